@@ -1,16 +1,21 @@
-//! How long a small stable write takes beside others who write much, who want the processors, or who use the device: median, 99 of 100, and the longest.
+//! How long a small stable write takes beside others who write much, who want the processors, or who use the
+//! device: median, 99 of 100, and the longest.
 //!
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench fsync
 //!
-//! As root. A pool lies on one file in `DIR`. A program writes 4 KiB and calls `fsync`, fifty times a second: into a file of the dataset `quick`, over NBD into a volume that was made a moment
-//! before (a write and a flush), and into a file of the filesystem that `DIR` is on. Beside it another program writes, as fast as it can, what does not compress: nothing, into a dataset
-//! with `compression=off`, or into one with `compression=gzip-9`; for the filesystem of `DIR` into a file there.
+//! As root. A pool lies on one file in `DIR`. A program writes 4 KiB and calls `fsync`, fifty times a second:
+//! into a file of the dataset `quick`, over NBD into a volume that was made a moment before (a write and a
+//! flush), and into a file of the filesystem that `DIR` is on. Beside it another program writes, as fast as
+//! it can, what does not compress: nothing, into a dataset with `compression=off`, or into one with
+//! `compression=gzip-9`; for the filesystem of `DIR` into a file there.
 //!
-//! Each is measured on the machine as it is, with `CENOTE_BENCH_LOOPS` (default: eight for each processor) programs that compute all the time, and with another program that writes and calls `fdatasync`
-//! in `DIR`. `CENOTE_BENCH_SECONDS` (default 10) is for each figure.
+//! Each is measured on the machine as it is, with `CENOTE_BENCH_LOOPS` (default: eight for each processor)
+//! programs that compute all the time, and with another program that writes and calls `fdatasync` in `DIR`.
+//! `CENOTE_BENCH_SECONDS` (default 10) is for each figure.
 //!
-//! What bounds the figures: a thread that wakes among `n` others on a processor waits up to `n` slices of the scheduler (3 ms each by default), and an `fsync` wakes three threads one after the other; the device takes as
-//! long as the last column says. Compression is no part of either.
+//! What bounds the figures: a thread that wakes among `n` others on a processor waits up to `n` slices of the
+//! scheduler (3 ms each by default), and an `fsync` wakes three threads one after the other; the device takes
+//! as long as the last column says. Compression is no part of either.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -2,9 +2,11 @@
 //!
 //!     scripts/make-bench-pool DIR && CENOTE_BENCH_POOL=DIR cargo bench -p cenote --bench reads
 //!
-//! `DIR` holds a pool `bench` on one file, `d0`, with a volume `bench/vol` and, in `bench/files`, a file `data` of the same size. Each round runs every row
-//! once, so that what else the machine does falls on all of them; the table has the medians. Before each read the system's page cache is dropped where we
-//! may; fio reads with direct I/O, and so does Cenote. What serves or mounts the pool is started for each row, before the clock, and so has an empty cache.
+//! `DIR` holds a pool `bench` on one file, `d0`, with a volume `bench/vol` and, in `bench/files`, a file
+//! `data` of the same size. Each round runs every row once, so that what else the machine does falls on all
+//! of them; the table has the medians. Before each read the system's page cache is dropped where we may; fio
+//! reads with direct I/O, and so does Cenote. What serves or mounts the pool is started for each row, before
+//! the clock, and so has an empty cache.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,7 +22,8 @@ struct Bench {
     bytes: f64,
 }
 
-/// One row: what it runs, in seconds; how many times the volume's bytes that reads; and the row that it is compared with.
+/// One row: what it runs, in seconds; how many times the volume's bytes that reads; and the row that it is
+/// compared with.
 struct Row {
     name: &'static str,
     run: fn(&Bench) -> Option<f64>,

@@ -1,14 +1,20 @@
-//! Writing volumes, in process and over NBD, against the raw device and OpenZFS's own engine, in turns, as ratios.
+//! Writing volumes, in process and over NBD, against the raw device and OpenZFS's own engine, in turns, as
+//! ratios.
 //!
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench writes
 //!
-//! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
-//! buffered rows include the commit at their end. Rows of stable writes use a file and a volume that were written before, as are a disk and a virtual machine's: otherwise each write would
-//! wait for the journal of the file system to note that a block has data now. `CENOTE_BENCH_ROWS` names rows by a part of their names, if not all. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
-//! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
-//! it is run beside. Over NBD fio writes to a volume of `cenote serve`, whose memory is bounded as that of OpenZFS's engine; fio has no FUA, so that a stable write is a write and a flush there, and as many
-//! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data, processor
-//! time for each operation, and the most memory that the process held meanwhile.
+//! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row
+//! once; the table has the medians. Rates of buffered rows include the commit at their end. Rows of stable
+//! writes use a file and a volume that were written before, as are a disk and a virtual machine's: otherwise
+//! each write would wait for the journal of the file system to note that a block has data now.
+//! `CENOTE_BENCH_ROWS` names rows by a part of their names, if not all. With `CENOTE_OZBENCH` (the path of a
+//! program that drives OpenZFS's engine in userspace through a volume: `ozbench create POOL stripe BLOCK
+//! COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON
+//! with `iops_synced`) it is run beside. Over NBD fio writes to a volume of `cenote serve`, whose memory is
+//! bounded as that of OpenZFS's engine; fio has no FUA, so that a stable write is a write and a flush there,
+//! and as many connections as the row has writes under way. After the rates of each row stand, of the engine
+//! in process, bytes written to the device for each byte of data, processor time for each operation, and the
+//! most memory that the process held meanwhile.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -55,7 +61,8 @@ struct Row {
 }
 
 impl Row {
-    /// The cache of each engine, in MiB: little where OpenZFS's engine is beside, so that neither can keep everything in memory; for stable writes, what a daemon takes of 16 GiB.
+    /// The cache of each engine, in MiB: little where OpenZFS's engine is beside, so that neither can keep
+    /// everything in memory; for stable writes, what a daemon takes of 16 GiB.
     fn cache_mib(&self) -> u64 {
         if self.stable { 4096 } else { 512 }
     }
@@ -229,7 +236,8 @@ fn disk(dir: &Path, row: &Row) -> PathBuf {
     if row.stable { written_file(dir) } else { new_file(dir) }
 }
 
-/// A file that was written from beginning to end once. In a directory of its own: OpenZFS's engine opens none of several pools of one name.
+/// A file that was written from beginning to end once. In a directory of its own: OpenZFS's engine opens none
+/// of several pools of one name.
 fn written_file(dir: &Path) -> PathBuf {
     let dir = dir.join("written");
     std::fs::create_dir_all(&dir).expect("a directory in CENOTE_BENCH_DIR");

@@ -93,15 +93,18 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// File with the pools that are imported at the start: those that were open when the daemon ended ('none' for no file; default: $CENOTE_CACHEFILE, else
-    /// /var/lib/cenote/zpool.cache for root and $XDG_STATE_HOME/cenote/zpool.cache for others, but no file for a daemon on another socket than the default one)
+    /// File with the pools that are imported at the start: those that were open when the daemon ended ('none'
+    /// for no file; default: $CENOTE_CACHEFILE, else /var/lib/cenote/zpool.cache for root and
+    /// $XDG_STATE_HOME/cenote/zpool.cache for others, but no file for a daemon on another socket than the
+    /// default one)
     #[arg(long, value_name = "FILE")]
     pub cachefile: Option<PathBuf>,
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,
-    /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever writes gets the error, and nothing more is written until the
-    /// pool is exported by force and imported again
+    /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever
+    /// writes gets the error, and nothing more is written until the pool is exported by force and imported
+    /// again
     #[arg(long)]
     pub give_up: bool,
     /// For the lab: read and write volumes for whoever asks over the API, overwriting what is in them
@@ -110,7 +113,8 @@ pub struct ServeArguments {
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
     #[command(flatten)]
     pub tcp: TcpArguments,
-    /// Slow files in DIR/MODEL down to what such a device would take (MODEL: hdd-7200, hdd-5400, sata-ssd, nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
+    /// Slow files in DIR/MODEL down to what such a device would take (MODEL: hdd-7200, hdd-5400, sata-ssd,
+    /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
     #[arg(long, value_name = "DIR")]
     pub modelled: Option<PathBuf>,
     /// Slow clients of volumes down to what such a link would take (1gbe, 10gbe)
@@ -121,9 +125,9 @@ pub struct ServeArguments {
 /// How much memory a daemon takes.
 #[derive(Debug, Default, clap::Args)]
 pub struct MemoryArguments {
-    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter of the
-    /// machine's). What requests under way and maps of free space take, one to two mebibytes for each mount, and what the
-    /// process keeps for reuse, comes on top
+    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter
+    /// of the machine's). What requests under way and maps of free space take, one to two mebibytes for each
+    /// mount, and what the process keeps for reuse, comes on top
     #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
     pub arc_max: Option<u64>,
 }

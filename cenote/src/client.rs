@@ -97,7 +97,8 @@ impl<R> Lasting<R> {
     }
 }
 
-/// Sends a request whose answer lasts, of which the first line is read. `None` when no daemon runs that this user may ask.
+/// Sends a request whose answer lasts, of which the first line is read. `None` when no daemon runs that this
+/// user may ask.
 pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> {
     let runtime = runtime()?;
     let answered = runtime.block_on(async {
@@ -121,7 +122,8 @@ pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> 
     Ok(answered.map(|(told, body)| Lasting { told, body, runtime }))
 }
 
-/// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon could be started there either.
+/// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon
+/// could be started there either.
 async fn connect(path: &Path) -> Result<Option<UnixStream>> {
     match server::socket::connect(path).await {
         Ok(stream) => Ok(Some(stream)),
@@ -132,8 +134,8 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>> {
     }
 }
 
-/// The same; where that is another user's daemon, one without pools, or none, the socket on which root's daemon answers
-/// anyone what all may see. It refuses everything else, with a word about permissions.
+/// The same; where that is another user's daemon, one without pools, or none, the socket on which root's
+/// daemon answers anyone what all may see. It refuses everything else, with a word about permissions.
 async fn connect_or_read(path: &Path) -> Result<Option<UnixStream>> {
     let is_asked_for = std::env::var_os("CENOTE_SOCKET").is_some();
     let public = match is_asked_for {
@@ -160,8 +162,8 @@ async fn connect_or_else(path: &Path, public: &Path) -> Result<Option<UnixStream
     }
 }
 
-/// Whether the daemon at the other end has a pool open, as far as it says so. A failed command that needed a daemon leaves
-/// one that has none.
+/// Whether the daemon at the other end has a pool open, as far as it says so. A failed command that needed a
+/// daemon leaves one that has none.
 async fn has_pools(daemon: UnixStream) -> bool {
     let pools = exchange(daemon, &ListPools::default()).await;
     pools.map_or(true, |listed| !listed.entries.is_empty())

@@ -1,9 +1,10 @@
 //! Properties as a user names them on the command line, and the columns that they make.
 //!
-//! A property may be called by its name or by its column's heading in lower case; `space` stands for the properties that say where a
-//! dataset's space went. How wide a column is and whether it grows follows OpenZFS: numbers for people have five characters,
-//! words the width of the longest one that the property knows, text grows. Source of the facts: OpenZFS 2.3 `zprop_common.c`
-//! (`zprop_width`), `libzfs_util.c` (`zprop_get_list`).
+//! A property may be called by its name or by its column's heading in lower case; `space` stands for the
+//! properties that say where a dataset's space went. How wide a column is and whether it grows follows
+//! OpenZFS: numbers for people have five characters, words the width of the longest one that the property
+//! knows, text grows. Source of the facts: OpenZFS 2.3 `zprop_common.c` (`zprop_width`), `libzfs_util.c`
+//! (`zprop_get_list`).
 
 use anyhow::Result;
 use engine::dataset::properties::table::TABLE;
@@ -193,7 +194,8 @@ fn is_written_since(name: &str) -> bool {
     name.starts_with("written@") || name.starts_with("written#")
 }
 
-/// Where a dataset property's value comes from. What is computed for an argument (`written@…`, `userused@…`) counts as local.
+/// Where a dataset property's value comes from. What is computed for an argument (`written@…`, `userused@…`)
+/// counts as local.
 pub fn source_of(property: &Property) -> Source {
     let computed = is_written_since(&property.name) || is_quota(&property.name);
     if computed && property.value.is_some() { Source::Local } else { property.source.clone() }

@@ -1,12 +1,13 @@
 //! Completion of command lines: scripts for shells, and what they ask.
 //!
-//! The script of a shell knows nothing: it hands what was typed to `cenote complete`, which answers with one candidate a
-//! line. So pools, datasets, snapshots, devices and properties are completed as they are at that moment, and so are the
-//! linked names `zpool`, `zfs` and `zdb`. What an argument stands for is read off its name in the definition of the
-//! command line (`POOL`, `SNAPSHOT`, `PROPERTY=VALUE`), so that a new command is completed as soon as it is there. Where
-//! nothing is known the shell completes files.
+//! The script of a shell knows nothing: it hands what was typed to `cenote complete`, which answers with one
+//! candidate a line. So pools, datasets, snapshots, devices and properties are completed as they are at that
+//! moment, and so are the linked names `zpool`, `zfs` and `zdb`. What an argument stands for is read off its
+//! name in the definition of the command line (`POOL`, `SNAPSHOT`, `PROPERTY=VALUE`), so that a new command
+//! is completed as soon as it is there. Where nothing is known the shell completes files.
 //!
-//! A daemon that does not run is not started, and errors are kept quiet: completion must not disturb what is typed.
+//! A daemon that does not run is not started, and errors are kept quiet: completion must not disturb what is
+//! typed.
 
 mod names;
 
@@ -44,7 +45,8 @@ impl ScriptArguments {
 /// Arguments of `cenote complete`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The words of the command line up to the cursor, the program's name first; the last one is what is completed
+    /// The words of the command line up to the cursor, the program's name first; the last one is what is
+    /// completed
     #[arg(value_name = "WORD", allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }

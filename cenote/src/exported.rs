@@ -29,8 +29,9 @@ pub struct PoolPlace {
     pub key: Option<PathBuf>,
 }
 
-/// Memory for cached blocks. Each block is read once or a few times in a row, so that more would not be hit more often; and
-/// memory that is used again costs less than memory that the system must find and clear first.
+/// Memory for cached blocks. Each block is read once or a few times in a row, so that more would not be hit
+/// more often; and memory that is used again costs less than memory that the system must find and clear
+/// first.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// Memory for what replaying intent logs writes.
@@ -40,8 +41,8 @@ const REPLAY_BYTES: u64 = 1 << 30;
 const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 impl PoolPlace {
-    /// The datasets of the pool of this name or guid, with what its intent logs hold, replayed in memory. Beside them, the names of those whose logs
-    /// could not be replayed; that is told on the standard error.
+    /// The datasets of the pool of this name or guid, with what its intent logs hold, replayed in memory.
+    /// Beside them, the names of those whose logs could not be replayed; that is told on the standard error.
     pub async fn open(&self, pool: &str) -> Result<(Arc<Dsl>, Vec<String>)> {
         let found = self.find(pool).await?;
         let options =

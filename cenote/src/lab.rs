@@ -55,29 +55,38 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to questions
+    /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to
+    /// questions
     New(Box<NewArguments>),
     /// Run an experiment: a recipe or a file; everything happens in one directory
     Run {
         /// A recipe's name, or a file like those that `new` writes
         experiment: String,
-        /// The directory of its results and, while it runs, its pools: an empty one, or one that does not exist yet (default: ./lab-NAME)
+        /// The directory of its results and, while it runs, its pools: an empty one, or one that does not
+        /// exist yet (default: ./lab-NAME)
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
-        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
+        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and
+        /// remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many, and on a slow machine only as many, from two on, as four minutes have room for; of each factor the values that its `quick` names, and
-        /// no workload with `quick = false`: an impression, with wide intervals
+        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones
+        /// where there are very many, and on a slow machine only as many, from two on, as four minutes have
+        /// room for; of each factor the values that its `quick` names, and no workload with `quick = false`:
+        /// an impression, with wide intervals
         #[arg(long)]
         quick: bool,
         /// Rounds at least, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
+        /// Make the pools of these disks or files of one's own, instead of files in the directory of results:
+        /// as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
         use_disks: Vec<PathBuf>,
-        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to them; `resume` needs it for none of these again, but for a device without wwid or serial number once the machine was started anew. What is mounted, in an open pool or otherwise in use is never written
+        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to
+        /// them; `resume` needs it for none of these again, but for a device without wwid or serial number
+        /// once the machine was started anew. What is mounted, in an open pool or otherwise in use is never
+        /// written
         #[arg(long)]
         overwrite: bool,
         /// Say what would be run, and all that is wrong with it, and make nothing
@@ -94,23 +103,28 @@ pub enum Lab {
         /// So many rounds at least, of an experiment that has fewer; it may have ended
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file, device or disks hold that are measured, where something else is there now than what the experiment found or left, or nobody can tell: as of a device without wwid or serial number once the machine was started anew
+        /// Overwrite what the file, device or disks hold that are measured, where something else is there now
+        /// than what the experiment found or left, or nobody can tell: as of a device without wwid or serial
+        /// number once the machine was started anew
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, damaged ones too, and what somebody put beside what the lab made, which is told
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results
+    /// stay, damaged ones too, and what somebody put beside what the lab made, which is told
     Clean {
         /// The directory of its results
         directory: PathBuf,
     },
-    /// Make the report of an experiment again, and print it; where the directory cannot be written it is printed only
+    /// Make the report of an experiment again, and print it; where the directory cannot be written it is
+    /// printed only
     Report {
         /// The directory of its results
         directory: PathBuf,
-        /// Print all that is kept of one run instead, as JSON: what was done, its figures, what the pool's process counted, what became of each byte, and all that fio said (or the process that did the
+        /// Print all that is kept of one run instead, as JSON: what was done, its figures, what the pool's
+        /// process counted, what became of each byte, and all that fio said (or the process that did the
         /// work); its number is in report.csv, report.json and the page
         #[arg(long, value_name = "N")]
         run: Option<usize>,
@@ -118,7 +132,8 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Record what clients ask of a volume, until Ctrl-C: `rw = "replay"` in a [[workload]] replays it, and so does fio's --read_iolog
+    /// Record what clients ask of a volume, until Ctrl-C: `rw = "replay"` in a [[workload]] replays it, and
+    /// so does fio's --read_iolog
     Record {
         /// The volume, of a pool that the daemon has open
         volume: String,
@@ -135,7 +150,8 @@ pub enum Lab {
         #[arg(long, value_name = "N", default_value_t = 10_000_000)]
         most: usize,
     },
-    /// List what to change about a live pool, each with evidence, gain, cost, risk, and the command that would prove it
+    /// List what to change about a live pool, each with evidence, gain, cost, risk, and the command that
+    /// would prove it
     Advise(AdviseArguments),
     /// Put results beside each other: two, or many over time with the places where they change
     Compare {
@@ -367,7 +383,8 @@ fn refuse(faults: &[String]) -> Result<()> {
     }
 }
 
-/// Carries out what is not done yet. Consent to overwrite, where it is not given now, is what was noted when the experiment began: for what was there then.
+/// Carries out what is not done yet. Consent to overwrite, where it is not given now, is what was noted when
+/// the experiment began: for what was there then.
 fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();

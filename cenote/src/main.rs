@@ -42,7 +42,8 @@ fn main() -> ExitCode {
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        // It would be told on standard error, which may be a file on a disk that is full: whoever had something to say, as a thread that commits groups, ended with a panic.
+        // It would be told on standard error, which may be a file on a disk that is full: whoever had
+        // something to say, as a thread that commits groups, ended with a panic.
         .log_internal_errors(false)
         .init();
     let arguments = cli::arguments(std::env::args_os());

@@ -1,6 +1,7 @@
-//! `mount.cenote`: what `mount` of the system starts for `mount -t cenote tank/fs /mnt`, and for such lines of `fstab`, when a link of that name in `/sbin` leads
-//! to this program. It mounts filesystems with `mountpoint=legacy`, and snapshots. As OpenZFS's helper it mounts any filesystem where the option `zfsutil` is given, and takes a
-//! device of a pool for the pool's root.
+//! `mount.cenote`: what `mount` of the system starts for `mount -t cenote tank/fs /mnt`, and for such lines
+//! of `fstab`, when a link of that name in `/sbin` leads to this program. It mounts filesystems with
+//! `mountpoint=legacy`, and snapshots. As OpenZFS's helper it mounts any filesystem where the option
+//! `zfsutil` is given, and takes a device of a pool for the pool's root.
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +96,8 @@ fn pool_on(dataset: &str) -> Result<Option<String>> {
     name.map(Some).with_context(|| format!("'{dataset}' is no device of a pool"))
 }
 
-/// What the words of `mount -o remount` do not say because it is so without them: beside a directory alone they are those of the mount table with what was asked for, and there what is allowed has no word.
+/// What the words of `mount -o remount` do not say because it is so without them: beside a directory alone
+/// they are those of the mount table with what was asked for, and there what is allowed has no word.
 fn implied(options: &[String]) -> impl Iterator<Item = String> + use<> {
     let has = |wanted: &[&str]| options.iter().any(|word| wanted.contains(&word.as_str()));
     let is_whole = has(&["remount"]) && options.iter().any(|word| word.starts_with("user_id="));
@@ -108,7 +110,8 @@ fn implied(options: &[String]) -> impl Iterator<Item = String> + use<> {
     allowed.into_iter().filter(move |(_, is_said)| is_whole && !is_said).map(|(word, _)| word.to_owned())
 }
 
-/// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table, which `mount -o remount` repeats.
+/// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table,
+/// which `mount -o remount` repeats.
 fn is_for_mount(word: &str) -> bool {
     const WORDS: [&str; 14] = [
         ZFSUTIL,

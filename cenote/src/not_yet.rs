@@ -1,8 +1,8 @@
 //! What OpenZFS's `zpool` and `zfs` have and these do not yet.
 //!
-//! A person who knows OpenZFS types what it has. What is missing here is called so, with what to do instead; never is
-//! another command suggested because its name is similar. What OpenZFS does not have either is an invalid option, in
-//! OpenZFS's words.
+//! A person who knows OpenZFS types what it has. What is missing here is called so, with what to do instead;
+//! never is another command suggested because its name is similar. What OpenZFS does not have either is an
+//! invalid option, in OpenZFS's words.
 //!
 //! Source of the facts: OpenZFS 2.4 `zpool_main.c`, `zfs_main.c` (command tables, `getopt`).
 
@@ -159,7 +159,8 @@ pub fn explain(error: &clap::Error, arguments: &[OsString]) -> Option<(String, u
             let help = format!("Activities: {}\nusage: zpool wait [-t ACTIVITY,...] POOL", words.join(", "));
             Some((format!("invalid activity '{value}'\n{help}"), USAGE))
         }
-        // OpenZFS has no such option, so that a script that gives it is wrong; a person gets what was asked for.
+        // OpenZFS has no such option, so that a script that gives it is wrong; a person gets what was asked
+        // for.
         ErrorKind::DisplayHelp if arguments[3..].iter().any(has_letter_h) => {
             Some((format!("invalid option 'h'\n{error}"), USAGE))
         }

@@ -1,7 +1,9 @@
-//! How commands speak: text on standard output, refusals on standard error, JSON documents, dates of the user's time zone.
+//! How commands speak: text on standard output, refusals on standard error, JSON documents, dates of the
+//! user's time zone.
 //!
-//! A command that has said why it failed returns [`Exit`], which carries only the exit code; `main` adds nothing to it. Text is
-//! collected and written at once, so that a table never stands half-printed in front of an error.
+//! A command that has said why it failed returns [`Exit`], which carries only the exit code; `main` adds
+//! nothing to it. Text is collected and written at once, so that a table never stands half-printed in front
+//! of an error.
 
 use std::fmt;
 use std::io::Write as _;
@@ -253,7 +255,8 @@ pub fn now() -> u64 {
 fn local(seconds: i64) -> Option<libc::tm> {
     // SAFETY: an all-zero `tm` is a valid value; localtime_r only writes to it.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are valid for the call, and nothing here changes the environment that names the time zone.
+    // SAFETY: both pointers are valid for the call, and nothing here changes the environment that names the
+    // time zone.
     let filled = unsafe { libc::localtime_r(&seconds, &mut tm) };
     (!filled.is_null()).then_some(tm)
 }

@@ -49,7 +49,8 @@ static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 extern "C" fn restore(signal: libc::c_int) {
     let before = BEFORE.load(Ordering::Acquire);
     if !before.is_null() {
-        // SAFETY: the settings live as long as the pointer is set. Both calls may be made from a signal handler.
+        // SAFETY: the settings live as long as the pointer is set. Both calls may be made from a signal
+        // handler.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, before) };
     }
     // SAFETY: raising a signal has no preconditions.
@@ -77,7 +78,8 @@ impl NoEcho {
 
 /// Has a signal handled by [`restore`], once. What was done with it before.
 fn handle_once(signal: i32) -> libc::sigaction {
-    // SAFETY: sigaction is plain data, for which zeroes are a valid value (an empty mask, the default action).
+    // SAFETY: sigaction is plain data, for which zeroes are a valid value (an empty mask, the default
+    // action).
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
     new.sa_sigaction = restore as extern "C" fn(libc::c_int) as usize;
     new.sa_flags = libc::SA_RESETHAND;

@@ -1,8 +1,8 @@
 //! The table of `zpool get` and `zfs get`: a line for each property, with its source.
 //!
-//! The widths follow OpenZFS's rules, which look at the columns that the properties would have in a listing: the column of
-//! values is as wide as the widest of those columns, headings included. Source of the facts: OpenZFS 2.3 `libzfs_util.c`
-//! (`zprop_print_headers`).
+//! The widths follow OpenZFS's rules, which look at the columns that the properties would have in a listing:
+//! the column of values is as wide as the widest of those columns, headings included. Source of the facts:
+//! OpenZFS 2.3 `libzfs_util.c` (`zprop_print_headers`).
 
 use anyhow::Result;
 use server::api::Source;

@@ -25,7 +25,8 @@ use crate::cli::{ServeArguments, TcpArguments};
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the kernel may write then what it keeps of volumes that are its block devices.
 const DEVICES_GRACE: Duration = Duration::from_secs(20);
-/// How long the pools of the cache file may take before requests are answered. What is not open by then comes later.
+/// How long the pools of the cache file may take before requests are answered. What is not open by then comes
+/// later.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 /// How long memory is kept that nobody needs; at most twice as long.
 const MEMORY_LOOK: Duration = Duration::from_secs(10);
@@ -124,7 +125,8 @@ fn cachefile(arguments: &ServeArguments, socket: &Path) -> Result<Option<PathBuf
     }
 }
 
-/// Imports the pools of the cache file, on a thread of its own, after what daemons left behind that died is gone. Those that take long are open later.
+/// Imports the pools of the cache file, on a thread of its own, after what daemons left behind that died is
+/// gone. Those that take long are open later.
 async fn import_cached(daemon: &Arc<Daemon>) {
     let (done, is_done) = oneshot::channel::<()>();
     let daemon = Arc::clone(daemon);

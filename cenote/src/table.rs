@@ -1,8 +1,8 @@
 //! Tables as OpenZFS's tools print them.
 //!
-//! Columns stand two spaces apart, each as wide as its heading, its minimum, and where it may grow its widest value. The last column is not padded
-//! unless it is aligned to the right. In scripted form (`-H`) there is no heading and one tab between the values. Widths count
-//! bytes, as `printf` does.
+//! Columns stand two spaces apart, each as wide as its heading, its minimum, and where it may grow its widest
+//! value. The last column is not padded unless it is aligned to the right. In scripted form (`-H`) there is
+//! no heading and one tab between the values. Widths count bytes, as `printf` does.
 
 /// One column.
 #[derive(Debug, Clone, PartialEq, Eq)]

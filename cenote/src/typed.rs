@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::output::usage;
 
-/// The command line for the history: without the path of the program, and without what leads to `zpool` or `zfs`.
+/// The command line for the history: without the path of the program, and without what leads to `zpool` or
+/// `zfs`.
 pub fn command() -> Option<String> {
     let mut words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,8 +1,8 @@
-//! `umount.fuse.cenote`: what `umount` of the system starts for a mount of ours when a link of that name in `/sbin`
-//! leads to this program. It unmounts, and returns when what was written is on disk.
+//! `umount.fuse.cenote`: what `umount` of the system starts for a mount of ours when a link of that name in
+//! `/sbin` leads to this program. It unmounts, and returns when what was written is on disk.
 //!
-//! The kernel tells the daemon of an unmount only afterwards, so that without this a crash in the next moments loses
-//! what was written last.
+//! The kernel tells the daemon of an unmount only afterwards, so that without this a crash in the next
+//! moments loses what was written last.
 
 use std::ffi::CString;
 use std::io;

@@ -1,10 +1,13 @@
 //! `cenote up`: a pool imported, mounted and served in one go, in the foreground, until Ctrl-C.
 //!
-//! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands can ask it too
-//! (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the system's own. Without root that
-//! takes fusermount3, and each filesystem gets a directory of its own, because none can be mounted inside another; where FUSE is missing altogether the volumes are served all the same.
+//! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands
+//! can ask it too (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the
+//! system's own. Without root that takes fusermount3, and each filesystem gets a directory of its own,
+//! because none can be mounted inside another; where FUSE is missing altogether the volumes are served all
+//! the same.
 //!
-//! Without any pool named it makes one of its own, to try things out (`own`). Pools that are named are opened read-only unless `--write` says otherwise.
+//! Without any pool named it makes one of its own, to try things out (`own`). Pools that are named are opened
+//! read-only unless `--write` says otherwise.
 
 mod host;
 mod own;
@@ -35,7 +38,8 @@ const PASSPHRASE_TRIES: usize = 3;
 #[derive(Debug, clap::Args)]
 #[command(after_help = nbd_limits())]
 pub struct UpArguments {
-    /// Name or guid of the pool; may be left out where only one is found with -d. Without both, a pool of its own in ./cenote
+    /// Name or guid of the pool; may be left out where only one is found with -d. Without both, a pool of its
+    /// own in ./cenote
     pub pool: Option<String>,
     /// Open the pool for writing
     #[arg(short = 'w', long)]
@@ -231,7 +235,8 @@ fn mount_directory(arguments: &UpArguments, name: &str) -> Result<PathBuf> {
     std::path::absolute(directory).context("cannot tell where to mount")
 }
 
-/// Mounts every filesystem that may be mounted in a directory of its own: `pool`, `pool+home`, `pool+home+anna`.
+/// Mounts every filesystem that may be mounted in a directory of its own: `pool`, `pool+home`,
+/// `pool+home+anna`.
 fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<String>> {
     let list = ListDatasets {
         names: vec![pool.to_owned()],

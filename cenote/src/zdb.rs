@@ -1,8 +1,9 @@
 //! `cenote zdb`: looks at what is stored, from labels to bytes, and verifies all of it.
 //!
-//! The letters are those of OpenZFS's `zdb`, and so is the order of facts in what is printed. It links the engine directly: no daemon, no root, and
-//! never a write. Pools are looked for with `-p` and need not be imported anywhere; a daemon that has one open is asked where it is (`opened`). `--json` prints one document for those
-//! letters that are of use to programs.
+//! The letters are those of OpenZFS's `zdb`, and so is the order of facts in what is printed. It links the
+//! engine directly: no daemon, no root, and never a write. Pools are looked for with `-p` and need not be
+//! imported anywhere; a daemon that has one open is asked where it is (`opened`). `--json` prints one
+//! document for those letters that are of use to programs.
 //!
 //! | module | letters |
 //! |---|---|
@@ -55,7 +56,8 @@ use text::Numbers;
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to look at (without it and with -C: the cache file): POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device, with -E a block pointer
+    /// What to look at (without it and with -C: the cache file): POOL, POOL/DATASET[@SNAPSHOT],
+    /// POOL/OBJSET-ID; with -l a device, with -E a block pointer
     #[arg(value_name = "TARGET", default_value = "", hide_default_value = true)]
     pub target: String,
     /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with -R:
@@ -63,7 +65,8 @@ pub struct Arguments {
     #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
     pub objects: Vec<String>,
 
-    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: where the daemon has it open, then /dev)
+    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: where the
+    /// daemon has it open, then /dev)
     #[arg(short = 'p', long = "path", value_name = "DIR|DEVICE")]
     pub places: Vec<PathBuf>,
     /// Cache file that tells where the devices of pools are (default: the daemon's)
@@ -115,7 +118,8 @@ pub struct Arguments {
     /// Metaslabs; more often: their free space, the entries of space maps
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     pub metaslabs: u8,
-    /// Show what lies at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c checksums)
+    /// Show what lies at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c
+    /// checksums)
     #[arg(short = 'R', long = "read-block")]
     pub read: bool,
     /// Space and errors of the vdevs

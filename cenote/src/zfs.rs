@@ -1,7 +1,7 @@
 //! `zfs`: the commands about datasets, with OpenZFS's options, texts and exit codes.
 //!
-//! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source of the facts about
-//! texts and layout: OpenZFS 2.3 `zfs_main.c`, `zfs_iter.c`, `libzfs_crypto.c`, `zfs-*.8`.
+//! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source
+//! of the facts about texts and layout: OpenZFS 2.3 `zfs_main.c`, `zfs_iter.c`, `libzfs_crypto.c`, `zfs-*.8`.
 
 mod create;
 mod destroy;

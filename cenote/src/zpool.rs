@@ -1,7 +1,7 @@
 //! `zpool`: the commands about pools, with OpenZFS's options, texts and exit codes.
 //!
-//! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source of the facts about
-//! texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-*.8`.
+//! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source
+//! of the facts about texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-*.8`.
 
 mod change;
 mod create;

@@ -833,7 +833,8 @@ fn interrupted(directory: &Path, experiment: &str, seen: &str) {
     interrupted_when(directory, experiment, |out| out.join(seen).exists());
 }
 
-/// Runs an experiment in `out` of a directory, and interrupts it as soon as `is_time` says so, which gets `out`.
+/// Runs an experiment in `out` of a directory, and interrupts it as soon as `is_time` says so, which gets
+/// `out`.
 fn interrupted_when(directory: &Path, experiment: &str, is_time: impl Fn(&Path) -> bool) {
     use std::os::unix::process::CommandExt;
     fs::write(directory.join("experiment.toml"), experiment).unwrap();
@@ -1039,7 +1040,8 @@ fn a_volume_is_measured_with_and_without_its_export() {
     let finding = |variant: &str, workload: &str, metric| {
         findings.find(variant, workload, metric).unwrap_or_else(|| panic!("{variant} {workload} {metric:?}"))
     };
-    // Both go to a volume of their own that is made and filled alike: the volume tells them apart by nothing but its client.
+    // Both go to a volume of their own that is made and filled alike: the volume tells them apart by nothing
+    // but its client.
     for workload in ["stable writes", "mixed"] {
         for metric in [Metric::Iops, Metric::LatencyP99, Metric::Amplification, Metric::Cpu] {
             assert!(finding("through=process", workload, metric).median.value > 0.0, "{workload} {metric:?}");

@@ -313,7 +313,8 @@ fn advice_finds_what_is_wrong_with_a_pool_and_its_proofs_can_be_made() {
     assert!(!daemon.output(&["lab", "advise", "no-such-pool"]).status.success());
 }
 
-/// A pool `tank` of these vdevs on modelled disks, each with its number of disks, with a volume `tank/v` of so many MiB that is written.
+/// A pool `tank` of these vdevs on modelled disks, each with its number of disks, with a volume `tank/v` of
+/// so many MiB that is written.
 fn modelled_pool(daemon: &Daemon, vdevs: &[(&str, usize)], mib: u64) {
     let mut create: Vec<String> =
         ["zpool", "create", "-o", "ashift=12", "-O", "mountpoint=none", "-f", "tank"]
@@ -352,7 +353,8 @@ fn pools_on_modelled_disks_say_so() {
     daemon.run(&["zpool", "destroy", "-f", "tank"]);
 }
 
-/// Measures random reads of a layout on modelled disks, whose volume has so many MiB, and compares them with what the model of layouts says.
+/// Measures random reads of a layout on modelled disks, whose volume has so many MiB, and compares them with
+/// what the model of layouts says.
 fn reads_as_foretold(layout: &str, vdevs: &[(&str, usize)], mib: u64) {
     let daemon = Daemon::start(&["--modelled", "modelled"]);
     modelled_pool(&daemon, vdevs, mib);
@@ -421,7 +423,8 @@ fn draid_of_modelled_disks_reads_as_foretold() {
     reads_as_foretold("draid1:2d:6c:1s 6", &[("draid1:2d:6c:1s", 6)], 640);
 }
 
-/// The way is what a stable write takes beside its log device: from a log of known time it is known for all others.
+/// The way is what a stable write takes beside its log device: from a log of known time it is known for all
+/// others.
 #[test]
 #[ignore = "measures time: run it alone on a quiet machine"]
 fn stable_writes_take_the_way_and_the_log_device() {
@@ -486,7 +489,8 @@ fn begins(metaslabs: &[(u64, f64)], width: u64) -> String {
     with_data.map(|(begin, _)| begin / 4096 % width).collect::<BTreeSet<_>>().len().max(1).to_string()
 }
 
-/// The share of a device over which data would have to lie evenly for the arm to move as it does over these metaslabs.
+/// The share of a device over which data would have to lie evenly for the arm to move as it does over these
+/// metaslabs.
 fn spread(metaslabs: &[(u64, f64)]) -> f64 {
     let size = metaslabs[1].0 as f64;
     let mut places = Vec::new();

@@ -1,9 +1,13 @@
-//! Whether a search finds what an exhaustive experiment finds, in a quarter of its runs: three workloads on modelled devices, by the binary and real fio.
+//! Whether a search finds what an exhaustive experiment finds, in a quarter of its runs: three workloads on
+//! modelled devices, by the binary and real fio.
 //!
-//! Each experiment is run in full and by search. What either calls best is then measured side by side, round by round, because the best of many looks better than it is. The search's choice
-//! may be 5 % worse at most, beyond what the rounds can tell; where they can tell little, that is a failure too.
+//! Each experiment is run in full and by search. What either calls best is then measured side by side, round
+//! by round, because the best of many looks better than it is. The search's choice may be 5 % worse at most,
+//! beyond what the rounds can tell; where they can tell little, that is a failure too.
 //!
-//! `cargo test --release -p cenote --test lab_search -- --ignored --nocapture` takes about 25 minutes; without `--release` it is the processors that are measured. `CENOTE_LAB_SEARCH_SECONDS` makes its runs shorter or longer.
+//! `cargo test --release -p cenote --test lab_search -- --ignored --nocapture` takes about 25 minutes;
+//! without `--release` it is the processors that are measured. `CENOTE_LAB_SEARCH_SECONDS` makes its runs
+//! shorter or longer.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -58,7 +62,8 @@ fn words(settings: &Settings) -> String {
     settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// How many times as good as `best` the settings `found` are, measured side by side: the ratio with its interval, and how far two equal variants were apart.
+/// How many times as good as `best` the settings `found` are, measured side by side: the ratio with its
+/// interval, and how far two equal variants were apart.
 fn side_by_side(
     directory: &Path,
     experiment: &Experiment,

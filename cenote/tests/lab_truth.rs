@@ -1,8 +1,9 @@
-//! Whether the lab finds effects of known size that are planted in modelled devices: by the binary, real fio and real time. Hundreds of such experiments, in the devices' own time, are in
-//! `lab/src/analysis/truth.rs`.
+//! Whether the lab finds effects of known size that are planted in modelled devices: by the binary, real fio
+//! and real time. Hundreds of such experiments, in the devices' own time, are in `lab/src/analysis/truth.rs`.
 //!
-//! A stick has no arm, so that it does not matter where in it a volume lies, as it does on a disk: two equal volumes of one differ by almost a tenth there. What a read takes beside the device's own
-//! time is in the baseline, so the true ratio follows from that: so many per cent of the device's time are added.
+//! A stick has no arm, so that it does not matter where in it a volume lies, as it does on a disk: two equal
+//! volumes of one differ by almost a tenth there. What a read takes beside the device's own time is in the
+//! baseline, so the true ratio follows from that: so many per cent of the device's time are added.
 //!
 //! `cargo test -p cenote --test lab_truth -- --ignored --nocapture` takes about five minutes.
 
@@ -36,7 +37,8 @@ rw = "randread"
 bs = "4K"
 seconds = 3
 "#;
-/// How far what is measured may be from the truth, as a share: the interval of so many rounds, and what a busy machine adds.
+/// How far what is measured may be from the truth, as a share: the interval of so many rounds, and what a
+/// busy machine adds.
 const MOST_OFF: f64 = 0.04;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Block checksums: which algorithm, over which bytes, giving which four words.
 //!
-//! A [`Digest`] is the four 64-bit words of a block pointer's checksum, as integers. How a hash of 32 bytes becomes
-//! four integers differs, and is fixed here alone:
+//! A [`Digest`] is the four 64-bit words of a block pointer's checksum, as integers. How a hash of 32 bytes
+//! becomes four integers differs, and is fixed here alone:
 //!
 //! | type | words |
 //! |---|---|
@@ -9,11 +9,11 @@
 //! | sha256 | the hash as big-endian words, whatever the block's byte order |
 //! | sha512 (SHA-512/256), skein, edonr, blake3 | the hash as words of the block's byte order |
 //!
-//! Skein, edonr and blake3 are keyed with the pool's 32-byte salt, which is the value `org.illumos:checksum_salt` of
-//! the MOS object directory.
+//! Skein, edonr and blake3 are keyed with the pool's 32-byte salt, which is the value
+//! `org.illumos:checksum_salt` of the MOS object directory.
 //!
-//! An encrypted block's pointer keeps a MAC in words 2 and 3, so only words 0 and 1 belong to the checksum; weak sums
-//! are folded there rather than cut ([`verify_encrypted`]).
+//! An encrypted block's pointer keeps a MAC in words 2 and 3, so only words 0 and 1 belong to the checksum;
+//! weak sums are folded there rather than cut ([`verify_encrypted`]).
 //!
 //! Labels, gang headers and intent-log blocks carry their own checksum: [`embedded`].
 //!
@@ -75,8 +75,8 @@ pub fn verify(
     require_equal(*expected, compute(ty, data, order, salt)?)
 }
 
-/// As [`verify`], for an encrypted block: words 2 and 3 of `expected` are the MAC and are left to the decryption.
-/// Objset blocks are not meant: their MACs stand inside the block, so their checksum is whole.
+/// As [`verify`], for an encrypted block: words 2 and 3 of `expected` are the MAC and are left to the
+/// decryption. Objset blocks are not meant: their MACs stand inside the block, so their checksum is whole.
 pub fn verify_encrypted(
     ty: ChecksumType,
     data: &[u8],
@@ -90,8 +90,8 @@ pub fn verify_encrypted(
 
 /// The two words of a digest that share a block pointer with a MAC.
 pub fn beside_mac(ty: ChecksumType, [a, b, c, d]: Digest) -> [u64; 2] {
-    // Strong hashes can be cut anywhere. Sums hold different things in each word, so all words are kept in the fold;
-    // edonr counts as weak here.
+    // Strong hashes can be cut anywhere. Sums hold different things in each word, so all words are kept in
+    // the fold; edonr counts as weak here.
     if ty.is_dedup() { [a, b] } else { [a ^ c, b ^ d] }
 }
 
@@ -115,8 +115,8 @@ struct Keyed {
     edonr: Edonr,
 }
 
-/// Runs `hash` with the states keyed by `salt`. The last salt's states are kept for each thread: a thread seldom
-/// changes the pool, and keying costs as much as hashing 600 bytes.
+/// Runs `hash` with the states keyed by `salt`. The last salt's states are kept for each thread: a thread
+/// seldom changes the pool, and keying costs as much as hashing 600 bytes.
 fn salted<T>(salt: &[u8; 32], hash: impl FnOnce(&Keyed) -> T) -> T {
     thread_local!(static LAST: RefCell<Option<Keyed>> = const { RefCell::new(None) });
     LAST.with_borrow_mut(|last| {

@@ -9,16 +9,17 @@
 //! | lz4 | payload length (4 bytes, big-endian), one LZ4 block | |
 //! | zstd | payload length and version/level (4 bytes each, big-endian), one frame without magic | `level` |
 //!
-//! Blocks are stored in whole sectors, so the source of a decoder may be followed by padding that is no part of it. A
-//! decoder fills its destination, which is the logical size, exactly: too much and too little are both errors.
+//! Blocks are stored in whole sectors, so the source of a decoder may be followed by padding that is no part
+//! of it. A decoder fills its destination, which is the logical size, exactly: too much and too little are
+//! both errors.
 //!
-//! **Bit compatibility.** All decoders read what OpenZFS writes and the other way round. lzjb and zle also write what
-//! OpenZFS writes, byte for byte. gzip, lz4 and zstd may choose other matches than OpenZFS's own (other) versions of
-//! these libraries, so the same data can give different bytes and a slightly different size; only `nopwrite` and dedup
-//! across implementations could notice, and they compare by checksum.
+//! **Bit compatibility.** All decoders read what OpenZFS writes and the other way round. lzjb and zle also
+//! write what OpenZFS writes, byte for byte. gzip, lz4 and zstd may choose other matches than OpenZFS's own
+//! (other) versions of these libraries, so the same data can give different bytes and a slightly different
+//! size; only `nopwrite` and dedup across implementations could notice, and they compare by checksum.
 //!
-//! Whether compression saves enough to be used (an eighth of the block) is the caller's policy: the bound is the length
-//! of the destination of [`compress`].
+//! Whether compression saves enough to be used (an eighth of the block) is the caller's policy: the bound is
+//! the length of the destination of [`compress`].
 //!
 //! Source: OpenZFS 2.3 `zio_compress.c`, `lzjb.c`, `zle.c`, `gzip.c`, `lz4_zfs.c`, `zfs_zstd.c`.
 
@@ -66,9 +67,11 @@ pub fn decompress(ty: CompressType, src: &[u8], dst: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Encodes `src` into `dst` and gives the number of bytes, or `None` when they would be more than `dst` holds.
+/// Encodes `src` into `dst` and gives the number of bytes, or `None` when they would be more than `dst`
+/// holds.
 ///
-/// `level` is the level code of a zstd block ([`zstd_level_code`], or 255 for the default), ignored by all others.
+/// `level` is the level code of a zstd block ([`zstd_level_code`], or 255 for the default), ignored by all
+/// others.
 pub fn compress(ty: CompressType, level: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     match ty {
         CompressType::Lzjb => lzjb::compress(src, dst),

@@ -1,9 +1,11 @@
 //! Encryption and authentication of datasets.
 //!
 //! # Keys
-//! A user's secret (passphrase, 64 hex digits or 32 raw bytes) becomes a [`WrappingKey`]. It opens the dataset's [`WrappedKey`], stored in the pool, and yields a
+//! A user's secret (passphrase, 64 hex digits or 32 raw bytes) becomes a [`WrappingKey`]. It opens the
+//! dataset's [`WrappedKey`], stored in the pool, and yields a
 //! [`DatasetKey`]: a master key and an HMAC key. Changing the secret only wraps these again. No block is encrypted with the master key itself: each block
-//! pointer holds a salt, and HKDF-SHA512 of master key and salt is the key of the block. Many blocks share a salt, so derived keys are cached.
+//! pointer holds a salt, and HKDF-SHA512 of master key and salt is the key of the block. Many blocks share a
+//! salt, so derived keys are cached.
 //!
 //! # Blocks
 //! | what the block pointer says | where the truth is | function |
@@ -15,14 +17,17 @@
 //! | object set | two HMACs inside the block | [`decrypt_block`], [`verify_objset_macs`] |
 //! | indirect block | truncated SHA-512 over the MACs below, no key needed | [`verify_indirect_mac`] |
 //!
-//! All but the last are computed over the block as stored, before decompression; that of an indirect block over its decompressed content. Byte order matters: data are authenticated as they
-//! stand, but what a raw send may change (allocation, checksum, dedup bits) is masked out, and the rest of each block pointer is taken as little-endian.
+//! All but the last are computed over the block as stored, before decompression; that of an indirect block
+//! over its decompressed content. Byte order matters: data are authenticated as they stand, but what a raw
+//! send may change (allocation, checksum, dedup bits) is masked out, and the rest of each block pointer is
+//! taken as little-endian.
 //!
 //! # Limits
-//! Ciphers and hashes are never our own (`ring`, AWS-LC, RustCrypto); of the modes, only CCM is. Raw key bytes that we hold are wiped when dropped; expanded key schedules inside
-//! those libraries are not.
+//! Ciphers and hashes are never our own (`ring`, AWS-LC, RustCrypto); of the modes, only CCM is. Raw key
+//! bytes that we hold are wiped when dropped; expanded key schedules inside those libraries are not.
 //!
-//! Source of the facts: OpenZFS 2.3 `zio_crypt.c`, `dsl_crypt.c`, `hkdf.c`, `libzfs_crypto.c`, `zio.c` (`zio_decrypt`).
+//! Source of the facts: OpenZFS 2.3 `zio_crypt.c`, `dsl_crypt.c`, `hkdf.c`, `libzfs_crypto.c`, `zio.c`
+//! (`zio_decrypt`).
 
 mod block;
 mod ccm;

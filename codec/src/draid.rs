@@ -1,18 +1,24 @@
 //! dRAID: raidz groups spread over many children, with spare space spread over all of them.
 //!
-//! A vdev has `children` children, of which `spares` many are worth of distributed spare space; the remaining `disks` hold groups of `width = data + parity` columns.
-//! Each child is cut into slices; in each slice the children change places by a permutation, so that every child is at times data, parity and spare.
+//! A vdev has `children` children, of which `spares` many are worth of distributed spare space; the remaining
+//! `disks` hold groups of `width = data + parity` columns. Each child is cut into slices; in each slice the
+//! children change places by a permutation, so that every child is at times data, parity and spare.
 //!
 //! # From a logical offset to children
-//! - A *row* is 16 MiB of each child. A *group* is 16 MiB in each of its `width` columns, `width * 16 MiB` of address space.
-//! - Groups are laid side by side over the `disks`, wrapping to the next row. After `groups` groups the pattern ends evenly with a row: this is a *slice*.
-//! - Slice `n` uses permutation `n mod (table rows * children)`: row `p / children` of the table, each entry shifted by `p % children` (mod `children`).
-//!   Position `c` of the slice is child `(row[c] + shift) % children`. Positions from `disks` on are the spares, spare 0 the last one.
-//! - Inside a group a block is laid out as in raidz, but always over all `width` columns: it starts at column 0 and takes whole rows of sectors.
-//!   Sectors without data hold zeros and count in the parity. A block that crosses the end of its group continues in the next, as a second row of the map.
+//! - A *row* is 16 MiB of each child. A *group* is 16 MiB in each of its `width` columns, `width * 16 MiB` of
+//!   address space.
+//! - Groups are laid side by side over the `disks`, wrapping to the next row. After `groups` groups the
+//!   pattern ends evenly with a row: this is a *slice*.
+//! - Slice `n` uses permutation `n mod (table rows * children)`: row `p / children` of the table, each entry
+//!   shifted by `p % children` (mod `children`). Position `c` of the slice is child
+//!   `(row[c] + shift) % children`. Positions from `disks` on are the spares, spare 0 the last one.
+//! - Inside a group a block is laid out as in raidz, but always over all `width` columns: it starts at column
+//!   0 and takes whole rows of sectors. Sectors without data hold zeros and count in the parity. A block that
+//!   crosses the end of its group continues in the next, as a second row of the map.
 //!
 //! # The table
-//! A Fisher-Yates shuffle, each row starting from the one before, driven by xoroshiro128++ with the state (`0xd7a1d5eed`, seed of that number of children).
+//! A Fisher-Yates shuffle, each row starting from the one before, driven by xoroshiro128++ with the state
+//! (`0xd7a1d5eed`, seed of that number of children).
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_draid.c`, `vdev_draid.h`, `vdev_draid_rand.c`.
 
@@ -27,7 +33,8 @@ const ROW_HEIGHT: u64 = 16 << 20;
 /// First half of the generator's state.
 const GENERATOR_STATE: u64 = 0xd_7a1d_5eed;
 
-/// The numbers in a dRAID vdev's label (`draid_ndata`, `nparity`, `draid_nspares`, `draid_ngroups`, children and ashift).
+/// The numbers in a dRAID vdev's label (`draid_ndata`, `nparity`, `draid_nspares`, `draid_ngroups`, children
+/// and ashift).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidConfig {
     /// Data columns of a group.
@@ -110,7 +117,8 @@ impl Draid {
         (sectors.div_ceil(self.config.data as u64) * self.width) << self.config.ashift
     }
 
-    /// Where the block of `psize` bytes at `offset` (of its DVA) lies. A `psize` that is no multiple of the sector size is rounded up.
+    /// Where the block of `psize` bytes at `offset` (of its DVA) lies. A `psize` that is no multiple of the
+    /// sector size is rounded up.
     pub fn map(&self, offset: u64, psize: u64) -> Result<Map, Error> {
         self.check(offset, psize)?;
         let ashift = self.config.ashift;
@@ -165,10 +173,11 @@ impl Draid {
         }
     }
 
-    /// The child whose space distributed spare `spare` uses at `child_offset` of the spare (in bytes, without label).
+    /// The child whose space distributed spare `spare` uses at `child_offset` of the spare (in bytes, without
+    /// label).
     ///
-    /// The child may itself be a distributed spare that stands in for a failed child; then ask again for that one.
-    /// `None` when there is no such spare.
+    /// The child may itself be a distributed spare that stands in for a failed child; then ask again for that
+    /// one. `None` when there is no such spare.
     pub fn spare_child(&self, spare: usize, child_offset: u64) -> Option<usize> {
         if spare >= self.config.spares {
             return None;

@@ -37,7 +37,8 @@ pub enum Error {
     /// A salted checksum was asked for without the pool's salt.
     #[error("checksum {0} needs the pool's salt")]
     NoSalt(ChecksumType),
-    /// A value that names no algorithm by itself (`on`, `inherit`), or a self-checksum where a digest was asked for.
+    /// A value that names no algorithm by itself (`on`, `inherit`), or a self-checksum where a digest was
+    /// asked for.
     #[error("{0} is not a checksum of data")]
     NotAChecksum(ChecksumType),
     /// A value that names no compression by itself (`on`, `inherit`, `empty`).

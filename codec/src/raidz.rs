@@ -1,11 +1,16 @@
-//! RAID-Z: where the sectors of a block lie on the children of a raidz vdev, and the arithmetic that rebuilds lost ones.
+//! RAID-Z: where the sectors of a block lie on the children of a raidz vdev, and the arithmetic that rebuilds
+//! lost ones.
 //!
-//! - [`Raidz`] (in `geometry`) turns a logical range of the vdev into a [`Map`]: rows of columns, each column a piece of one child.
-//! - `expansion` does the same for blocks that were written before the vdev was widened, and while the widening still runs.
+//! - [`Raidz`] (in `geometry`) turns a logical range of the vdev into a [`Map`]: rows of columns, each column
+//!   a piece of one child.
+//! - `expansion` does the same for blocks that were written before the vdev was widened, and while the
+//!   widening still runs.
 //! - [`generate_parity`] and [`reconstruct()`] compute with the columns of one row.
-//! - [`Map::hypotheses`] lists which columns to distrust, in which order, when every read succeeded and the checksum is still wrong.
+//! - [`Map::hypotheses`] lists which columns to distrust, in which order, when every read succeeded and the
+//!   checksum is still wrong.
 //!
-//! Nothing here does I/O. dRAID (`crate::draid`) produces the same [`Map`] and shares all that comes after it.
+//! Nothing here does I/O. dRAID (`crate::draid`) produces the same [`Map`] and shares all that comes after
+//! it.
 
 mod combine;
 mod expansion;

@@ -1,5 +1,6 @@
-//! Blocks that OpenZFS 2.3.2 wrote, cut out of the pools `codecs`, `crypt` and `zilreplay` made by its kernel module,
-//! with the checksums that their block pointers state (as `zdb -bbbbbb` prints them) and the sha256 of the files.
+//! Blocks that OpenZFS 2.3.2 wrote, cut out of the pools `codecs`, `crypt` and `zilreplay` made by its kernel
+//! module, with the checksums that their block pointers state (as `zdb -bbbbbb` prints them) and the sha256
+//! of the files.
 
 use codec::checksum::{Digest, verify, verify_encrypted, verify_label, verify_zilog};
 use codec::compress::{compress, decompress};

@@ -2,9 +2,10 @@
 //!
 //!     cargo bench -p cenote-device --bench read
 //!
-//! Both keep the same number of reads under way through one io_uring. They take turns, so that what else the machine does falls
-//! on both; the ratio is the median of rounds. `CENOTE_BENCH_DIR` says where the file is made (1 GiB), by default in the
-//! directory for temporary files; on a file system without direct I/O the numbers mean nothing.
+//! Both keep the same number of reads under way through one io_uring. They take turns, so that what else the
+//! machine does falls on both; the ratio is the median of rounds. `CENOTE_BENCH_DIR` says where the file is
+//! made (1 GiB), by default in the directory for temporary files; on a file system without direct I/O the
+//! numbers mean nothing.
 
 use std::{
     path::Path,

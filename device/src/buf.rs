@@ -1,24 +1,28 @@
 //! `IoBuf`: the memory that device operations read into and write from.
 //!
 //! # The idea
-//! Direct I/O wants page-aligned memory and whole sectors; callers want exactly the bytes they asked for; neither wants a copy.
-//! So an [`IoBuf`] owns a page-aligned allocation and shows a *window* (start, length) of it. A read of 512 bytes at offset 100
-//! becomes a read of two sectors and a window onto the middle.
+//! Direct I/O wants page-aligned memory and whole sectors; callers want exactly the bytes they asked for;
+//! neither wants a copy. So an [`IoBuf`] owns a page-aligned allocation and shows a *window* (start, length)
+//! of it. A read of 512 bytes at offset 100 becomes a read of two sectors and a window onto the middle.
 //!
-//! Caches are full of blocks that are much smaller than a page. Up to [`SMALL_MAX_BYTES`] an allocation has 512, 1024 or 2048 bytes and is aligned to that: enough for devices of 512-byte
-//! sectors, and for others such a buffer is too short anyway.
+//! Caches are full of blocks that are much smaller than a page. Up to [`SMALL_MAX_BYTES`] an allocation has
+//! 512, 1024 or 2048 bytes and is aligned to that: enough for devices of 512-byte sectors, and for others
+//! such a buffer is too short anyway.
 //!
 //! # The pool
-//! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a quarter is
-//! wasted) and reused by the next request of that class, without asking the allocator and without zeroing. The pool keeps
-//! at most a small part of the machine's memory; what comes on top goes back to the allocator.
+//! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a
+//! quarter is wasted) and reused by the next request of that class, without asking the allocator and without
+//! zeroing. The pool keeps at most a small part of the machine's memory; what comes on top goes back to the
+//! allocator.
 //!
-//! The allocation that was freed last is taken first, so those that a load does not need stay below. How few a class ever had since the last look is how many nobody needed:
-//! [`give_back_unused`], which whoever has a clock calls now and then, gives so many back. Steady load keeps what it needs, and an idle process nothing.
+//! The allocation that was freed last is taken first, so those that a load does not need stay below. How few
+//! a class ever had since the last look is how many nobody needed: [`give_back_unused`], which whoever has a
+//! clock calls now and then, gives so many back. Steady load keeps what it needs, and an idle process
+//! nothing.
 //!
 //! # Invariants
-//! - Every byte of an allocation is initialised: it is zeroed at birth and only ever overwritten. A recycled buffer shows
-//!   old content of this process, never undefined memory.
+//! - Every byte of an allocation is initialised: it is zeroed at birth and only ever overwritten. A recycled
+//!   buffer shows old content of this process, never undefined memory.
 //! - `start + len <= capacity`.
 
 use std::{
@@ -39,7 +43,8 @@ const SMALL_MAX_BYTES: usize = 2048;
 /// The smallest allocation, and its alignment.
 const SMALLEST_BYTES: usize = 512;
 
-/// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many, within bounds.
+/// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many,
+/// within bounds.
 const POOL_SHARE: u64 = 64;
 /// What is read ahead and written at once on a small machine; on a large one all that is dirty by default.
 const POOL_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
@@ -52,7 +57,8 @@ pub struct IoBuf {
 }
 
 impl IoBuf {
-    /// A buffer of `len` bytes of unspecified content (old, but initialised), for callers who overwrite all of it.
+    /// A buffer of `len` bytes of unspecified content (old, but initialised), for callers who overwrite all
+    /// of it.
     pub fn for_overwrite(len: usize) -> Self {
         Self { memory: Memory::take(len), start: 0, len }
     }
@@ -153,9 +159,10 @@ impl Eq for IoBuf {}
 
 /// Copies `source` over `target`, which must have the same length.
 ///
-/// glibc copies blocks of 4 KiB and more with one `rep movsb`, which on several processors is slow (by a factor of ten on
-/// the worst) when the target lies a little after the source modulo 4096: just where a 16-byte header puts a
-/// page-aligned payload. Pieces below glibc's threshold take its vector loop instead, and cost nothing measurable.
+/// glibc copies blocks of 4 KiB and more with one `rep movsb`, which on several processors is slow (by a
+/// factor of ten on the worst) when the target lies a little after the source modulo 4096: just where a
+/// 16-byte header puts a page-aligned payload. Pieces below glibc's threshold take its vector loop instead,
+/// and cost nothing measurable.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -200,14 +207,16 @@ impl Memory {
     }
 
     fn layout(capacity: usize) -> Layout {
-        // Cannot overflow for what can be allocated at all; what cannot is refused as an allocation failure is.
+        // Cannot overflow for what can be allocated at all; what cannot is refused as an allocation failure
+        // is.
         Layout::from_size_align(capacity, capacity.min(ALIGNMENT_BYTES))
             .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; ALIGNMENT_BYTES]>()))
     }
 
     fn allocate(capacity: usize) -> Self {
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero: a small buffer has 512 bytes at least, a size class a page, and larger requests more.
+        // SAFETY: the layout's size is not zero: a small buffer has 512 bytes at least, a size class a page,
+        // and larger requests more.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
         Self { pointer, capacity, recycled: false }
@@ -258,7 +267,8 @@ impl SizeClass {
     }
 }
 
-/// Freed allocations by size class. Each class has its own lock, held for a push or a pop, or to take out what nobody needs.
+/// Freed allocations by size class. Each class has its own lock, held for a push or a pop, or to take out
+/// what nobody needs.
 struct Pool {
     classes: [Mutex<Stack>; SizeClass::COUNT],
     kept_bytes: AtomicUsize,
@@ -345,7 +355,8 @@ impl Pool {
             self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
             given_bytes += bytes;
             for Kept(pointer) in unused {
-                // SAFETY: allocated by `allocate` with the layout of its class, and taken out of the pool, so that nobody else has it.
+                // SAFETY: allocated by `allocate` with the layout of its class, and taken out of the pool, so
+                // that nobody else has it.
                 unsafe { dealloc(pointer.as_ptr(), Memory::layout(class.capacity())) }
             }
         }

@@ -1,6 +1,7 @@
 //! What lies on a device that a person would miss, told by the signature that its kind begins with.
 //!
-//! Names are those that `blkid` has. Pools are known by their labels, which are somebody else's business: they have checksums.
+//! Names are those that `blkid` has. Pools are known by their labels, which are somebody else's business:
+//! they have checksums.
 //!
 //! Source of the facts: the formats' own documents, as libblkid's `superblocks` and `partitions` list them.
 
@@ -16,7 +17,8 @@ pub struct Signature {
     pub is_table: bool,
 }
 
-/// Where a kind has its signature, and what that is. Tables come last: some filesystems have the mark of one too.
+/// Where a kind has its signature, and what that is. Tables come last: some filesystems have the mark of one
+/// too.
 const SIGNATURES: [(usize, &[u8], &str); 26] = [
     (1080, &[0x53, 0xef], "ext"),
     (0, b"XFSB", "xfs"),
@@ -46,7 +48,8 @@ const SIGNATURES: [(usize, &[u8], &str); 26] = [
     (510, &[0x55, 0xaa], "dos"),
 ];
 
-/// What a device holds, by its first [`SIGNATURE_BYTES`], or as many as it has; nothing where no signature is known.
+/// What a device holds, by its first [`SIGNATURE_BYTES`], or as many as it has; nothing where no signature is
+/// known.
 pub fn signature(start: &[u8]) -> Option<Signature> {
     let is_there = |(offset, bytes, _): &&(usize, &[u8], &str)| {
         start.get(*offset..).is_some_and(|at| at.starts_with(bytes))

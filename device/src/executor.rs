@@ -1,12 +1,13 @@
 //! Driving a thread's ring: by [`block_on`], or embedded in another reactor with a [`RingDriver`].
 //!
 //! # The idea
-//! Futures of this crate do not say who completes them; the thread that polls them does. A thread *drives its ring* while it is
-//! inside `block_on` or holds a `RingDriver`. Then requests go into its ring, and it enters the kernel once for all of them
-//! when it has nothing else to do.
+//! Futures of this crate do not say who completes them; the thread that polls them does. A thread *drives its
+//! ring* while it is inside `block_on` or holds a `RingDriver`. Then requests go into its ring, and it enters
+//! the kernel once for all of them when it has nothing else to do.
 //!
-//! `block_on` sleeps in the ring itself. A waker called on another thread ends that sleep through an eventfd that the ring
-//! reads. A waker called on this thread (as all completions of its own ring are) costs one atomic store.
+//! `block_on` sleeps in the ring itself. A waker called on another thread ends that sleep through an eventfd
+//! that the ring reads. A waker called on this thread (as all completions of its own ring are) costs one
+//! atomic store.
 
 use std::{
     cell::RefCell,
@@ -28,7 +29,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::ring;
 
-/// Something that one of several threads has to do, and that must not wait while this one waits in [`block_on`].
+/// Something that one of several threads has to do, and that must not wait while this one waits in
+/// [`block_on`].
 pub struct Duty {
     /// Is readable when there is something to do.
     pub device: Arc<dyn AsFd + Send + Sync>,
@@ -42,7 +44,8 @@ thread_local! {
     static DUTY: RefCell<Option<Duty>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a duty, or takes it away. While it waits for its own ring, the duty is handed over as soon as there is something to do; else before it waits.
+/// Gives this thread a duty, or takes it away. While it waits for its own ring, the duty is handed over as
+/// soon as there is something to do; else before it waits.
 pub fn set_duty(duty: Option<Duty>) {
     DUTY.with(|place| *place.borrow_mut() = duty);
 }
@@ -52,7 +55,8 @@ fn with_duty<T>(action: impl FnOnce(&Duty) -> T) -> Option<T> {
     DUTY.with(|duty| duty.borrow().as_ref().filter(|duty| (duty.is_ours)()).map(action))
 }
 
-/// Hands the duty over, if this thread has one: it is about to wait for something else than its ring, as a lock that is held while others wait.
+/// Hands the duty over, if this thread has one: it is about to wait for something else than its ring, as a
+/// lock that is held while others wait.
 pub fn hand_duty_over() {
     with_duty(|duty| (duty.hand_over)());
 }
@@ -73,8 +77,9 @@ impl fmt::Debug for Duty {
 
 /// Runs `future` to its end on this thread, which sleeps in its ring while it waits.
 ///
-/// Before it returns it also waits for requests that dropped or moved futures have left in this thread's ring. It may be called
-/// within itself and on a thread with a [`RingDriver`], where it keeps the thread busy until it is done.
+/// Before it returns it also waits for requests that dropped or moved futures have left in this thread's
+/// ring. It may be called within itself and on a thread with a [`RingDriver`], where it keeps the thread busy
+/// until it is done.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let _driver = Driver::enter();
     let mut future = pin!(future);
@@ -110,10 +115,11 @@ impl Drop for Driver {
 
 /// Embeds this thread's ring into another reactor.
 ///
-/// While it lives, futures polled on this thread use the ring. Its owner must call [`submit_and_reap`](crate::submit_and_reap)
-/// before the thread sleeps and whenever the eventfd becomes readable. The eventfd is signalled at each completion; with an
-/// edge-triggered poll it needs no reading. (Polling the ring's own descriptor would hang: with deferred task
-/// work a completion appears there only after entering.)
+/// While it lives, futures polled on this thread use the ring. Its owner must call
+/// [`submit_and_reap`](crate::submit_and_reap) before the thread sleeps and whenever the eventfd becomes
+/// readable. The eventfd is signalled at each completion; with an edge-triggered poll it needs no reading.
+/// (Polling the ring's own descriptor would hang: with deferred task work a completion appears there only
+/// after entering.)
 ///
 /// Dropping it waits until nothing is in flight.
 pub struct RingDriver {

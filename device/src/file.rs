@@ -1,17 +1,20 @@
 //! `FileDevice`: regular files and block devices.
 //!
 //! # The idea
-//! Where the file system allows it, I/O is direct (`O_DIRECT`): the pool has its own cache, and a second copy in the page cache
-//! would only cost memory and a copy. Direct I/O wants offsets and lengths in multiples of a unit that the file system or
-//! the device states. Callers need not care: a read is widened to whole units and the caller sees a window onto its
-//! middle. A write must already be made of whole sectors, because widening it would mean reading first.
+//! Where the file system allows it, I/O is direct (`O_DIRECT`): the pool has its own cache, and a second copy
+//! in the page cache would only cost memory and a copy. Direct I/O wants offsets and lengths in multiples of
+//! a unit that the file system or the device states. Callers need not care: a read is widened to whole units
+//! and the caller sees a window onto its middle. A write must already be made of whole sectors, because
+//! widening it would mean reading first.
 //!
-//! Direct I/O is found out by trying: the flag, the stated alignment (`statx`), and one read. If any refuses, the
-//! file is opened through the page cache instead, where nothing needs to be aligned.
+//! Direct I/O is found out by trying: the flag, the stated alignment (`statx`), and one read. If any refuses,
+//! the file is opened through the page cache instead, where nothing needs to be aligned.
 //!
 //! # Invariants
-//! - The size is taken when the device is opened, and when [`Device::update_size`] is called. Ranges past it are refused before the kernel is asked.
-//! - An operation is repeated until all of it is done; a read that meets the end of the file early is an error.
+//! - The size is taken when the device is opened, and when [`Device::update_size`] is called. Ranges past it
+//!   are refused before the kernel is asked.
+//! - An operation is repeated until all of it is done; a read that meets the end of the file early is an
+//!   error.
 //! - The lock, if asked for, lives as long as the device.
 
 use std::{
@@ -37,7 +40,8 @@ use crate::{
 
 /// Linux's request to read a partition table anew (`linux/fs.h`).
 const BLKRRPART: libc::Ioctl = 0x125f;
-/// How long a lock is tried for. Whoever lets a device go may hold it a moment longer, until reads ahead have ended.
+/// How long a lock is tried for. Whoever lets a device go may hold it a moment longer, until reads ahead have
+/// ended.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A regular file or a block device.
@@ -101,7 +105,8 @@ impl OpenOptions {
         Self { direct: false, ..self }
     }
 
-    /// Goes through the page cache where direct I/O would ask for larger units than this: for a caller who writes such small sectors.
+    /// Goes through the page cache where direct I/O would ask for larger units than this: for a caller who
+    /// writes such small sectors.
     pub fn unit_at_most(self, max_unit_bytes: u32) -> Self {
         Self { max_unit_bytes, ..self }
     }
@@ -114,8 +119,9 @@ impl OpenOptions {
 }
 
 impl Drop for FileDevice {
-    /// Lets the lock go. Closing the file would do that later: a child process that was just forked has it open until it becomes another program, and a thread
-    /// of the kernel that worked for the ring may close it seconds after it was done.
+    /// Lets the lock go. Closing the file would do that later: a child process that was just forked has it
+    /// open until it becomes another program, and a thread of the kernel that worked for the ring may close
+    /// it seconds after it was done.
     fn drop(&mut self) {
         if self.is_locked {
             // A lock that cannot be let go ends with the file.
@@ -324,7 +330,8 @@ impl Device for FileDevice {
         })
     }
 
-    /// Of the page cache the kernel tells only once that something could not be written: that must be told to who flushes.
+    /// Of the page cache the kernel tells only once that something could not be written: that must be told to
+    /// who flushes.
     fn has_durable_writes(&self) -> bool {
         self.is_direct()
     }
@@ -394,7 +401,8 @@ fn open_direct(path: &Path, options: OpenOptions) -> Result<Option<(OwnedFd, u32
     }
 }
 
-/// The unit of direct I/O that the kernel states, or a page, which all known ones divide; `None` if it states that it has none.
+/// The unit of direct I/O that the kernel states, or a page, which all known ones divide; `None` if it states
+/// that it has none.
 fn direct_unit(file: &OwnedFd) -> Result<Option<u32>, Cause> {
     let unit_bytes = match fs::statx(file, c"", fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {

@@ -1,9 +1,10 @@
 //! Leaf devices: files and block devices through io_uring, memory, simulated faults.
 //!
 //! # The idea
-//! A [`Device`] is a flat range of bytes with `read`, `write`, `flush` and `discard`, each a boxed `Send` future. The crate
-//! knows no runtime: a future hands its work to the *calling thread's* ring when that thread drives one, and does the work
-//! at once with `pread`/`pwrite` when it does not. So a future never waits for a party that may not exist.
+//! A [`Device`] is a flat range of bytes with `read`, `write`, `flush` and `discard`, each a boxed `Send`
+//! future. The crate knows no runtime: a future hands its work to the *calling thread's* ring when that
+//! thread drives one, and does the work at once with `pread`/`pwrite` when it does not. So a future never
+//! waits for a party that may not exist.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -20,7 +21,8 @@
 //! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring; [`Duty`]: what it must not keep others waiting for |
 //!
 //! # What it promises
-//! - A read returns exactly the bytes asked for, or an error: short reads are continued, ranges past the end refused.
+//! - A read returns exactly the bytes asked for, or an error: short reads are continued, ranges past the end
+//!   refused.
 //! - No memory is freed while the kernel may still write to it, also when futures are dropped midway.
 //! - No verification: checksums are the business of the layer above.
 
@@ -46,8 +48,9 @@ pub use memory::MemoryDevice;
 pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 
-/// Stack, in bytes, of threads that do what somebody asked for. Nothing recurses by what users or disks can make deep; this
-/// is room to spare for what does by bounded depths (vdev trees, block trees, gangs). It takes memory only as it is used.
+/// Stack, in bytes, of threads that do what somebody asked for. Nothing recurses by what users or disks can
+/// make deep; this is room to spare for what does by bounded depths (vdev trees, block trees, gangs). It
+/// takes memory only as it is used.
 pub const STACK_BYTES: usize = 16 << 20;
 
 /// The result of a device operation, to be awaited.
@@ -69,8 +72,9 @@ impl SectorSizes {
 
 /// A leaf device: a flat range of bytes that can be read and written.
 ///
-/// Operations are independent of each other: concurrent ones may complete in any order, and only `flush` makes completed
-/// writes durable, unless they were given to `write_durably`. Dropping a future abandons the result; a write that was begun may or may not reach the medium.
+/// Operations are independent of each other: concurrent ones may complete in any order, and only `flush`
+/// makes completed writes durable, unless they were given to `write_durably`. Dropping a future abandons the
+/// result; a write that was begun may or may not reach the medium.
 pub trait Device: Send + Sync + Debug {
     /// Where the device is, for messages: a path, or a description in angle brackets for devices without one.
     fn path(&self) -> &Path;
@@ -78,8 +82,8 @@ pub trait Device: Send + Sync + Debug {
     /// The number of bytes that can be addressed.
     fn size_bytes(&self) -> u64;
 
-    /// Takes notice of a device that has grown. Until then [`Device::size_bytes`] stays what it was when the device was opened. One that shrank keeps its size,
-    /// and fails where it has none.
+    /// Takes notice of a device that has grown. Until then [`Device::size_bytes`] stays what it was when the
+    /// device was opened. One that shrank keeps its size, and fails where it has none.
     fn update_size(&self) -> Result<u64, IoError> {
         Ok(self.size_bytes())
     }
@@ -98,15 +102,18 @@ pub trait Device: Send + Sync + Debug {
     /// Reads exactly `len` bytes at `offset`; no alignment is asked of the caller.
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf>;
 
-    /// Writes all of `data` at `offset` and gives the buffer back. Offset and length must be multiples of the logical sector.
+    /// Writes all of `data` at `offset` and gives the buffer back. Offset and length must be multiples of the
+    /// logical sector.
     fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf>;
 
-    /// Writes `parts` one after the other from `offset` on, as one transfer. Offset and lengths must be multiples of the logical sector.
+    /// Writes `parts` one after the other from `offset` on, as one transfer. Offset and lengths must be
+    /// multiples of the logical sector.
     fn write_gather(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
         Box::pin(async move { self.write(offset, SharedBuf::join(parts)).await.map(drop) })
     }
 
-    /// Whether [`Device::write_durably`] is more than a write and a flush: it fails alone, and takes less time.
+    /// Whether [`Device::write_durably`] is more than a write and a flush: it fails alone, and takes less
+    /// time.
     fn has_durable_writes(&self) -> bool {
         false
     }
@@ -122,7 +129,8 @@ pub trait Device: Send + Sync + Debug {
     /// Makes all writes that completed before this call durable.
     fn flush(&self) -> IoFuture<'_, ()>;
 
-    /// Tells the device that a range is no longer needed. It reads as zeros or as before until it is written again.
+    /// Tells the device that a range is no longer needed. It reads as zeros or as before until it is written
+    /// again.
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()>;
 }
 

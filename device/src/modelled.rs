@@ -1,12 +1,16 @@
 //! Files that are opened as if they lay on another medium.
 //!
 //! # The idea
-//! A process can be told of one directory (once, before it opens anything) whose sub-directories are named after [`Model`]s: a file in `hdd-7200/` is opened
-//! behind the timing of a disk of 7200 turns, one in `hdd-7200+10%/` behind that of a disk that takes a tenth longer for everything. So what opens devices by their path, and opens them again after a failure, need not know of it. What is opened so
-//! says so: [`Device::modelled`] has the name for every listing.
+//! A process can be told of one directory (once, before it opens anything) whose sub-directories are named
+//! after [`Model`]s: a file in `hdd-7200/` is opened behind the timing of a disk of 7200 turns, one in
+//! `hdd-7200+10%/` behind that of a disk that takes a tenth longer for everything. So what opens devices by
+//! their path, and opens them again after a failure, need not know of it. What is opened so says so:
+//! [`Device::modelled`] has the name for every listing.
 //!
-//! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where it takes longer it shows. So that this is seldom, such files are in the page cache and are not
-//! flushed: whatever device is below them, the model is slower. They do not outlive this machine's power, as nothing does that is made to be measured.
+//! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where
+//! it takes longer it shows. So that this is seldom, such files are in the page cache and are not flushed:
+//! whatever device is below them, the model is slower. They do not outlive this machine's power, as nothing
+//! does that is made to be measured.
 
 use std::{
     path::{Path, PathBuf},

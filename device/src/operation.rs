@@ -1,12 +1,14 @@
 //! One request to the kernel, on its way through a ring or done at once.
 //!
 //! # The idea
-//! A [`Request`] owns everything that the kernel needs: the buffer most of all. It goes into [`perform`] and comes back with the
-//! result, as one value. While it is in a ring it lives in an [`Op`], which the ring's slot and the waiting future share.
-//! Whichever of the two lets go last frees it. So a future that is dropped midway frees nothing under the kernel: the slot
-//! keeps the buffer and the file open until the completion arrives.
+//! A [`Request`] owns everything that the kernel needs: the buffer most of all. It goes into [`perform`] and
+//! comes back with the result, as one value. While it is in a ring it lives in an [`Op`], which the ring's
+//! slot and the waiting future share. Whichever of the two lets go last frees it. So a future that is dropped
+//! midway frees nothing under the kernel: the slot keeps the buffer and the file open until the completion
+//! arrives.
 //!
-//! On a thread that drives no ring (see `executor`) the first poll performs the request with a plain system call.
+//! On a thread that drives no ring (see `executor`) the first poll performs the request with a plain system
+//! call.
 
 use std::{
     future::Future,
@@ -144,7 +146,8 @@ impl Request {
         }
     }
 
-    /// The ring's form of the request. It points into the buffer, which must neither move nor be freed until the completion.
+    /// The ring's form of the request. It points into the buffer, which must neither move nor be freed until
+    /// the completion.
     fn entry(&mut self, file: &OwnedFd) -> squeue::Entry {
         let fd = types::Fd(file.as_raw_fd());
         match self {
@@ -247,7 +250,8 @@ impl Op {
         Self { file, state: Mutex::new(State::Flying { request, waker }) }
     }
 
-    /// The ring's form of the request; see [`Request::entry`]. The caller must keep the `Op` until the completion.
+    /// The ring's form of the request; see [`Request::entry`]. The caller must keep the `Op` until the
+    /// completion.
     pub(crate) fn entry(&self) -> squeue::Entry {
         match &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Flying { request, .. } => request.entry(&self.file),

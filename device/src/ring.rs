@@ -1,20 +1,22 @@
 //! One io_uring per thread.
 //!
 //! # The idea
-//! A ring belongs to the thread that made it: no lock, no cross-thread submission, and the kernel may run completions only
-//! when that thread enters (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which spares interrupts. A future that is polled on a thread
-//! puts its request into that thread's ring. Requests are batched: they reach the kernel when the thread is about to
-//! sleep, or when [`SUBMIT_BATCH`] of them wait.
+//! A ring belongs to the thread that made it: no lock, no cross-thread submission, and the kernel may run
+//! completions only when that thread enters (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which spares interrupts. A
+//! future that is polled on a thread puts its request into that thread's ring. Requests are batched: they
+//! reach the kernel when the thread is about to sleep, or when [`SUBMIT_BATCH`] of them wait.
 //!
-//! The ring is made when a driven thread first needs it. Kernels before 6.1 get fewer flags; where there is no io_uring at
-//! all (an old kernel, a container that forbids it), requests are performed by plain system calls.
+//! The ring is made when a driven thread first needs it. Kernels before 6.1 get fewer flags; where there is
+//! no io_uring at all (an old kernel, a container that forbids it), requests are performed by plain system
+//! calls.
 //!
 //! # Invariants
-//! - A request is started only while the thread has a driver ([`enter_driver`]); the last driver to leave waits until
-//!   nothing is in flight. So a future that moved to another thread is always completed.
-//! - A slot holds its `Op`, and with it the buffer and the open file, from before submission until the completion. The ring is
-//!   dropped only when nothing is in flight.
-//! - At most [`MAX_IN_FLIGHT`] requests are in the kernel, fewer than the completion queue holds; the rest wait here.
+//! - A request is started only while the thread has a driver ([`enter_driver`]); the last driver to leave
+//!   waits until nothing is in flight. So a future that moved to another thread is always completed.
+//! - A slot holds its `Op`, and with it the buffer and the open file, from before submission until the
+//!   completion. The ring is dropped only when nothing is in flight.
+//! - At most [`MAX_IN_FLIGHT`] requests are in the kernel, fewer than the completion queue holds; the rest
+//!   wait here.
 //! - Wakers run (and ops are dropped) with no borrow of the thread's state: they may start requests.
 
 use std::{
@@ -89,16 +91,18 @@ pub(crate) fn start(op: &Arc<Op>) {
     }
 }
 
-/// Submits what waits and completes what the kernel has done, without sleeping. Returns whether anything was completed.
+/// Submits what waits and completes what the kernel has done, without sleeping. Returns whether anything was
+/// completed.
 ///
-/// A thread whose ring is embedded in another reactor (see `RingDriver`) calls this before it sleeps and when the ring's
-/// eventfd is readable. It does nothing, cheaply, where there is nothing to do.
+/// A thread whose ring is embedded in another reactor (see `RingDriver`) calls this before it sleeps and when
+/// the ring's eventfd is readable. It does nothing, cheaply, where there is nothing to do.
 pub fn submit_and_reap() -> bool {
     with_ring(ThreadRing::turn);
     reap()
 }
 
-/// Submits what waits and sleeps until something completes or the notification eventfd is written; or, perhaps, `watched` has become readable since an earlier sleep.
+/// Submits what waits and sleeps until something completes or the notification eventfd is written; or,
+/// perhaps, `watched` has become readable since an earlier sleep.
 pub(crate) fn sleep(watched: Option<BorrowedFd<'_>>) {
     with_ring(|ring| {
         ring.arm_notification();
@@ -113,7 +117,8 @@ pub(crate) fn notification() -> Option<Arc<OwnedFd>> {
     with_ring(|ring| Arc::clone(&ring.notification))
 }
 
-/// An eventfd that the kernel signals at every completion of this thread's ring; `None` where there is no io_uring.
+/// An eventfd that the kernel signals at every completion of this thread's ring; `None` where there is no
+/// io_uring.
 pub(crate) fn register_eventfd() -> io::Result<Option<OwnedFd>> {
     with_ring_or_new(|ring| {
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -128,7 +133,8 @@ pub(crate) fn unregister_eventfd() {
     with_ring(|ring| ring.uring.submitter().unregister_eventfd());
 }
 
-/// Gives back the ring of this thread, which has waited long: its memory and its descriptors. The next request makes another one. A thread that drives it keeps it.
+/// Gives back the ring of this thread, which has waited long: its memory and its descriptors. The next
+/// request makes another one. A thread that drives it keeps it.
 pub fn release_ring() {
     if !is_driven() {
         // Dropped when nothing is borrowed: it waits for what is in flight.
@@ -184,7 +190,8 @@ struct ThreadRing {
     free_slots: Vec<usize>,
     /// What waits for a slot.
     waiting: VecDeque<Arc<Op>>,
-    /// Written by other threads to end a sleep. Read by the ring into `notified_count`, always one read at a time.
+    /// Written by other threads to end a sleep. Read by the ring into `notified_count`, always one read at a
+    /// time.
     notification: Arc<OwnedFd>,
     notified_count: Box<u64>,
     notification_armed: bool,
@@ -237,8 +244,8 @@ impl ThreadRing {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what the entry points to lives until its completion: an op's buffer and file in its slot, the
-        // notification's counter and file in `self`, which is dropped only when nothing is in flight.
+        // SAFETY: what the entry points to lives until its completion: an op's buffer and file in its slot,
+        // the notification's counter and file in `self`, which is dropped only when nothing is in flight.
         while unsafe { self.uring.submission().push(entry) }.is_err() {
             self.enter(0);
         }
@@ -282,7 +289,8 @@ impl ThreadRing {
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // All that remain are wrong uses of the ring by this file. Nothing in flight may be freed now.
+                // All that remain are wrong uses of the ring by this file. Nothing in flight may be freed
+                // now.
                 Err(error) => panic!("io_uring_enter: {error}"),
             }
         }

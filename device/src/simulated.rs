@@ -1,16 +1,17 @@
 //! `SimulatedDevice`: any device, made slower and less reliable on purpose.
 //!
 //! # The idea
-//! It stands over another device and does three things to each operation: it asks the [`Fault`]s that were injected whether the
-//! operation fails or what it returns is damaged; it lets the other device do the work; and it completes when the [`Model`] of
-//! a medium says that the medium would have, on a [`Clock`] that is real or virtual.
+//! It stands over another device and does three things to each operation: it asks the [`Fault`]s that were
+//! injected whether the operation fails or what it returns is damaged; it lets the other device do the work;
+//! and it completes when the [`Model`] of a medium says that the medium would have, on a [`Clock`] that is
+//! real or virtual.
 //!
-//! Everything that looks like chance comes from the seed and from the order of operations. On a [`VirtualClock`] one thread
-//! runs everything, so that a seed is all that is needed to replay a run.
+//! Everything that looks like chance comes from the seed and from the order of operations. On a
+//! [`VirtualClock`] one thread runs everything, so that a seed is all that is needed to replay a run.
 //!
 //! # Faults behave as on a disk
-//! Damage stays where it is: the same range is bad at every read, in the same bits. A write over a bad range replaces it,
-//! as a disk does that writes anew or remaps the sector.
+//! Damage stays where it is: the same range is bad at every read, in the same bits. A write over a bad range
+//! replaces it, as a disk does that writes anew or remaps the sector.
 
 mod clock;
 mod disk;
@@ -62,7 +63,8 @@ impl SimulatedDevice {
         Self { inner, clock, state: Mutex::new(state), flushes }
     }
 
-    /// Flushes nothing below it: for one that need not outlive this machine's power, whose flush takes as long as its model says, and no longer.
+    /// Flushes nothing below it: for one that need not outlive this machine's power, whose flush takes as
+    /// long as its model says, and no longer.
     pub fn unflushed(self) -> Self {
         Self { flushes: false, ..self }
     }

@@ -1,4 +1,5 @@
-//! Reads through a thread's ring: many at once, abandoned, moved between threads, embedded in another reactor.
+//! Reads through a thread's ring: many at once, abandoned, moved between threads, embedded in another
+//! reactor.
 
 use std::{
     io::Write,

@@ -1,4 +1,5 @@
-//! Simulated devices: faults that stay where they are, media that take their time, runs that replay by their seed.
+//! Simulated devices: faults that stay where they are, media that take their time, runs that replay by their
+//! seed.
 
 use std::sync::Arc;
 

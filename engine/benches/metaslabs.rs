@@ -1,8 +1,10 @@
-//! What many metaslabs take: the opening of a large pool, and what small groups write to the device with and without log space maps.
+//! What many metaslabs take: the opening of a large pool, and what small groups write to the device with and
+//! without log space maps.
 //!
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote-engine --bench metaslabs
 //!
-//! In `DIR` (a file system that takes direct I/O, 8 GiB free). `scripts/endure-volumes` is for pools that are nearly full and written for long.
+//! In `DIR` (a file system that takes direct I/O, 8 GiB free). `scripts/endure-volumes` is for pools that are
+//! nearly full and written for long.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

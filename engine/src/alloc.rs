@@ -1,7 +1,8 @@
 //! Space: which is free, who gets it, and how that is kept on disk.
 //!
-//! A top-level vdev is cut into metaslabs. What is allocated in each is an object in the MOS, its space map: a log of allocations and frees. In memory a metaslab
-//! is the set of its free runs, and what the groups not yet committed changed.
+//! A top-level vdev is cut into metaslabs. What is allocated in each is an object in the MOS, its space map:
+//! a log of allocations and frees. In memory a metaslab is the set of its free runs, and what the groups not
+//! yet committed changed.
 //!
 //! | module | what it owns |
 //! |---|---|

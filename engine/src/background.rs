@@ -1,15 +1,16 @@
 //! Work that nobody waits for yet: reading ahead, and walks that want more than one core.
 //!
 //! # Why it exists
-//! A load of the ARC is shared: whoever wants a block that is being loaded waits for the load in progress. So a load must always
-//! be driven by somebody. A future that a file handle keeps and polls only when its client reads again would let everybody
-//! else who wants the block wait for that client. Work that is started ahead of its need is therefore given to threads that
-//! do nothing else.
+//! A load of the ARC is shared: whoever wants a block that is being loaded waits for the load in progress. So
+//! a load must always be driven by somebody. A future that a file handle keeps and polls only when its client
+//! reads again would let everybody else who wants the block wait for that client. Work that is started ahead
+//! of its need is therefore given to threads that do nothing else.
 //!
 //! # The idea
-//! A few threads (one for each core, at most `MAX_THREADS`), each inside `device::block_on` with its own ring, each polling a
-//! set of tasks. A task stays on the thread that it was given to, because its transfers belong to that thread's ring.
-//! Threads are taken in turn. They are started when first needed and end with the process.
+//! A few threads (one for each core, at most `MAX_THREADS`), each inside `device::block_on` with its own
+//! ring, each polling a set of tasks. A task stays on the thread that it was given to, because its transfers
+//! belong to that thread's ring. Threads are taken in turn. They are started when first needed and end with
+//! the process.
 //!
 //! # Invariants
 //! - The lock of a queue is held to push or take tasks, never while one is polled.
@@ -34,7 +35,8 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Gives `task` to a background thread.
 ///
-/// Where no thread can be started, the task is dropped: what it would have read ahead is read when it is needed.
+/// Where no thread can be started, the task is dropped: what it would have read ahead is read when it is
+/// needed.
 pub fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     static WORKERS: OnceLock<Vec<Arc<Worker>>> = OnceLock::new();
     static TURN: AtomicUsize = AtomicUsize::new(0);

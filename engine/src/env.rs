@@ -1,7 +1,7 @@
 //! [`Env`]: what the engine asks of the world beside its devices: the time of day, and randomness.
 //!
-//! In production it is the real thing ([`System`]). In tests it is a [`Seeded`] one, so that a whole pool under load, with all its
-//! guids and times, comes out the same again from its seed.
+//! In production it is the real thing ([`System`]). In tests it is a [`Seeded`] one, so that a whole pool
+//! under load, with all its guids and times, comes out the same again from its seed.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,14 +26,17 @@ pub trait Env: Send + Sync + Debug {
     }
 }
 
-/// How often a pool with multihost protection is marked as in use, and for how long another host watches for that.
+/// How often a pool with multihost protection is marked as in use, and for how long another host watches for
+/// that.
 #[derive(Debug, Clone, Copy)]
 pub struct Multihost {
     /// Between two marks on one device (`zfs_multihost_interval`).
     pub interval: Duration,
-    /// After so many intervals without a mark the pool is not written any more (`zfs_multihost_fail_intervals`).
+    /// After so many intervals without a mark the pool is not written any more
+    /// (`zfs_multihost_fail_intervals`).
     pub fail_intervals: u16,
-    /// For so many intervals it is watched at least whose writer does not say when it gives up (`zfs_multihost_import_intervals`).
+    /// For so many intervals it is watched at least whose writer does not say when it gives up
+    /// (`zfs_multihost_import_intervals`).
     pub import_intervals: u32,
 }
 
@@ -65,7 +68,8 @@ impl Env for System {
     }
 }
 
-/// A world that comes out the same from the same seed: each call is a step of a counter, and time advances by a second with each look.
+/// A world that comes out the same from the same seed: each call is a step of a counter, and time advances by
+/// a second with each look.
 #[derive(Debug)]
 pub struct Seeded {
     state: AtomicU64,

@@ -1,7 +1,8 @@
 //! [`Error`]: why an operation of the engine failed, by what the caller can do about it.
 //!
-//! Errors of the block layer carry the [`Bookmark`] of the block and every copy that was tried, so that a message says which
-//! file and offset could not be read and because of which device. Errors above it carry the name that the user gave.
+//! Errors of the block layer carry the [`Bookmark`] of the block and every copy that was tried, so that a
+//! message says which file and offset could not be read and because of which device. Errors above it carry
+//! the name that the user gave.
 
 use std::fmt;
 
@@ -56,7 +57,8 @@ pub enum Error {
         at: Bookmark,
     },
 
-    /// The block's checksum is right but its authentication code is not: made with another key, or tampered with.
+    /// The block's checksum is right but its authentication code is not: made with another key, or tampered
+    /// with.
     #[error("{at}: authentication failed (wrong key, or the block was tampered with)")]
     Authentication {
         /// Which block.

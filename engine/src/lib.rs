@@ -1,7 +1,8 @@
 //! The pool: import, vdevs, zio, ARC, DMU, DSL, ZPL, volumes.
 //!
-//! The folders follow the way of a block from the edge to the platter; `ARCHITECTURE.md` has the table. Everything is
-//! runtime-neutral `async` over `Send + Sync` shared state, and the block layer has one entry: [`Pool::read_block`].
+//! The folders follow the way of a block from the edge to the platter; `ARCHITECTURE.md` has the table.
+//! Everything is runtime-neutral `async` over `Send + Sync` shared state, and the block layer has one entry:
+//! [`Pool::read_block`].
 
 pub mod alloc;
 pub mod background;

@@ -1,7 +1,8 @@
 //! An open pool.
 //!
-//! [`Pool`] owns the vdev tree, the keystore and its share of the ARC, and knows the uberblock that everything is read from. It never changes
-//! after import except for counters, loaded keys and what the ARC holds: a pool that is open for reading is a snapshot in time.
+//! [`Pool`] owns the vdev tree, the keystore and its share of the ARC, and knows the uberblock that
+//! everything is read from. It never changes after import except for counters, loaded keys and what the ARC
+//! holds: a pool that is open for reading is a snapshot in time.
 
 mod damage;
 pub mod discovery;
@@ -128,7 +129,8 @@ impl Pool {
         &self.salt
     }
 
-    /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and counters are shared.
+    /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and
+    /// counters are shared.
     pub(crate) fn at(
         &self,
         uberblock: Uberblock,
@@ -216,7 +218,8 @@ impl Pool {
         });
     }
 
-    /// Waits until nothing is loaded any more that nobody waits for, or that takes longer than `patience`. Blocks the thread.
+    /// Waits until nothing is loaded any more that nobody waits for, or that takes longer than `patience`.
+    /// Blocks the thread.
     pub(crate) fn end_loads_ahead(&self, patience: Duration) {
         let start = Instant::now();
         while self.ahead.load(Ordering::Acquire) > 0 && start.elapsed() < patience {
@@ -231,11 +234,11 @@ impl Pool {
 
     /// The block that `bp` points to: from the ARC, or read, verified, decrypted and decompressed.
     ///
-    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the choice of the key.
-    /// When the block is cached the future completes in its first poll without allocating.
+    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the
+    /// choice of the key. When the block is cached the future completes in its first poll without allocating.
     ///
-    /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else is
-    /// [`Error::KeyNotLoaded`].
+    /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else
+    /// is [`Error::KeyNotLoaded`].
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         self.read_retaining(bp, at, Retain::In).await
     }
@@ -263,8 +266,9 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::read_block`], for those who look at the structure of datasets whose keys are not loaded: what is in the clear is
-    /// not authenticated, and the private parts of dnodes are ciphertext. Encrypted data are [`Error::KeyNotLoaded`].
+    /// As [`Pool::read_block`], for those who look at the structure of datasets whose keys are not loaded:
+    /// what is in the clear is not authenticated, and the private parts of dnodes are ciphertext. Encrypted
+    /// data are [`Error::KeyNotLoaded`].
     pub async fn read_block_without_key(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         match bp.protection() {
             Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
@@ -295,7 +299,8 @@ impl Pool {
     pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =
             bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
-        // All of it: a block that is written again in its place differs in nothing else, and sums may agree in a word.
+        // All of it: a block that is written again in its place differs in nothing else, and sums may agree
+        // in a word.
         let mix = |mixed: u64, word: u64| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let checksum_word = bp.checksum().into_iter().fold(0, mix);
         let checksum_word = if with_key { !checksum_word } else { checksum_word };

@@ -1,7 +1,7 @@
 //! Waiting without a thread, first come, first served.
 //!
-//! A [`Queue`] is part of a state that some lock guards; whoever waits has a [`Place`] in it from the first time that it must. One that gives up waiting leaves the
-//! queue, and the next one looks again.
+//! A [`Queue`] is part of a state that some lock guards; whoever waits has a [`Place`] in it from the first
+//! time that it must. One that gives up waiting leaves the queue, and the next one looks again.
 
 use std::collections::VecDeque;
 use std::task::Waker;

@@ -1,24 +1,31 @@
 //! Transaction groups: which one is open, who holds it open, how much of it may be dirty.
 //!
 //! # The idea
-//! Every change belongs to one transaction group (*txg*). At any time one group is open: a [`Tx`] holds it open while one
-//! operation changes memory, never for longer. To commit it, the sync thread *quiesces* it: it opens the next group for those who come from
-//! now on, waits until the last [`Tx`] of the old one is dropped, and writes the group out. At most one group is being written
-//! while the next one is open, so that a change is always in one of two places.
+//! Every change belongs to one transaction group (*txg*). At any time one group is open: a [`Tx`] holds it
+//! open while one operation changes memory, never for longer. To commit it, the sync thread *quiesces* it: it
+//! opens the next group for those who come from now on, waits until the last [`Tx`] of the old one is
+//! dropped, and writes the group out. At most one group is being written while the next one is open, so that
+//! a change is always in one of two places.
 //!
 //! # Back-pressure
-//! Whoever begins a change says how many bytes it will make dirty, and of which dataset. All dirty bytes, of both groups, come from one budget; when it is used up,
-//! changes wait, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
-//! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools that share
-//! a cache share what it lends.
+//! Whoever begins a change says how many bytes it will make dirty, and of which dataset. All dirty bytes, of
+//! both groups, come from one budget; when it is used up, changes wait, and go on as the sync thread writes
+//! dirty bytes out. So the speed of writers follows the speed of the devices smoothly, and memory is bounded.
+//! Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools
+//! that share a cache share what it lends.
 //!
-//! Each dataset has a lane of its own ([`lanes`]). One that compresses hard has no more dirty than the processors encode in two seconds, as its last syncs measured it; one
-//! that has little dirty waits for nobody. So who writes little and wants it stable does not queue behind those who write much, and groups close in a time that is bounded however scarce processors are.
+//! Each dataset has a lane of its own ([`lanes`]). One that compresses hard has no more dirty than the
+//! processors encode in two seconds, as its last syncs measured it; one that has little dirty waits for
+//! nobody. So who writes little and wants it stable does not queue behind those who write much, and groups
+//! close in a time that is bounded however scarce processors are.
 //!
 //! # Streams
-//! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is stored once, and indirect blocks are shared by more. Neither is to be had from large blocks
-//! that are new, as when somebody copies files; and there the devices would have nothing to do until the group is full, and whoever waits for it at the end would wait for all of it. So a group is also
-//! committed when `STREAM_BYTES` of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is written, the next one fills.
+//! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is
+//! stored once, and indirect blocks are shared by more. Neither is to be had from large blocks that are new,
+//! as when somebody copies files; and there the devices would have nothing to do until the group is full, and
+//! whoever waits for it at the end would wait for all of it. So a group is also committed when `STREAM_BYTES`
+//! of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is
+//! written, the next one fills.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -57,7 +64,8 @@ impl Default for Limits {
     }
 }
 
-/// How often a change without room waits for a group to make some: those who come later may take it each time.
+/// How often a change without room waits for a group to make some: those who come later may take it each
+/// time.
 const ROOM_TRIES: u32 = 8;
 
 /// What may be dirty beside the smallest cache: a group needs some data to be worth its commit.
@@ -65,9 +73,11 @@ const LEAST_DIRTY_BYTES: u64 = 16 << 20;
 /// What may be dirty beside the largest cache.
 const MOST_DIRTY_BYTES: u64 = 4 << 30;
 
-/// Bytes of large new blocks, one soon after the other, from which on a group is committed without waiting for the time.
+/// Bytes of large new blocks, one soon after the other, from which on a group is committed without waiting
+/// for the time.
 const STREAM_BYTES: u64 = 32 << 20;
-/// The slowest stream for which that is done, in bytes per second: slower ones would keep a slow disk busy with commits.
+/// The slowest stream for which that is done, in bytes per second: slower ones would keep a slow disk busy
+/// with commits.
 const STREAM_BYTES_PER_SECOND: u64 = 256 << 20;
 
 /// The lane of changes that belong to no dataset.
@@ -102,8 +112,9 @@ impl Stream {
 }
 
 impl Limits {
-    /// For pools whose dirty bytes are lent from this cache: a quarter of it, where that is more than by default. The more writes all over an object
-    /// one group has, the fewer indirect blocks it writes for each of them.
+    /// For pools whose dirty bytes are lent from this cache: a quarter of it, where that is more than by
+    /// default. The more writes all over an object one group has, the fewer indirect blocks it writes for
+    /// each of them.
     pub fn beside(cache: &ArcCache) -> Self {
         let least = Self::default();
         let dirty_bytes = (cache.budget_bytes() / 4).clamp(least.dirty_bytes, MOST_DIRTY_BYTES);
@@ -117,8 +128,8 @@ impl Limits {
     }
 }
 
-/// Holds a transaction group open for one operation. Dropped, it lets the group go. Where a panic drops it, what was
-/// changed with it may be half a change, which must not be committed: the pool stops.
+/// Holds a transaction group open for one operation. Dropped, it lets the group go. Where a panic drops it,
+/// what was changed with it may be half a change, which must not be committed: the pool stops.
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
@@ -274,8 +285,8 @@ impl Txgs {
         self.begin_of(ObjsetId(NOBODY), bytes).await
     }
 
-    /// Holds the open group for an operation that makes `bytes` of a dataset dirty, as soon as there is room for them. The bytes count as dirty
-    /// until the group is written, or the sync thread takes them off.
+    /// Holds the open group for an operation that makes `bytes` of a dataset dirty, as soon as there is room
+    /// for them. The bytes count as dirty until the group is written, or the sync thread takes them off.
     pub async fn begin_of(self: &Arc<Self>, dataset: ObjsetId, bytes: u64) -> Result<Tx> {
         let who = dataset.get();
         let lane = Lane { txgs: self, who };
@@ -319,8 +330,10 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// As [`Self::begin_of`], for a change that makes other bytes dirty in one group than in another: `dirtied` says what, by what the group has dirty already, and how many bytes of data
-    /// that is. `require` fails when the group that is held has no room for it. As long as groups under way may make room, they are waited for.
+    /// As [`Self::begin_of`], for a change that makes other bytes dirty in one group than in another:
+    /// `dirtied` says what, by what the group has dirty already, and how many bytes of data that is.
+    /// `require` fails when the group that is held has no room for it. As long as groups under way may make
+    /// room, they are waited for.
     pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
         dataset: ObjsetId,
@@ -378,8 +391,9 @@ impl Txgs {
         }
     }
 
-    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that is larger than the whole budget goes alone; and a
-    /// few bytes are every pool's own, lest it waits for another one, perhaps suspended, whose dirty bytes take all that their cache lends.
+    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that
+    /// is larger than the whole budget goes alone; and a few bytes are every pool's own, lest it waits for
+    /// another one, perhaps suspended, whose dirty bytes take all that their cache lends.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
         let before: u64 = state.dirty.iter().sum();
         let dirty = before.saturating_add(bytes);
@@ -395,7 +409,8 @@ impl Txgs {
         state.dirty[0] >= self.limits.sync_bytes || state.lanes.open_debt() >= nanos(MOST_DEBT) / 4
     }
 
-    /// Whether what is dirty will take the processors a good part of a second, so that waiting for a group is worse than writing twice.
+    /// Whether what is dirty will take the processors a good part of a second, so that waiting for a group is
+    /// worse than writing twice.
     pub(crate) fn is_slow(&self) -> bool {
         self.state().lanes.is_slow()
     }
@@ -415,7 +430,8 @@ impl Txgs {
         }
     }
 
-    /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
+    /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent
+    /// log's allocations.
     pub(crate) fn hold(self: &Arc<Self>) -> Result<Tx> {
         let mut state = self.state();
         if let Some(error) = &state.stopped {
@@ -524,10 +540,12 @@ impl Txgs {
         }
     }
 
-    /// Closes the open group, opens the next one, and waits until nobody holds the closed one. The group before it must be committed.
+    /// Closes the open group, opens the next one, and waits until nobody holds the closed one. The group
+    /// before it must be committed.
     ///
     /// # Errors
-    /// Nothing can be committed any more. Whoever holds the closed group may go on waiting for what never comes.
+    /// Nothing can be committed any more. Whoever holds the closed group may go on waiting for what never
+    /// comes.
     pub(crate) async fn quiesce(&self) -> Result<Txg> {
         let txg = {
             let mut state = self.state();
@@ -574,14 +592,16 @@ impl Txgs {
         self.due.notify_all();
     }
 
-    /// Until this is called with `None`, whoever begins a change gets the error. What began before is not touched.
+    /// Until this is called with `None`, whoever begins a change gets the error. What began before is not
+    /// touched.
     pub(crate) fn refuse(&self, error: Option<Error>) {
         let mut state = self.state();
         state.refused = error;
         state.lanes.wake_all();
     }
 
-    /// No group is committed from now on, so that only intent logs grow. Whoever waits for a group gets an error.
+    /// No group is committed from now on, so that only intent logs grow. Whoever waits for a group gets an
+    /// error.
     pub(crate) fn freeze(&self) {
         let mut state = self.state();
         state.frozen = true;

@@ -1,15 +1,16 @@
 //! The vdev tree: what turns (top-level vdev, offset, size) into transfers on devices.
 //!
 //! # The idea
-//! A [`VdevTree`] holds the top-level vdevs that DVAs name by number. A read enters at the top with a *verdict*: a function
-//! that says whether bytes are the right ones. Redundant vdevs use it to tell a good copy from a bad one, so that silent damage
-//! is handled where the redundancy is, and the layer above sees right bytes or a list of what was tried. Inside raidz and draid
-//! a single column has no verdict of its own; there the verdict judges the assembled block.
+//! A [`VdevTree`] holds the top-level vdevs that DVAs name by number. A read enters at the top with a *verdict*:
+//! a function that says whether bytes are the right ones. Redundant vdevs use it to tell a good copy from a
+//! bad one, so that silent damage is handled where the redundancy is, and the layer above sees right bytes or
+//! a list of what was tried. Inside raidz and draid a single column has no verdict of its own; there the
+//! verdict judges the assembled block.
 //!
 //! # Stale devices
-//! A device that was away while others were written has a dirty time log ([`dtl`]): the txgs it missed. What it holds for
-//! those txgs is old data, maybe of another block. It is read for them only as a last resort, and only when a verdict can
-//! refuse old bytes; a block without a checksum is never taken from it.
+//! A device that was away while others were written has a dirty time log ([`dtl`]): the txgs it missed. What
+//! it holds for those txgs is old data, maybe of another block. It is read for them only as a last resort,
+//! and only when a verdict can refuse old bytes; a block without a checksum is never taken from it.
 //!
 //! # Errors are counted
 //! as OpenZFS counts them: on the leaf that failed, and on each vdev above it that could not make up for it.
@@ -432,7 +433,8 @@ impl Vdev {
         }
     }
 
-    /// Bytes of the smallest block that is stored on this top-level vdev without waste (`vdev_get_min_alloc`).
+    /// Bytes of the smallest block that is stored on this top-level vdev without waste
+    /// (`vdev_get_min_alloc`).
     pub fn min_alloc(&self) -> u64 {
         let sector = 1u64.checked_shl(self.ashift).unwrap_or(512);
         match &self.kind {

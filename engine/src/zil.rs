@@ -1,10 +1,12 @@
 //! The intent log: what was promised to be stable before its transaction group is committed.
 //!
 //! # The idea
-//! Whoever changes a dataset *notes* the change in memory, while it holds the change's group open. When its group is committed, the note is
-//! forgotten. Only when somebody wants stability before that (a flush, `fsync`, a write with FUA) the notes become records in a chain of log blocks
-//! of the dataset, and one flush of the devices makes them stable. After a crash the chain is found from the header in the dataset's
-//! object set, its blocks are claimed before anything else is allocated, and the records whose groups were not committed are applied again.
+//! Whoever changes a dataset *notes* the change in memory, while it holds the change's group open. When its
+//! group is committed, the note is forgotten. Only when somebody wants stability before that (a flush,
+//! `fsync`, a write with FUA) the notes become records in a chain of log blocks of the dataset, and one flush
+//! of the devices makes them stable. After a crash the chain is found from the header in the dataset's object
+//! set, its blocks are claimed before anything else is allocated, and the records whose groups were not
+//! committed are applied again.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -18,24 +20,29 @@
 //! | `backing` | what all this asks of the pool |
 //!
 //! # Invariants
-//! - A block is written after the one behind it was allocated, because it says where that is. So a chain ends with a block that is allocated and not yet
-//!   written, and whoever reads the chain knows its end by that block's not being what it should be.
-//! - The header on disk points to the first block that holds a record of a group that is not committed, or further back. Blocks before it are freed
-//!   in the same group that moves the header.
-//! - A group in which a block was allocated is not committed before the block that points to it is stable. Otherwise a crash would leave
-//!   an allocated block that nothing points to.
-//! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on disk. A chain can be begun ahead of that ([`Zil::prepare`]).
-//! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its group instead. The chain is then
-//!   given up as a whole, once all that it holds is committed.
-//! - Data of a write are not kept with its note: they are read from the object when they are logged, and may then be newer than the write. That is
-//!   right, since whatever is newer was written after it, and has its own note. What was cut off or freed meanwhile is left out of the record
-//!   ([`Source`]); where what did that is not in the same batch, the commit waits for its group.
+//! - A block is written after the one behind it was allocated, because it says where that is. So a chain ends
+//!   with a block that is allocated and not yet written, and whoever reads the chain knows its end by that
+//!   block's not being what it should be.
+//! - The header on disk points to the first block that holds a record of a group that is not committed, or
+//!   further back. Blocks before it are freed in the same group that moves the header.
+//! - A group in which a block was allocated is not committed before the block that points to it is stable.
+//!   Otherwise a crash would leave an allocated block that nothing points to.
+//! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on
+//!   disk. A chain can be begun ahead of that ([`Zil::prepare`]).
+//! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its
+//!   group instead. The chain is then given up as a whole, once all that it holds is committed.
+//! - Data of a write are not kept with its note: they are read from the object when they are logged, and may
+//!   then be newer than the write. That is right, since whatever is newer was written after it, and has its
+//!   own note. What was cut off or freed meanwhile is left out of the record ([`Source`]); where what did
+//!   that is not in the same batch, the commit waits for its group.
 //!
 //! # What a commit waits for
-//! The devices, and the batch that is under way. A group only where correctness demands it: there is no chain on disk yet, a change has no record, or it cannot be
-//! in the log because what came before is not. For the sake of speed or room, too: a batch that is most of what is dirty, where groups are
-//! encoded quickly; more than the pool lends its logs. It never waits for what other datasets have encoded: blocks of the log are not compressed, large writes
-//! that are logged by pointer have threads of their own ([`Writer::write_promptly`]), and holding a group ([`Txgs::hold`]) never waits.
+//! The devices, and the batch that is under way. A group only where correctness demands it: there is no chain
+//! on disk yet, a change has no record, or it cannot be in the log because what came before is not. For the
+//! sake of speed or room, too: a batch that is most of what is dirty, where groups are encoded quickly; more
+//! than the pool lends its logs. It never waits for what other datasets have encoded: blocks of the log are
+//! not compressed, large writes that are logged by pointer have threads of their own
+//! ([`Writer::write_promptly`]), and holding a group ([`Txgs::hold`]) never waits.
 //!
 //! # Locks
 //! | lock | guards | order |
@@ -126,8 +133,9 @@ struct Inner {
 }
 
 impl Zil {
-    /// The log of an open object set. If the object set was found at import with a log on disk, [`Zil::claim`] comes next, in the first group. When there is
-    /// something to replay then ([`Zil::needs_replay`]), commits wait for their group until that is done.
+    /// The log of an open object set. If the object set was found at import with a log on disk,
+    /// [`Zil::claim`] comes next, in the first group. When there is something to replay then
+    /// ([`Zil::needs_replay`]), commits wait for their group until that is done.
     pub fn open(objset: &Arc<LiveObjset>, writer: &Writer, txgs: &Arc<Txgs>, env: &Arc<dyn Env>) -> Self {
         let header = objset.zil_header();
         Self::over(Box::new(Live::new(objset, writer)), &header, txgs, env)
@@ -149,7 +157,8 @@ impl Zil {
         Self { inner: Arc::new(inner) }
     }
 
-    /// From now on. What was changed while it was [`SyncMode::Disabled`] is not in the log: a later commit waits for its group.
+    /// From now on. What was changed while it was [`SyncMode::Disabled`] is not in the log: a later commit
+    /// waits for its group.
     pub fn set_sync_mode(&self, mode: SyncMode) {
         self.inner.sync_mode.store(mode as u8, Ordering::Release);
     }
@@ -159,7 +168,8 @@ impl Zil {
         self.inner.for_throughput.store(for_throughput, Ordering::Release);
     }
 
-    /// Whether the dataset uses the feature `zilsaxattr`, so that changes of extended attributes inside files are noted as records.
+    /// Whether the dataset uses the feature `zilsaxattr`, so that changes of extended attributes inside files
+    /// are noted as records.
     pub fn logs_xattrs(&self) -> bool {
         self.inner.logs_xattrs.load(Ordering::Acquire)
     }
@@ -174,19 +184,22 @@ impl Zil {
         SyncMode::from_raw(self.inner.sync_mode.load(Ordering::Acquire))
     }
 
-    /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted. Where the pool went
-    /// back to a `checkpoint` of this group, a log that was not claimed then is given up. Gives
-    /// stored blocks to which the log is one more reference from now on.
+    /// Takes over what was found on disk, in the first group after import, in syncing context, before
+    /// anything is allocated or noted. Where the pool went back to a `checkpoint` of this group, a log that
+    /// was not claimed then is given up. Gives stored blocks to which the log is one more reference from now
+    /// on.
     pub async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<Vec<Blkptr>> {
         self.inner.claim(tx, checkpoint).await
     }
 
-    /// Notes a change that [`Zil::commit_object`] of any object makes stable: one of names, or one that others may depend on.
+    /// Notes a change that [`Zil::commit_object`] of any object makes stable: one of names, or one that
+    /// others may depend on.
     pub fn note(&self, tx: &Tx, record: &Record<'_>) {
         self.inner.note(tx, None, record);
     }
 
-    /// Notes a change of one object that is made stable with this object only. The order with other notes of the object is kept.
+    /// Notes a change of one object that is made stable with this object only. The order with other notes of
+    /// the object is kept.
     pub fn note_object(&self, tx: &Tx, object: u64, record: &Record<'_>) {
         self.inner.note(tx, Some(object), record);
     }
@@ -201,17 +214,20 @@ impl Zil {
         self.inner.note_what(tx.txg(), Some(object), What::Write { object, generation, offset, length });
     }
 
-    /// Notes a change that no record can tell: whoever wants it stable (with the object, or with any if there is none) waits for its group.
+    /// Notes a change that no record can tell: whoever wants it stable (with the object, or with any if there
+    /// is none) waits for its group.
     pub fn note_unloggable(&self, tx: &Tx, object: Option<u64>) {
         self.inner.note_what(tx.txg(), object, What::Unloggable);
     }
 
-    /// What was noted of an object is made stable with any object from now on, before anything that is noted later: it is about to be renamed.
+    /// What was noted of an object is made stable with any object from now on, before anything that is noted
+    /// later: it is about to be renamed.
     pub fn order_object(&self, object: u64) {
         lock(&self.inner.pending).order(object);
     }
 
-    /// The object was freed, and what freed it is noted: nothing else need be known of it. Its number may be another object's in a later group.
+    /// The object was freed, and what freed it is noted: nothing else need be known of it. Its number may be
+    /// another object's in a later group.
     pub fn forget_object(&self, object: u64) {
         lock(&self.inner.pending).forget_object(object);
     }
@@ -221,13 +237,14 @@ impl Zil {
         self.inner.backing.set_source(source);
     }
 
-    /// Makes all that was noted so far stable, unless the dataset is not to be ([`SyncMode::Disabled`]). Errors only when the pool can commit nothing
-    /// any more.
+    /// Makes all that was noted so far stable, unless the dataset is not to be ([`SyncMode::Disabled`]).
+    /// Errors only when the pool can commit nothing any more.
     pub async fn commit(&self) -> Result<()> {
         self.commit_scope(Scope::All).await
     }
 
-    /// Begins a chain where there is none, and does not wait until it is on disk. So the first commit need not wait for a group, if that is committed by then.
+    /// Begins a chain where there is none, and does not wait until it is on disk. So the first commit need
+    /// not wait for a group, if that is committed by then.
     ///
     /// # Errors
     /// The dataset is gone. A chain that cannot be begun now is no error.
@@ -256,19 +273,20 @@ impl Zil {
         self.commit_scope(Scope::Objects([object].into())).await
     }
 
-    /// In syncing context, before the object set of this group is written: moves the header on, frees blocks that are no longer needed. Gives the
-    /// stored blocks to which the log is a reference no more.
+    /// In syncing context, before the object set of this group is written: moves the header on, frees blocks
+    /// that are no longer needed. Gives the stored blocks to which the log is a reference no more.
     pub async fn sync(&self, tx: &Tx) -> Result<Vec<Blkptr>> {
         self.inner.sync(tx).await
     }
 
-    /// Gives the blocks of the log up, as soon as what they hold is committed; the next commit begins anew, with other blocks.
+    /// Gives the blocks of the log up, as soon as what they hold is committed; the next commit begins anew,
+    /// with other blocks.
     pub async fn leave(&self) -> Result<()> {
         self.inner.leave().await
     }
 
-    /// Whether there is neither a log nor anything to be logged, so that it can be dropped. A log that nobody adds to begins to end: some groups later there is
-    /// none. Nobody else may use it.
+    /// Whether there is neither a log nor anything to be logged, so that it can be dropped. A log that nobody
+    /// adds to begins to end: some groups later there is none. Nobody else may use it.
     pub fn settles(&self) -> bool {
         self.inner.settles()
     }
@@ -283,12 +301,14 @@ impl Zil {
         lock(&self.inner.chain).needs_replay()
     }
 
-    /// Applies the log that was found, then destroys it. On an error the log stays, and the dataset must not be changed.
+    /// Applies the log that was found, then destroys it. On an error the log stays, and the dataset must not
+    /// be changed.
     pub async fn replay(&self, onto: &impl Replay) -> Result<Replayed> {
         self.inner.replay(onto).await
     }
 
-    /// Waits until everything is committed, and gives all blocks of the log back. A log that was not replayed stays. Afterwards the log can be used again.
+    /// Waits until everything is committed, and gives all blocks of the log back. A log that was not replayed
+    /// stays. Afterwards the log can be used again.
     pub async fn close(&self) -> Result<()> {
         self.inner.close().await
     }

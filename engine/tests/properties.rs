@@ -44,9 +44,11 @@ fn near(expected: &str, found: &str, by: u64) -> bool {
     }
 }
 
-/// The recording was made a moment before the export, which then synced access times, flushed logs and freed blocks.
+/// The recording was made a moment before the export, which then synced access times, flushed logs and freed
+/// blocks.
 const EXPORT: &str = "moved by the export itself";
-/// `used` and `allocated` moved by the same number of bytes: blocks were written between recording and export.
+/// `used` and `allocated` moved by the same number of bytes: blocks were written between recording and
+/// export.
 const REWRITTEN: &str = "rewritten after the recording";
 /// The same, of numbers that follow from those.
 const FOLLOWS: &str = "follows from numbers that the export moved";
@@ -408,8 +410,8 @@ fn properties_of_columns_are_those_of_raidz_vdevs_and_their_devices_alone() {
     }
 }
 
-/// Bytes allocated in all classes, as `zdb -b` counts the blocks of the exported pools. The logs of `zilreplay`, which was
-/// never exported, are not folded into its space maps.
+/// Bytes allocated in all classes, as `zdb -b` counts the blocks of the exported pools. The logs of
+/// `zilreplay`, which was never exported, are not folded into its space maps.
 const ALLOCATED: [(&str, u64); 5] = [
     ("single", 11_673_088),
     ("classes", 3_332_608),

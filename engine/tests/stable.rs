@@ -1,7 +1,8 @@
 //! What is to be stable does not wait for what others have compressed.
 //!
-//! The compute threads of this process are held by the test, so that no group that has anything to be encoded there comes to an end: as slow as a machine can be.
-//! That is why these tests are a program of their own, and run one after the other.
+//! The compute threads of this process are held by the test, so that no group that has anything to be encoded
+//! there comes to an end: as slow as a machine can be. That is why these tests are a program of their own,
+//! and run one after the other.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -168,7 +169,8 @@ async fn commit(pool: &LivePool) {
     pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
 }
 
-/// A file of another dataset, whose log is on disk, beside one who writes into `compression=gzip-9` and waits.
+/// A file of another dataset, whose log is on disk, beside one who writes into `compression=gzip-9` and
+/// waits.
 fn fsync_beside(
     bulk_properties: &'static [(&'static str, &'static str)],
     bulk_and_file_share_a_dataset: bool,

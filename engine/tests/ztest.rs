@@ -1,5 +1,5 @@
-//! Pools left behind by `ztest`, of random topology and killed at random: they import and verify to the last block, and are counted by type as
-//! `zdb` counts them.
+//! Pools left behind by `ztest`, of random topology and killed at random: they import and verify to the last
+//! block, and are counted by type as `zdb` counts them.
 //!
 //! ```text
 //! CENOTE_ZTEST_RUNS=20 cargo test -p cenote-engine --test ztest     more pools (the default is two)

@@ -1,15 +1,17 @@
 //! Every parser of `ondisk` and every decoder of `codec` as a function of untrusted bytes.
 //!
-//! A target must return for any input: without a panic, an overflow, a hang or a large allocation. Beyond that it states what must
-//! hold for whatever was accepted:
+//! A target must return for any input: without a panic, an overflow, a hang or a large allocation. Beyond
+//! that it states what must hold for whatever was accepted:
 //! - what was parsed can be encoded, what was encoded parses again, and encodes to the same bytes;
 //! - an iterator over a block ends after no more items than the block has bytes;
 //! - what was compressed or encrypted comes back.
 //!
-//! Two runners call the same [`TARGETS`]: `tests/bounded.rs`, a short run with mutations by seed that is part of the normal
-//! tests, and `libfuzzer/`, guided by coverage, for long runs. Both begin with the files of `corpus/TARGET/`.
+//! Two runners call the same [`TARGETS`]: `tests/bounded.rs`, a short run with mutations by seed that is part
+//! of the normal tests, and `libfuzzer/`, guided by coverage, for long runs. Both begin with the files of
+//! `corpus/TARGET/`.
 //!
-//! Where a target needs numbers beside the bytes (a size, a type), [`Input`] takes them from the front of the input.
+//! Where a target needs numbers beside the bytes (a size, a type), [`Input`] takes them from the front of the
+//! input.
 
 mod codecs;
 mod geometry;

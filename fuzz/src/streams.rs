@@ -19,7 +19,8 @@ pub fn send_record(bytes: &[u8]) {
     }
 }
 
-/// Whole streams. Their checksums are made right first, since no mutation would get past the first record else.
+/// Whole streams. Their checksums are made right first, since no mutation would get past the first record
+/// else.
 pub fn send_stream(bytes: &[u8]) {
     read_stream(bytes);
     let order =

@@ -1,7 +1,8 @@
 //! A bounded run of all targets: the corpus as it is, then mutations of it by seed.
 //!
-//! The run is deterministic: what a call gets depends on the target, the seed and the corpus only. A call fails when it panics (overflow
-//! included), takes more than [`MAX_BYTES`] of memory at once or more than [`MAX_CPU`] of time. Failures name what replays them:
+//! The run is deterministic: what a call gets depends on the target, the seed and the corpus only. A call
+//! fails when it panics (overflow included), takes more than [`MAX_BYTES`] of memory at once or more than
+//! [`MAX_CPU`] of time. Failures name what replays them:
 //!
 //! ```text
 //! CENOTE_FUZZ_SEED=SEED cargo test -p cenote-fuzz -- TARGET     one call

@@ -1,8 +1,9 @@
 //! What to change about a live pool.
 //!
-//! [`Seen`] is what the pool's commands and this machine tell: vdevs, properties of pool and datasets, counters, the media below the devices. Each rule is a function from that to
-//! [`Advice`], which never comes without evidence: the value that was seen, and what a model makes of it. What a change gains is the model's word; so each has the command that
-//! would prove it here.
+//! [`Seen`] is what the pool's commands and this machine tell: vdevs, properties of pool and datasets,
+//! counters, the media below the devices. Each rule is a function from that to [`Advice`], which never comes
+//! without evidence: the value that was seen, and what a model makes of it. What a change gains is the
+//! model's word; so each has the command that would prove it here.
 //!
 //! Only commands that read are used, and nothing is changed.
 
@@ -77,7 +78,8 @@ impl Advised {
         Self { pool: seen.pool.clone(), advice }
     }
 
-    /// What an advice is about, with the pool where that is not in its name: several pools may have a raidz1-0.
+    /// What an advice is about, with the pool where that is not in its name: several pools may have a
+    /// raidz1-0.
     fn about(&self, advice: &Advice) -> String {
         let within = advice.about.strip_prefix(&self.pool);
         match within.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {

@@ -1,7 +1,9 @@
 //! From runs to findings.
 //!
-//! A finding is one variant with one workload by one metric, compared with the baseline round by round. P-values are corrected in two families: all comparisons by the goal's metric, from which the
-//! answer comes, and all others together, which say what it costs. What can be told of a variant alone (medians) is told of each, the raw device too.
+//! A finding is one variant with one workload by one metric, compared with the baseline round by round.
+//! P-values are corrected in two families: all comparisons by the goal's metric, from which the answer comes,
+//! and all others together, which say what it costs. What can be told of a variant alone (medians) is told of
+//! each, the raw device too.
 //!
 //! | verdict | when |
 //! |---|---|
@@ -74,7 +76,8 @@ pub struct Findings {
     /// Whether the first sentence is an answer, and not that more rounds are needed.
     #[serde(default)]
     pub is_answered: bool,
-    /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
+    /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where
+    /// all was real.
     #[serde(default)]
     pub modelled: Option<String>,
     /// What is missing, where not all that was planned was run.
@@ -89,7 +92,8 @@ pub struct Findings {
     /// The best variant with each workload, by the goal's metric; none where nothing is to be chosen.
     #[serde(default)]
     pub by_workload: Vec<BestFor>,
-    /// Whether the goal's value was reached, by the best variant, or the baseline where none is better; `None` where none was set.
+    /// Whether the goal's value was reached, by the best variant, or the baseline where none is better;
+    /// `None` where none was set.
     pub goal_reached: Option<Outcome>,
     /// Rounds in which every run was done.
     pub rounds: usize,
@@ -97,7 +101,8 @@ pub struct Findings {
     pub runs: usize,
     /// What a search came to, where there was one and it has ended.
     pub sought: Option<Sought>,
-    /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one metric only.
+    /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one
+    /// metric only.
     pub front: Vec<String>,
     /// Those of which that could not be decided.
     #[serde(default)]
@@ -161,12 +166,14 @@ pub struct Written {
     pub runs: Vec<usize>,
     /// Bytes of each of [`crate::target::Layers::NAMES`], where they were counted.
     pub layers: [Option<f64>; 7],
-    /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were written in part, and of what describes blocks.
+    /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were
+    /// written in part, and of what describes blocks.
     #[serde(default)]
     pub read: Option<f64>,
 }
 
-/// How long reads took, and writes with their flushes: medians over rounds. Findings have the times of both together.
+/// How long reads took, and writes with their flushes: medians over rounds. Findings have the times of both
+/// together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Directions {
     /// The variant's name.
@@ -443,14 +450,16 @@ mod tests {
     use crate::store::Run;
     use crate::target::Counters;
 
-    /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
+    /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 %
+    /// noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> Store {
         let values: Vec<String> = (0..=ratios.len()).map(|value| value.to_string()).collect();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         planted_by("f", &values, ratios, 0.02, 0.999, rounds, seed)
     }
 
-    /// The same with a factor of this name and these values, the baseline's first, and this noise and drift: how many times as fast each run is as the one before.
+    /// The same with a factor of this name and these values, the baseline's first, and this noise and drift:
+    /// how many times as fast each run is as the one before.
     fn planted_by(
         factor: &str,
         values: &[&str],
@@ -661,7 +670,8 @@ mod tests {
             }
             alarms += usize::from(is_alarm);
         }
-        // Of each hundred experiments five at most raise an alarm over nothing, and of each hundred intervals five miss the truth, give or take what chance does.
+        // Of each hundred experiments five at most raise an alarm over nothing, and of each hundred intervals
+        // five miss the truth, give or take what chance does.
         assert!(alarms <= 14, "{alarms} of {trials}");
         let intervals = trials as usize * truths.len();
         assert!((intervals * 93 / 100..=intervals * 97 / 100).contains(&held), "{held} of {intervals}");

@@ -1,18 +1,26 @@
 //! Results beside each other: two, or many over time.
 //!
 //! # Two
-//! Runs of two results were not made in the same rounds, so they cannot be paired: logarithms of the values of both are compared by Welch's test. Whatever differs between the two
-//! (machine, kernel, version, neighbours) is part of the difference; what is known to differ is listed, of machines and of experiments, and the raw device, where both have it, shows how much the machine itself did.
-//! What changes from one session to the next by itself is in no figure of two results, and that is said. A workload that is another load in each result is not compared, whatever it is called.
-//! P-values are corrected over all comparisons by the goal's metric, from which the answer comes, and over all by the other metrics together; verdicts are those of [`crate::analysis`], with the noise floor of the noisier result.
+//! Runs of two results were not made in the same rounds, so they cannot be paired: logarithms of the values
+//! of both are compared by Welch's test. Whatever differs between the two (machine, kernel, version,
+//! neighbours) is part of the difference; what is known to differ is listed, of machines and of experiments,
+//! and the raw device, where both have it, shows how much the machine itself did. What changes from one
+//! session to the next by itself is in no figure of two results, and that is said. A workload that is another
+//! load in each result is not compared, whatever it is called. P-values are corrected over all comparisons by
+//! the goal's metric, from which the answer comes, and over all by the other metrics together; verdicts are
+//! those of [`crate::analysis`], with the noise floor of the noisier result.
 //!
 //! # Many
-//! The medians of at least [`LEAST_FOR_CHANGES`] results, in the order of time, are searched for changes: the place is taken at which the means before and after differ most in units of
-//! their spread (the largest t). How large that becomes by chance, with the place being chosen, is found by drawing series without a change; so the spread between results, which runs
-//! within one do not show, counts. Where there is a change, both sides are searched again. All places that were looked for, in all series of a family, are corrected for together.
+//! The medians of at least [`LEAST_FOR_CHANGES`] results, in the order of time, are searched for changes: the
+//! place is taken at which the means before and after differ most in units of their spread (the largest t).
+//! How large that becomes by chance, with the place being chosen, is found by drawing series without a
+//! change; so the spread between results, which runs within one do not show, counts. Where there is a change,
+//! both sides are searched again. All places that were looked for, in all series of a family, are corrected
+//! for together.
 //!
-//! Sources: Welch 1947; Scott and Knott 1974 (binary segmentation); the distribution of the largest t by simulation, with a fixed seed, and where chance hardly reaches by the bound that as many places cannot
-//! be more probable than the sum of each (Bonferroni): so that a change is also found among hundreds of series.
+//! Sources: Welch 1947; Scott and Knott 1974 (binary segmentation); the distribution of the largest t by
+//! simulation, with a fixed seed, and where chance hardly reaches by the bound that as many places cannot be
+//! more probable than the sum of each (Bonferroni): so that a change is also found among hundreds of series.
 
 mod html;
 mod text;
@@ -115,7 +123,8 @@ pub struct Series {
     pub noise: Noise,
     /// The last against the first; what that means is said of the last.
     pub last_to_first: analysis::Compared,
-    /// Where it changed, where there are results enough to tell; each the number of the first result after it.
+    /// Where it changed, where there are results enough to tell; each the number of the first result after
+    /// it.
     pub changes: Vec<Change>,
 }
 
@@ -282,7 +291,8 @@ fn began(store: &Store) -> u64 {
 /// What of a workload is no other load: for how long it runs, and in which form of the experiment.
 const OF_NO_LOAD: [&str; 3] = ["seconds", "ramp_seconds", "quick"];
 
-/// What differs between experiments and machines, and the workloads that have one name and are not the same load.
+/// What differs between experiments and machines, and the workloads that have one name and are not the same
+/// load.
 fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     let mut told = Vec::new();
     let mut tell = |what: &str, of: &dyn Fn(&Store) -> String| {
@@ -335,7 +345,8 @@ fn media(store: &Store) -> String {
     if media.is_empty() { "not known".to_owned() } else { media.into_iter().collect::<Vec<_>>().join("; ") }
 }
 
-/// What an experiment is made of, each part by its name. Without how many rounds there are: figures are those of a run all the same; and without workloads of which others know nothing.
+/// What an experiment is made of, each part by its name. Without how many rounds there are: figures are those
+/// of a run all the same; and without workloads of which others know nothing.
 fn parts(store: &Store) -> BTreeMap<String, String> {
     let mut parts = BTreeMap::new();
     let text = store.experiment().to_toml().unwrap_or_default();
@@ -440,7 +451,8 @@ struct Found {
     p: f64,
 }
 
-/// Where some series change, the surest places of each first: p-values are corrected for all places that were looked for in any of them.
+/// Where some series change, the surest places of each first: p-values are corrected for all places that were
+/// looked for in any of them.
 fn changes_of(all: &[Vec<Estimate>]) -> Vec<Vec<Found>> {
     let mut chance = Chance::default();
     let found: Vec<Vec<Found>> = all.iter().map(|medians| looked_for(medians, &mut chance)).collect();
@@ -456,7 +468,8 @@ fn changes_of(all: &[Vec<Estimate>]) -> Vec<Vec<Found>> {
     found.into_iter().map(with_corrected).collect()
 }
 
-/// Places at which a series may change, by itself: the first that was looked for, and where that is one, those on both sides of it.
+/// Places at which a series may change, by itself: the first that was looked for, and where that is one,
+/// those on both sides of it.
 fn looked_for(medians: &[Estimate], chance: &mut Chance) -> Vec<Found> {
     let logs: Vec<f64> = medians.iter().map(|median| median.value.ln()).collect();
     if logs.iter().any(|log| !log.is_finite()) {

@@ -1,8 +1,12 @@
-//! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither made up nor all alike.
+//! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither
+//! made up nor all alike.
 //!
-//! The files below a directory, in the order of their names, are written one behind the other in pieces of the workload's size, and made stable at the end. What reading
-//! them takes is not counted. As a disk has them (`as_disk`), each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of files so many are free and zero that a
-//! third of all is. Only texts, or only programs, are copied where that is asked for ([`Sort`]), so that what is called a text compresses as one. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
+//! The files below a directory, in the order of their names, are written one behind the other in pieces of
+//! the workload's size, and made stable at the end. What reading them takes is not counted. As a disk has
+//! them (`as_disk`), each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of
+//! files so many are free and zero that a third of all is. Only texts, or only programs, are copied where
+//! that is asked for ([`Sort`]), so that what is called a text compresses as one. An NBD export is written
+//! through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -31,7 +35,8 @@ const TELL: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sort {
-    /// Texts that are not compressed: of the first bytes all are characters, and neither these nor the name are those of an archive.
+    /// Texts that are not compressed: of the first bytes all are characters, and neither these nor the name
+    /// are those of an archive.
     Text,
     /// What processors run: programs and libraries, as Linux has them.
     Programs,
@@ -158,7 +163,8 @@ impl Sink {
     }
 }
 
-/// Writes at most `extent` bytes of `files` to `at`, in pieces of `bs` bytes. `stops` is told now and then how many bytes are written, and says whether it is to stop.
+/// Writes at most `extent` bytes of `files` to `at`, in pieces of `bs` bytes. `stops` is told now and then
+/// how many bytes are written, and says whether it is to stop.
 pub fn run(
     files: Files<'_>,
     at: &Endpoint,

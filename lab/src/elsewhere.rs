@@ -1,9 +1,12 @@
 //! Layers of a stack that are not on this machine: in a guest, a container, another host.
 //!
-//! A layer's `by` is a command that runs a shell there (`["ssh", "root@guest"]`, `["docker", "exec", "-i", "name"]`, `["chroot", "/somewhere"]`). The lab starts it with `sh` behind it, and gives what the shell is to do on its
-//! standard input: so what is quoted is quoted once, whatever the command makes of its arguments.
+//! A layer's `by` is a command that runs a shell there (`["ssh", "root@guest"]`,
+//! `["docker", "exec", "-i", "name"]`, `["chroot", "/somewhere"]`). The lab starts it with `sh` behind it,
+//! and gives what the shell is to do on its standard input: so what is quoted is quoted once, whatever the
+//! command makes of its arguments.
 //!
-//! Before anything is measured the shell is asked for what is needed (`fault`): whether there is one, whether it has fio, and what is at the layer's path. What it answers is data of somebody else's: no more than
+//! Before anything is measured the shell is asked for what is needed (`fault`): whether there is one, whether
+//! it has fio, and what is at the layer's path. What it answers is data of somebody else's: no more than
 //! [`MOST_SAID`] of it is read, and for no longer than [`ANSWER_LIMIT`].
 
 use std::collections::BTreeMap;
@@ -61,7 +64,8 @@ pub(crate) fn shell(by: &[String]) -> Command {
 /// Has a shell there do `script`; what that printed.
 ///
 /// # Errors
-/// Why there is no answer: it cannot be started, it fails, it takes longer than `limit`, or it says more than [`MOST_SAID`].
+/// Why there is no answer: it cannot be started, it fails, it takes longer than `limit`, or it says more than
+/// [`MOST_SAID`].
 fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<String, String> {
     let began = Instant::now();
     let mut command = shell(by);
@@ -176,7 +180,8 @@ fn facts(answer: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// Why a layer with `by` cannot be measured, where it cannot: it is asked what it has, which takes `limit` at most. `writes` says whether workloads write to it.
+/// Why a layer with `by` cannot be measured, where it cannot: it is asked what it has, which takes `limit` at
+/// most. `writes` says whether workloads write to it.
 pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) -> Option<String> {
     let by = layer.by.as_deref().filter(|by| !by.is_empty())?;
     let script = format!("{SAY}at={}\n{LOOK_AT}", quoted(&layer.at));

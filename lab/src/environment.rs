@@ -119,7 +119,8 @@ impl Environment {
         }
     }
 
-    /// What files below `/proc` and `/sys` tell of the machine that they are of, each read by its path without the first slash.
+    /// What files below `/proc` and `/sys` tell of the machine that they are of, each read by its path
+    /// without the first slash.
     pub(crate) fn of_files(read: &dyn Fn(&str) -> Option<String>) -> Self {
         let cpuinfo = read("proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {

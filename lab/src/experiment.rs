@@ -56,15 +56,21 @@
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
-//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
-//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
-//! option of fio with `fio.` before its name (`fio.thinktime`).
+//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's
+//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `ashift`,
+//! `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with
+//! `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of
+//! the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is
+//! every option of fio with `fio.` before its name (`fio.thinktime`).
 //!
-//! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
-//! what the export costs, and that to the raw device what the pool costs. What workloads ask for that this process does not do is refused.
+//! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has
+//! the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
+//! what the export costs, and that to the raw device what the pool costs. What workloads ask for that this
+//! process does not do is refused.
 //!
 //! # Workloads
-//! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added to: `preset = "database-8k"`. [`presets`] lists them.
+//! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added
+//! to: `preset = "database-8k"`. [`presets`] lists them.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -134,7 +140,8 @@ impl Quick {
 pub(crate) const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
-/// How long a quick form may take until its last round ends, on a machine of any speed; what is made and removed around it comes to that.
+/// How long a quick form may take until its last round ends, on a machine of any speed; what is made and
+/// removed around it comes to that.
 const QUICK_WITHIN_SECONDS: f64 = 240.0;
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
@@ -165,16 +172,19 @@ pub struct Experiment {
     /// Runs that a search may take; a quarter of what all combinations would, where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<usize>,
-    /// Names of workloads that are not measured, because this is the quick form of an experiment that has them. The report says so.
+    /// Names of workloads that are not measured, because this is the quick form of an experiment that has
+    /// them. The report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_workloads: Vec<String>,
-    /// What all that is random is drawn from: the order of runs, what a search tries, where fio reads and writes. Drawn itself when the experiment is begun, where left out.
+    /// What all that is random is drawn from: the order of runs, what a search tries, where fio reads and
+    /// writes. Drawn itself when the experiment is begun, where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_rounds: Option<usize>,
-    /// How long all of it should take, where it is a quick form: rounds that would take it beyond are left out, but for two.
+    /// How long all of it should take, where it is a quick form: rounds that would take it beyond are left
+    /// out, but for two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_seconds: Option<f64>,
     /// Rounds that were left out for that.
@@ -197,7 +207,8 @@ pub struct Experiment {
     /// Settings that differ.
     #[serde(default, rename = "factor")]
     pub factors: Vec<Factor>,
-    /// Variants that change several settings at once, beside those that the factors make. What they do not name is as in the baseline.
+    /// Variants that change several settings at once, beside those that the factors make. What they do not
+    /// name is as in the baseline.
     #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Settings>,
     /// What is done to each variant.
@@ -216,7 +227,8 @@ pub enum Mode {
     Full,
     /// The best combination that a search within a budget finds ([`crate::search::find`]).
     Search,
-    /// What is left when one factor after the other is changed, and only what proves itself is kept ([`crate::search::improve`]).
+    /// What is left when one factor after the other is changed, and only what proves itself is kept
+    /// ([`crate::search::improve`]).
     Improve,
 }
 
@@ -244,7 +256,8 @@ fn fault<T>(result: Result<T>) -> Option<String> {
 /// Which layouts bear missing devices.
 const BEARING: &str = "its first vdev misses them, of which a mirror bears all but one, raidzN and draidN bear N, and a single disk none";
 
-/// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is there.
+/// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is
+/// there.
 const DECIDED: [&str; 8] = [
     "volsize",
     "mountpoint",
@@ -302,7 +315,8 @@ impl Experiment {
         self.seed.map_or_else(|| self.name.bytes().fold(0xcbf2_9ce4_8422_2325, of_name), u64::from)
     }
 
-    /// What fio draws from in a round: the same for all variants, so that they are asked for the same, and another in each round.
+    /// What fio draws from in a round: the same for all variants, so that they are asked for the same, and
+    /// another in each round.
     pub(crate) fn seed_of_round(&self, round: usize) -> u64 {
         let round = (round as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // 0 would be none to fio.
@@ -353,7 +367,8 @@ impl Experiment {
         self.goal.workload.as_deref().unwrap_or(first)
     }
 
-    /// Asks of other factors, each `name=value,value…`, and where given of pools of another layout. What was held fixed and is a factor now is held fixed no more.
+    /// Asks of other factors, each `name=value,value…`, and where given of pools of another layout. What was
+    /// held fixed and is a factor now is held fixed no more.
     pub fn vary(&mut self, factors: &[String], layout: Option<&str>) -> Result<()> {
         if !factors.is_empty() {
             self.factors.clear();
@@ -377,7 +392,8 @@ impl Experiment {
         self.check()
     }
 
-    /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out, because only the host decides them.
+    /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out,
+    /// because only the host decides them.
     pub fn move_to_host(&mut self, dataset: String) -> Settings {
         let target = Target::Host { dataset, size: self.target.size() };
         let mut left_out: Settings =
@@ -388,7 +404,8 @@ impl Experiment {
         left_out
     }
 
-    /// Weighs variants by nothing that the target does not tell. Gives back what they were to be weighed by; the goal itself stays, and is refused.
+    /// Weighs variants by nothing that the target does not tell. Gives back what they were to be weighed by;
+    /// the goal itself stays, and is refused.
     fn leave_out_metrics(&mut self) -> Option<(String, String)> {
         let left_out = self.goal.also.extract_if(.., |metric| self.target.has_no(*metric).is_some());
         let names: Vec<String> = left_out.map(Metric::name).collect();
@@ -402,8 +419,9 @@ impl Experiment {
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
 
-    /// Makes it short: of each factor the values of its quick form, the workloads that have one, five rounds at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its findings are less
-    /// certain, and say so by their intervals.
+    /// Makes it short: of each factor the values of its quick form, the workloads that have one, five rounds
+    /// at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its
+    /// findings are less certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         self.factors.iter_mut().for_each(Factor::be_quick);
         let left_out = self.workloads.extract_if(.., |workload| !workload.quick);
@@ -449,7 +467,8 @@ impl Experiment {
         factors.chain(workloads).chain(rounds).collect()
     }
 
-    /// Whether another round, which takes as long as the longest one did, would go beyond the time that a quick form has. Two are run in any case, and as many as somebody asked for later.
+    /// Whether another round, which takes as long as the longest one did, would go beyond the time that a
+    /// quick form has. Two are run in any case, and as many as somebody asked for later.
     pub(crate) fn is_over(&self, rounds_done: usize, elapsed: Duration, longest_round: Duration) -> bool {
         let most = self.within_seconds.filter(|_| rounds_done >= *QUICK_ROUNDS.start());
         let most = most.filter(|_| self.more_rounds.is_none_or(|more| rounds_done >= more));
@@ -638,7 +657,8 @@ impl Experiment {
         faults
     }
 
-    /// What would never be run, as no layout that it could have bears so many missing devices. Where everything else is right.
+    /// What would never be run, as no layout that it could have bears so many missing devices. Where
+    /// everything else is right.
     fn fault_of_missing(&self) -> Option<String> {
         let bears =
             |settings: &Settings| self.workloads.iter().any(|workload| self.bears(settings, workload));
@@ -737,7 +757,8 @@ impl Experiment {
         })
     }
 
-    /// What decides which pool a variant is in with a workload: what only a pool has, or who serves it. Where pools are made of disks, those that differ in it take turns.
+    /// What decides which pool a variant is in with a workload: what only a pool has, or who serves it. Where
+    /// pools are made of disks, those that differ in it take turns.
     pub(crate) fn pool_of(&self, settings: &Settings, workload: &Workload) -> Settings {
         let mut own = Place::Server.pick(settings);
         own.extend(Place::Pool.pick(settings));
@@ -814,7 +835,8 @@ impl Experiment {
         })
     }
 
-    /// Whether pools have more than one device, which are files that lie on the same medium and play no other.
+    /// Whether pools have more than one device, which are files that lie on the same medium and play no
+    /// other.
     pub(crate) fn shares_a_medium(&self) -> bool {
         let Some(pools) = self.target.pools() else { return false };
         if pools.devices.is_some() || !pools.disks.is_empty() || !self.values_of("devices").is_empty() {
@@ -845,7 +867,8 @@ impl Experiment {
             .any(|name| Place::of(name).needs_a_pool())
     }
 
-    /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or its server can have, and the baseline's twin.
+    /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or
+    /// its server can have, and the baseline's twin.
     pub(crate) fn most_in_a_pool(&self) -> usize {
         let shared = self.factors.iter().filter(|factor| !Place::of(&factor.name).needs_a_pool());
         let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));

@@ -1,11 +1,14 @@
 //! One run of fio, and what its JSON says.
 //!
-//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it, `latency` what operations of several kinds took together; here it is carried out, and its JSON read.
+//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it, `latency` what
+//! operations of several kinds took together; here it is carried out, and its JSON read.
 //!
-//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `lat_ns`, of the reads and the writes together.
+//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `lat_ns`, of the reads and the writes
+//! together.
 //!
-//! Source: fio 3.33, `HOWTO` and its JSON output. Its `sync` counts `fdatasync` in no `total_ios`, but in the `N` of its latencies; in a load that also reads, that version flushes after reads too while
-//! the number of writes is a multiple of `fsync`.
+//! Source: fio 3.33, `HOWTO` and its JSON output. Its `sync` counts `fdatasync` in no `total_ios`, but in the
+//! `N` of its latencies; in a load that also reads, that version flushes after reads too while the number of
+//! writes is a multiple of `fsync`.
 
 mod jobs;
 mod latency;
@@ -72,7 +75,8 @@ pub struct Outcome {
     pub series: Option<Series>,
 }
 
-/// Runs fio for `seconds`, as its arguments say, unless it is to stop, and has it tell what happens within that. Its logs are in `directory` meanwhile, which is made for them.
+/// Runs fio for `seconds`, as its arguments say, unless it is to stop, and has it tell what happens within
+/// that. Its logs are in `directory` meanwhile, which is made for them.
 pub fn in_steps(
     arguments: &[String],
     seconds: f64,
@@ -109,7 +113,8 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
     run_unless(arguments, &mut || false)
 }
 
-/// How long a run may take until whoever does it elsewhere is given up: one of `seconds`, or that moves so many bytes one after the other.
+/// How long a run may take until whoever does it elsewhere is given up: one of `seconds`, or that moves so
+/// many bytes one after the other.
 pub(crate) fn limit(seconds: f64, bytes: u64) -> Duration {
     let own = seconds.clamp(0.0, 1e6) + (bytes / LEAST_RATE) as f64;
     Duration::from_secs_f64(own) + BEYOND
@@ -138,7 +143,8 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
     run_with(&[], arguments, None, stops)
 }
 
-/// The same where the command `by` runs a shell (here, and as long as it takes, where that has no words), for `limit` at most: a guest that is gone says nothing, and its connection may wait for it for ever.
+/// The same where the command `by` runs a shell (here, and as long as it takes, where that has no words), for
+/// `limit` at most: a guest that is gone says nothing, and its connection may wait for it for ever.
 ///
 /// When it is to stop, the command here is ended; its fio may go on there until its time is over.
 pub fn run_by(
@@ -216,7 +222,8 @@ fn run_with(
         }
         thread::sleep(LOOK);
     }
-    // Its jobs may not have begun when it was told to end, and then wait for it for ever, with what it says open. It is there still, so the group is its own.
+    // Its jobs may not have begun when it was told to end, and then wait for it for ever, with what it says
+    // open. It is there still, so the group is its own.
     end(&child, Signal::KILL);
     let status = child.wait().map_err(missing)?;
     let [stdout, stderr] = heard.rest(status.success());
@@ -298,7 +305,8 @@ struct Direction {
     runtime: u64,
     #[serde(default)]
     lat_ns: latency::Said,
-    /// Without what submitting took. Engines that neither read nor write (of `stat`, `delete`) count this alone.
+    /// Without what submitting took. Engines that neither read nor write (of `stat`, `delete`) count this
+    /// alone.
     #[serde(default)]
     clat_ns: latency::Said,
 }
@@ -320,7 +328,8 @@ fn read(json: &str) -> Result<Output> {
         .map_err(|error| Error::Output { program: "fio", what: format!("its JSON: {error}") })
 }
 
-/// The figures, of a job that flushes what it writes (`flushes`) or does not: then the flush at its end is nobody's.
+/// The figures, of a job that flushes what it writes (`flushes`) or does not: then the flush at its end is
+/// nobody's.
 fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
@@ -338,7 +347,8 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     }
     let (mut iops, mut throughput) = (job.read.iops + job.write.iops, job.read.bw_bytes + job.write.bw_bytes);
     if iops <= 0.0 {
-        // It was over before a millisecond was, which is what fio counts: then it took as long as its operations did, one after the other.
+        // It was over before a millisecond was, which is what fio counts: then it took as long as its
+        // operations did, one after the other.
         let seconds = operations as f64 * all.mean / 1e9;
         let bytes = (job.read.io_bytes + job.write.io_bytes) as f64;
         (iops, throughput) = (operations as f64 / seconds, bytes / seconds);

@@ -1,8 +1,11 @@
-//! What a program says that the lab started: read as it comes, no more of it than somebody would read, and for no longer than the program is there.
+//! What a program says that the lab started: read as it comes, no more of it than somebody would read, and
+//! for no longer than the program is there.
 //!
-//! Each of its two outputs has a thread that reads it to its end. That end may come long after the program's own, or never: who it started may have what it says open still, as the connection that `ssh` leaves behind for
-//! the next one (`ControlPersist`) has its standard error. So nobody waits for these threads: once the program has ended, what it said is there within [`REST_LIMIT`], or is none of it. A thread whose output stays open stays
-//! too, and keeps no more than the limit.
+//! Each of its two outputs has a thread that reads it to its end. That end may come long after the program's
+//! own, or never: who it started may have what it says open still, as the connection that `ssh` leaves behind
+//! for the next one (`ControlPersist`) has its standard error. So nobody waits for these threads: once the
+//! program has ended, what it said is there within [`REST_LIMIT`], or is none of it. A thread whose output
+//! stays open stays too, and keeps no more than the limit.
 
 use std::io::Read;
 use std::process::Child;
@@ -47,7 +50,8 @@ impl Heard {
         self.outputs.iter().any(|output| look(output, |output| output.bytes.len() > self.most))
     }
 
-    /// What a program said that has ended, to standard output and to standard error. Where it `succeeded`, nobody waits for errors.
+    /// What a program said that has ended, to standard output and to standard error. Where it `succeeded`,
+    /// nobody waits for errors.
     pub(crate) fn rest(self, succeeded: bool) -> [Vec<u8>; 2] {
         let ended = Instant::now();
         let waited_for = if succeeded { &self.outputs[..1] } else { &self.outputs[..] };

@@ -1,11 +1,14 @@
 //! The lab: which settings make storage fast for a workload, and the proof of it.
 //!
 //! # The idea
-//! An [`Experiment`] is data: a target, workloads, settings that are held fixed, and factors, each a setting with the values to compare. Its
-//! [`Plan`] has one *variant* for each value of each factor (one changed at a time), the *baseline* that they are all compared with, the baseline a
-//! second time under another name (which shows how much two equal things differ: the *noise floor*), and where there is one the raw device (the *limit*).
-//! Every round runs each variant with each workload once, in an order drawn anew, so that whatever else the machine does falls on all of them. Two variants are
-//! compared within rounds only. A difference that is certain and larger than the noise floor is one; where none can be hidden it is called none; all else is undecided.
+//! An [`Experiment`] is data: a target, workloads, settings that are held fixed, and factors, each a setting
+//! with the values to compare. Its [`Plan`] has one *variant* for each value of each factor (one changed at a
+//! time), the *baseline* that they are all compared with, the baseline a second time under another name
+//! (which shows how much two equal things differ: the *noise floor*), and where there is one the raw device
+//! (the *limit*). Every round runs each variant with each workload once, in an order drawn anew, so that
+//! whatever else the machine does falls on all of them. Two variants are compared within rounds only. A
+//! difference that is certain and larger than the noise floor is one; where none can be hidden it is called
+//! none; all else is undecided.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -40,8 +43,10 @@
 //! | [`models`] | formulas that foretell what a setting or a layout costs |
 //!
 //! # What is never done
-//! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named, files in a directory of its own in one that was named.
-//! A file or device that was named is written only where workloads write to it, nobody else uses it, and what it holds may be overwritten ([`target::taken`]).
+//! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes
+//! with its own names below a dataset that was named, files in a directory of its own in one that was named.
+//! A file or device that was named is written only where workloads write to it, nobody else uses it, and what
+//! it holds may be overwritten ([`target::taken`]).
 
 pub mod advice;
 pub mod analysis;

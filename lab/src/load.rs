@@ -1,7 +1,9 @@
-//! A workload that the process which has the pool open does itself, on the volume's own object: without NBD, a socket and fio (`through = "process"`).
+//! A workload that the process which has the pool open does itself, on the volume's own object: without NBD,
+//! a socket and fio (`through = "process"`).
 //!
-//! What fio does otherwise is said here in a few fields, for [`crate::target::Programs::load`]; what that answers has the form of fio's JSON, and is read as that. Whatever a workload asks for
-//! that is not among these fields is refused by name before anything runs: the two ways to a volume must do the same.
+//! What fio does otherwise is said here in a few fields, for [`crate::target::Programs::load`]; what that
+//! answers has the form of fio's JSON, and is read as that. Whatever a workload asks for that is not among
+//! these fields is refused by name before anything runs: the two ways to a volume must do the same.
 
 mod sizes;
 
@@ -24,7 +26,8 @@ pub struct Load {
     pub sizes: Option<[Vec<Share>; 2]>,
     /// How much of the volume each job works on.
     pub extent: Size,
-    /// How much further on in the volume each job begins than the one before; rounded up to the smallest size.
+    /// How much further on in the volume each job begins than the one before; rounded up to the smallest
+    /// size.
     pub offset_increment: Size,
     /// Operations that each job has under way.
     pub iodepth: u32,

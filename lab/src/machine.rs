@@ -1,9 +1,11 @@
 //! What `/proc` and `/sys` tell of the machine, below a root that tests choose.
 //!
-//! Programs' time is counted in ticks, of all processors together. What the lab and its children took is in `/proc/self/stat`; what is left of the time that processors worked is that of others
-//! ([`Busy`]), and of the kernel's own threads, which is why a little of it says nothing.
+//! Programs' time is counted in ticks, of all processors together. What the lab and its children took is in
+//! `/proc/self/stat`; what is left of the time that processors worked is that of others ([`Busy`]), and of
+//! the kernel's own threads, which is why a little of it says nothing.
 //!
-//! Source: Linux `proc_stat(5)`, `proc_pid_stat(5)`, `proc_loadavg(5)`, and its `Documentation/admin-guide/pm/cpufreq.rst`.
+//! Source: Linux `proc_stat(5)`, `proc_pid_stat(5)`, `proc_loadavg(5)`, and its
+//! `Documentation/admin-guide/pm/cpufreq.rst`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,7 +85,8 @@ impl Machine {
         // user, nice, system, idle, iowait, irq, softirq, steal; of guests is in user and nice.
         let [user, nice, system, idle, waits, irq, soft, stolen] = *words.first_chunk::<8>()?;
         let busy = user + nice + system + irq + soft;
-        // After the name, which may have anything in it: from the third field on, of which the 14th to 17th are wanted.
+        // After the name, which may have anything in it: from the third field on, of which the 14th to 17th
+        // are wanted.
         let own = self.read("proc/self/stat").and_then(|text| {
             let (_, rest) = text.rsplit_once(')')?;
             let times = rest.split_whitespace().skip(11).take(4);
@@ -92,7 +95,8 @@ impl Machine {
         Some(Ticks { all: busy + idle + waits + stolen, busy, stolen, own: own.unwrap_or(0) })
     }
 
-    /// The frequency governors of all processors: one, or how many processors have which; nothing where there are none.
+    /// The frequency governors of all processors: one, or how many processors have which; nothing where there
+    /// are none.
     pub fn governor(&self) -> Option<String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for entry in fs::read_dir(self.root.join("sys/devices/system/cpu")).ok()?.flatten() {
@@ -113,7 +117,8 @@ impl Machine {
 }
 
 impl Busy {
-    /// What happened since `before`. Of what pools' processes took meanwhile `served_seconds` are known; nothing is said of others where that is not.
+    /// What happened since `before`. Of what pools' processes took meanwhile `served_seconds` are known;
+    /// nothing is said of others where that is not.
     pub fn since(before: Ticks, after: Ticks, load: String, served_seconds: Option<f64>) -> Self {
         let all = after.all.saturating_sub(before.all);
         let share = |ticks: u64| if all < LEAST_TICKS { 0.0 } else { ticks as f64 / all as f64 };
@@ -126,7 +131,8 @@ impl Busy {
         Self { load, stolen: share(after.stolen.saturating_sub(before.stolen)), others }
     }
 
-    /// What a reader must know of a run in that time. All runs say it in the same words; how much it was is kept with each.
+    /// What a reader must know of a run in that time. All runs say it in the same words; how much it was is
+    /// kept with each.
     pub fn cautions(&self) -> Vec<String> {
         let stolen = (self.stolen > MUCH_STOLEN).then_some(
             "In some runs the hypervisor gave this machine's processors to others for more than 2 % of the time (steal): such figures say less of this machine. `lab report --run N` has the share, as `busy`.",

@@ -73,7 +73,8 @@ fn is_fuse(kind: &str) -> bool {
 const ZVOL: &str = "zd";
 
 impl Medium {
-    /// What it lies on that never writes in place, in words, where that is so: a filesystem, or a volume of a pool.
+    /// What it lies on that never writes in place, in words, where that is so: a filesystem, or a volume of a
+    /// pool.
     pub fn copies_on_write(&self) -> Option<String> {
         let is_number =
             |rest: &str| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_digit() || it == b'p');
@@ -148,7 +149,8 @@ fn any_layer(device: &Path, left: usize, is: &dyn Fn(&Path) -> bool) -> bool {
     is(device) || left > 0 && below.any(|device| any_layer(&device, left - 1, is))
 }
 
-/// Whether it is a disk that a hypervisor makes: virtio's (`vda`), Xen's, or a SCSI disk (`sda`) that says so, or hangs on virtio-scsi.
+/// Whether it is a disk that a hypervisor makes: virtio's (`vda`), Xen's, or a SCSI disk (`sda`) that says
+/// so, or hangs on virtio-scsi.
 fn is_of_guest(device: &Path) -> bool {
     let name = device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if name.starts_with("vd") || name.starts_with("xvd") {
@@ -180,7 +182,8 @@ struct Mount {
     source: PathBuf,
 }
 
-/// The mount that a path lies on, out of the kernel's list of all: the one with the longest place above it, of those at one place the last, which covers the others. `path` has no links.
+/// The mount that a path lies on, out of the kernel's list of all: the one with the longest place above it,
+/// of those at one place the last, which covers the others. `path` has no links.
 ///
 /// Source: Linux `proc_pid_mountinfo(5)`.
 fn mount_of(mounts: &str, path: &Path) -> Option<Mount> {

@@ -1,7 +1,8 @@
 //! Formulas that foretell what a setting or a layout costs, without measuring it.
 //!
-//! Each model says its formula and where that comes from, computes a typed result, and shows it as a table that fits a terminal. Each is checked against what is
-//! measured, or against exact figures: by the engine's own arithmetic, by `zdb`, by counting all cases.
+//! Each model says its formula and where that comes from, computes a typed result, and shows it as a table
+//! that fits a terminal. Each is checked against what is measured, or against exact figures: by the engine's
+//! own arithmetic, by `zdb`, by counting all cases.
 //!
 //! | module | what it foretells |
 //! |---|---|
@@ -34,7 +35,8 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
-/// Devices, memory and caches that figures are told of: a pool takes no smaller device, and nobody has larger ones.
+/// Devices, memory and caches that figures are told of: a pool takes no smaller device, and nobody has larger
+/// ones.
 const LEAST: Size = Size(64 << 20);
 const MOST: Size = Size(1 << 50);
 

@@ -1,10 +1,14 @@
 //! Where several things count, there is often no best: what each choice buys costs something else.
 //!
-//! One variant *beats* another when it is as good by every metric of the goal (the one that it is about, and `also`) and better by one. The *front* is those that no other on it beats: what is not on
-//! it need not be considered by anybody, whatever is worth how much. Better, and as good, are the verdicts that all comparisons have: each pair is compared round by round, with p-values corrected for all
-//! pairs and metrics. So nobody is thrown out without proof. Who is on the front only because it could not be decided whether another is as good (which is certainly better by some metric) is named apart.
+//! One variant *beats* another when it is as good by every metric of the goal (the one that it is about, and
+//! `also`) and better by one. The *front* is those that no other on it beats: what is not on it need not be
+//! considered by anybody, whatever is worth how much. Better, and as good, are the verdicts that all
+//! comparisons have: each pair is compared round by round, with p-values corrected for all pairs and metrics.
+//! So nobody is thrown out without proof. Who is on the front only because it could not be decided whether
+//! another is as good (which is certainly better by some metric) is named apart.
 //!
-//! As good within a margin is not passed on: one may beat a second and that a third which the first does not beat. So only those that are on the front themselves throw others out; and of a circle all stay.
+//! As good within a margin is not passed on: one may beat a second and that a third which the first does not
+//! beat. So only those that are on the front themselves throw others out; and of a circle all stay.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +39,8 @@ pub fn metrics(experiment: &Experiment) -> Vec<Metric> {
     metrics
 }
 
-/// The variants that have figures by all metrics of the goal; without the raw device, which has no settings, and the baseline's twin.
+/// The variants that have figures by all metrics of the goal; without the raw device, which has no settings,
+/// and the baseline's twin.
 pub fn placed<'a>(experiment: &Experiment, findings: &'a Findings) -> Vec<Placed<'a>> {
     let workload = experiment.goal_workload();
     let metrics = metrics(experiment);
@@ -52,7 +57,8 @@ pub fn placed<'a>(experiment: &Experiment, findings: &'a Findings) -> Vec<Placed
 /// What is known of who beats whom.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Front {
-    /// The names of those that no other beats, nor would but for what could not be decided; the best by the first metric first.
+    /// The names of those that no other beats, nor would but for what could not be decided; the best by the
+    /// first metric first.
     pub unbeaten: Vec<String>,
     /// Those of which that could not be decided.
     pub open: Vec<Open>,
@@ -160,7 +166,8 @@ impl Relations {
         })
     }
 
-    /// Certainly better by one, and by none certainly worse; as good by all the others it was not shown to be.
+    /// Certainly better by one, and by none certainly worse; as good by all the others it was not shown to
+    /// be.
     fn may_beat(&self, one: usize, other: usize) -> bool {
         self.are(one, other, |verdicts| {
             verdicts.contains(&Verdict::Better)
@@ -185,7 +192,8 @@ mod tests {
     /// Throughput, CPU, space: what a variant has of each, and by how much rounds differ.
     type Planted = (&'static str, [f64; 3]);
 
-    /// The front of variants with these figures, each in six rounds that differ by so much, where two equal variants do by the floor.
+    /// The front of variants with these figures, each in six rounds that differ by so much, where two equal
+    /// variants do by the floor.
     fn front_of(planted: &[Planted], spread: f64, floor: f64) -> Front {
         let text = "name = \"x\"\n[goal]\nmetric = \"throughput\"\nalso = [\"cpu\", \"space\"]\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                     [[workload]]\nname = \"w\"\nrw = \"write\"\n";
@@ -261,10 +269,12 @@ mod tests {
 
     #[test]
     fn who_is_thrown_out_throws_nobody_out_and_of_a_circle_all_stay() {
-        // Each is as good as the one before, within noise, and better by one metric; the first has lost to the last what adds up.
+        // Each is as good as the one before, within noise, and better by one metric; the first has lost to
+        // the last what adds up.
         let chain = [("a", [100.0, 1.0, 1.0]), ("b", [115.0, 1.08, 1.0]), ("c", [110.0, 1.16, 0.8])];
         assert_eq!(front_of(&chain, 0.0, 0.09).unbeaten, ["c", "a"]);
-        // Each beats the next: one metric is better by half as much again as noise, the others are worse by less than it.
+        // Each beats the next: one metric is better by half as much again as noise, the others are worse by
+        // less than it.
         let of = |good: [f64; 3]| [good[0].exp(), (-good[1]).exp(), (-good[2]).exp()];
         let circle =
             [("a", of([0.15, -0.075, -0.075])), ("b", of([0.0, 0.0, 0.0])), ("c", of([0.075, -0.15, 0.075]))];

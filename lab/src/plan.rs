@@ -1,8 +1,9 @@
 //! Which variants there are, and in which order they run.
 //!
-//! One change at a time: the baseline has the first value of each factor; every other value of each factor is one more variant, and so is each that the experiment lists. A full plan has all combinations. A plan that follows a
-//! search has what that found.
-//! The baseline is there twice, as [`BASELINE`] and [`TWIN`]: what the two differ by is noise.
+//! One change at a time: the baseline has the first value of each factor; every other value of each factor is
+//! one more variant, and so is each that the experiment lists. A full plan has all combinations. A plan that
+//! follows a search has what that found. The baseline is there twice, as [`BASELINE`] and [`TWIN`]: what the
+//! two differ by is noise.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,8 @@ use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH};
 pub const BASELINE: &str = "baseline";
 /// The same again.
 pub const TWIN: &str = "baseline again";
-/// A file, or a directory, of the file system beside the pools' files, with no pool at all: what cannot be beaten by much.
+/// A file, or a directory, of the file system beside the pools' files, with no pool at all: what cannot be
+/// beaten by much.
 pub const DEVICE: &str = "raw device";
 
 /// One way to set everything.
@@ -63,7 +65,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of an experiment, in which a search may have found these settings. The same seed gives the same order.
+    /// The plan of an experiment, in which a search may have found these settings. The same seed gives the
+    /// same order.
     pub fn new(experiment: &Experiment, found: Option<&Settings>, seed: u64) -> Self {
         let base = baseline(experiment);
         let twin = Variant { name: TWIN.into(), kind: VariantKind::Twin, settings: base.clone() };
@@ -122,7 +125,8 @@ impl Plan {
         self.pairs.contains(&(variant, workload))
     }
 
-    /// The variants, each with the workloads that it is not run with, because its layout does not bear so many missing devices; what has all is not there.
+    /// The variants, each with the workloads that it is not run with, because its layout does not bear so
+    /// many missing devices; what has all is not there.
     pub fn left_out<'a>(
         &'a self,
         experiment: &'a Experiment,
@@ -140,7 +144,8 @@ impl Plan {
         self.turns.iter().flatten().max().map_or(0, |most| most + 1)
     }
 
-    /// The runs of a round, in their order: any, or where pools take turns, any of pools, and for each any of its runs.
+    /// The runs of a round, in their order: any, or where pools take turns, any of pools, and for each any of
+    /// its runs.
     pub fn round(&self, round: usize) -> Vec<Step> {
         let mut order: Vec<usize> = (0..self.pairs.len()).collect();
         let mut rng = fastrand::Rng::with_seed(
@@ -182,7 +187,8 @@ pub(crate) fn baseline(experiment: &Experiment) -> Settings {
     with_values(experiment, &vec![0; experiment.factors.len()])
 }
 
-/// Where volumes are reached in more than one way: the names of the baseline as the process has it that has the pool open, and over NBD.
+/// Where volumes are reached in more than one way: the names of the baseline as the process has it that has
+/// the pool open, and over NBD.
 pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
     experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
     let over = |way: &str| {

@@ -1,6 +1,7 @@
 //! All that is wrong with an experiment, told at once before anything of it is made.
 //!
-//! An experiment may take hours, and what is wrong with its last value, or with the machine that it is to run on, would be found when its turn comes. So everything that can be known before is asked before:
+//! An experiment may take hours, and what is wrong with its last value, or with the machine that it is to run
+//! on, would be found when its turn comes. So everything that can be known before is asked before:
 //!
 //! | of what | by whom |
 //! |---|---|
@@ -35,7 +36,8 @@ pub trait Known {
     fn properties(&self, of_volume: bool) -> Vec<&str>;
     /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
     fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String>;
-    /// What a value of a property means to whoever serves it: values that mean the same are one in several spellings. Nothing where it is none.
+    /// What a value of a property means to whoever serves it: values that mean the same are one in several
+    /// spellings. Nothing where it is none.
     fn meaning(&self, name: &str, value: &str) -> Option<String>;
     /// Why what is measured does not depend on a property; nothing where it does, or may.
     fn idle(&self, name: &str) -> Option<&str>;
@@ -179,7 +181,8 @@ pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     all
 }
 
-/// Factors, and variants, that make no difference to what is measured, because whoever serves it does not look at these properties. What a host's kernel looks at is not known here.
+/// Factors, and variants, that make no difference to what is measured, because whoever serves it does not
+/// look at these properties. What a host's kernel looks at is not known here.
 pub fn idle(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     if experiment.target.pools().is_none() {
         return Vec::new();
@@ -234,7 +237,8 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
     all
 }
 
-/// A job as fio can be asked about it: where the lab itself finds something wrong, that is told already, and fio is asked about the rest of the job's options with a job that is right.
+/// A job as fio can be asked about it: where the lab itself finds something wrong, that is told already, and
+/// fio is asked about the rest of the job's options with a job that is right.
 fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
     let target = &experiment.target;
     if job.faults(target).is_empty() {

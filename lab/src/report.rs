@@ -35,7 +35,8 @@ pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
     ])
 }
 
-/// All that the page says, for programs: the findings, and beside them the experiment, the machine, the tables (`sections`), what is to be heeded (`cautions`) and how it was measured (`facts`).
+/// All that the page says, for programs: the findings, and beside them the experiment, the machine, the
+/// tables (`sections`), what is to be heeded (`cautions`) and how it was measured (`facts`).
 pub fn json(store: &Store, findings: &Findings) -> Result<String> {
     let experiment = store.experiment();
     let cautions = experiment.workloads.iter();
@@ -129,8 +130,9 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
     text
 }
 
-/// All that is kept of a run, by its number: what was done, its figures, what the process that serves counted, what became of each byte, what happened within it; and all that fio said, or
-/// whoever did the work instead.
+/// All that is kept of a run, by its number: what was done, its figures, what the process that serves
+/// counted, what became of each byte, what happened within it; and all that fio said, or whoever did the work
+/// instead.
 pub fn of_run(store: &Store, number: usize) -> Result<String> {
     let said = store.fio_json(number)?;
     let failed = |what: String| Error::Results {

@@ -1,8 +1,10 @@
 //! Carrying a plan out.
 //!
-//! Before each run the pool commits what the run before left, and after it what this one left, so that each pays for its own writes. Every run is kept when it ends, so that an experiment can be
-//! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
-//! looks at widths, never at who wins, which would find winners where there are none.
+//! Before each run the pool commits what the run before left, and after it what this one left, so that each
+//! pays for its own writes. Every run is kept when it ends, so that an experiment can be stopped at any
+//! moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole;
+//! all others are never done again. Rounds go on beyond the least number while the goal's intervals are too
+//! wide; that only looks at widths, never at who wins, which would find winners where there are none.
 
 mod pace;
 
@@ -52,14 +54,15 @@ impl Part<'_> {
 
 /// Who is told how it goes.
 pub trait Progress {
-    /// A run begins: how many are done, how many there are at least, how long these take with this one as far as that is
-    /// known, and what it is.
+    /// A run begins: how many are done, how many there are at least, how long these take with this one as far
+    /// as that is known, and what it is.
     fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str);
     /// A run ended.
     fn ended(&self, run: &Run);
     /// A part goes on.
     fn goes_on(&self, _: Part<'_>) {}
-    /// Whether somebody wants it to stop: at once. A run that is under way is not kept then, and is done again by whoever goes on.
+    /// Whether somebody wants it to stop: at once. A run that is under way is not kept then, and is done
+    /// again by whoever goes on.
     fn stops(&self) -> bool;
 }
 
@@ -104,7 +107,8 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     }
 }
 
-/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round. All of it, with what was looked for before, `began` then.
+/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round. All of it,
+/// with what was looked for before, `began` then.
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
@@ -161,7 +165,8 @@ pub(crate) fn rounds(
     Ok(Ended::Complete)
 }
 
-/// Variants are compared within rounds. So one that was interrupted is done again as a whole: its two parts may have had very different machines.
+/// Variants are compared within rounds. So one that was interrupted is done again as a whole: its two parts
+/// may have had very different machines.
 fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
     let Some(last) = store.compared().map(|(_, run)| run.round).max() else { return Ok(()) };
     let experiment = store.experiment();
@@ -175,7 +180,8 @@ fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
     }
 }
 
-/// How often workloads replay their traces on end, of which there are runs: all that follow do the same. Runs that replayed one fewer times are done again, which were made while that was still found by each run anew.
+/// How often workloads replay their traces on end, of which there are runs: all that follow do the same. Runs
+/// that replayed one fewer times are done again, which were made while that was still found by each run anew.
 fn hold_passes(store: &mut Store) -> Result<Vec<(String, usize)>> {
     let workloads = store.experiment().workloads.clone();
     let mut held = Vec::new();

@@ -1,22 +1,29 @@
 //! Finding a good configuration among many, within a budget of runs; and improving one step by step.
 //!
 //! # The idea
-//! A [`Space`] has a dimension for each factor; a [`Point`] is a value of each. What a point is worth can be measured, with noise. These functions say what to measure next, and depend on
-//! nothing but what was measured before and a seed: whoever calls them again with the same measurements gets the same questions, and so an interrupted search goes on where it was.
+//! A [`Space`] has a dimension for each factor; a [`Point`] is a value of each. What a point is worth can be
+//! measured, with noise. These functions say what to measure next, and depend on nothing but what was
+//! measured before and a seed: whoever calls them again with the same measurements gets the same questions,
+//! and so an interrupted search goes on where it was.
 //!
 //! # [`find`]: within a budget
-//! *Successive halving*: all candidates are measured once; the better half of them again; and so on, so that the runs go where the decision is. A point's worth is the mean of its measurements
-//! (of their logarithms, as everywhere here). A race is started with as many candidates as leave enough for its later rounds.
+//! *Successive halving*: all candidates are measured once; the better half of them again; and so on, so that
+//! the runs go where the decision is. A point's worth is the mean of its measurements (of their logarithms,
+//! as everywhere here). A race is started with as many candidates as leave enough for its later rounds.
 //!
-//! Where the budget has room for every point, every point is a candidate: then nothing is assumed of how factors work together. Otherwise candidates come from a *coordinate search*: from a
-//! point on, one factor after the other gets its best value, until none changes; then again from a random point, so that factors that only help together are found too. The best points seen are
-//! the candidates.
+//! Where the budget has room for every point, every point is a candidate: then nothing is assumed of how
+//! factors work together. Otherwise candidates come from a *coordinate search*: from a point on, one factor
+//! after the other gets its best value, until none changes; then again from a random point, so that factors
+//! that only help together are found too. The best points seen are the candidates.
 //!
 //! # [`improve`]: one proven change at a time
-//! For each factor in turn, all its values race for as many rounds as an experiment has. The best takes the place of the present one only where that is certain, corrected for the number
-//! of factors and values; else the factor is put back. What is kept is measured again against the start by the experiment that follows, because the best of many looks better than it is.
+//! For each factor in turn, all its values race for as many rounds as an experiment has. The best takes the
+//! place of the present one only where that is certain, corrected for the number of factors and values; else
+//! the factor is put back. What is kept is measured again against the start by the experiment that follows,
+//! because the best of many looks better than it is.
 //!
-//! Source: Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (successive halving).
+//! Source: Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter
+//! Optimization" (successive halving).
 
 use std::collections::BTreeMap;
 
@@ -25,13 +32,15 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::stats::{self, Comparison};
 
-/// Of a budget that has not room for all points, this share is for looking around, in percent; the rest is for the race, if there is enough for one.
+/// Of a budget that has not room for all points, this share is for looking around, in percent; the rest is
+/// for the race, if there is enough for one.
 const LOOKING_PERCENT: usize = 70;
 /// A race's later rounds are worth it with so many runs for each candidate that is left.
 const RUNS_EACH: usize = 3;
 /// Points that are kept ready to be measured again; each takes the space of a variant.
 pub(crate) const MOST_SEARCHED: usize = 6;
-/// Chance that a step is kept that helps nothing, over all steps; and that a point is called less good than the best that is not.
+/// Chance that a step is kept that helps nothing, over all steps; and that a point is called less good than
+/// the best that is not.
 const ALPHA: f64 = 0.05;
 
 /// The index of a value of each factor.
@@ -117,7 +126,8 @@ impl<M: Measure> Seen<'_, M> {
         }
     }
 
-    /// The points that cannot be told from the best, the best first. Most were measured once or twice: so what a run differs by from another of the same point is taken from all points together.
+    /// The points that cannot be told from the best, the best first. Most were measured once or twice: so
+    /// what a run differs by from another of the same point is taken from all points together.
     fn open(&self, best: &Point) -> Vec<Point> {
         let mut others: Vec<Point> = self.worths.keys().filter(|point| *point != best).cloned().collect();
         self.sort_best_first(&mut others);
@@ -183,7 +193,8 @@ pub fn find<M: Measure>(space: &Space, budget: usize, seed: u64, measure: &mut M
     Ok(Found { runs: seen.runs, tried: seen.worths.len(), open: seen.open(&best), best })
 }
 
-/// A coordinate search with restarts, each point measured once, until `budget` runs are made or all points were seen.
+/// A coordinate search with restarts, each point measured once, until `budget` runs are made or all points
+/// were seen.
 fn look_around<M: Measure>(
     space: &Space,
     budget: usize,
@@ -255,7 +266,8 @@ pub struct Improved {
     pub steps: Vec<Step>,
 }
 
-/// Changes one factor after the other, and keeps what proves itself within `rounds` rounds. Rounds are numbered through over all steps.
+/// Changes one factor after the other, and keeps what proves itself within `rounds` rounds. Rounds are
+/// numbered through over all steps.
 pub fn improve<M: Measure>(
     space: &Space,
     rounds: usize,

@@ -1,10 +1,13 @@
 //! Carrying a search out: the questions of [`crate::search`] answered by runs.
 //!
-//! Every run is kept, and a search asks the same questions again when it is given the same answers. So its state need not be kept: whoever goes on with it, or reports on it, starts
-//! it from the beginning with the runs that were kept, and is soon where it was.
+//! Every run is kept, and a search asks the same questions again when it is given the same answers. So its
+//! state need not be kept: whoever goes on with it, or reports on it, starts it from the beginning with the
+//! runs that were kept, and is soon where it was.
 //!
-//! An improvement compares values within rounds. So a round of it that was interrupted is done again as a whole, as those of the plan are: its runs would be compared that were made at other times. A search for the best point
-//! compares means of runs that are spread over all of its time anyway; it goes on after the last of them.
+//! An improvement compares values within rounds. So a round of it that was interrupted is done again as a
+//! whole, as those of the plan are: its runs would be compared that were made at other times. A search for
+//! the best point compares means of runs that are spread over all of its time anyway; it goes on after the
+//! last of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -35,7 +38,8 @@ pub struct Sought {
     /// Combinations that it tried, of how many there are; it knows nothing of the others.
     #[serde(default)]
     pub tried: [usize; 2],
-    /// Those of them that its runs cannot tell from what it found, the best first: their values of the factors.
+    /// Those of them that its runs cannot tell from what it found, the best first: their values of the
+    /// factors.
     #[serde(default)]
     pub open: Vec<String>,
     /// What was tried step by step, where it went in steps.

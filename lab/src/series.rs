@@ -1,7 +1,8 @@
 //! What happened within a run: operations and bytes in each step of its time.
 //!
-//! A run has one figure, and hides what it was made of: caches that filled, a log that ran full, commits that everybody waited for. Its series tells that. A step is so long that a run has some
-//! forty of them, and never shorter than [`LEAST_STEP`].
+//! A run has one figure, and hides what it was made of: caches that filled, a log that ran full, commits that
+//! everybody waited for. Its series tells that. A step is so long that a run has some forty of them, and
+//! never shorter than [`LEAST_STEP`].
 //!
 //! # Where series come from
 //! | run | how it is counted |
@@ -11,11 +12,14 @@
 //! | a copy | pieces by when they were written; steps are chosen afterwards |
 //! | files, a trace replayed at once | not at all: nobody knows before how long such a run is |
 //!
-//! fio's other ways were tried with 3.33 and are of no use: `write_iops_log` is noted by one thread for all jobs, which on a busy machine is late and leaves steps out, and
-//! after `ramp_time` ends early for some jobs; with `status-interval` fio comes to a standstill now and then. Histograms are noted by the jobs themselves as operations end, so their
-//! sums are exact; their times are, to the end of the operation that ended a step.
+//! fio's other ways were tried with 3.33 and are of no use: `write_iops_log` is noted by one thread for all
+//! jobs, which on a busy machine is late and leaves steps out, and after `ramp_time` ends early for some
+//! jobs; with `status-interval` fio comes to a standstill now and then. Histograms are noted by the jobs
+//! themselves as operations end, so their sums are exact; their times are, to the end of the operation that
+//! ended a step.
 //!
-//! Where notes are not at the ends of steps, operations between two notes are taken as spread evenly. What is counted in all steps together is what the run counted.
+//! Where notes are not at the ends of steps, operations between two notes are taken as spread evenly. What is
+//! counted in all steps together is what the run counted.
 
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +107,8 @@ impl Series {
         Self { step, seconds: self.seconds, operations, bytes }
     }
 
-    /// Of `counts`, which are its operations or its bytes, how many in a second, step by step; without a last step that is too short to tell.
+    /// Of `counts`, which are its operations or its bytes, how many in a second, step by step; without a last
+    /// step that is too short to tell.
     pub fn rates(&self, counts: &[u64]) -> Vec<f64> {
         let lengths = (0..).map(|number| (self.seconds - f64::from(number) * self.step).min(self.step));
         let rates = lengths.zip(counts).filter(|(length, _)| *length >= LEAST_SHARE * self.step);

@@ -1,27 +1,36 @@
 //! Intervals and comparisons.
 //!
 //! # Two variants
-//! A round runs both close in time, so their ratio within the round is free of what drifts. The logarithms of the ratios of `n` rounds are taken as
-//! draws around the true one: mean, Student's t interval with `n - 1` degrees of freedom, and the p-value of "no difference". Logarithms make a gain and the
-//! loss that undoes it equally large.
+//! A round runs both close in time, so their ratio within the round is free of what drifts. The logarithms of
+//! the ratios of `n` rounds are taken as draws around the true one: mean, Student's t interval with `n - 1`
+//! degrees of freedom, and the p-value of "no difference". Logarithms make a gain and the loss that undoes it
+//! equally large.
 //!
 //! # No difference
-//! That no difference was shown is not that there is none: of few rounds, or of a machine that is not quiet, nothing is ever shown. So it is tested as well, by two one-sided tests: that the ratio is not above
-//! 1 by a tenth or more ([`MARGIN`]), and not below it by as much. The larger of the two p-values, [`Comparison::p_apart`], is the chance of rounds as near to each other as these where variants are a tenth apart.
+//! That no difference was shown is not that there is none: of few rounds, or of a machine that is not quiet,
+//! nothing is ever shown. So it is tested as well, by two one-sided tests: that the ratio is not above 1 by a
+//! tenth or more ([`MARGIN`]), and not below it by as much. The larger of the two p-values,
+//! [`Comparison::p_apart`], is the chance of rounds as near to each other as these where variants are a tenth
+//! apart.
 //!
 //! # Many comparisons
-//! Of a hundred true "no difference" five would be called otherwise. [`holm`] corrects the p-values of all comparisons of an experiment so that the
-//! chance of a single false alarm among them is what one comparison alone would have.
+//! Of a hundred true "no difference" five would be called otherwise. [`holm`] corrects the p-values of all
+//! comparisons of an experiment so that the chance of a single false alarm among them is what one comparison
+//! alone would have.
 //!
-//! [`against_all`] compares one with each of some others, where that one was chosen for its figure: all pairs of them are the family then, because any could have been chosen.
+//! [`against_all`] compares one with each of some others, where that one was chosen for its figure: all pairs
+//! of them are the family then, because any could have been chosen.
 //!
 //! # One variant
-//! The interval of a figure is Student's too, of the logarithms of its rounds. Of five rounds or fewer nothing that only looks at their order could hold the truth in 95 of 100 cases: the middle
-//! of two draws lies between them in 50, that of five in 94. It holds what it says where rounds are alike; where they drift it gets wider, and only ratios within rounds are free of that.
+//! The interval of a figure is Student's too, of the logarithms of its rounds. Of five rounds or fewer
+//! nothing that only looks at their order could hold the truth in 95 of 100 cases: the middle of two draws
+//! lies between them in 50, that of five in 94. It holds what it says where rounds are alike; where they
+//! drift it gets wider, and only ratios within rounds are free of that.
 //!
 //! Intervals are each for itself, and not corrected for being many.
 //!
-//! Sources: Student 1908; Holm 1979, "A simple sequentially rejective multiple test procedure"; Schuirmann 1987 (two one-sided tests).
+//! Sources: Student 1908; Holm 1979, "A simple sequentially rejective multiple test procedure"; Schuirmann
+//! 1987 (two one-sided tests).
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -62,7 +71,8 @@ pub fn times(ratio: f64) -> String {
 const WIDEST: f64 = 10.0;
 
 impl Estimate {
-    /// The interval in words: `low to high`, or that so few rounds leave everything open, where it reaches ten times the figure.
+    /// The interval in words: `low to high`, or that so few rounds leave everything open, where it reaches
+    /// ten times the figure.
     pub fn interval(&self, written: impl Fn(f64) -> String) -> String {
         if self.value > 0.0 && self.high > WIDEST * self.value {
             return "not known".to_owned();
@@ -95,7 +105,8 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     Some(if sorted.len() % 2 == 1 { upper } else { (sorted[middle - 1] + upper) / 2.0 })
 }
 
-/// The median, and the interval of what it is of: Student's, of the logarithms, or of the values themselves where one is not above zero. The median is always in it. One value has none but itself.
+/// The median, and the interval of what it is of: Student's, of the logarithms, or of the values themselves
+/// where one is not above zero. The median is always in it. One value has none but itself.
 pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
     let value = median(samples)?;
     let interval = |values: &[f64]| {
@@ -154,8 +165,10 @@ impl Comparison {
         (self.error * (self.rounds as f64).sqrt()).exp_m1()
     }
 
-    /// Rounds after which it would most likely be told that there is a difference, or that there is none, if they go on as they did; more than there were, for those did not tell. `alpha` is what p-values
-    /// must be below, and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all one; `None` where no number of rounds would tell.
+    /// Rounds after which it would most likely be told that there is a difference, or that there is none, if
+    /// they go on as they did; more than there were, for those did not tell. `alpha` is what p-values must be
+    /// below, and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all
+    /// one; `None` where no number of rounds would tell.
     pub fn rounds_to_tell(&self, alpha: f64, noise_floor: f64) -> Option<usize> {
         let (mean, margin, floor) = (self.ratio.value.ln().abs(), MARGIN.ln_1p(), noise_floor.ln_1p());
         let room = if floor < margin { margin - mean } else { 0.0 };
@@ -203,7 +216,8 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
     told(mean, (variance / n as f64).sqrt(), (n - 1) as f64, variance.sqrt(), n)
 }
 
-/// Compares values of a variant with values of a baseline that were not measured together (Welch). `None` of fewer than two of either.
+/// Compares values of a variant with values of a baseline that were not measured together (Welch). `None` of
+/// fewer than two of either.
 pub fn compare_unpaired(variant: &[f64], baseline: &[f64]) -> Option<Comparison> {
     let logs = |values: &[f64]| {
         values.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect::<Vec<_>>()
@@ -231,8 +245,9 @@ fn moments(values: &[f64]) -> (f64, f64) {
     (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0))
 }
 
-/// Compares the first of some variants with each of the others: with the p-values corrected as if each had been compared with each. All have as many rounds, side by side; `None` of others
-/// that have not two rounds above zero.
+/// Compares the first of some variants with each of the others: with the p-values corrected as if each had
+/// been compared with each. All have as many rounds, side by side; `None` of others that have not two rounds
+/// above zero.
 pub fn against_all(first: &[f64], others: &[Vec<f64>]) -> Vec<Option<Comparison>> {
     let pair = |one: &[f64], other: &[f64]| {
         compare(&one.iter().copied().zip(other.iter().copied()).collect::<Vec<_>>())
@@ -285,12 +300,14 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// How far two equal things were apart in the mean of all rounds, from a comparison of them: as a share, 0.02 is two per cent.
+/// How far two equal things were apart in the mean of all rounds, from a comparison of them: as a share, 0.02
+/// is two per cent.
 pub fn noise_floor(equal: &Comparison) -> f64 {
     equal.ratio.value.ln().abs().exp_m1()
 }
 
-/// How far they may be apart in truth, as a share: what differs by no more than that is no difference that this machine could show.
+/// How far they may be apart in truth, as a share: what differs by no more than that is no difference that
+/// this machine could show.
 pub fn noise_reach(equal: &Comparison) -> f64 {
     equal.ratio.low.ln().abs().max(equal.ratio.high.ln().abs()).exp_m1()
 }
@@ -299,7 +316,8 @@ pub fn noise_reach(equal: &Comparison) -> f64 {
 mod tests {
     use super::*;
 
-    /// Rounds of a variant that is `ratio` times the baseline, with 3 % noise each and a machine that gets slower by half on the way.
+    /// Rounds of a variant that is `ratio` times the baseline, with 3 % noise each and a machine that gets
+    /// slower by half on the way.
     fn rounds(rng: &mut fastrand::Rng, n: usize, ratio: f64) -> Vec<(f64, f64)> {
         let one = |rng: &mut fastrand::Rng, drift: f64| 1000.0 * drift * (0.03 * normal(rng)).exp();
         (0..n)
@@ -380,7 +398,8 @@ mod tests {
     #[test]
     fn who_is_the_best_by_chance_is_seldom_told_from_its_equals() {
         let mut rng = fastrand::Rng::with_seed(14);
-        // Of six equals the one with the highest median is compared with the rest: that alone raises three times as many alarms as one pair does, where it is not corrected for.
+        // Of six equals the one with the highest median is compared with the rest: that alone raises three
+        // times as many alarms as one pair does, where it is not corrected for.
         let trials = 400;
         let alarms = (0..trials).filter(|_| {
             let mut all: Vec<Vec<f64>> =

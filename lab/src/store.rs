@@ -10,9 +10,14 @@
 //! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::taken`]) |
 //!
 //! # The database
-//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
-//! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Table `kept` has the experiment that the runs were made with, as TOML: where `experiment.toml` says now that something else is to be measured, the results are not opened. Who carries the experiment out holds the database; a second one is refused.
-//! Who looks at results needs no right to write them, and who removes what a killed lab left needs no database that is whole ([`Left`]). How it is opened is `database`'s.
+//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what
+//! happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a
+//! crash cut short is not there at all, and is done again. A round that was interrupted is done again as a
+//! whole: its runs become [`Stage::Torn`] where they are. Table `kept` has the experiment that the runs were
+//! made with, as TOML: where `experiment.toml` says now that something else is to be measured, the results
+//! are not opened. Who carries the experiment out holds the database; a second one is refused. Who looks at
+//! results needs no right to write them, and who removes what a killed lab left needs no database that is
+//! whole ([`Left`]). How it is opened is `database`'s.
 
 mod database;
 
@@ -49,7 +54,8 @@ pub enum Stage {
     /// Comparing variants round by round.
     #[default]
     Rounds,
-    /// Either, in a round that was interrupted, or that replayed a trace fewer times than others: it was done again as a whole, and this run counts nowhere.
+    /// Either, in a round that was interrupted, or that replayed a trace fewer times than others: it was done
+    /// again as a whole, and this run counts nowhere.
     Torn,
 }
 
@@ -111,7 +117,8 @@ impl Run {
         self.prepared.map_or(0.0, |prepared| prepared.seconds)
     }
 
-    /// Bytes that were read from the devices so that others could be written, where the client read none and the counters have the run alone.
+    /// Bytes that were read from the devices so that others could be written, where the client read none and
+    /// the counters have the run alone.
     pub fn read_to_write(&self) -> Option<u64> {
         let served = self.served.filter(|served| !served.is_of_more)?;
         let only_wrote = self.figures.written_bytes > 0 && self.figures.read_bytes == 0;
@@ -182,7 +189,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes one for a new experiment. The directory must be empty, or not exist yet: what is made in it is removed again, and nothing else may be in its way.
+    /// Makes one for a new experiment. The directory must be empty, or not exist yet: what is made in it is
+    /// removed again, and nothing else may be in its way.
     pub fn create(directory: &Path, experiment: Experiment, environment: Environment) -> Result<Self> {
         require_free(directory)?;
         fs::create_dir_all(directory).map_err(Error::file(directory))?;
@@ -250,7 +258,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Refuses runs that were made with another experiment than what is written now. Results that were made before this was kept have none to compare with.
+    /// Refuses runs that were made with another experiment than what is written now. Results that were made
+    /// before this was kept have none to compare with.
     fn require_unchanged(&self) -> Result<()> {
         let Some(kept) = self.look(kept_in)?.flatten() else { return Ok(()) };
         let counting = self.runs.iter().filter(|run| run.stage != Stage::Torn);
@@ -340,7 +349,8 @@ impl Store {
         (1..).zip(&self.runs).filter(|(_, run)| run.stage == Stage::Rounds)
     }
 
-    /// Takes the database, which is made where there is none, so that no second lab carries the experiment out meanwhile.
+    /// Takes the database, which is made where there is none, so that no second lab carries the experiment
+    /// out meanwhile.
     pub fn hold(&mut self) -> Result<()> {
         self.held().map(drop)
     }
@@ -422,7 +432,8 @@ impl Store {
     }
 }
 
-/// What is left of an experiment that nobody carries out, nor can while this is held. Only its file is read, so that what a killed lab left can be removed whatever became of the results.
+/// What is left of an experiment that nobody carries out, nor can while this is held. Only its file is read,
+/// so that what a killed lab left can be removed whatever became of the results.
 pub struct Left {
     /// The experiment.
     pub experiment: Experiment,
@@ -443,7 +454,8 @@ fn read(directory: &Path, name: &str) -> Result<String> {
     file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
 }
 
-/// The experiment whose results are in `directory`. What it found stays readable, whatever is asked of new ones since.
+/// The experiment whose results are in `directory`. What it found stays readable, whatever is asked of new
+/// ones since.
 fn experiment_in(directory: &Path) -> Result<Experiment> {
     if !directory.join("experiment.toml").exists() {
         let what =
@@ -668,7 +680,8 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let error = match Store::open(directory.path()) {
                 Ok(mut store) => {
-                    // It is where nothing lies, or the state before is still there: whoever goes on with it finds the same.
+                    // It is where nothing lies, or the state before is still there: whoever goes on with it
+                    // finds the same.
                     assert!(all.starts_with(store.runs()), "{what}");
                     store.hold().unwrap();
                     assert_eq!(store.fio_json(1).is_ok(), !store.runs().is_empty(), "{what}");

@@ -1,4 +1,5 @@
-//! Rows of words in columns, as terminals, Markdown and pages show them: the first column to the left, the others, mostly figures, to the right; of Markdown and pages those of words to the left too.
+//! Rows of words in columns, as terminals, Markdown and pages show them: the first column to the left, the
+//! others, mostly figures, to the right; of Markdown and pages those of words to the left too.
 
 /// The width of each column.
 fn widths(rows: &[Vec<String>]) -> Vec<usize> {
@@ -21,10 +22,12 @@ fn padded<'a>(
     })
 }
 
-/// Letters for each digit from which on a cell is rather words than a figure with its unit: `4K random read`, and not `4.00 ms to 5.00 ms`.
+/// Letters for each digit from which on a cell is rather words than a figure with its unit: `4K random read`,
+/// and not `4.00 ms to 5.00 ms`.
 const LETTERS_OF_WORDS: usize = 4;
 
-/// Of each column of rows under their headings, whether it has words rather than figures; the first always has.
+/// Of each column of rows under their headings, whether it has words rather than figures; the first always
+/// has.
 pub(crate) fn are_words(rows: &[Vec<String>]) -> Vec<bool> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let has_words = |column: usize| {

@@ -1,7 +1,10 @@
 //! Where variants live.
 //!
-//! A variant's volume or filesystem is made once, filled once, and used by every round; it has one for each kind of data ([`Lodging`]). Where devices are to be missing, they go offline then. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
-//! in what a serving process is started with (`arc_max`), have pools or processes of their own; all others share them, so that they share free space and age as well.
+//! A variant's volume or filesystem is made once, filled once, and used by every round; it has one for each
+//! kind of data ([`Lodging`]). Where devices are to be missing, they go offline then. Variants that differ in
+//! what only a whole pool can have (`layout`, `log`, `ashift`), or in what a serving process is started with
+//! (`arc_max`), have pools or processes of their own; all others share them, so that they share free space
+//! and age as well.
 //!
 //! | in the experiment's directory | what |
 //! |---|---|
@@ -11,10 +14,13 @@
 //! | `mnt/` | where filesystems are mounted |
 //! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
 //!
-//! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them: variants that were on different disks would be compared as much by these. So there is one pool at a time, and who needs
-//! another takes its place, and fills it anew. A round has the runs of each pool in one stretch ([`crate::Plan`]).
+//! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them:
+//! variants that were on different disks would be compared as much by these. So there is one pool at a time,
+//! and who needs another takes its place, and fills it anew. A round has the runs of each pool in one stretch
+//! ([`crate::Plan`]).
 //!
-//! Both directories, and that of the files in a target's directory, have a mark since they were made, which lists what the lab makes in them: nothing else is removed (`own`).
+//! Both directories, and that of the files in a target's directory, have a mark since they were made, which
+//! lists what the lab makes in them: nothing else is removed (`own`).
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
@@ -28,18 +34,21 @@
 //! | `programs`, `export`, `limit` | who makes pools; who serves exports; what the raw device is measured by |
 //!
 //! # Ways
-//! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is measured is done by the process that has the pool open ([`crate::load`]).
+//! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is
+//! measured is done by the process that has the pool open ([`crate::load`]).
 //!
 //! # Volumes of a host
-//! They are made below the dataset that was named, where nothing else is touched. Each says in its property [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a
-//! lab that was killed left there, and so does a person who finds it.
+//! They are made below the dataset that was named, where nothing else is touched. Each says in its property
+//! [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a lab that was killed left
+//! there, and so does a person who finds it.
 //!
 //! # Intent logs
 //! A run that flushes what it writes finds an intent log that has begun, as one in use is.
 //!
 //! # Caches
-//! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
-//! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
+//! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the
+//! pool's own process may be by the system: jobs on files go around its page cache (`direct=1`) unless they
+//! say otherwise, and a cold run drops it where that is allowed.
 
 mod before;
 pub(crate) mod export;
@@ -128,7 +137,8 @@ pub struct Bench<'a> {
     may_overwrite: bool,
     /// Whether workloads write to what somebody named; to tell that, traces are read.
     overwrites: OnceCell<bool>,
-    /// How often workloads replay their traces on end in a run, by their names: one time may be over too soon.
+    /// How often workloads replay their traces on end in a run, by their names: one time may be over too
+    /// soon.
     passes: BTreeMap<String, usize>,
     /// Whether the last run did more than what it measured, before.
     did_more: bool,
@@ -278,13 +288,16 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The same, with consent to overwrite whatever files, devices and exports hold that somebody named, or with that only which was noted before ([`consent`]). Where this is not said, the experiment itself says it.
+    /// The same, with consent to overwrite whatever files, devices and exports hold that somebody named, or
+    /// with that only which was noted before ([`consent`]). Where this is not said, the experiment itself
+    /// says it.
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
         self.may_overwrite = is_allowed;
         self
     }
 
-    /// Measures what disks of somebody's own can carry, before a pool is made of them; notes why, where no limit is measured.
+    /// Measures what disks of somebody's own can carry, before a pool is made of them; notes why, where no
+    /// limit is measured.
     pub fn limits(&mut self, progress: &dyn Progress) -> Result<Option<Rates>> {
         if let Some(why) = limit::unmeasured(self.experiment) {
             self.notes.push(format!("No limit of the devices was measured beside: {why}."));
@@ -440,7 +453,8 @@ impl<'a> Bench<'a> {
         self.at_named(endpoint, &name, progress)
     }
 
-    /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
+    /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or
+    /// because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
         // What is elsewhere can be looked at no more than what an export holds.
         let is_export =
@@ -487,7 +501,8 @@ impl<'a> Bench<'a> {
         fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)
     }
 
-    /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
+    /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the
+    /// caches as the workload wants them.
     pub fn ready(&mut self, lodging: &Lodging, workload: &Workload, progress: &dyn Progress) -> Result<()> {
         own::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
@@ -513,7 +528,8 @@ impl<'a> Bench<'a> {
         }
         let is_always = lodging.settings.get("sync").is_some_and(|sync| sync == "always");
         if self.homes.contains_key(lodging) && workload.flushes(is_always) {
-            // The first flush after a pause begins an intent log, which waits for a transaction group: it would be most of what a short run shows.
+            // The first flush after a pause begins an intent log, which waits for a transaction group: it
+            // would be most of what a short run shows.
             let one = Size(workload.bs.0.min(extent.0));
             let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
             fio::run_unless(&arguments, &mut || progress.stops()).map(drop)?;
@@ -563,8 +579,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Replays a trace: several times on end, where one time is over before that can be measured. How often is found by the first run of a workload, and the same for all that follow, whatever they take: figures of unlike numbers
-    /// of passes cannot be compared.
+    /// Replays a trace: several times on end, where one time is over before that can be measured. How often
+    /// is found by the first run of a workload, and the same for all that follow, whatever they take: figures
+    /// of unlike numbers of passes cannot be compared.
     fn replay(&mut self, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
         let Job::Replay { arguments, seconds, trace, path, workload, here: (here, name) } = job else {
             return Err(Error::Experiment("this is no trace".into()));
@@ -753,9 +770,11 @@ impl<'a> Bench<'a> {
         Ok(Some((self.on_devices(lodging, home, used)?, logical)))
     }
 
-    /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the pool counts.
+    /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the
+    /// pool counts.
     ///
-    /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its pool would have a smaller part than one that has a pool to itself.
+    /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its
+    /// pool would have a smaller part than one that has a pool to itself.
     fn on_devices(&self, lodging: &Lodging, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
         let ashift = self.ashift(home)?;
@@ -808,7 +827,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Removes from a host what this experiment left there when it was killed. Gives back what others left, or measure just now: their volumes, each with the directory of its experiment.
+    /// Removes from a host what this experiment left there when it was killed. Gives back what others left,
+    /// or measure just now: their volumes, each with the directory of its experiment.
     pub fn remove_left(&mut self) -> Result<Vec<(String, PathBuf)>> {
         let Target::Host { dataset, .. } = &self.experiment.target else { return Ok(Vec::new()) };
         let words =
@@ -866,7 +886,8 @@ impl<'a> Bench<'a> {
         all.chain(paths.map(|at| at.join(fio::OWN_DIRECTORY))).collect()
     }
 
-    /// What is in directories of the names that the lab's own have, and it did not make: it stays there when all else is removed. Some of the names, where there are many.
+    /// What is in directories of the names that the lab's own have, and it did not make: it stays there when
+    /// all else is removed. Some of the names, where there are many.
     pub fn left_alone(&self) -> Vec<PathBuf> {
         let theirs = self.own_directories().into_iter().filter(|path| path.is_dir() && !own::is_own(path));
         let mut all: Vec<PathBuf> = theirs.flat_map(|path| own::theirs(&path)).collect();
@@ -888,7 +909,8 @@ fn modelled(devices: &Path) -> PathBuf {
     devices.join(MODELLED)
 }
 
-/// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
+/// The same, for the daemon that slows them down, made where it does not exist. `directory` is the
+/// experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
     let devices = directory.join("devices");
     own::make(&devices)?;

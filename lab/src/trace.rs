@@ -1,9 +1,11 @@
 //! Traces: what was asked of a volume, when.
 //!
-//! A trace is a file as fio 3.31 and later replay it (`read_iolog`, version 3): lines of microseconds since the beginning, a file's name, what was done, offset and length.
-//! So traces that fio wrote (`write_iolog`) can be replayed here, and those that are recorded here by fio alone.
+//! A trace is a file as fio 3.31 and later replay it (`read_iolog`, version 3): lines of microseconds since
+//! the beginning, a file's name, what was done, offset and length. So traces that fio wrote (`write_iolog`)
+//! can be replayed here, and those that are recorded here by fio alone.
 //!
-//! Source: fio 3.33, `HOWTO`, "Trace file format v3". The unit of time is not in it; it was found by replaying.
+//! Source: fio 3.33, `HOWTO`, "Trace file format v3". The unit of time is not in it; it was found by
+//! replaying.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +24,8 @@ pub enum Operation {
     Read,
     /// Bytes are written.
     Write,
-    /// Bytes are given up. fio replays these on block devices only, and not over NBD, so that they are left out; the report says so.
+    /// Bytes are given up. fio replays these on block devices only, and not over NBD, so that they are left
+    /// out; the report says so.
     Trim,
     /// What was written is made stable.
     Sync,
@@ -161,7 +164,8 @@ impl Trace {
         (MOST_EVENTS / self.events.len().max(1)).max(1)
     }
 
-    /// The trace for fio to replay onto the file `name`, so many times on end. It ends with a sync, which waits for what is under way.
+    /// The trace for fio to replay onto the file `name`, so many times on end. It ends with a sync, which
+    /// waits for what is under way.
     pub fn for_fio(&self, name: &str, times: usize) -> String {
         let last = self.events.last().map_or(0, |event| event.at_us);
         let mut text = head(name);
@@ -197,7 +201,8 @@ fn head(name: &str) -> String {
 #[derive(Debug)]
 pub struct Writer<W>(W);
 
-/// What was recorded, in files that are recorded: the names of volumes may have spaces, fio's files have none.
+/// What was recorded, in files that are recorded: the names of volumes may have spaces, fio's files have
+/// none.
 const RECORDED: &str = "volume";
 
 impl<W: io::Write> Writer<W> {

@@ -10,7 +10,8 @@ use lab::run::{Ended, Progress};
 use lab::store::{Run, Store};
 use lab::target::{Bench, KernelPrograms, Lodging, Programs};
 
-/// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does volumes.
+/// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does
+/// volumes.
 struct Host {
     directory: tempfile::TempDir,
 }
@@ -20,7 +21,8 @@ impl Host {
         let host = Self { directory: tempfile::tempdir().unwrap() };
         let root = host.directory.path().display().to_string();
         host.script("zpool", &format!("echo \"zpool $*\" >> {root}/asked\n"));
-        // The last word is the dataset; the one after -V the size. Somebody looks at the first volume that is to be destroyed.
+        // The last word is the dataset; the one after -V the size. Somebody looks at the first volume that is
+        // to be destroyed.
         let zfs = format!(
             "echo \"zfs $*\" >> {root}/asked\n\
              for last; do :; done\n\

@@ -1,16 +1,17 @@
 //! Space and object accounting by user, group and project, and the quotas on it.
 //!
-//! A filesystem counts in three special objects of its object set, the ZAPs whose dnodes lie in the objset itself:
-//! [`AccountingObject::User`] (-1), [`AccountingObject::Group`] (-2) and [`AccountingObject::Project`] (-3).
+//! A filesystem counts in three special objects of its object set, the ZAPs whose dnodes lie in the objset
+//! itself: [`AccountingObject::User`] (-1), [`AccountingObject::Group`] (-2) and
+//! [`AccountingObject::Project`] (-3).
 //!
 //! | key | value (one u64) |
 //! |---|---|
 //! | id in hexadecimal; of users and groups the FUID, which for a POSIX id is the id itself | bytes |
 //! | `obj-`, then the same | objects |
 //!
-//! Quotas are set in ZAPs of the filesystem, found by name in its master node ([`quota_object_name`]), with the same keys
-//! but without the prefix, and bytes or objects by the ZAP's own meaning. Who has no quota there has the default one, a number in the master node
-//! ([`default_quota_name`]); absent or 0: no limit.
+//! Quotas are set in ZAPs of the filesystem, found by name in its master node ([`quota_object_name`]), with
+//! the same keys but without the prefix, and bytes or objects by the ZAP's own meaning. Who has no quota
+//! there has the default one, a number in the master node ([`default_quota_name`]); absent or 0: no limit.
 //!
 //! Source of the facts: OpenZFS 2.4 `dmu_objset.c`, `zfs_quota.c`, `zfs_prop.c`.
 
@@ -79,7 +80,8 @@ impl AccountingKey {
     }
 }
 
-/// The name in the master node of the ZAP with quotas on `counted` by `object`; there is none before the first quota.
+/// The name in the master node of the ZAP with quotas on `counted` by `object`; there is none before the
+/// first quota.
 pub const fn quota_object_name(object: AccountingObject, counted: Counted) -> &'static str {
     match (object, counted) {
         (AccountingObject::User, Counted::Bytes) => "userquota@",
@@ -91,7 +93,8 @@ pub const fn quota_object_name(object: AccountingObject, counted: Counted) -> &'
     }
 }
 
-/// The name in the master node of the quota of all those that have none of their own; also the name of the property.
+/// The name in the master node of the quota of all those that have none of their own; also the name of the
+/// property.
 pub const fn default_quota_name(object: AccountingObject, counted: Counted) -> &'static str {
     match (object, counted) {
         (AccountingObject::User, Counted::Bytes) => "defaultuserquota",

@@ -40,8 +40,8 @@
 //! | 63 | B: byte order of the block, 1 is little endian | byte order of the writer |
 //!
 //! # Births
-//! The *logical* birth is the group in which a block got its contents, the *physical* birth the group in which the bytes were written where they are.
-//! They differ for three kinds of blocks:
+//! The *logical* birth is the group in which a block got its contents, the *physical* birth the group in
+//! which the bytes were written where they are. They differ for three kinds of blocks:
 //!
 //! | block | physical birth | the pointer took its space in ([`Blkptr::birth`]) |
 //! |---|---|---|
@@ -49,12 +49,14 @@
 //! | moved by a device removal, and pointed to anew | later | its logical birth |
 //! | rewritten in place of itself (R) | later | its physical birth |
 //!
-//! What has the space (deadlists, livelists, snapshots, walks that claim) goes by [`Blkptr::birth`]; what has the contents (send streams, holes) by the
-//! logical birth; what has the bytes on the devices (cache, resilver, checksums of gang headers) by the physical one.
+//! What has the space (deadlists, livelists, snapshots, walks that claim) goes by [`Blkptr::birth`]; what has
+//! the contents (send streams, holes) by the logical birth; what has the bytes on the devices (cache,
+//! resilver, checksums of gang headers) by the physical one.
 //!
-//! A pointer whose first DVA is all zero is a hole: it reads as zeros, and keeps its logical birth if it was ever
-//! written. A [`Blkptr`] that parsed has a known type, compression and checksum function, sizes of at most 16 MiB and
-//! addresses that do not overflow; whether an address lies inside its vdev only the pool can say.
+//! A pointer whose first DVA is all zero is a hole: it reads as zeros, and keeps its logical birth if it was
+//! ever written. A [`Blkptr`] that parsed has a known type, compression and checksum function, sizes of at
+//! most 16 MiB and addresses that do not overflow; whether an address lies inside its vdev only the pool can
+//! say.
 //!
 //! Source: OpenZFS 2.4 `spa.h`, `blkptr.c`, `zio.c` (verification), `zio_crypt.c` (encrypted form).
 
@@ -73,7 +75,8 @@ pub use functions::{ChecksumType, CompressType};
 pub const MIN_BLOCK_SHIFT: u32 = 9;
 /// Largest block.
 pub const MAX_BLOCK_SIZE: u64 = 1 << 24;
-/// Smallest size of a gang header: what it is in pools without the feature `dynamic_gang_header`, whatever the sector size of the vdev.
+/// Smallest size of a gang header: what it is in pools without the feature `dynamic_gang_header`, whatever
+/// the sector size of the vdev.
 pub const GANG_HEADER_SIZE: usize = 512;
 /// Bytes of the trailer of a gang header: magic and checksum.
 const GANG_TRAILER_SIZE: usize = 40;
@@ -395,8 +398,8 @@ impl Blkptr {
         ChecksumType::from_raw(bits(self.words[PROPERTIES], 40, 8) as u8).unwrap_or(ChecksumType::Off)
     }
 
-    /// The four words of the checksum in host order. Under [`Protection`] other than `None` the last two are the MAC
-    /// (except for object sets, whose MACs are inside them).
+    /// The four words of the checksum in host order. Under [`Protection`] other than `None` the last two are
+    /// the MAC (except for object sets, whose MACs are inside them).
     pub const fn checksum(&self) -> [u64; 4] {
         [self.words[CHECKSUM], self.words[CHECKSUM + 1], self.words[CHECKSUM + 2], self.words[CHECKSUM + 3]]
     }
@@ -431,8 +434,8 @@ impl Blkptr {
         Txg(self.words[LOGICAL_BIRTH])
     }
 
-    /// Txg in which the bytes were written; earlier than the logical birth for dedup and cloned blocks. 0 for embedded
-    /// blocks.
+    /// Txg in which the bytes were written; earlier than the logical birth for dedup and cloned blocks. 0 for
+    /// embedded blocks.
     pub const fn physical_birth(&self) -> Txg {
         if self.is_embedded() {
             Txg(0)
@@ -443,12 +446,14 @@ impl Blkptr {
         }
     }
 
-    /// The block was written anew with the contents that it had, and keeps its logical birth (the feature `physical_rewrite`).
+    /// The block was written anew with the contents that it had, and keeps its logical birth (the feature
+    /// `physical_rewrite`).
     pub const fn is_rewritten(&self) -> bool {
         !self.is_embedded() && self.words[MORE_PROPERTIES] >> 63 != 0
     }
 
-    /// Txg in which the space of the block became this pointer's (`BP_GET_BIRTH`): a snapshot of an earlier group cannot have it.
+    /// Txg in which the space of the block became this pointer's (`BP_GET_BIRTH`): a snapshot of an earlier
+    /// group cannot have it.
     pub const fn birth(&self) -> Txg {
         if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
     }
@@ -498,7 +503,8 @@ impl Blkptr {
         iv
     }
 
-    /// MAC of a block under [`Protection`]; zeros for object sets, which hold theirs, and for unprotected blocks.
+    /// MAC of a block under [`Protection`]; zeros for object sets, which hold theirs, and for unprotected
+    /// blocks.
     pub fn mac(&self) -> [u8; 16] {
         let mut mac = [0; 16];
         // A hole keeps no X bit but contributes its (zero) words to the MAC of its parent.

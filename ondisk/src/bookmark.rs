@@ -1,8 +1,9 @@
 //! Bookmarks: what remains of a snapshot so that one can still send from it.
 //!
 //! The bookmarks of a dataset are a ZAP, named in the dataset's own ZAP under
-//! [`BOOKMARK_NAMES`](crate::dsl_dataset::field::BOOKMARK_NAMES): short name to an array of u64. There are 3 words in the first form and 12 with
-//! the feature `bookmark_v2` (used when any of the later fields is needed); a reader takes absent words for 0.
+//! [`BOOKMARK_NAMES`](crate::dsl_dataset::field::BOOKMARK_NAMES): short name to an array of u64. There are 3
+//! words in the first form and 12 with the feature `bookmark_v2` (used when any of the later fields is
+//! needed); a reader takes absent words for 0.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -88,7 +89,8 @@ impl BookmarkPhys {
             }
     }
 
-    /// Space the snapshot referenced, and how much of it was freed before the next snapshot; nothing if not kept.
+    /// Space the snapshot referenced, and how much of it was freed before the next snapshot; nothing if not
+    /// kept.
     pub fn written(&self) -> Option<(BookmarkSpace, BookmarkSpace)> {
         (self.flags & FLAG_HAS_FBN != 0).then_some((self.referenced, self.freed_before_next))
     }

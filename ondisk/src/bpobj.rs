@@ -1,9 +1,9 @@
 //! Block pointer lists (bpobj): blocks to be freed some day, with their total space.
 //!
-//! The contents of the object (type `BPOBJ`) are an array of block pointers; blocks hold a whole number of them. Checksums
-//! and fill counts are mostly zeroed, embedded pointers keep only their sizes and birth. A list may include other lists:
-//! `bpo_subobjs` is an object whose contents are the numbers of further bpobjs, as u64. Lists nest, so a walk needs a
-//! bound on its depth.
+//! The contents of the object (type `BPOBJ`) are an array of block pointers; blocks hold a whole number of
+//! them. Checksums and fill counts are mostly zeroed, embedded pointers keep only their sizes and birth. A
+//! list may include other lists: `bpo_subobjs` is an object whose contents are the numbers of further bpobjs,
+//! as u64. Lists nest, so a walk needs a bound on its depth.
 //!
 //! The header is the bonus buffer (type `BPOBJ_HDR`), of one of four sizes:
 //!
@@ -42,7 +42,8 @@ pub struct SubObjects {
     pub count: u64,
 }
 
-/// The header of a block pointer list (`bpobj_phys_t`). A later field is only present together with the ones before it.
+/// The header of a block pointer list (`bpobj_phys_t`). A later field is only present together with the ones
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BpobjPhys {
     /// Entries in the contents.
@@ -99,8 +100,8 @@ impl BpobjPhys {
     }
 }
 
-/// The block pointers in one block of a list's contents (cut it to the entries that count). A malformed entry is an
-/// error in its place; the ones after it still follow.
+/// The block pointers in one block of a list's contents (cut it to the entries that count). A malformed entry
+/// is an error in its place; the ones after it still follow.
 pub fn blkptrs(block: &[u8], order: ByteOrder) -> impl Iterator<Item = Result<Blkptr>> {
     block.chunks(Blkptr::SIZE).map(move |entry| Blkptr::parse(entry, order))
 }

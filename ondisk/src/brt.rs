@@ -1,11 +1,12 @@
 //! Block reference tables: how often cloned blocks are referenced beyond the first time.
 //!
 //! Each top-level vdev that has cloned blocks has a table, found in the pool directory under
-//! `com.fudosecurity:brt:vdev:N` ([`directory_key`]). The object's bonus is a header; its contents are an array of u16, for
-//! each range of the vdev the number of entries that fall into it, so that most frees need not look further. The entries
-//! are a ZAP with u64 keys: byte offset of the block on the vdev to a count of 8 bytes. The key is one word (hashed with
-//! 64 bits). The value is one u64 in pools in which the feature `block_cloning_endian` is active; in others, 8 integers of one byte, that is,
-//! a u64 in the byte order of the writer. The feature becomes active with the first table of a pool, and then all tables are so.
+//! `com.fudosecurity:brt:vdev:N` ([`directory_key`]). The object's bonus is a header; its contents are an
+//! array of u16, for each range of the vdev the number of entries that fall into it, so that most frees need
+//! not look further. The entries are a ZAP with u64 keys: byte offset of the block on the vdev to a count of
+//! 8 bytes. The key is one word (hashed with 64 bits). The value is one u64 in pools in which the feature
+//! `block_cloning_endian` is active; in others, 8 integers of one byte, that is, a u64 in the byte order of
+//! the writer. The feature becomes active with the first table of a pool, and then all tables are so.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -60,7 +61,8 @@ impl BrtVdevPhys {
         }
     }
 
-    /// The place in the array that counts the entries near `offset`; nothing if the table does not reach so far.
+    /// The place in the array that counts the entries near `offset`; nothing if the table does not reach so
+    /// far.
     pub fn range_of(&self, offset: ByteOffset) -> Option<u64> {
         offset.get().checked_div(self.rangesize_bytes).filter(|&range| range < self.size)
     }

@@ -298,8 +298,8 @@ impl Writer {
         self
     }
 
-    /// Overwrites bytes that are written already. Panics if they are not: that is a bug of the caller, whose positions
-    /// come from [`Writer::position`] and never from a disk.
+    /// Overwrites bytes that are written already. Panics if they are not: that is a bug of the caller, whose
+    /// positions come from [`Writer::position`] and never from a disk.
     pub fn patch(&mut self, position: usize, bytes: &[u8]) {
         self.bytes[position..position + bytes.len()].copy_from_slice(bytes);
     }

@@ -2,15 +2,17 @@
 //!
 //! While there is a checkpoint,
 //!
-//! - the pool directory has an entry [`ZPOOL_CHECKPOINT`](crate::pool_directory::ZPOOL_CHECKPOINT), an array of u64: the uberblock of the
-//!   checkpoint, with `ub_checkpoint_txg` equal to its own txg. A pool that is opened in this state is the checkpoint, once
-//!   that uberblock's root block pointer is used in the place of the current one;
+//! - the pool directory has an entry [`ZPOOL_CHECKPOINT`](crate::pool_directory::ZPOOL_CHECKPOINT), an array
+//!   of u64: the uberblock of the checkpoint, with `ub_checkpoint_txg` equal to its own txg. A pool that is
+//!   opened in this state is the checkpoint, once that uberblock's root block pointer is used in the place of
+//!   the current one;
 //! - the current uberblock's `ub_checkpoint_txg` is the same txg, and the configuration has it too;
-//! - blocks that the checkpoint has and the pool has no more stay allocated in their metaslabs' space maps, and are listed as
-//!   frees in a space map of each top-level vdev ([`POOL_CHECKPOINT_SM`](crate::pool_directory::top_zap::POOL_CHECKPOINT_SM)).
+//! - blocks that the checkpoint has and the pool has no more stay allocated in their metaslabs' space maps,
+//!   and are listed as frees in a space map of each top-level vdev
+//!   ([`POOL_CHECKPOINT_SM`](crate::pool_directory::top_zap::POOL_CHECKPOINT_SM)).
 //!
-//! When it is being discarded the entry is gone already, but the feature `zpool_checkpoint` stays active until those
-//! space maps are empty.
+//! When it is being discarded the entry is gone already, but the feature `zpool_checkpoint` stays active
+//! until those space maps are empty.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `spa.c`.
 

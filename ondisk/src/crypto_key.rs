@@ -1,9 +1,9 @@
 //! DSL crypto keys: the wrapped keys of an encrypted dataset.
 //!
-//! Each encrypted dataset has a master key and an HMAC key of its own (clones share their origin's). They lie encrypted
-//! ("wrapped") in a ZAP of the MOS, which the dataset's directory names under
-//! [`CRYPTO_KEY_OBJ`](crate::dsl_dir::field::CRYPTO_KEY_OBJ). What they are wrapped with comes from the user, and is the same for all
-//! datasets that inherit from one encryption root.
+//! Each encrypted dataset has a master key and an HMAC key of its own (clones share their origin's). They lie
+//! encrypted ("wrapped") in a ZAP of the MOS, which the dataset's directory names under
+//! [`CRYPTO_KEY_OBJ`](crate::dsl_dir::field::CRYPTO_KEY_OBJ). What they are wrapped with comes from the user,
+//! and is the same for all datasets that inherit from one encryption root.
 //!
 //! | key | integers | meaning |
 //! |---|---|---|
@@ -19,7 +19,8 @@
 //! | `keyformat` | 1 of 8 | [`KeyFormat`] of the user's key |
 //! | `pbkdf2salt`, `pbkdf2iters` | 1 of 8 | how a passphrase becomes a key |
 //!
-//! Format, salt and iterations are repeated in every key below an encryption root, but only the root's own count.
+//! Format, salt and iterations are repeated in every key below an encryption root, but only the root's own
+//! count.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_crypt.h`, `dsl_crypt.c`, `zio_crypt.h`.
 

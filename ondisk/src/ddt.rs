@@ -1,7 +1,7 @@
 //! Dedup tables: which block has which content, and how many references it has.
 //!
-//! There is one table for each checksum function in use. Its entries lie in ZAPs divided by class, so that those of the
-//! many unshared blocks do not crowd the others: `ditto` (obsolete), `duplicate`, `unique`.
+//! There is one table for each checksum function in use. Its entries lie in ZAPs divided by class, so that
+//! those of the many unshared blocks do not crowd the others: `ditto` (obsolete), `duplicate`, `unique`.
 //!
 //! | | legacy table | fast dedup (feature `fast_dedup`) |
 //! |---|---|---|
@@ -11,15 +11,15 @@
 //! | value | [`Traditional`](DdtPhys::Traditional) | [`Flat`](DdtPhys::Flat) |
 //! | log | none | objects `DDT-log-<checksum>-0` and `-1`, see [`log`] |
 //!
-//! The ZAP `DDT-statistics` of the pool directory holds for each of those entry ZAPs, under its name, a [histogram](DdtHistogram)
-//! as 512 u64.
+//! The ZAP `DDT-statistics` of the pool directory holds for each of those entry ZAPs, under its name, a
+//! [histogram](DdtHistogram) as 512 u64.
 //!
-//! **Key**, five words (a ZAP with u64 keys): the checksum, then a property word: bits 0-15 lsize, 16-31 psize (both in
-//! sectors of 512, less one), 32-38 compression, 39 encrypted.
+//! **Key**, five words (a ZAP with u64 keys): the checksum, then a property word: bits 0-15 lsize, 16-31
+//! psize (both in sectors of 512, less one), 32-38 compression, 39 encrypted.
 //!
-//! **Value**, bytes: the first tells how the rest is packed (bit 7: it was little endian, bits 0-6: the compression, which is
-//! ZLE or off), see [`PackedPhys`]. Unpacked there are either four slots of 64 bytes, by number of copies (slot 0
-//! belonged to ditto copies), or one flat slot of 72 bytes:
+//! **Value**, bytes: the first tells how the rest is packed (bit 7: it was little endian, bits 0-6: the
+//! compression, which is ZLE or off), see [`PackedPhys`]. Unpacked there are either four slots of 64 bytes,
+//! by number of copies (slot 0 belonged to ditto copies), or one flat slot of 72 bytes:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -359,7 +359,8 @@ impl DdtStat {
     }
 }
 
-/// Statistics of one ZAP of entries, by number of references: bucket `i` has those with `2^i` up to `2^(i+1) - 1`.
+/// Statistics of one ZAP of entries, by number of references: bucket `i` has those with `2^i` up to
+/// `2^(i+1) - 1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DdtHistogram {
     /// The 64 buckets.

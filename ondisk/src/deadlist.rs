@@ -1,10 +1,10 @@
 //! Deadlists: the blocks that a dataset's predecessor has and the dataset has no more.
 //!
-//! When a snapshot is destroyed, the blocks born after the snapshot before it and dead in the one after it can be
-//! freed. So that they need not be searched, a deadlist is divided by birth: it is a ZAP (type `DEADLIST`) with one entry
-//! for each earlier snapshot, key the txg in hexadecimal, value the number of a [bpobj](crate::bpobj) with the blocks
-//! that were born after that txg and not after the next key. A livelist of a clone has the same form; its lists hold
-//! allocations and frees ([`crate::bpobj::is_free`]).
+//! When a snapshot is destroyed, the blocks born after the snapshot before it and dead in the one after it
+//! can be freed. So that they need not be searched, a deadlist is divided by birth: it is a ZAP (type
+//! `DEADLIST`) with one entry for each earlier snapshot, key the txg in hexadecimal, value the number of a
+//! [bpobj](crate::bpobj) with the blocks that were born after that txg and not after the next key. A livelist
+//! of a clone has the same form; its lists hold allocations and frees ([`crate::bpobj::is_free`]).
 //!
 //! The header is the bonus buffer (type `DEADLIST_HDR`, 320 bytes):
 //!

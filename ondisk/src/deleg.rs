@@ -1,8 +1,8 @@
 //! Delegated permissions (`zfs allow`).
 //!
-//! A directory's `dd_deleg_zapobj` is a ZAP whose keys say who and where, and whose values are the numbers of further
-//! ZAPs: there each key is a permission (or, for the set forms, the name of a permission set with its `@`) and the value
-//! is meaningless. A key is a class letter, a scope letter, `$`, and an id or name:
+//! A directory's `dd_deleg_zapobj` is a ZAP whose keys say who and where, and whose values are the numbers of
+//! further ZAPs: there each key is a permission (or, for the set forms, the name of a permission set with its
+//! `@`) and the value is meaningless. A key is a class letter, a scope letter, `$`, and an id or name:
 //!
 //! | key | who | contents |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! Object types: what an object or block contains, and hence how to print, byteswap, account and encrypt it.
 //!
-//! Two families share one byte. Types below 54 are numbered and have a row in the table here. Types with bit 7 set
-//! describe themselves, so that a feature can add an object without taking a number:
+//! Two families share one byte. Types below 54 are numbered and have a row in the table here. Types with bit
+//! 7 set describe themselves, so that a feature can add an object without taking a number:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -234,7 +234,8 @@ impl DmuType {
         if (raw as usize) < TABLE.len() { TABLE[raw as usize].encrypted } else { raw & ENCRYPTED != 0 }
     }
 
-    /// Block pointers to its data blocks use the fill count for more than presence, so they are never embedded.
+    /// Block pointers to its data blocks use the fill count for more than presence, so they are never
+    /// embedded.
     pub const fn has_fill(self) -> bool {
         matches!(self, DmuType::DNODE | DmuType::OBJSET)
     }

@@ -1,8 +1,8 @@
 //! Dnodes: the root of each object.
 //!
-//! A dnode occupies one to 32 slots of 512 bytes in a 16 KiB block of the meta-dnode. It names the object's type, holds
-//! up to three block pointers of its block tree, a bonus area for a small structure (a directory's DSL data, a file's
-//! attributes) and, when that is too small, the pointer of one spill block.
+//! A dnode occupies one to 32 slots of 512 bytes in a 16 KiB block of the meta-dnode. It names the object's
+//! type, holds up to three block pointers of its block tree, a bonus area for a small structure (a
+//! directory's DSL data, a file's attributes) and, when that is too small, the pointer of one spill block.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -90,8 +90,8 @@ pub struct Dnode {
 }
 
 impl Dnode {
-    /// Parses the dnode at the start of `bytes`, which reach to the end of the dnode block (or at least of the dnode).
-    /// `None` when the slot is free.
+    /// Parses the dnode at the start of `bytes`, which reach to the end of the dnode block (or at least of
+    /// the dnode). `None` when the slot is free.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Option<Dnode>> {
         let mut reader = Reader::new("dnode", bytes, order);
         let raw_type = reader.u8()?;
@@ -226,7 +226,8 @@ impl Dnode {
         u32::from(self.indirect_block_shift).saturating_sub(Blkptr::SHIFT)
     }
 
-    /// The block of `level` above the data block `id`; the top pointers of the dnode are the blocks of level `levels - 1`.
+    /// The block of `level` above the data block `id`; the top pointers of the dnode are the blocks of level
+    /// `levels - 1`.
     pub fn ancestor(&self, id: BlockId, level: Level) -> BlockId {
         let shift =
             self.pointers_per_indirect_shift().saturating_mul(u32::from(level.0.max(0).unsigned_abs()));

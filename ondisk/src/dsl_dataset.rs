@@ -1,8 +1,9 @@
 //! DSL datasets: one version of a filesystem or volume, the head or a snapshot.
 //!
-//! A dataset is the bonus buffer (type `DSL_DATASET`, 320 bytes) of an object in the MOS. Its heart is `ds_bp`, the block
-//! pointer to the object set. With the feature `extensible_dataset` the same object is also a ZAP ([`field`]); there,
-//! in addition, each per-dataset feature in use has an entry under its guid ([`crate::features`]).
+//! A dataset is the bonus buffer (type `DSL_DATASET`, 320 bytes) of an object in the MOS. Its heart is
+//! `ds_bp`, the block pointer to the object set. With the feature `extensible_dataset` the same object is
+//! also a ZAP ([`field`]); there, in addition, each per-dataset feature in use has an entry under its guid
+//! ([`crate::features`]).
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|

@@ -1,9 +1,9 @@
 //! DSL directories: the nodes of the tree of datasets, where space, quotas and properties live.
 //!
-//! A directory owns one head dataset and through its snapshot chain all snapshots, and has children by name in
-//! `dd_child_dir_zapobj`. It is the bonus buffer (type `DSL_DIR`, 256 bytes) of an object in the MOS. With the feature
-//! `extensible_dataset` the same object is also a ZAP with further fields ([`field`]); its object type is then
-//! `DMU_OTN_ZAP_METADATA`.
+//! A directory owns one head dataset and through its snapshot chain all snapshots, and has children by name
+//! in `dd_child_dir_zapobj`. It is the bonus buffer (type `DSL_DIR`, 256 bytes) of an object in the MOS. With
+//! the feature `extensible_dataset` the same object is also a ZAP with further fields ([`field`]); its object
+//! type is then `DMU_OTN_ZAP_METADATA`.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -24,7 +24,8 @@
 //! | 144 | 8 | `dd_clones` | ZAP: directories of clones (hexadecimal keys), 0 if none |
 //! | 152 | 104 | | reserved |
 //!
-//! Words are in the byte order of the block that holds the dnode. Source of the facts: OpenZFS 2.3 `dsl_dir.h`.
+//! Words are in the byte order of the block that holds the dnode. Source of the facts: OpenZFS 2.3
+//! `dsl_dir.h`.
 
 use crate::ObjectId;
 use crate::words::word_struct;

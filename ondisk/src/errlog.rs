@@ -1,7 +1,7 @@
 //! Error logs: which blocks could not be read.
 //!
-//! The pool directory names two, `errlog_scrub` (of the running scrub) and `errlog_last`. Each is a ZAP in the MOS, in
-//! one of two forms, the second with the feature `head_errlog` active:
+//! The pool directory names two, `errlog_scrub` (of the running scrub) and `errlog_last`. Each is a ZAP in
+//! the MOS, in one of two forms, the second with the feature `head_errlog` active:
 //!
 //! | form | key | value |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | by head | object number of a head dataset | one u64: the number of a ZAP with the errors below it |
 //! | below a head | `object:level:block:birth` ([`HeadError`]); the birth tells in which snapshots the block is | a string that may be empty |
 //!
-//! All numbers are hexadecimal; a negative level is written as its 64-bit two's complement. Source of the facts: OpenZFS
-//! 2.3 `spa_errlog.c`.
+//! All numbers are hexadecimal; a negative level is written as its 64-bit two's complement. Source of the
+//! facts: OpenZFS 2.3 `spa_errlog.c`.
 
 use crate::pool_directory::parse_hex_key;
 use crate::{BlockId, ObjectId, ObjsetId, Txg};

@@ -8,14 +8,14 @@
 //! | `feature_descriptions` | text for a person whose software does not know the guid |
 //! | `feature_enabled_txg` | one u64: when it was enabled |
 //!
-//! A feature is in `features_for_write` when a pool that uses it may still be opened read-only by software that does not know it,
-//! else in `features_for_read`. The labels repeat the guids of the active features that are needed to read the MOS
-//! itself ([`Flags::MOS`]). A per-dataset feature is additionally recorded in the ZAP of each dataset that uses it,
-//! under its guid: value 0, or an array of u64 for a feature of type [`Flags::UINT64_ARRAY`].
+//! A feature is in `features_for_write` when a pool that uses it may still be opened read-only by software
+//! that does not know it, else in `features_for_read`. The labels repeat the guids of the active features
+//! that are needed to read the MOS itself ([`Flags::MOS`]). A per-dataset feature is additionally recorded in
+//! the ZAP of each dataset that uses it, under its guid: value 0, or an array of u64 for a feature of type
+//! [`Flags::UINT64_ARRAY`].
 //!
-//! The order of [`Feature::ALL`] is the order of `zpool get all`.
-//! Source of the facts: OpenZFS 2.4 `zfeature_common.h` and `zfeature_common.c`. The descriptions are our own words;
-//! nothing depends on them.
+//! The order of [`Feature::ALL`] is the order of `zpool get all`. Source of the facts: OpenZFS 2.4
+//! `zfeature_common.h` and `zfeature_common.c`. The descriptions are our own words; nothing depends on them.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -37,7 +37,8 @@ impl Flags {
     pub const PER_DATASET: Flags = Flags(1 << 3);
     /// The dataset's entry is an array of u64, not a bare mark.
     pub const UINT64_ARRAY: Flags = Flags(1 << 4);
-    /// Enabled only where it is named: an upgrade to all features leaves it out, since boot loaders do not know it.
+    /// Enabled only where it is named: an upgrade to all features leaves it out, since boot loaders do not
+    /// know it.
     pub const NO_UPGRADE: Flags = Flags(1 << 5);
 
     /// True when every flag of `other` is set in `self`.

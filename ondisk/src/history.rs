@@ -1,8 +1,8 @@
 //! The pool's history: commands and internal events, in a ring that never forgets how the pool was made.
 //!
-//! The contents of the object are records, each an 8-byte little endian length and a packed nvlist of that length. The records
-//! up to and including the command that created the pool are never overwritten; after them comes a ring. The bonus
-//! (type `SPA_HISTORY_OFFSETS`) tells where what is:
+//! The contents of the object are records, each an 8-byte little endian length and a packed nvlist of that
+//! length. The records up to and including the command that created the pool are never overwritten; after
+//! them comes a ring. The bonus (type `SPA_HISTORY_OFFSETS`) tells where what is:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -12,7 +12,8 @@
 //! | 24 | 8 | `sh_eof` | logical offset of the end |
 //! | 32 | 8 | `sh_records_lost` | records overwritten |
 //!
-//! Logical offsets only grow; modulo the ring's length they are offsets in the object. A record may wrap around.
+//! Logical offsets only grow; modulo the ring's length they are offsets in the object. A record may wrap
+//! around.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_history.c`, `fs/zfs.h`, `zfs_comutil.c`.
 
@@ -45,7 +46,8 @@ word_struct! {
 }
 
 impl HistoryPhys {
-    /// The ranges of the object that, read one after the other, are all records in order; empty ranges are left out.
+    /// The ranges of the object that, read one after the other, are all records in order; empty ranges are
+    /// left out.
     pub fn extents(&self) -> Result<Vec<Range<u64>>> {
         let HistoryPhys { pool_create_len: start, phys_max_off: end, bof, eof, .. } = *self;
         let ring = end.checked_sub(start).filter(|&ring| ring > 0 && end <= MAX_RING_BYTES);
@@ -60,8 +62,8 @@ impl HistoryPhys {
     }
 }
 
-/// The records in what [`HistoryPhys::extents`] gives. It ends after a length that cannot be; a record that is not an nvlist
-/// is an error in its place.
+/// The records in what [`HistoryPhys::extents`] gives. It ends after a length that cannot be; a record that
+/// is not an nvlist is an error in its place.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<HistoryRecord>> {
     let mut reader = Reader::new(WHAT, bytes, ByteOrder::Little);
     std::iter::from_fn(move || {

@@ -6,17 +6,19 @@
 //! | `ds_userrefs_obj` | a snapshot | tag of a hold | when it was made, seconds since 1970 |
 //! | `tmp_userrefs` | the pool | snapshot object in hexadecimal, `-`, tag of a temporary hold | the same |
 //!
-//! When the filesystem is case-insensitive ([`crate::dsl_dataset::FLAG_CI_DATASET`]) the ZAP is a normalizing one and
-//! a lookup must match as the filesystem does.
+//! When the filesystem is case-insensitive ([`crate::dsl_dataset::FLAG_CI_DATASET`]) the ZAP is a normalizing
+//! one and a lookup must match as the filesystem does.
 //!
-//! A temporary hold (of a running send or receive) has an entry in both of the latter, so that a pool that is imported after a crash can release it.
+//! A temporary hold (of a running send or receive) has an entry in both of the latter, so that a pool that is
+//! imported after a crash can release it.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_userhold.c`, `dsl_pool.c`, `zfs.h`.
 
 use crate::ObjectId;
 use crate::pool_directory::{hex_key, parse_hex_key};
 
-/// Longest name of a dataset, snapshot or bookmark with its path, terminator included (`ZFS_MAX_DATASET_NAME_LEN`).
+/// Longest name of a dataset, snapshot or bookmark with its path, terminator included
+/// (`ZFS_MAX_DATASET_NAME_LEN`).
 pub const MAX_DATASET_NAME_BYTES: usize = 256;
 
 /// What stands between a dataset and a snapshot.

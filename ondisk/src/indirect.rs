@@ -1,11 +1,12 @@
 //! Indirect vdevs: where the blocks of a removed top-level vdev went.
 //!
-//! When a top-level vdev is removed, its allocated segments are copied elsewhere, and the vdev stays as an indirect one
-//! whose configuration names two objects in the MOS, the mapping and the births.
+//! When a top-level vdev is removed, its allocated segments are copied elsewhere, and the vdev stays as an
+//! indirect one whose configuration names two objects in the MOS, the mapping and the births.
 //!
-//! **Mapping.** The contents are entries of 24 bytes, sorted by source and not overlapping: word 0 has the source offset
-//! (bits 0-62, in sectors of 512) and a mark that only `zdb` uses (bit 63); words 1-2 are a DVA, whose asize is the length. A
-//! segment of the old vdev may need several entries. The bonus is a header of 24 or 32 bytes:
+//! **Mapping.** The contents are entries of 24 bytes, sorted by source and not overlapping: word 0 has the
+//! source offset (bits 0-62, in sectors of 512) and a mark that only `zdb` uses (bit 63); words 1-2 are a
+//! DVA, whose asize is the length. A segment of the old vdev may need several entries. The bonus is a header
+//! of 24 or 32 bytes:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -14,14 +15,15 @@
 //! | 16 | 8 | `vimp_num_entries` | entries in the contents |
 //! | 24 | 8 | `vimp_counts_object` | object with one u32 an entry: bytes of it no longer used (feature `obsolete_counts`) |
 //!
-//! **Births.** The bonus is one word, the number of entries; the contents are entries of 16 bytes ([`BirthEntry`]): everything
-//! on the old vdev before `vibe_offset` (and not before the previous entry's) was copied in that txg, and what was copied is
-//! "born" again then, for the purpose of resilvering.
+//! **Births.** The bonus is one word, the number of entries; the contents are entries of 16 bytes
+//! ([`BirthEntry`]): everything on the old vdev before `vibe_offset` (and not before the previous entry's)
+//! was copied in that txg, and what was copied is "born" again then, for the purpose of resilvering.
 //!
 //! **Progress.** The pool directory holds [`SpaRemovingPhys`] and, while a mapping is being made smaller,
 //! [`SpaCondensingIndirectPhys`], each as an array of u64.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_indirect_mapping.h`, `vdev_indirect_births.h`, `vdev_indirect.c`, `spa_impl.h`.
+//! Source of the facts: OpenZFS 2.3 `vdev_indirect_mapping.h`, `vdev_indirect_births.h`, `vdev_indirect.c`,
+//! `spa_impl.h`.
 
 use crate::blkptr::Dva;
 use crate::words::word_struct;
@@ -160,8 +162,8 @@ impl IndirectMapping {
         &self.entries
     }
 
-    /// Where `length_bytes` from `offset` of the removed vdev are now, in order and without gaps; an error when a part was
-    /// not moved.
+    /// Where `length_bytes` from `offset` of the removed vdev are now, in order and without gaps; an error
+    /// when a part was not moved.
     pub fn pieces(&self, offset: ByteOffset, length_bytes: u64) -> Result<Vec<Piece>> {
         let gap = |at: u64| Error::invalid(WHAT, format!("offset {at:#x} was not moved"));
         let end = offset.checked_add_bytes(length_bytes).ok_or_else(|| gap(offset.get()))?.get();
@@ -211,7 +213,8 @@ word_struct! {
         pub state: u64,
         /// Vdev whose removal was last tried, all ones if none.
         pub removing_vdev: u64,
-        /// Vdev that was last removed, all ones if none; each indirect vdev's configuration names the one before it.
+        /// Vdev that was last removed, all ones if none; each indirect vdev's configuration names the one
+        /// before it.
         pub prev_indirect_vdev: u64,
         /// Seconds since 1970.
         pub start_time: u64,

@@ -1,7 +1,8 @@
 //! Vdev labels: where on a device its pool describes itself, four times.
 //!
-//! Every leaf device carries four equal labels of 256 KiB, two at its start and two at its end, so that an interrupted
-//! update always leaves a valid pair. Between them lies the space that DVAs address (from 4 MiB on).
+//! Every leaf device carries four equal labels of 256 KiB, two at its start and two at its end, so that an
+//! interrupted update always leaves a valid pair. Between them lies the space that DVAs address (from 4 MiB
+//! on).
 //!
 //! | device offset | size | content |
 //! |---|---|---|
@@ -21,10 +22,10 @@
 //! | 16 KiB | 112 KiB | vdev_phys | packed XDR nvlist of the configuration ([`crate::vdev_config`]) |
 //! | 128 KiB | 128 KiB | uberblock | ring of uberblocks ([`crate::uberblock`]), one slot a txg |
 //!
-//! The boot environment, the configuration and each uberblock slot end with a trailer of 40 bytes (`zio_eck`): a magic
-//! number that tells the byte order, then a SHA-256 of the whole area. While that is computed, the checksum words of the
-//! trailer hold the verifier: the offset of the area from the start of the device, then three zeros. A label copied to
-//! another place is thus invalid.
+//! The boot environment, the configuration and each uberblock slot end with a trailer of 40 bytes
+//! (`zio_eck`): a magic number that tells the byte order, then a SHA-256 of the whole area. While that is
+//! computed, the checksum words of the trailer hold the verifier: the offset of the area from the start of
+//! the device, then three zeros. A label copied to another place is thus invalid.
 //!
 //! Source: OpenZFS 2.3 `vdev_impl.h`, `vdev_label.c`, `zio.h`.
 
@@ -93,7 +94,8 @@ pub const fn uberblock_slot(ashift: u32, slot: u64) -> ByteOffset {
     ByteOffset(UBERBLOCK_RING.start + ((slot % uberblock_count(ashift)) << uberblock_shift(ashift)))
 }
 
-/// The slot that the uberblock of a txg is written to. With multihost protection the last slot is kept for heartbeats.
+/// The slot that the uberblock of a txg is written to. With multihost protection the last slot is kept for
+/// heartbeats.
 pub const fn uberblock_slot_of(ashift: u32, txg: Txg, multihost: bool) -> u64 {
     txg.0 % (uberblock_count(ashift) - multihost as u64)
 }

@@ -1,9 +1,10 @@
 //! OpenZFS on-disk structures: bytes to types and back, no I/O, no policy.
 //!
-//! Every module describes one structure with its layout table and offers `parse(&[u8], ByteOrder) -> Result<T>` and
-//! `encode`. Input is never trusted: a parse returns a well-formed value or an [`Error`], and never panics, never
-//! allocates more than the input justifies and never loops without a bound. OpenZFS pools are written in the byte order
-//! of the machine that wrote them, block by block, hence [`ByteOrder`] is a value and not a type.
+//! Every module describes one structure with its layout table and offers
+//! `parse(&[u8], ByteOrder) -> Result<T>` and `encode`. Input is never trusted: a parse returns a well-formed
+//! value or an [`Error`], and never panics, never allocates more than the input justifies and never loops
+//! without a bound. OpenZFS pools are written in the byte order of the machine that wrote them, block by
+//! block, hence [`ByteOrder`] is a value and not a type.
 
 pub mod blkptr;
 pub mod bytes;

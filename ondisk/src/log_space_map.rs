@@ -1,19 +1,20 @@
 //! Log space maps: the changes of all metaslabs in one txg, in one space map.
 //!
-//! With the feature `log_spacemap` a sync appends its allocations and frees to one log instead of to every metaslab's own
-//! space map; metaslabs are flushed in turn, and a log is freed once every metaslab is flushed past its txg. The pool
-//! directory's [`LOG_SPACEMAP_ZAP`](crate::pool_directory::LOG_SPACEMAP_ZAP) leads to a ZAP:
+//! With the feature `log_spacemap` a sync appends its allocations and frees to one log instead of to every
+//! metaslab's own space map; metaslabs are flushed in turn, and a log is freed once every metaslab is flushed
+//! past its txg. The pool directory's [`LOG_SPACEMAP_ZAP`](crate::pool_directory::LOG_SPACEMAP_ZAP) leads to
+//! a ZAP:
 //!
 //! | key | value (one u64) |
 //! |---|---|
 //! | txg in hexadecimal | object of the space map that is that txg's log |
 //!
-//! The log's entries are two-word entries ([`crate::space_map`]) that name their vdev; offset and length count sectors of 512 bytes, and the offset is
-//! from the start of the vdev.
+//! The log's entries are two-word entries ([`crate::space_map`]) that name their vdev; offset and length
+//! count sectors of 512 bytes, and the offset is from the start of the vdev.
 //!
-//! To load the metaslabs of a pool: read each metaslab's own space map, then replay all logs in order of txg, applying an
-//! entry to the metaslab that contains it only if the log's txg is not below the metaslab's unflushed txg
-//! ([`MetaslabUnflushedPhys`]).
+//! To load the metaslabs of a pool: read each metaslab's own space map, then replay all logs in order of txg,
+//! applying an entry to the metaslab that contains it only if the log's txg is not below the metaslab's
+//! unflushed txg ([`MetaslabUnflushedPhys`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`.
 

@@ -1,7 +1,8 @@
 //! Metaslabs: the slices of a top-level vdev in which space is allocated.
 //!
-//! A top-level vdev is cut into slices of `1 << metaslab_shift` bytes; both the shift and the number of the metaslab array's
-//! object stand in the vdev's configuration. Two objects of the MOS are arrays with one entry a metaslab, in the byte order of their blocks:
+//! A top-level vdev is cut into slices of `1 << metaslab_shift` bytes; both the shift and the number of the
+//! metaslab array's object stand in the vdev's configuration. Two objects of the MOS are arrays with one
+//! entry a metaslab, in the byte order of their blocks:
 //!
 //! | object | bytes an entry | meaning |
 //! |---|---|---|

@@ -1,20 +1,20 @@
 //! Name-value lists: the self-describing records of labels, pool configurations, history and send streams.
 //!
-//! A packed list begins with four bytes: encoding (0 native, 1 XDR), endianness of the writer (0 big, 1 little), two
-//! zeros. Then the list itself:
+//! A packed list begins with four bytes: encoding (0 native, 1 XDR), endianness of the writer (0 big, 1
+//! little), two zeros. Then the list itself:
 //!
 //! | encoding | list | pair | end |
 //! |---|---|---|---|
 //! | XDR | version (4), flags (4), pairs | encoded size (4), in-memory size (4), name, type (4), elements (4), value | 8 zero bytes |
 //! | native | version (4), flags (4), pairs; nested lists: pairs only | size (4), name size (2), zero (2), elements (4), type (4), name, value | 4 zero bytes |
 //!
-//! XDR is big endian in units of four bytes: small integers take four, strings carry their length and are padded, arrays
-//! (but not byte arrays, string arrays and list arrays) repeat their element count. In native form every integer is in
-//! the writer's order, names and values are padded to eight bytes, and a nested list occupies 24 bytes of dead in-memory
-//! structure inside the pair while its own pairs follow after it.
+//! XDR is big endian in units of four bytes: small integers take four, strings carry their length and are
+//! padded, arrays (but not byte arrays, string arrays and list arrays) repeat their element count. In native
+//! form every integer is in the writer's order, names and values are padded to eight bytes, and a nested list
+//! occupies 24 bytes of dead in-memory structure inside the pair while its own pairs follow after it.
 //!
-//! Names and strings are bytes, not UTF-8: file names of vdevs and names of extended attributes stand here. Pairs keep
-//! their order. Depth is limited to [`MAX_DEPTH`]; counts are bounded by the input.
+//! Names and strings are bytes, not UTF-8: file names of vdevs and names of extended attributes stand here.
+//! Pairs keep their order. Depth is limited to [`MAX_DEPTH`]; counts are bounded by the input.
 //!
 //! Source: OpenZFS 2.3 `nvpair.h`, `nvpair.c`.
 
@@ -296,8 +296,8 @@ getters! {
         NvValue::ByteArray(value) | NvValue::Uint8Array(value) => Some(value.as_slice());
 }
 
-/// One line a value, nested lists indented by four: the form that `zdb` prints. The alternate form (`{:#}`) begins with
-/// an indentation of four.
+/// One line a value, nested lists indented by four: the form that `zdb` prints. The alternate form (`{:#}`)
+/// begins with an indentation of four.
 impl fmt::Display for Nvlist {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.dump(f, if f.alternate() { 4 } else { 0 })

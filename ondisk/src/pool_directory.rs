@@ -1,7 +1,7 @@
 //! Names in the pool's directory, and the other fixed ZAP keys by which a pool's structures are found.
 //!
-//! Object 1 of the MOS is a ZAP that leads to everything pool-wide. Unless the table says otherwise a value is one
-//! u64: the number of an object in the MOS.
+//! Object 1 of the MOS is a ZAP that leads to everything pool-wide. Unless the table says otherwise a value
+//! is one u64: the number of an object in the MOS.
 //!
 //! | name | object or value |
 //! |---|---|
@@ -101,7 +101,8 @@ pub const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
 /// Livelists of deleted clones.
 pub const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
-/// Names of the directories that the DSL keeps for itself beside the datasets of users, as children of the root.
+/// Names of the directories that the DSL keeps for itself beside the datasets of users, as children of the
+/// root.
 pub mod hidden_dir {
     /// Space of the MOS.
     pub const MOS: &str = "$MOS";
@@ -164,8 +165,8 @@ pub mod leaf_zap {
     pub const TRIM_SECURE: &str = "org.zfsonlinux:vdev_trim_secure";
 }
 
-/// A key of the kind "number in lowercase hexadecimal without prefix", which many ZAPs use (deadlists by txg, log space
-/// maps by txg, DSL clones by object, error logs by dataset).
+/// A key of the kind "number in lowercase hexadecimal without prefix", which many ZAPs use (deadlists by txg,
+/// log space maps by txg, DSL clones by object, error logs by dataset).
 pub fn hex_key(number: u64) -> String {
     format!("{number:x}")
 }

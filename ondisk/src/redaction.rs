@@ -1,8 +1,8 @@
 //! Redaction lists: which blocks a redacted send leaves out.
 //!
-//! A redaction bookmark names an object in the MOS (type `DMU_OTN_UINT64_METADATA`). Its bonus, or its spill block when the
-//! feature `redaction_list_spill` was needed, is a header; its contents are an array of entries sorted by object and
-//! block.
+//! A redaction bookmark names an object in the MOS (type `DMU_OTN_UINT64_METADATA`). Its bonus, or its spill
+//! block when the feature `redaction_list_spill` was needed, is a header; its contents are an array of
+//! entries sorted by object and block.
 //!
 //! Header:
 //!

@@ -1,8 +1,9 @@
-//! System attributes: the typed fields of a file (times, mode, size, …) packed into its bonus area and spill block.
+//! System attributes: the typed fields of a file (times, mode, size, …) packed into its bonus area and spill
+//! block.
 //!
-//! Each filesystem numbers attributes itself. The *registry* ZAP maps an attribute's name to its number, length and byteswap
-//! class; the *layouts* ZAP maps a layout number to the sequence of attributes in an area. An area says which layout it
-//! has; each attribute begins at the next multiple of eight.
+//! Each filesystem numbers attributes itself. The *registry* ZAP maps an attribute's name to its number,
+//! length and byteswap class; the *layouts* ZAP maps a layout number to the sequence of attributes in an
+//! area. An area says which layout it has; each attribute begins at the next multiple of eight.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -13,8 +14,9 @@
 //!
 //! Registry value: bits 0-15 number, 16-23 byteswap class, 24-39 length (0: variable).
 //!
-//! The first 16 attributes keep the numbers 0 to 15 everywhere: that is their sequence in a `znode_phys`, which files of
-//! filesystems before version 5 have instead ([`AreaKind::Znode`]); it needs no header and is in the byte order of its dnode.
+//! The first 16 attributes keep the numbers 0 to 15 everywhere: that is their sequence in a `znode_phys`,
+//! which files of filesystems before version 5 have instead ([`AreaKind::Znode`]); it needs no header and is
+//! in the byte order of its dnode.
 //!
 //! Source: OpenZFS 2.3 `sa_impl.h`, `sa.c`, `zfs_sa.c`.
 
@@ -183,8 +185,8 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Combines the entries of the registry (name and value) with those of the layouts (name, which is a decimal number, and
-    /// attribute numbers).
+    /// Combines the entries of the registry (name and value) with those of the layouts (name, which is a
+    /// decimal number, and attribute numbers).
     pub fn new<'a>(
         registry: impl IntoIterator<Item = (&'a [u8], u64)>,
         layouts: impl IntoIterator<Item = (&'a [u8], Vec<u16>)>,
@@ -218,8 +220,8 @@ impl Tables {
         Ok(Tables { layouts: known })
     }
 
-    /// Finds the attributes of an area. `order` is the byte order of the block that holds the area; an area with a header
-    /// states its own.
+    /// Finds the attributes of an area. `order` is the byte order of the block that holds the area; an area
+    /// with a header states its own.
     pub fn locate(&self, area: &[u8], kind: AreaKind, order: ByteOrder) -> Result<Located> {
         match kind {
             AreaKind::Znode => {

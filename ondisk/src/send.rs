@@ -1,8 +1,9 @@
 //! Send streams: a dataset or its changes as a sequence of records.
 //!
-//! A stream is `BEGIN`, records, `END`. A compound stream (`zfs send -R`, `-I`) is a `BEGIN` with an nvlist that describes the
-//! datasets, its `END`, then any number of plain streams, and a last `END`. Each record is 312 bytes, in the byte order of the
-//! sender (which the magic of `BEGIN` tells), and may be followed by a payload:
+//! A stream is `BEGIN`, records, `END`. A compound stream (`zfs send -R`, `-I`) is a `BEGIN` with an nvlist
+//! that describes the datasets, its `END`, then any number of plain streams, and a last `END`. Each record is
+//! 312 bytes, in the byte order of the sender (which the magic of `BEGIN` tells), and may be followed by a
+//! payload:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -29,8 +30,8 @@
 //!
 //! `versioninfo`: bits 0-1 header type (1 plain, 2 compound), bits 2-57 [features](feature).
 //!
-//! The checksum is a fletcher4 that runs over the whole stream, payloads included, in the sender's byte order; see
-//! [`stream::StreamReader`] for what it covers at which place.
+//! The checksum is a fletcher4 that runs over the whole stream, payloads included, in the sender's byte
+//! order; see [`stream::StreamReader`] for what it covers at which place.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_ioctl.h`, `dmu_send.h`, `dmu_send.c`, `libzfs_sendrecv.c`.
 
@@ -566,7 +567,8 @@ impl Record {
         })
     }
 
-    /// The bytes in a stream, with zeros in the place of the running checksum. The name in `BEGIN` is cut to what fits.
+    /// The bytes in a stream, with zeros in the place of the running checksum. The name in `BEGIN` is cut to
+    /// what fits.
     pub fn encode(&self, order: ByteOrder) -> Vec<u8> {
         let mut writer = Writer::new(order);
         let w = &mut writer;

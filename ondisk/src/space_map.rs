@@ -1,12 +1,13 @@
 //! Space maps: logs of what was allocated and freed.
 //!
-//! A space map is an object in the MOS whose contents are 64-bit words, appended in time; replaying them gives the set
-//! of allocated (or free) segments of a region. Metaslabs, the obsolete parts of removed vdevs, the checkpoint and the log
-//! space maps all use the same form. Offsets and lengths count units of `1 << shift` bytes, where the user of the map
-//! knows the shift (the vdev's ashift, as a rule) and the start of its region.
+//! A space map is an object in the MOS whose contents are 64-bit words, appended in time; replaying them
+//! gives the set of allocated (or free) segments of a region. Metaslabs, the obsolete parts of removed vdevs,
+//! the checkpoint and the log space maps all use the same form. Offsets and lengths count units of
+//! `1 << shift` bytes, where the user of the map knows the shift (the vdev's ashift, as a rule) and the start
+//! of its region.
 //!
-//! The header is the bonus of the object (type `SPACE_MAP_HEADER`): 24 bytes in old pools, 320 with the feature
-//! `spacemap_histogram`.
+//! The header is the bonus of the object (type `SPACE_MAP_HEADER`): 24 bytes in old pools, 320 with the
+//! feature `spacemap_histogram`.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -25,8 +26,8 @@
 //! | two-word, first | 63-62 = `11`, 61-60 zero, 59-24 run less one, 23-0 vdev (0 where the map is of one vdev anyway) |
 //! | two-word, second | 63 type, 62-0 offset |
 //!
-//! A two-word entry never straddles two blocks of the object; the writer pads with a debug entry instead. Hence each
-//! block can be decoded alone ([`Entries`]).
+//! A two-word entry never straddles two blocks of the object; the writer pads with a debug entry instead.
+//! Hence each block can be decoded alone ([`Entries`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `space_map.h`, `space_map.c`.
 

@@ -1,7 +1,8 @@
 //! Newtypes for the numbers that must not be mixed.
 //!
-//! Three sizes of one block are different types: [`Lsize`] (what a reader sees), [`Psize`] (after compression, what is
-//! checksummed and transferred) and [`Asize`] (what it occupies on its vdev, parity included). All are bytes.
+//! Three sizes of one block are different types: [`Lsize`] (what a reader sees), [`Psize`] (after
+//! compression, what is checksummed and transferred) and [`Asize`] (what it occupies on its vdev, parity
+//! included). All are bytes.
 
 use std::fmt;
 
@@ -69,7 +70,8 @@ macro_rules! size {
                 }
             }
 
-            /// The size as a length in memory. Sizes of blocks fit by parsing (at most 16 MiB); others may not.
+            /// The size as a length in memory. Sizes of blocks fit by parsing (at most 16 MiB); others may
+            /// not.
             pub fn to_usize(self) -> Option<usize> {
                 usize::try_from(self.0).ok()
             }
@@ -107,8 +109,8 @@ number!(
     BlockId(u64)
 );
 number!(
-    /// Level of a block in its tree: 0 is data, above it indirect blocks. Bookmarks use negative levels for blocks
-    /// outside any tree.
+    /// Level of a block in its tree: 0 is data, above it indirect blocks. Bookmarks use negative levels for
+    /// blocks outside any tree.
     Level(i8)
 );
 size!(
@@ -124,7 +126,8 @@ size!(
     Asize
 );
 size!(
-    /// Offset in bytes within a vdev (after its front labels for DVAs), an object or a device, as the user of the type states.
+    /// Offset in bytes within a vdev (after its front labels for DVAs), an object or a device, as the user of
+    /// the type states.
     ByteOffset
 );
 

@@ -1,7 +1,7 @@
 //! Uberblocks: the root of the pool at one txg.
 //!
-//! A commit of the pool ends with writing an uberblock into the next slot of the ring in each label. The valid one of the
-//! highest txg (then timestamp, then heartbeat sequence) is the pool's state.
+//! A commit of the pool ends with writing an uberblock into the next slot of the ring in each label. The
+//! valid one of the highest txg (then timestamp, then heartbeat sequence) is the pool's state.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|

@@ -1,13 +1,13 @@
 //! Pool configuration: the vdev tree and what a pool says about itself, from a label or from the MOS.
 //!
-//! Each label holds a packed nvlist with the identity of the pool and the tree of the one top-level vdev that the device
-//! belongs to. The MOS holds the configuration of the whole pool; a label tells just enough to read it. Labels of spares
-//! and cache devices carry no pool at all.
+//! Each label holds a packed nvlist with the identity of the pool and the tree of the one top-level vdev that
+//! the device belongs to. The MOS holds the configuration of the whole pool; a label tells just enough to
+//! read it. Labels of spares and cache devices carry no pool at all.
 //!
-//! Names are those of OpenZFS's `ZPOOL_CONFIG_*`. What is absent is `None` or its default; an unknown name is kept in
-//! [`PoolConfig::raw`] and otherwise ignored. The tree is bounded in depth and in number of vdevs, and a parsed
-//! [`VdevConfig`] is consistent in itself: parity and data columns fit the number of children, leaves have no children,
-//! shifts can be shifted by.
+//! Names are those of OpenZFS's `ZPOOL_CONFIG_*`. What is absent is `None` or its default; an unknown name is
+//! kept in [`PoolConfig::raw`] and otherwise ignored. The tree is bounded in depth and in number of vdevs,
+//! and a parsed [`VdevConfig`] is consistent in itself: parity and data columns fit the number of children,
+//! leaves have no children, shifts can be shifted by.
 //!
 //! | list | names, each a u64 unless stated |
 //! |---|---|
@@ -223,7 +223,8 @@ pub struct VdevConfig {
     pub is_spare: bool,
     /// Reserved for the intent log.
     pub is_log: bool,
-    /// Reserved for certain blocks. Pools keep this in the vdev's ZAP; only cached configurations say it here.
+    /// Reserved for certain blocks. Pools keep this in the vdev's ZAP; only cached configurations say it
+    /// here.
     pub allocation_bias: Option<AllocationBias>,
     /// Object with the space map of each metaslab (top-level vdevs).
     pub metaslab_array: Option<ObjectId>,
@@ -548,8 +549,8 @@ pub struct PoolConfig {
     pub split: Option<Nvlist>,
     /// All vdevs have ZAPs (MOS only).
     pub has_per_vdev_zaps: bool,
-    /// The whole tree (MOS), or the top-level vdev that the labelled device belongs to (labels); absent for spares and
-    /// cache devices.
+    /// The whole tree (MOS), or the top-level vdev that the labelled device belongs to (labels); absent for
+    /// spares and cache devices.
     pub vdev_tree: Option<VdevConfig>,
     /// Everything as it was stored.
     pub raw: Nvlist,

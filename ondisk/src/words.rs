@@ -1,9 +1,9 @@
 //! Structures that are nothing but 64-bit words in a row.
 //!
 //! Most of the pool's own structures were laid out that way so that a pool can be byte-swapped blindly.
-//! [`word_struct!`] declares such a structure once and gives it `SIZE`, `parse`, `read`, `encode` and `write`; the order
-//! of the fields in the declaration is the layout on disk. Reserved words at the end are part of `SIZE`: they are
-//! skipped on reading and zero on writing.
+//! [`word_struct!`] declares such a structure once and gives it `SIZE`, `parse`, `read`, `encode` and
+//! `write`; the order of the fields in the declaration is the layout on disk. Reserved words at the end are
+//! part of `SIZE`: they are skipped on reading and zero on writing.
 
 use crate::blkptr::Blkptr;
 use crate::{
@@ -131,7 +131,8 @@ macro_rules! word_struct {
 }
 pub(crate) use word_struct;
 
-/// Tests that a structure of words survives the way to disk and back, from arbitrary words, in both byte orders.
+/// Tests that a structure of words survives the way to disk and back, from arbitrary words, in both byte
+/// orders.
 #[cfg(test)]
 macro_rules! word_struct_round_trips {
     ($($test:ident: $name:ident;)*) => {

@@ -1,8 +1,9 @@
 //! ZAP: the on-disk hash table from names to values, block by block.
 //!
-//! A ZAP object begins as one *micro* block of names of at most 49 bytes, each with one 64-bit value ([`MicroZap`]).
-//! When a name or value does not fit, or the block is full, it becomes *fat*: block 0 is a header ([`FatHeader`]) with or
-//! without a table of pointers to leaves, other blocks are leaves ([`Leaf`]) or parts of the pointer table.
+//! A ZAP object begins as one *micro* block of names of at most 49 bytes, each with one 64-bit value
+//! ([`MicroZap`]). When a name or value does not fit, or the block is full, it becomes *fat*: block 0 is a
+//! header ([`FatHeader`]) with or without a table of pointers to leaves, other blocks are leaves ([`Leaf`])
+//! or parts of the pointer table.
 //!
 //! | first word | block |
 //! |---|---|
@@ -11,13 +12,14 @@
 //! | `(1 << 63) + 3` | micro |
 //! | other | part of the pointer table |
 //!
-//! A key's hash is a salted CRC-64, of which only the upper 28 bits (48 with [`ZapFlags::HASH64`]) are kept. Its top bits
-//! index the pointer table, the next ones the hash table of the leaf. Keys of equal hash are told apart by a *collision
-//! differentiator* (cd). Hash and cd together are the position of a directory reader: [`Cursor`].
+//! A key's hash is a salted CRC-64, of which only the upper 28 bits (48 with [`ZapFlags::HASH64`]) are kept.
+//! Its top bits index the pointer table, the next ones the hash table of the leaf. Keys of equal hash are
+//! told apart by a *collision differentiator* (cd). Hash and cd together are the position of a directory
+//! reader: [`Cursor`].
 //!
-//! Everything here works on one block and never waits: callers fetch the blocks that [`FatHeader::pointer`] and
-//! [`FatHeader::leaf_at`] name. Names are bytes; case and Unicode normalisation are the caller's, who hashes the
-//! normalised form and compares names through [`Leaf::chain`].
+//! Everything here works on one block and never waits: callers fetch the blocks that [`FatHeader::pointer`]
+//! and [`FatHeader::leaf_at`] name. Names are bytes; case and Unicode normalisation are the caller's, who
+//! hashes the normalised form and compares names through [`Leaf::chain`].
 //!
 //! Source: OpenZFS 2.3 `zap_impl.h`, `zap_leaf.h`, `zap_micro.c`, `zap.c`, `zap_leaf.c`.
 

@@ -1,10 +1,11 @@
 //! The intent log (ZIL): what was promised to be stable before its txg was synced.
 //!
-//! Every object set has a log of its own: the header lies in the object set's block, and points to the first block of a
-//! chain. Blocks are written ahead of need, so that the pointer to the next block is known before its contents are; a chain
-//! ends at the first block that is not what its pointer announced. For that the checksum words of a pointer to a log block
-//! are not a checksum but a seed: two random words, the object set's id and a sequence number that grows by one a block. The
-//! block contains the real checksum, computed over itself with the seed in the checksum's place.
+//! Every object set has a log of its own: the header lies in the object set's block, and points to the first
+//! block of a chain. Blocks are written ahead of need, so that the pointer to the next block is known before
+//! its contents are; a chain ends at the first block that is not what its pointer announced. For that the
+//! checksum words of a pointer to a log block are not a checksum but a seed: two random words, the object
+//! set's id and a sequence number that grows by one a block. The block contains the real checksum, computed
+//! over itself with the seed in the checksum's place.
 //!
 //! Header (192 bytes):
 //!
@@ -18,9 +19,9 @@
 //! | 160 | 8 | `zh_claim_lr_seq` | last record claimed |
 //! | 168 | 24 | | reserved |
 //!
-//! Block: with checksum function `zilog2` the chain structure is at the beginning and records follow it, up to `zc_nused`
-//! bytes, the chain structure included; with the older `zilog` the records are first, `zc_nused` bytes of them, and the chain structure is at
-//! the very end. Chain structure (184 bytes):
+//! Block: with checksum function `zilog2` the chain structure is at the beginning and records follow it, up
+//! to `zc_nused` bytes, the chain structure included; with the older `zilog` the records are first,
+//! `zc_nused` bytes of them, and the chain structure is at the very end. Chain structure (184 bytes):
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -30,8 +31,8 @@
 //! | 144 | 8 | `zec_magic` | [`ECK_MAGIC`], tells the byte order |
 //! | 152 | 32 | `zec_cksum` | checksum |
 //!
-//! Under encryption the headers of records and their block pointers stay in clear, so that a log can be claimed without
-//! a key; the rest of each record must be decrypted before [`record::Record::parse`].
+//! Under encryption the headers of records and their block pointers stay in clear, so that a log can be
+//! claimed without a key; the rest of each record must be decrypted before [`record::Record::parse`].
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.h`, `zil.c`, `zio.h`.
 
@@ -185,8 +186,8 @@ pub struct LogBlock<'a> {
 }
 
 impl<'a> LogBlock<'a> {
-    /// Takes apart the block that `bp` points to. Its checksum must have been verified (it is the caller's who knows the
-    /// algorithm). Any error means that the chain ended at the block before.
+    /// Takes apart the block that `bp` points to. Its checksum must have been verified (it is the caller's
+    /// who knows the algorithm). Any error means that the chain ended at the block before.
     pub fn parse(bp: &Blkptr, block: &'a [u8]) -> Result<LogBlock<'a>> {
         let function = bp.checksum_type();
         let at = ZilChain::offset(function, block.len())?;
@@ -224,7 +225,8 @@ pub struct RawRecord<'a> {
 }
 
 impl<'a> RawRecord<'a> {
-    /// Takes the rest apart (after decryption, if the object set is encrypted: then parse those bytes instead).
+    /// Takes the rest apart (after decryption, if the object set is encrypted: then parse those bytes
+    /// instead).
     pub fn parse(&self) -> Result<Record<'a>> {
         Record::parse(self.bytes, self.order)
     }

@@ -1,7 +1,7 @@
 //! Filesystems: names of the master node, directory entries, flags of files.
 //!
-//! Object 1 of a filesystem is its *master node*, a ZAP that names everything else. A file is an object whose attributes are
-//! system attributes ([`crate::sa`]); a directory is a ZAP too.
+//! Object 1 of a filesystem is its *master node*, a ZAP that names everything else. A file is an object whose
+//! attributes are system attributes ([`crate::sa`]); a directory is a ZAP too.
 //!
 //! | ZAP | key | value |
 //! |---|---|---|

@@ -4,8 +4,8 @@ use std::fs;
 
 use ondisk::send::{Record, StreamReader};
 
-/// Name, then the number of records of each kind as `zstream dump NAME` counts them: BEGIN, OBJECT, FREEOBJECTS, WRITE,
-/// FREE, END, WRITE_BYREF, SPILL, WRITE_EMBEDDED.
+/// Name, then the number of records of each kind as `zstream dump NAME` counts them: BEGIN, OBJECT,
+/// FREEOBJECTS, WRITE, FREE, END, WRITE_BYREF, SPILL, WRITE_EMBEDDED.
 const STREAMS: [(&str, [usize; 9]); 8] = [
     ("full", [1, 759, 16, 352, 1241, 1, 0, 2, 0]),
     ("full-Lec", [1, 759, 16, 44, 1241, 1, 0, 1, 250]),

@@ -1,5 +1,5 @@
-//! Structures that OpenZFS 2.3.2 wrote: pieces of the golden pools `single` and `rz1`. What is expected was printed by
-//! `zdb`.
+//! Structures that OpenZFS 2.3.2 wrote: pieces of the golden pools `single` and `rz1`. What is expected was
+//! printed by `zdb`.
 
 use ondisk::blkptr::CompressType;
 use ondisk::dmu::DmuType;

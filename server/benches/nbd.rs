@@ -1,13 +1,16 @@
-//! Cached 4 KiB random reads over NBD, beside nbdkit's `null` and `memory` plugins, with the same client in the same run.
+//! Cached 4 KiB random reads over NBD, beside nbdkit's `null` and `memory` plugins, with the same client in
+//! the same run.
 //!
 //!     cargo bench -p cenote-server --bench nbd
 //!
-//! Two clients: fio's NBD engine, which is what people measure with but is itself the bottleneck at depth; and a lean one
-//! that keeps as many requests under way and reads and writes in batches, so that the server is.
+//! Two clients: fio's NBD engine, which is what people measure with but is itself the bottleneck at depth;
+//! and a lean one that keeps as many requests under way and reads and writes in batches, so that the server
+//! is.
 //!
-//! The servers take turns, several rounds each, so that what else the machine does falls on all of them. `null` makes up its
-//! zeros and is the bound of what a server can do that copies nothing from anywhere; `memory` is its nearest real relative. Our
-//! volume is one that OpenZFS made, with blocks of 16 KiB, all of it in the ARC.
+//! The servers take turns, several rounds each, so that what else the machine does falls on all of them.
+//! `null` makes up its zeros and is the bound of what a server can do that copies nothing from anywhere;
+//! `memory` is its nearest real relative. Our volume is one that OpenZFS made, with blocks of 16 KiB, all of
+//! it in the ARC.
 
 use std::{
     io::{Read, Write},

@@ -1,12 +1,12 @@
 //! Cache files: which pools are open, and where their devices are, for the next start.
 //!
-//! The file is OpenZFS's `zpool.cache`: a packed nvlist (XDR) with a pool's configuration under each pool's name, as the
-//! pool's MOS has it. So OpenZFS's `zdb -U` and `zpool import -c` read it too. Its place is our own by default, so that an
-//! installed OpenZFS and this program do not import each other's pools.
+//! The file is OpenZFS's `zpool.cache`: a packed nvlist (XDR) with a pool's configuration under each pool's
+//! name, as the pool's MOS has it. So OpenZFS's `zdb -U` and `zpool import -c` read it too. Its place is our
+//! own by default, so that an installed OpenZFS and this program do not import each other's pools.
 //!
-//! Pools are entered and removed one by one, and everything else in the file stays as it is: a pool that could not be
-//! imported because a device was missing is there the next time too. A new file takes the place of the old one at once.
-//! Processes that change one file take turns by a lock on its directory.
+//! Pools are entered and removed one by one, and everything else in the file stays as it is: a pool that
+//! could not be imported because a device was missing is there the next time too. A new file takes the place
+//! of the old one at once. Processes that change one file take turns by a lock on its directory.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,8 +24,9 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The variable that names the default file; empty or `none` for no file.
 const VARIABLE: &str = "CENOTE_CACHEFILE";
 
-/// Where the daemon that listens on `socket` keeps its pools by default: as `$CENOTE_CACHEFILE` says, else at the system's
-/// place for root and below `$XDG_STATE_HOME` for other users. A daemon on a socket of its own keeps nothing unless asked.
+/// Where the daemon that listens on `socket` keeps its pools by default: as `$CENOTE_CACHEFILE` says, else at
+/// the system's place for root and below `$XDG_STATE_HOME` for other users. A daemon on a socket of its own
+/// keeps nothing unless asked.
 pub fn default_path(socket: &Path) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         return Some(PathBuf::from(path)).filter(|path| path.is_absolute());
@@ -66,7 +67,8 @@ impl Cached {
         Some(Self { name: name.to_owned(), guid: parsed.pool_guid?, devices, config })
     }
 
-    /// Where its devices may be now. What else came to such a place must not keep other pools from being found.
+    /// Where its devices may be now. What else came to such a place must not keep other pools from being
+    /// found.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
         self.devices.iter().map(|(_, path)| path.as_path()).filter(|path| {
             path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())

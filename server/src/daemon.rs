@@ -1,9 +1,10 @@
 //! The daemon's state and its actions.
 //!
 //! # The idea
-//! A [`Daemon`] holds the pools that are open, each with what is served of it: its mounted filesystems and the connections to its
-//! volumes. An action is a method; [`dispatch`] gives it its request. Most actions only read, each one committed state of a pool, and
-//! any number of them run at once. What changes a pool waits for its commit before it answers.
+//! A [`Daemon`] holds the pools that are open, each with what is served of it: its mounted filesystems and
+//! the connections to its volumes. An action is a method; [`dispatch`] gives it its request. Most actions
+//! only read, each one committed state of a pool, and any number of them run at once. What changes a pool
+//! waits for its commit before it answers.
 //!
 //! # What keeps changes apart
 //! | lock | guards | held |
@@ -12,8 +13,8 @@
 //! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other | across `.await`, by those only |
 //! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look or change; never across an `.await` |
 //!
-//! They are taken in this order. Reading data, listing and status take none for longer than a look-up: a device that hangs under one pool
-//! holds up only who changes that pool or reads from that device.
+//! They are taken in this order. Reading data, listing and status take none for longer than a look-up: a
+//! device that hangs under one pool holds up only who changes that pool or reads from that device.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -255,7 +256,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
     }
 }
 
-/// Answers a request for load on a volume: [`dispatch`] for the one action whose work is done on the threads that serve volumes. Dropping the future ends it.
+/// Answers a request for load on a volume: [`dispatch`] for the one action whose work is done on the threads
+/// that serve volumes. Dropping the future ends it.
 ///
 /// # Errors
 /// As those of [`dispatch`].
@@ -308,10 +310,12 @@ impl Daemon {
         })
     }
 
-    /// Closes every pool, by force, and ends the daemon: [`Daemon::stopped`] completes. Blocks the thread, which is the request's own.
+    /// Closes every pool, by force, and ends the daemon: [`Daemon::stopped`] completes. Blocks the thread,
+    /// which is the request's own.
     ///
     /// # Errors
-    /// Pools that were closed as after a crash. What cannot be unmounted is none: it leaves the tree at once and ends with its last user.
+    /// Pools that were closed as after a crash. What cannot be unmounted is none: it leaves the tree at once
+    /// and ends with its last user.
     pub async fn shutdown(self: &Arc<Self>, _: api::Shutdown) -> Result<(), ApiError> {
         let closed = self.close_all();
         // Whoever waits may come later: the permit is kept for them.

@@ -1,6 +1,7 @@
 //! How many files this process may have open.
 //!
-//! Systems give programs few (1024), for the sake of those that use `select`, and let them take more. A daemon needs one for each mount, each connection and each device, and more while it is busy.
+//! Systems give programs few (1024), for the sake of those that use `select`, and let them take more. A
+//! daemon needs one for each mount, each connection and each device, and more while it is busy.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,11 @@ pub fn raise_limit() {
     }
 }
 
-/// Descriptors of a thread that answers requests of a mount: of the connection, of its ring, and of who wakes it.
+/// Descriptors of a thread that answers requests of a mount: of the connection, of its ring, and of who wakes
+/// it.
 const OF_A_THREAD: u64 = 4;
-/// How many such threads there may be beside the first of each mount: half of all files are left for devices, clients and the mounts themselves.
+/// How many such threads there may be beside the first of each mount: half of all files are left for devices,
+/// clients and the mounts themselves.
 static MOST: LazyLock<u64> =
     LazyLock::new(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / (2 * OF_A_THREAD));
 static TAKEN: AtomicU64 = AtomicU64::new(0);

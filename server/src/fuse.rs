@@ -1,9 +1,10 @@
 //! Filesystems mounted through FUSE.
 //!
 //! # The parts
-//! [`mount()`] makes a session with the kernel (`session`) whose threads answer requests out of a `trees::Trees`: the filesystem itself
-//! and, below `.zfs/snapshot`, its snapshots, each opened when somebody first looks into it. A request is answered on the thread that
-//! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring.
+//! [`mount()`] makes a session with the kernel (`session`) whose threads answer requests out of a
+//! `trees::Trees`: the filesystem itself and, below `.zfs/snapshot`, its snapshots, each opened when somebody
+//! first looks into it. A request is answered on the thread that read it: what is cached finishes at once,
+//! the rest waits for the device in that thread's own ring.
 //!
 //! | module | what it knows |
 //! |---|---|
@@ -22,21 +23,27 @@
 //! | `filesystem` | which request asks for what of `served` |
 //!
 //! # Caching
-//! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and pages. `names` says for how long, and what the
-//! exceptions are; `files` why writes go through instead of staying in the kernel. A snapshot never changes.
+//! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and
+//! pages. `names` says for how long, and what the exceptions are; `files` why writes go through instead of
+//! staying in the kernel. A snapshot never changes.
 //!
 //! # While it is mounted
-//! Properties that change reach a mount through [`FuseMount::update`]: what the server decides at once, what the kernel keeps for a mount (`exec` and the like) by
-//! a remount, which takes root. `acltype` is agreed on when the session begins, and changes with the next one.
+//! Properties that change reach a mount through [`FuseMount::update`]: what the server decides at once, what
+//! the kernel keeps for a mount (`exec` and the like) by a remount, which takes root. `acltype` is agreed on
+//! when the session begins, and changes with the next one.
 //!
 //! # Unmounting
-//! What was written is on disk when the daemon has unmounted. When others do (`umount`), the session ends first, and the
-//! daemon commits then.
+//! What was written is on disk when the daemon has unmounted. When others do (`umount`), the session ends
+//! first, and the daemon commits then.
 //!
-//! As `umount` does, [`FuseMount::take_away`] refuses while files are open, and leaves alone what others mounted: at the same place, or of this filesystem elsewhere (a bind mount, a container), which keeps the
-//! session. Mounted again it comes back with that session ([`FuseMount::put_back`]): two of one filesystem would each keep what the other changes.
+//! As `umount` does, [`FuseMount::take_away`] refuses while files are open, and leaves alone what others
+//! mounted: at the same place, or of this filesystem elsewhere (a bind mount, a container), which keeps the
+//! session. Mounted again it comes back with that session ([`FuseMount::put_back`]): two of one filesystem
+//! would each keep what the other changes.
 //!
-//! By force nobody keeps it: what programs mapped and changed is written back, as long as the pool's devices answer, then the connection is cut, and whoever has a file open gets errors. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
+//! By force nobody keeps it: what programs mapped and changed is written back, as long as the pool's devices
+//! answer, then the connection is cut, and whoever has a file open gets errors. A daemon that was killed
+//! leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
 mod buffer;
@@ -95,14 +102,16 @@ use served::Served;
 use session::Session;
 use trees::Trees;
 
-/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy. So do writes for which too much is dirty;
-/// several programs that write must leave somebody to answer the one that wants something stable.
+/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more
+/// of them than cores keep a device busy. So do writes for which too much is dirty; several programs that
+/// write must leave somebody to answer the one that wants something stable.
 const THREADS: usize = 32;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;
 
-/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open or has it mounted.
+/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody
+/// else has files open or has it mounted.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Requests that were begun end within this time, unless the pool's devices do not answer.
@@ -233,7 +242,8 @@ impl AgreedOn {
 /// Mounts a filesystem or snapshot at the directory `at`. Blocks until the kernel has answered.
 ///
 /// # Errors
-/// [`MountError::Open`] when the dataset is no filesystem or cannot be read, [`MountError::Refused`] by the system.
+/// [`MountError::Open`] when the dataset is no filesystem or cannot be read, [`MountError::Refused`] by the
+/// system.
 pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMount, MountError> {
     let name = source.dataset().name.clone();
     let mut options = options.clone();
@@ -269,7 +279,8 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     })
 }
 
-/// The kernel's default window of 128 KiB keeps one request in flight; more must be asked for in sysfs, as root. Best effort.
+/// The kernel's default window of 128 KiB keeps one request in flight; more must be asked for in sysfs, as
+/// root. Best effort.
 fn raise_read_ahead(device: libc::dev_t) {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
@@ -336,7 +347,8 @@ impl FuseMount {
         self.gate.served()?.live().cloned()
     }
 
-    /// Whether these options take another session: what is fixed cannot become writable, and whether there are POSIX ACLs and how requests come is agreed on once.
+    /// Whether these options take another session: what is fixed cannot become writable, and whether there
+    /// are POSIX ACLs and how requests come is agreed on once.
     pub fn needs_another_session(&self, options: &MountOptions) -> bool {
         (options.writable && self.live().is_none()) || AgreedOn::of(&self.options()) != AgreedOn::of(options)
     }
@@ -355,7 +367,8 @@ impl FuseMount {
         *self.postponed() = None;
     }
 
-    /// Of these options what needs no other session. True beside it where nobody was told yet that the rest has to wait.
+    /// Of these options what needs no other session. True beside it where nobody was told yet that the rest
+    /// has to wait.
     pub fn without_another_session(&self, mut options: MountOptions) -> (MountOptions, bool) {
         let wanted = AgreedOn::of(&options);
         let is_new = self.postponed().replace(wanted) != Some(wanted);
@@ -373,10 +386,12 @@ impl FuseMount {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only what is another than it was, or all `anew`. Blocks the thread, for as long as devices take.
+    /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only
+    /// what is another than it was, or all `anew`. Blocks the thread, for as long as devices take.
     ///
     /// # Errors
-    /// What the kernel keeps cannot be changed: this is not root, or files are open for writing that somebody wants to end (`anew`; a property ends it all the same). The rest is changed.
+    /// What the kernel keeps cannot be changed: this is not root, or files are open for writing that somebody
+    /// wants to end (`anew`; a property ends it all the same). The rest is changed.
     pub fn update(&self, options: &MountOptions, anew: bool) -> Result<(), MountError> {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.options().clone();
@@ -424,7 +439,8 @@ impl FuseMount {
         let mut remounted = place::remount(place.path(), &told);
         let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
         if !anew && current.writable && !told.writable && remounted.as_ref().is_err_and(is_busy) {
-            // Files are open for writing. Nothing is written through them from now on, whatever the kernel believes.
+            // Files are open for writing. Nothing is written through them from now on, whatever the kernel
+            // believes.
             told.writable = true;
             remounted = place::remount(place.path(), &told);
         }
@@ -458,7 +474,8 @@ impl FuseMount {
         }
     }
 
-    /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned is kept.
+    /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned
+    /// is kept.
     ///
     /// # Errors
     /// The name of a snapshot in which a file is open; none is closed.
@@ -466,7 +483,8 @@ impl FuseMount {
         self.gate.served().map(|served| SnapshotsClosed::of(&served, names)).transpose()
     }
 
-    /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
+    /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True
+    /// where that cannot be found out.
     pub fn is_in_place(&self) -> bool {
         self.place().is_taken()
     }
@@ -501,7 +519,8 @@ impl FuseMount {
         self.take_away(force).map(drop).map_err(|error| Box::new((self, error)))
     }
 
-    /// Takes it away from its mountpoint, as `umount` does, if it is there. With `force` nobody has it any longer, and nothing is waited for but that what was mapped and changed is written back.
+    /// Takes it away from its mountpoint, as `umount` does, if it is there. With `force` nobody has it any
+    /// longer, and nothing is waited for but that what was mapped and changed is written back.
     ///
     /// # Errors
     /// [`MountError::Busy`], [`MountError::Covered`] or [`MountError::Unmount`]; it stays as it was.
@@ -540,7 +559,8 @@ impl FuseMount {
         Ok(Left::Nothing)
     }
 
-    /// Puts it at a mountpoint again, after it left one and somebody has it elsewhere: with the session that it has. Blocks the thread.
+    /// Puts it at a mountpoint again, after it left one and somebody has it elsewhere: with the session that
+    /// it has. Blocks the thread.
     ///
     /// # Errors
     /// [`MountError::BusyElsewhere`] where this is not possible; [`MountError::Refused`] by the system.
@@ -551,7 +571,8 @@ impl FuseMount {
         }
         let mut kept = self.aside();
         let elsewhere = kept.take().or_else(|| self.place().aside().ok());
-        // Where it is in no directory any more, and files are open in it, the connection has a mount of it made.
+        // Where it is in no directory any more, and files are open in it, the connection has a mount of it
+        // made.
         let aside = elsewhere.or_else(|| self.another(options)).ok_or_else(busy)?;
         match aside.put(at) {
             Ok(place) => *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place,
@@ -571,8 +592,9 @@ impl FuseMount {
         naming::named(connection.as_fd(), &place::shown(&self.dataset), attributes).ok().map(Aside::new)
     }
 
-    /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another mount in its place. Where somebody is in it, or something is mounted inside, or this is not root, it keeps the one that it has.
-    /// Blocks the thread.
+    /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another
+    /// mount in its place. Where somebody is in it, or something is mounted inside, or this is not root, it
+    /// keeps the one that it has. Blocks the thread.
     ///
     /// # Errors
     /// [`MountError::Refused`] where it is not mounted any more.
@@ -598,7 +620,8 @@ impl FuseMount {
         self.place().path().to_owned()
     }
 
-    /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::settle`].
+    /// Keeps its session although the directory that it is mounted on may go, until it is put back
+    /// ([`Self::put_back`]) or [`Self::settle`].
     pub fn keep(&self) {
         let mut aside = self.aside();
         if aside.is_none() {
@@ -621,7 +644,8 @@ impl FuseMount {
         self.place().device()
     }
 
-    /// Lets a filesystem go that is at no mountpoint, if nobody has it elsewhere any more: its session ends then.
+    /// Lets a filesystem go that is at no mountpoint, if nobody has it elsewhere any more: its session ends
+    /// then.
     pub fn let_go_if_unused(&self) {
         if self.is_kept.load(Ordering::Acquire) {
             return;
@@ -637,7 +661,8 @@ impl FuseMount {
         self.aside().is_some()
     }
 
-    /// Ends it whoever has it: writes back what was mapped and changed, leaves the tree, and answers nothing any longer.
+    /// Ends it whoever has it: writes back what was mapped and changed, leaves the tree, and answers nothing
+    /// any longer.
     fn cut(&self) {
         let place = self.place();
         let is_alive = self.is_alive();
@@ -670,7 +695,8 @@ impl FuseMount {
         }
     }
 
-    /// Has written back what programs mapped and changed, unless the pool's devices are away, for as long as that goes on.
+    /// Has written back what programs mapped and changed, unless the pool's devices are away, for as long as
+    /// that goes on.
     fn write_back_in_time(&self) {
         let Some(served) = self.gate.served().filter(|served| served.is_writable()) else { return };
         if served.trees.pool().is_some_and(|pool| pool.suspended().is_some()) {
@@ -692,7 +718,8 @@ impl FuseMount {
         }
     }
 
-    /// Holds all requests back, until what is returned is dropped or goes on. What programs mapped and changed is written back before. Blocks the thread.
+    /// Holds all requests back, until what is returned is dropped or goes on. What programs mapped and
+    /// changed is written back before. Blocks the thread.
     ///
     /// # Errors
     /// [`MountError::Stuck`] where requests under way do not end.
@@ -728,7 +755,8 @@ pub struct HeldBack {
 }
 
 impl HeldBack {
-    /// Goes on with another tree of the same filesystem, and has the kernel forget what is not the same in it. Blocks the thread.
+    /// Goes on with another tree of the same filesystem, and has the kernel forget what is not the same in
+    /// it. Blocks the thread.
     ///
     /// # Errors
     /// [`MountError::Open`] when it cannot be opened; requests are answered out of the tree before then.

@@ -1,8 +1,8 @@
 //! The HTTP API on a Unix socket.
 //!
-//! One route, `POST /v1/{action}`. Who may connect is decided by the socket's mode (0600) and checked again by the peer's
-//! credentials: the daemon's own user and root. Bodies are bounded; a request that is dropped midway changes nothing that
-//! its action had not finished.
+//! One route, `POST /v1/{action}`. Who may connect is decided by the socket's mode (0600) and checked again
+//! by the peer's credentials: the daemon's own user and root. Bodies are bounded; a request that is dropped
+//! midway changes nothing that its action had not finished.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,8 @@ pub async fn serve(
     axum::serve(socket, router).with_graceful_shutdown(stop).await
 }
 
-/// One line of JSON, and nothing more until the pool is closed. The client that goes away drops the view with the answer.
+/// One line of JSON, and nothing more until the pool is closed. The client that goes away drops the view with
+/// the answer.
 fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
     let request: HoldView = serde_json::from_slice(body)
         .map_err(|error| ApiError::invalid(format!("{}: {error}", HoldView::NAME)))?;
@@ -132,7 +133,8 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
             Err(error) => Ok(Err(error)),
         }
     } else {
-        // Actions wait for devices through the calling thread's ring, which this runtime's threads do not drive.
+        // Actions wait for devices through the calling thread's ring, which this runtime's threads do not
+        // drive.
         let act = move || device::block_on(daemon::dispatch(&daemon, &action, &body));
         tokio::task::spawn_blocking(act).await
     };

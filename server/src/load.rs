@@ -1,13 +1,18 @@
-//! Load on a volume from inside the process that serves it: what the lab compares with the same load over NBD.
+//! Load on a volume from inside the process that serves it: what the lab compares with the same load over
+//! NBD.
 //!
 //! # The idea
-//! Each *client* is one task on a shard, as a connection is, and has its own handle on the volume. It keeps as many requests under way as the load says, and treats each as
-//! a connection does: a buffer of its own, one poll on the spot, and only what is not done by then waits with others. So what a client over NBD takes longer is the
-//! socket, the protocol and the client's own process. Data are made before a request's time begins, but on the same thread: of large writes they cost some of the throughput.
+//! Each *client* is one task on a shard, as a connection is, and has its own handle on the volume. It keeps
+//! as many requests under way as the load says, and treats each as a connection does: a buffer of its own,
+//! one poll on the spot, and only what is not done by then waits with others. So what a client over NBD takes
+//! longer is the socket, the protocol and the client's own process. Data are made before a request's time
+//! begins, but on the same thread: of large writes they cost some of the throughput.
 //!
-//! What counts is as fio has it. A request's time is from its first poll until its client sees that it is done. Requests that are done before `ramp_seconds` are over are not counted. A client
-//! begins none once its time is over, waits for those under way, and flushes where it wrote, within the time that counts. A flush between writes is a request
-//! among the others that are under way: it is about the writes that are done when it begins. Reads and writes are counted in steps of the time that counts too, by when they are done.
+//! What counts is as fio has it. A request's time is from its first poll until its client sees that it is
+//! done. Requests that are done before `ramp_seconds` are over are not counted. A client begins none once its
+//! time is over, waits for those under way, and flushes where it wrote, within the time that counts. A flush
+//! between writes is a request among the others that are under way: it is about the writes that are done when
+//! it begins. Reads and writes are counted in steps of the time that counts too, by when they are done.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -16,7 +21,8 @@
 //! | `latency` | how long requests took |
 //!
 //! # Bounds
-//! [`check`] refuses what would take more memory than the clients of a socket may take, or longer than a day. A client looks whether it is to end before each request.
+//! [`check`] refuses what would take more memory than the clients of a socket may take, or longer than a day.
+//! A client looks whether it is to end before each request.
 
 mod data;
 mod latency;

@@ -1,10 +1,11 @@
 //! NBD: volumes as block devices for anything that speaks the protocol.
 //!
 //! # The idea
-//! One connection is one task on one shard. It reads as many requests as the socket has, starts each of them, and polls it once
-//! on the spot. What is cached is answered by that first poll: no task, no thread, no allocation. What has to wait for a disk
-//! stays with the connection as a future. All answers that are there leave in one vectored write. A write that is only buffered is as quick: its bytes
-//! are read from the socket into the memory that the export gets.
+//! One connection is one task on one shard. It reads as many requests as the socket has, starts each of them,
+//! and polls it once on the spot. What is cached is answered by that first poll: no task, no thread, no
+//! allocation. What has to wait for a disk stays with the connection as a future. All answers that are there
+//! leave in one vectored write. A write that is only buffered is as quick: its bytes are read from the socket
+//! into the memory that the export gets.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -18,9 +19,10 @@
 //! | `tls` | certificates, and the beginning of TLS |
 //!
 //! # What a client cannot do
-//! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes under way, send an
-//! option longer than the protocol needs, take for ever to choose an export, or be felt by the others ([`Limits`]). What breaks the
-//! framing ends the connection; what only asks for something wrong gets an error.
+//! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes
+//! under way, send an option longer than the protocol needs, take for ever to choose an export, or be felt by
+//! the others ([`Limits`]). What breaks the framing ends the connection; what only asks for something wrong
+//! gets an error.
 //!
 //! Source of the facts: the NBD project's `doc/proto.md`.
 
@@ -67,8 +69,8 @@ pub enum Unopened {
     Unavailable(String),
 }
 
-/// A block device. Read-only, unless it says otherwise and has all methods. Any number of connections may have it at once: what a reply to one of
-/// them says is done, all others see.
+/// A block device. Read-only, unless it says otherwise and has all methods. Any number of connections may
+/// have it at once: what a reply to one of them says is done, all others see.
 pub trait Export: Send + Sync + 'static {
     /// Its size at present.
     fn size_bytes(&self) -> u64;
@@ -81,14 +83,16 @@ pub trait Export: Send + Sync + 'static {
         false
     }
 
-    /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when cached.
+    /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when
+    /// cached.
     fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
 
-    /// What is known about the bytes from `offset` on, which lies within the size. The extent may be shorter than the
-    /// whole run of its kind, but not empty, and may reach past the end.
+    /// What is known about the bytes from `offset` on, which lies within the size. The extent may be shorter
+    /// than the whole run of its kind, but not empty, and may reach past the end.
     fn extent(&self, offset: u64) -> impl Future<Output = Result<Extent, ExportError>> + Send;
 
-    /// Writes. When `stable`, the bytes survive a crash once this is ready (FUA). Ready in the first poll when only buffered.
+    /// Writes. When `stable`, the bytes survive a crash once this is ready (FUA). Ready in the first poll
+    /// when only buffered.
     fn write(
         &self,
         _offset: u64,
@@ -108,8 +112,8 @@ pub trait Export: Send + Sync + 'static {
         async { Err(ExportError::read_only()) }
     }
 
-    /// Makes a range read as zeroes, in less time than writing them takes unless `allocate`: then the range takes space afterwards as if they were
-    /// written.
+    /// Makes a range read as zeroes, in less time than writing them takes unless `allocate`: then the range
+    /// takes space afterwards as if they were written.
     fn write_zeroes(
         &self,
         _offset: u64,

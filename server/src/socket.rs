@@ -1,9 +1,11 @@
 //! Unix sockets that only their owner may connect to, or anyone.
 //!
 //! # Who is trusted
-//! Keys travel through them, so both sides look whom they deal with. A socket lies in a directory in which nobody else can put another one in its place: its own user's or root's, and
-//! writable for nobody else, unless it is sticky as `/tmp` is. Who connects asks the kernel whose process listens: it must be a process of the same user, or of root. That holds also where
-//! somebody else made the directory first, which has a known name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
+//! Keys travel through them, so both sides look whom they deal with. A socket lies in a directory in which
+//! nobody else can put another one in its place: its own user's or root's, and writable for nobody else,
+//! unless it is sticky as `/tmp` is. Who connects asks the kernel whose process listens: it must be a process
+//! of the same user, or of root. That holds also where somebody else made the directory first, which has a
+//! known name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -71,9 +73,8 @@ fn require_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Listens on `path` (mode 0600), making its directory where needed: closed to other users, but for root's, in which there
-/// may be sockets that anyone may use. A file left by a process that died is
-/// replaced.
+/// Listens on `path` (mode 0600), making its directory where needed: closed to other users, but for root's,
+/// in which there may be sockets that anyone may use. A file left by a process that died is replaced.
 ///
 /// # Errors
 /// Another process listens there, the directory is not private, or the system refuses.

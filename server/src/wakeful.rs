@@ -1,14 +1,17 @@
 //! Processors that stay awake while requests come.
 //!
 //! # Why
-//! A program that works with many small files waits for us again and again, and in between we wait for the program. Whoever waits lets a processor sleep, and
-//! a processor takes its time to wake: microseconds on bare metal, some fifty in a virtual machine whose idle processors go back to the hypervisor. That is several times as
-//! long as answering takes, twice in each request.
+//! A program that works with many small files waits for us again and again, and in between we wait for the
+//! program. Whoever waits lets a processor sleep, and a processor takes its time to wake: microseconds on
+//! bare metal, some fifty in a virtual machine whose idle processors go back to the hypervisor. That is
+//! several times as long as answering takes, twice in each request.
 //!
 //! # The idea
-//! Linux lets programs say how fast idle processors must be back (PM QoS): a number of microseconds in [`DEVICE`] holds as long as the file is open. Here a thread counts the requests of each
-//! [`TICK`]. As long as they are [`DENSE`], it holds the file open; at the first tick with fewer it closes it, and sleeps until the next request comes. So an idle
-//! machine saves power as before, and so does one that only streams a film.
+//! Linux lets programs say how fast idle processors must be back (PM QoS): a number of microseconds in
+//! [`DEVICE`] holds as long as the file is open. Here a thread counts the requests of each [`TICK`]. As long
+//! as they are [`DENSE`], it holds the file open; at the first tick with fewer it closes it, and sleeps until
+//! the next request comes. So an idle machine saves power as before, and so does one that only streams a
+//! film.
 //!
 //! | idle processors | what is asked for |
 //! |---|---|

@@ -1,6 +1,8 @@
 //! Golden pools mounted through FUSE, compared with what OpenZFS showed of them.
 //!
-//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out. Who is not root mounts through `fusermount3`; then what only root may do, or read, is left out, which is told. What is said to come through rings does so where the kernel's switch for them is on
+//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out. Who is not root mounts through
+//! `fusermount3`; then what only root may do, or read, is left out, which is told. What is said to come
+//! through rings does so where the kernel's switch for them is on
 //! (`/sys/module/fuse/parameters/enable_uring`), and through the device where it is off.
 
 use std::fs::File;
@@ -126,7 +128,8 @@ fn a_mount_in_use_is_busy_until_forced() {
     }
 }
 
-/// Runs a test once more in a process of its own, where nobody else begins threads or opens files; true in that one.
+/// Runs a test once more in a process of its own, where nobody else begins threads or opens files; true in
+/// that one.
 fn is_alone(test: &str) -> bool {
     const ALONE: &str = "CENOTE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

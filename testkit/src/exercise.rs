@@ -1,8 +1,9 @@
 //! Random operations on one file of a mounted filesystem, against a model of it.
 //!
-//! The idea is that of `fsx`: one file, all the ways to read and change it, in any order and at offsets near which kernels and filesystems go wrong. Ways that have caches of their own
-//! are mixed on purpose: the page cache, shared mappings, and direct transfers must always agree. After each read the bytes must be the model's, and now and then
-//! all of them, through a handle that was just opened.
+//! The idea is that of `fsx`: one file, all the ways to read and change it, in any order and at offsets near
+//! which kernels and filesystems go wrong. Ways that have caches of their own are mixed on purpose: the page
+//! cache, shared mappings, and direct transfers must always agree. After each read the bytes must be the
+//! model's, and now and then all of them, through a handle that was just opened.
 //!
 //! A failure tells the seed and the step; the same seed does the same again.
 
@@ -32,7 +33,8 @@ pub struct Exercise {
     pub direct: bool,
 }
 
-/// Does the operations on the file at `path`, which is created; panics where the file is not what it should be.
+/// Does the operations on the file at `path`, which is created; panics where the file is not what it should
+/// be.
 pub fn run(path: &Path, exercise: Exercise) {
     let mut state = State {
         rng: Rng::new(exercise.seed),
@@ -310,7 +312,8 @@ impl Map {
 
     fn put(&mut self, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.length);
-        // SAFETY: the mapping has `skipped + length` bytes, all of them within the file, and nobody else uses it.
+        // SAFETY: the mapping has `skipped + length` bytes, all of them within the file, and nobody else uses
+        // it.
         unsafe {
             let into = self.start.cast::<u8>().add(self.skipped);
             ptr::copy_nonoverlapping(bytes.as_ptr(), into, bytes.len());

@@ -1,12 +1,14 @@
 //! Finds the golden pools and unpacks each tarball once.
 //!
-//! The tarballs (`NAME.tar.zst`: the vdevs `d0, d1, …` and `expect/`) lie in the directories that `$CENOTE_GOLDEN` names (with
-//! colons between them), or else beside the checkout in `../shared/golden` (made by OpenZFS 2.3) and `../shared/golden24` (by 2.4).
-//! These directories may also hold pools that are already unpacked; those are used where they lie.
+//! The tarballs (`NAME.tar.zst`: the vdevs `d0, d1, …` and `expect/`) lie in the directories that
+//! `$CENOTE_GOLDEN` names (with colons between them), or else beside the checkout in `../shared/golden` (made
+//! by OpenZFS 2.3) and `../shared/golden24` (by 2.4). These directories may also hold pools that are already
+//! unpacked; those are used where they lie.
 //!
-//! Many test processes run at once, so that unpacking is guarded by a lock file for each pool and ends in a rename: a directory
-//! that has its final name is complete. What was unpacked is shared by all tests and must not be changed, which its
-//! file modes say too; a test that wants to write takes a [`GoldenPool::private_copy`].
+//! Many test processes run at once, so that unpacking is guarded by a lock file for each pool and ends in a
+//! rename: a directory that has its final name is complete. What was unpacked is shared by all tests and must
+//! not be changed, which its file modes say too; a test that wants to write takes a
+//! [`GoldenPool::private_copy`].
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -27,7 +29,8 @@ pub struct GoldenPool {
     pub dir: PathBuf,
 }
 
-/// Whether a property came with OpenZFS 2.4, so that pools recorded by 2.3 have no row for it on such datasets.
+/// Whether a property came with OpenZFS 2.4, so that pools recorded by 2.3 have no row for it on such
+/// datasets.
 pub fn is_new_in_2_4(property: &str, of_volume: bool) -> bool {
     let is_new_feature = ["dynamic_gang_header", "block_cloning_endian", "physical_rewrite"]
         .contains(&property.strip_prefix("feature@").unwrap_or_default());
@@ -144,7 +147,8 @@ impl GoldenPool {
         Ok(names)
     }
 
-    /// The manifest of the filesystem or snapshot `dataset`, without the rows that belong to child filesystems mounted in it.
+    /// The manifest of the filesystem or snapshot `dataset`, without the rows that belong to child
+    /// filesystems mounted in it.
     pub fn manifest(&self, dataset: &str) -> Result<Manifest> {
         let mut manifest = Manifest::load(&self.expect(&format!("{}.jsonl", dataset.replace('/', "+"))))?;
         let below = format!("{dataset}/");

@@ -1,8 +1,9 @@
 //! OpenZFS's kernel module as a judge, in a virtual machine.
 //!
-//! `scripts/make-kernel-vm` makes the machine: a kernel with the module, and nothing on top but busybox and OpenZFS's commands. It is emulated, so that
-//! neither KVM nor root is needed; a boot takes about half a minute. A [`Job`] is a shell script and the disks that it finds by the names that
-//! [`Job::disk_name`] tells: `/dev/vdb`, `/dev/vdc`, ...; what it prints comes back. Disks are changed in place.
+//! `scripts/make-kernel-vm` makes the machine: a kernel with the module, and nothing on top but busybox and
+//! OpenZFS's commands. It is emulated, so that neither KVM nor root is needed; a boot takes about half a
+//! minute. A [`Job`] is a shell script and the disks that it finds by the names that [`Job::disk_name`]
+//! tells: `/dev/vdb`, `/dev/vdc`, ...; what it prints comes back. Disks are changed in place.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

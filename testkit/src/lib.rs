@@ -1,5 +1,5 @@
-//! What the tests of every crate share: the golden pools that OpenZFS made, and the manifests that say what a right
-//! reader sees in them.
+//! What the tests of every crate share: the golden pools that OpenZFS made, and the manifests that say what a
+//! right reader sees in them.
 //!
 //! Nothing here is linked into the product. Nothing here knows the engine: a test brings its own reader as a
 //! [`manifest::Tree`], so that the engine, the FUSE mount and `extract` are judged by the same code.

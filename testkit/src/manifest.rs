@@ -1,8 +1,9 @@
 //! The manifests of the golden pools, and the judge that compares a tree of files with one.
 //!
-//! A manifest has one JSON object a path. What it states is what a right reader sees through `lstat`, `readlink`,
-//! `read` and `getxattr`; whatever it states must be equal, and a path, or an xattr, that it does not state must
-//! not be there. The reader under test is a [`Tree`]; [`HostTree`] is one that looks at a mounted filesystem.
+//! A manifest has one JSON object a path. What it states is what a right reader sees through `lstat`,
+//! `readlink`, `read` and `getxattr`; whatever it states must be equal, and a path, or an xattr, that it does
+//! not state must not be there. The reader under test is a [`Tree`]; [`HostTree`] is one that looks at a
+//! mounted filesystem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -132,8 +133,8 @@ impl Manifest {
         judged.unreadable.into_values().chain(judged.wrong).chain(judged.missing.into_values()).collect()
     }
 
-    /// As [`Manifest::differences`], without what says itself that it cannot be read: what is left is wrong data. What lies
-    /// below an unreadable directory is not missed.
+    /// As [`Manifest::differences`], without what says itself that it cannot be read: what is left is wrong
+    /// data. What lies below an unreadable directory is not missed.
     pub fn lies<T: Tree>(&self, tree: &T) -> Vec<String> {
         let Judged { unreadable, wrong, mut missing, .. } = self.judge(tree);
         missing.retain(|path, _| !unreadable.keys().any(|dir| is_above(dir, path)));
@@ -161,7 +162,8 @@ impl Manifest {
         Self::assert_none(what, self.differences(tree));
     }
 
-    /// As [`Manifest::assert_same`], for a test that also runs as another user than root: see [`Manifest::differences_as_far_as_allowed`].
+    /// As [`Manifest::assert_same`], for a test that also runs as another user than root: see
+    /// [`Manifest::differences_as_far_as_allowed`].
     ///
     /// # Panics
     /// When it is not, with the first differences.
@@ -333,8 +335,9 @@ pub fn hex_sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Whether `ino` is what a mount shows of a file in one of its snapshots that has the number `recorded` in OpenZFS: that number below those of the snapshot. The root of a
-/// snapshot has one of `.zfs/snapshot` there (they go down from 2^48).
+/// Whether `ino` is what a mount shows of a file in one of its snapshots that has the number `recorded` in
+/// OpenZFS: that number below those of the snapshot. The root of a snapshot has one of `.zfs/snapshot` there
+/// (they go down from 2^48).
 fn is_in_snapshot(ino: u64, recorded: u64) -> bool {
     const BITS: u32 = 48;
     let is_root = recorded >> 16 == (1 << (BITS - 16)) - 1;

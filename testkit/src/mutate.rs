@@ -1,8 +1,8 @@
 //! Damage by seed: a small generator of random numbers and the mutations that tests make with it.
 //!
-//! A seed says all: the same seed gives the same damage on every machine, so that a failure message needs nothing else.
-//! The mutations are those that find bugs in parsers: flipped bits, numbers at the edges of their types, fields copied
-//! from elsewhere, pieces cut out, repeated, zeroed or taken from another input.
+//! A seed says all: the same seed gives the same damage on every machine, so that a failure message needs
+//! nothing else. The mutations are those that find bugs in parsers: flipped bits, numbers at the edges of
+//! their types, fields copied from elsewhere, pieces cut out, repeated, zeroed or taken from another input.
 
 /// A generator of random numbers (SplitMix64): every seed is good, every output is new for 2^64 steps.
 #[derive(Clone, Debug)]

@@ -21,12 +21,14 @@ pub fn zdb(arguments: &[&str]) -> Option<String> {
     }
 }
 
-/// Whether `zdb` understands pools with the features of OpenZFS 2.4: it is one that `$CENOTE_ZDB` names, not the installed one.
+/// Whether `zdb` understands pools with the features of OpenZFS 2.4: it is one that `$CENOTE_ZDB` names, not
+/// the installed one.
 pub fn zdb_is_of_2_4() -> bool {
     std::env::var_os("CENOTE_ZDB").is_some()
 }
 
-/// OpenZFS's `zdb`, the installed one or that which `$CENOTE_ZDB` names, to be run with arguments. It ends when it has said everything, and does not wait for its own cache first (six seconds after `-bcc`, one
+/// OpenZFS's `zdb`, the installed one or that which `$CENOTE_ZDB` names, to be run with arguments. It ends
+/// when it has said everything, and does not wait for its own cache first (six seconds after `-bcc`, one
 /// after most else; what it says, and its exit code, are the same).
 pub fn zdb_command() -> Command {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
@@ -49,8 +51,8 @@ pub fn zdb_of(dir: &Path, letters: &str, target: &str, more: &[&str]) -> Option<
     zdb(&[&["-e", "-p", dir, letters, target], more].concat())
 }
 
-/// What `zdb` finds wrong with the exported pool whose devices are in `dir`: every block, copy and checksum, leaks, reference counts, and all datasets.
-/// `None` too when `$CENOTE_SKIP` lists `openzfs`.
+/// What `zdb` finds wrong with the exported pool whose devices are in `dir`: every block, copy and checksum,
+/// leaks, reference counts, and all datasets. `None` too when `$CENOTE_SKIP` lists `openzfs`.
 pub fn complaint(dir: &Path, pool: &str) -> Option<String> {
     let text = zdb_of(dir, "-bccd", pool, &[])?;
     let bad = [

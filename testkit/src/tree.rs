@@ -1,7 +1,9 @@
-//! A model of a pool's tree of datasets: which volumes, filesystems and snapshots there are, what each holds, which are clones.
+//! A model of a pool's tree of datasets: which volumes, filesystems and snapshots there are, what each holds,
+//! which are clones.
 //!
-//! Names are without the pool's. Clones are called `c` and a number, snapshots `s` or `t` and a number; no number is used twice, so that they tell the order of
-//! snapshots. What a dataset holds is the test's own affair: `C`.
+//! Names are without the pool's. Clones are called `c` and a number, snapshots `s` or `t` and a number; no
+//! number is used twice, so that they tell the order of snapshots. What a dataset holds is the test's own
+//! affair: `C`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,7 +156,8 @@ impl<C: Clone> Tree<C> {
         };
     }
 
-    /// A change that can be made. `next` is a number that was not used yet; there will be no more than `most` names. Only what `may_roll_back` is rolled back.
+    /// A change that can be made. `next` is a number that was not used yet; there will be no more than `most`
+    /// names. Only what `may_roll_back` is rolled back.
     pub fn choose(
         &self,
         rng: &mut Rng,

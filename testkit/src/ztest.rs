@@ -1,7 +1,8 @@
-//! Pools that `ztest` leaves behind: OpenZFS's own stress test, which adds and removes devices, snapshots, clones, scrubs,
-//! damages devices within what redundancy bears, and is killed at random moments.
+//! Pools that `ztest` leaves behind: OpenZFS's own stress test, which adds and removes devices, snapshots,
+//! clones, scrubs, damages devices within what redundancy bears, and is killed at random moments.
 //!
-//! The options follow from a seed. `ztest` itself is not deterministic: the seed gives the same kind of pool, not the same pool.
+//! The options follow from a seed. `ztest` itself is not deterministic: the seed gives the same kind of pool,
+//! not the same pool.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

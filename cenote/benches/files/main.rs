@@ -2,15 +2,22 @@
 //!
 //!     cargo bench -p cenote --bench files -- [--quick] [--rounds N] [--only GROUP,…] [--systems NAME,…]
 //!
-//! Each system has one sparse file in one directory (`CENOTE_BENCH_DIR`, or a temporary directory): a pool of Cenote, ext4 and btrfs through a loop device with direct I/O,
-//! and a pool of zfs-fuse 0.7, if `CENOTE_ZFS_FUSE` names a directory into which its Debian package and `libfuse2` were unpacked (`dpkg -x`).
-//! `ring` is Cenote whose requests come through io_uring, where the kernel's switch is on. `before` is another build of Cenote, `CENOTE_BENCH_BEFORE`. `null` is a filesystem in memory that does nothing but answer: what no FUSE filesystem with these options can beat. Needs root; what cannot run is left out, by name.
+//! Each system has one sparse file in one directory (`CENOTE_BENCH_DIR`, or a temporary directory): a pool of
+//! Cenote, ext4 and btrfs through a loop device with direct I/O, and a pool of zfs-fuse 0.7, if
+//! `CENOTE_ZFS_FUSE` names a directory into which its Debian package and `libfuse2` were unpacked
+//! (`dpkg -x`). `ring` is Cenote whose requests come through io_uring, where the kernel's switch is on.
+//! `before` is another build of Cenote, `CENOTE_BENCH_BEFORE`. `null` is a filesystem in memory that does
+//! nothing but answer: what no FUSE filesystem with these options can beat. Needs root; what cannot run is
+//! left out, by name.
 //!
-//! How it is on a slower device is seen by limiting the one below the directory while it runs, to 500 MiB/s by `echo "MAJOR:MINOR 524288000" > /sys/fs/cgroup/blkio/blkio.throttle.write_bps_device`, and the same of
+//! How it is on a slower device is seen by limiting the one below the directory while it runs, to 500 MiB/s
+//! by `echo "MAJOR:MINOR 524288000" > /sys/fs/cgroup/blkio/blkio.throttle.write_bps_device`, and the same of
 //! `read_bps_device` (0 ends it), or within a control group whose `io.max` says so.
 //!
-//! In each round every system does the same work one after the other, so that what else the machine does falls on all of them. The table has medians. Writes end when they are stable
-//! (`fsync`, `syncfs`). Before a cold read the pool is exported and imported, or the filesystem mounted again, and the system's page cache is dropped.
+//! In each round every system does the same work one after the other, so that what else the machine does
+//! falls on all of them. The table has medians. Writes end when they are stable (`fsync`, `syncfs`). Before a
+//! cold read the pool is exported and imported, or the filesystem mounted again, and the system's page cache
+//! is dropped.
 
 mod null;
 mod systems;

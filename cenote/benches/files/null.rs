@@ -1,4 +1,5 @@
-//! A filesystem in memory that only answers: what remains is the way through the kernel. It keeps names and sizes, drops what is written, and reads zeroes.
+//! A filesystem in memory that only answers: what remains is the way through the kernel. It keeps names and
+//! sizes, drops what is written, and reads zeroes.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -131,7 +131,8 @@ impl System {
     /// Seconds of processor time that its daemon took up to now.
     pub fn daemon_seconds(&self) -> Option<f64> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.kind.daemon()?)).ok()?;
-        // Behind the name, which ends with a bracket, the times are the twelfth and thirteenth field, in hundredths of a second.
+        // Behind the name, which ends with a bracket, the times are the twelfth and thirteenth field, in
+        // hundredths of a second.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
         Some(ticks / 100.0)

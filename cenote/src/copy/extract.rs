@@ -1,7 +1,8 @@
 //! `cenote extract`: files, filesystems and volumes out of an exported pool.
 //!
-//! What cannot be read is reported with its file and offset, and left as a hole; all the rest is extracted. Directories get their
-//! modes and times after their content. A file with several names is written once and linked.
+//! What cannot be read is reported with its file and offset, and left as a hole; all the rest is extracted.
+//! Directories get their modes and times after their content. A file with several names is written once and
+//! linked.
 
 use std::collections::HashMap;
 use std::fs::File;

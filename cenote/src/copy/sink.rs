@@ -1,7 +1,8 @@
 //! Where extracted files go: a directory that nothing extracted can lead out of.
 //!
-//! Every file is made relative to an open directory, by a single name, and never through a symbolic link: a hostile pool can
-//! name its files as it likes and point its links where it likes, all of it stays below the destination.
+//! Every file is made relative to an open directory, by a single name, and never through a symbolic link: a
+//! hostile pool can name its files as it likes and point its links where it likes, all of it stays below the
+//! destination.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -95,7 +96,8 @@ impl Dir {
         )?)
     }
 
-    /// Gives `name` its owner (when told), mode and times. In this order: a change of owner clears set-user-id bits.
+    /// Gives `name` its owner (when told), mode and times. In this order: a change of owner clears
+    /// set-user-id bits.
     pub fn finish(&self, name: &[u8], stat: &Stat, kind: FileType, owner: bool) -> io::Result<()> {
         let name = checked(name)?;
         if owner {
@@ -121,7 +123,8 @@ impl Dir {
 
     /// Sets an extended attribute of `name`, or of the directory itself.
     pub fn set_xattr(&self, name: Option<&[u8]>, attribute: &[u8], value: &[u8]) -> io::Result<()> {
-        // There is no call for an attribute of a link by directory and name; the path through the open directory is one.
+        // There is no call for an attribute of a link by directory and name; the path through the open
+        // directory is one.
         let mut path = format!("/proc/self/fd/{}", self.0.as_fd().as_raw_fd()).into_bytes();
         if let Some(name) = name {
             path.push(b'/');

@@ -55,7 +55,8 @@ impl Target {
         self.dataset.split(['/', '@']).next().unwrap_or_default()
     }
 
-    /// Opens the pool and the dataset, unlocked. Beside them, the names of datasets of which not all is shown ([`PoolPlace::open`]).
+    /// Opens the pool and the dataset, unlocked. Beside them, the names of datasets of which not all is shown
+    /// ([`PoolPlace::open`]).
     pub async fn open(&self, place: &PoolPlace) -> Result<(Arc<Dsl>, Content, Vec<String>)> {
         let (dsl, not_shown) = place.open(self.pool()).await?;
         let content = open_dataset(place, &dsl, &dsl.find(&self.dataset).await?).await?;

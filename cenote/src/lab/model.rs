@@ -47,7 +47,8 @@ enum Model {
         /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
         #[arg(required = true)]
         layouts: Vec<Layout>,
-        /// Model of the devices: hdd-7200, hdd-5400, sata-ssd, nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer
+        /// Model of the devices: hdd-7200, hdd-5400, sata-ssd, nvme, optane, usb-flash; hdd-7200+10% takes a
+        /// tenth longer
         #[arg(short, long, default_value = "hdd-7200")]
         device: String,
         /// Model of a log device
@@ -56,13 +57,15 @@ enum Model {
         /// Size of a block
         #[arg(short, long, default_value = "16K")]
         block: Size,
-        /// How clients reach the pool, of which a stable write takes the time as well: process, nbd, fuse, or a time like 80us (the mean latency of stable writes less that of the log device)
+        /// How clients reach the pool, of which a stable write takes the time as well: process, nbd, fuse, or
+        /// a time like 80us (the mean latency of stable writes less that of the log device)
         #[arg(short, long, default_value = "nbd")]
         way: Way,
         /// The share of each device that data lie on; of several vdevs, one for all or one for each: 0.5,0.2
         #[arg(short, long, value_delimiter = ',', default_value = "1")]
         used: Vec<f64>,
-        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab begin on some devices only (default: many); one for all vdevs or one for each
+        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab
+        /// begin on some devices only (default: many); one for all vdevs or one for each
         #[arg(short, long, value_name = "N", value_delimiter = ',')]
         metaslabs: Vec<u64>,
     },
@@ -98,7 +101,8 @@ enum Model {
         /// Only the memory of a table of so many blocks that differ
         #[arg(long, value_name = "N", conflicts_with_all = ["paths", "zdb", "block", "compression", "ashift"])]
         blocks: Option<u64>,
-        /// Only the memory of the tables of a pool, from a file with what `zdb -DD POOL` printed ('-' is standard input)
+        /// Only the memory of the tables of a pool, from a file with what `zdb -DD POOL` printed ('-' is
+        /// standard input)
         #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "block", "compression", "ashift"])]
         zdb: Option<PathBuf>,
         /// Size of a block: recordsize or volblocksize

@@ -21,7 +21,9 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. Where workloads write, what is behind a URI is overwritten, and what a path holds with `lab run --overwrite`
+    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI,
+    /// host:POOL/DATASET. Where workloads write, what is behind a URI is overwritten, and what a path holds
+    /// with `lab run --overwrite`
     #[arg(short, long)]
     target: Option<String>,
     /// How much of it is used: 256M
@@ -42,7 +44,8 @@ pub struct NewArguments {
     /// What nothing can beat: 1gbe, 10gbe, 'the network=117M'
     #[arg(long = "bound", value_name = "NAME=RATE")]
     bounds: Vec<String>,
-    /// Factors, instead of the recipe's: sync=standard,always; through=nbd,process measures volumes with and without their export
+    /// Factors, instead of the recipe's: sync=standard,always; through=nbd,process measures volumes with and
+    /// without their export
     #[arg(short, long = "factor", value_name = "NAME=VALUE,…")]
     factors: Vec<String>,
     /// Which variants: each (one change at a time), full (all combinations), search, improve
@@ -103,7 +106,8 @@ impl NewArguments {
     }
 }
 
-/// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and now.
+/// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and
+/// now.
 fn require(experiment: &Experiment) -> Result<()> {
     super::refuse(&lab::preflight::faults(experiment, &Own))?;
     let directory = super::default_directory(experiment);
@@ -138,7 +142,8 @@ fn faults(draft: &Draft) -> Vec<String> {
     }
 }
 
-/// Says what is wrong with an answer, which `say` adds to what was said before: so it is asked for again, and no other answer is lost.
+/// Says what is wrong with an answer, which `say` adds to what was said before: so it is asked for again, and
+/// no other answer is lost.
 fn wrong_with(draft: &Draft, say: impl FnOnce(&mut Draft)) -> lab::Result<()> {
     let before = faults(draft);
     let mut said = draft.clone();
@@ -147,7 +152,8 @@ fn wrong_with(draft: &Draft, say: impl FnOnce(&mut Draft)) -> lab::Result<()> {
     if new.is_empty() { Ok(()) } else { Err(lab::Error::Experiment(new.join("; "))) }
 }
 
-/// Asks for what was not said. An empty line takes what stands in brackets. What is said already must be right: no answer would mend it.
+/// Asks for what was not said. An empty line takes what stands in brackets. What is said already must be
+/// right: no answer would mend it.
 fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
     super::refuse(&faults(draft))?;
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
@@ -268,7 +274,8 @@ mod tests {
     #[test]
     fn what_does_not_go_with_the_answers_before_is_asked_for_again_at_its_question() {
         let mut draft = Draft::default();
-        // Too small; files on a volume; a size that no volume has, a property of filesystems, one that is there already.
+        // Too small; files on a volume; a size that no volume has, a property of filesystems, one that is
+        // there already.
         let mut answers = &b"volume\n1K\n64M\ncreate,4K\nrandwrite,4K\n\n\nvolblocksize=17K,16K\nrecordsize=4K,8K\nvolblocksize=8K,16K\nvolblocksize=4K,8K\nsync=standard,always\n\n\n"[..];
         ask(&mut draft, &mut answers).unwrap();
         assert!(answers.is_empty());

@@ -1,7 +1,8 @@
 //! How an experiment goes, as it is seen and stopped.
 //!
-//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the terminal's second line. Where there is no terminal, a line now and then says how far the
-//! experiment is and how long the rest takes, or how far what is made ready is.
+//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the
+//! terminal's second line. Where there is no terminal, a line now and then says how far the experiment is and
+//! how long the rest takes, or how far what is made ready is.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,7 +25,8 @@ use crate::output;
 /// How often lines are written where there is no terminal, and from when on.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
-/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the run that is under way, or what is made ready, and the experiment with it. A second one ends this process at once.
+/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the run that is under way, or what
+/// is made ready, and the experiment with it. A second one ends this process at once.
 pub struct Shown {
     bar: ProgressBar,
     /// How long the rest takes, for the bar.
@@ -107,7 +109,8 @@ impl Shown {
     }
 }
 
-/// What becomes true when Ctrl-C is pressed, the terminal goes away, or somebody asks this process to terminate. Who does that again ends it at once, with these words.
+/// What becomes true when Ctrl-C is pressed, the terminal goes away, or somebody asks this process to
+/// terminate. Who does that again ends it at once, with these words.
 pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
     let stops = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&stops);

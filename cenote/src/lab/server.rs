@@ -1,9 +1,12 @@
 //! A daemon of the experiment's own, so that nothing else is in its memory, and nothing of it is in others'.
 //!
-//! Its sockets are in a directory of their own below the system's for temporary files, because their paths must be short. A lab that is killed leaves that there. So it has a file that the lab and its daemon keep locked
-//! as long as one of them lives, and the next lab, or `lab clean`, removes those that nobody has locked ([`remove_left`]).
+//! Its sockets are in a directory of their own below the system's for temporary files, because their paths
+//! must be short. A lab that is killed leaves that there. So it has a file that the lab and its daemon keep
+//! locked as long as one of them lives, and the next lab, or `lab clean`, removes those that nobody has
+//! locked ([`remove_left`]).
 //!
-//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had since it was looked at.
+//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most
+//! memory that it had since it was looked at.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -73,7 +76,8 @@ fn make_sockets(within: &Path) -> Result<(TempDir, File)> {
     bail!("cannot make a directory for sockets in {}", within.display())
 }
 
-/// Removes the directories of sockets that labs left which were killed, and whose daemons are gone too. What cannot be removed is no reason to stop.
+/// Removes the directories of sockets that labs left which were killed, and whose daemons are gone too. What
+/// cannot be removed is no reason to stop.
 pub fn remove_left() {
     remove_left_in(&std::env::temp_dir());
 }
@@ -95,7 +99,8 @@ fn remove_left_in(within: &Path) {
 }
 
 impl Private {
-    /// Starts it with the settings that such a process is started with ([`lab::experiment::TUNABLES`]), as its options. Files in `modelled` are slowed down to what their directories are named after, clients to
+    /// Starts it with the settings that such a process is started with ([`lab::experiment::TUNABLES`]), as
+    /// its options. Files in `modelled` are slowed down to what their directories are named after, clients to
     /// what `link` is.
     pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
@@ -261,7 +266,8 @@ impl Private {
     }
 }
 
-/// In the form of fio's JSON, and what happened within its time, which fio's does not have. The client's processor time is the server's, and part of that.
+/// In the form of fio's JSON, and what happened within its time, which fio's does not have. The client's
+/// processor time is the server's, and part of that.
 fn as_fio(load: &Load, loaded: &Loaded) -> String {
     let seconds = (loaded.elapsed_ns as f64 / 1e9).max(1e-9);
     let latency = |of: &Requested| {

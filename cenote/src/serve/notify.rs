@@ -1,4 +1,5 @@
-//! Tells a service manager how the daemon is (`sd_notify`): one datagram to the socket that `$NOTIFY_SOCKET` names, if it does.
+//! Tells a service manager how the daemon is (`sd_notify`): one datagram to the socket that `$NOTIFY_SOCKET`
+//! names, if it does.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,7 +1,9 @@
-//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it, its filesystem mounted below the same directory.
+//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it, its filesystem
+//! mounted below the same directory.
 //!
-//! Everything lies in one directory: the files, a lock that one process holds while the pool is up, and the sockets. Whoever comes a second
-//! time is told where the first one is; whoever comes after a crash opens the pool again, and what had been promised to clients is there.
+//! Everything lies in one directory: the files, a lock that one process holds while the pool is up, and the
+//! sockets. Whoever comes a second time is told where the first one is; whoever comes after a crash opens the
+//! pool again, and what had been promised to clients is there.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,7 +1,8 @@
 //! `-b`, `-c`: the traversal of the pool, its statistics and what it found wrong.
 //!
-//! The work is done by [`engine::pool::verify`]; here it is started, followed by a progress bar, and its report is laid out as `zdb -b` lays out its own:
-//! the summary, with `-bb` the table by type of object and the histogram of sizes, with `-bbb` the levels too.
+//! The work is done by [`engine::pool::verify`]; here it is started, followed by a progress bar, and its
+//! report is laid out as `zdb -b` lays out its own: the summary, with `-bb` the table by type of object and
+//! the histogram of sizes, with `-bbb` the levels too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;

@@ -1,4 +1,5 @@
-//! `-C`: the pool's configuration as its own meta object set tells it; without a pool, those in the cache file.
+//! `-C`: the pool's configuration as its own meta object set tells it; without a pool, those in the cache
+//! file.
 
 use anyhow::{Context, Result, ensure};
 use engine::Pool;

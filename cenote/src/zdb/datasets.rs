@@ -1,4 +1,5 @@
-//! `-d`: the object sets of a pool, and what belongs to a dataset beside its objects: intent log, deadlist, bookmarks.
+//! `-d`: the object sets of a pool, and what belongs to a dataset beside its objects: intent log, deadlist,
+//! bookmarks.
 
 use std::sync::Arc;
 

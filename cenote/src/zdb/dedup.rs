@@ -1,7 +1,7 @@
 //! `-D`: the dedup tables: their objects, logs, entries, and histograms of how often blocks are referenced.
 //!
-//! Tables are kept by checksum function. Old ones are ZAPs named in the pool's directory, one for each class of entries; those of
-//! fast dedup have a directory of their own, and logs of what is not in their ZAPs yet.
+//! Tables are kept by checksum function. Old ones are ZAPs named in the pool's directory, one for each class
+//! of entries; those of fast dedup have a directory of their own, and logs of what is not in their ZAPs yet.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `-l`: what a device says of itself in its four labels, and with `-u` the uberblocks in them.
 //!
-//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu` for uberblocks. A label whose checksum is wrong is
-//! shown as far as it can be read, and called so.
+//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu`
+//! for uberblocks. A label whose checksum is wrong is shown as far as it can be read, and called so.
 
 use std::path::Path;
 

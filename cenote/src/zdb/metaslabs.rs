@@ -1,4 +1,5 @@
-//! `-m`: how the top-level vdevs are cut into metaslabs, and what their space maps and the log space maps say.
+//! `-m`: how the top-level vdevs are cut into metaslabs, and what their space maps and the log space maps
+//! say.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! `-dd` and more: the objects of an object set: a line each, then dnode, meaning, block tree and the ranges with data.
+//! `-dd` and more: the objects of an object set: a line each, then dnode, meaning, block tree and the ranges
+//! with data.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ const DNODE_FLAGS: [(u8, &str); 4] = [
     (1 << 3, "USEROBJUSED_ACCOUNTED "),
     (1 << 2, "SPILL_BLKPTR"),
 ];
-/// Most block pointers of one object that are listed: the pointers of a damaged tree may lead to one block over and over.
+/// Most block pointers of one object that are listed: the pointers of a damaged tree may lead to one block
+/// over and over.
 const MAX_POINTERS: usize = 1 << 28;
 /// Most runs of data of one object that are listed.
 const MAX_SEGMENTS: usize = 1 << 20;

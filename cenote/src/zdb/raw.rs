@@ -1,7 +1,8 @@
-//! `-R`: what lies at an address, given as `VDEV:OFFSET:SIZE[:FLAGS]` in hexadecimal. `-E`: what an embedded block pointer carries.
+//! `-R`: what lies at an address, given as `VDEV:OFFSET:SIZE[:FLAGS]` in hexadecimal. `-E`: what an embedded
+//! block pointer carries.
 //!
-//! `VDEV` is the number of a top-level vdev, with dots the numbers of children below it, or a path or guid of a vdev. `SIZE` may be
-//! `LOGICAL/PHYSICAL`, as block pointers are shown (`20000L/400P`). The flags:
+//! `VDEV` is the number of a top-level vdev, with dots the numbers of children below it, or a path or guid of
+//! a vdev. `SIZE` may be `LOGICAL/PHYSICAL`, as block pointers are shown (`20000L/400P`). The flags:
 //!
 //! | flag | shows |
 //! |---|---|
@@ -215,7 +216,8 @@ fn holds_pointers(bytes: &[u8], flags: &Flags) -> bool {
     Blkptr::parse(bytes, ByteOrder::HOST).is_ok()
 }
 
-/// The block decompressed by the first function that fits. Without a logical size all powers of two are tried.
+/// The block decompressed by the first function that fits. Without a logical size all powers of two are
+/// tried.
 fn decompressed(stored: &[u8], address: &Address) -> Option<Vec<u8>> {
     let sizes: Vec<u64> = match address.lsize == address.psize {
         false => vec![address.lsize],

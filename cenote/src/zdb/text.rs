@@ -57,7 +57,8 @@ pub(super) fn printable(bytes: &[u8]) -> String {
     }
 }
 
-/// A histogram with a bar of stars for each count, from the first used bucket to the last; buckets are numbered from `first`.
+/// A histogram with a bar of stars for each count, from the first used bucket to the last; buckets are
+/// numbered from `first`.
 pub(super) fn write_histogram(counts: &[u64], first: usize, out: &mut Out<'_>) -> Result<()> {
     const WIDTH: u64 = 40;
     let used = |count: &u64| *count > 0;

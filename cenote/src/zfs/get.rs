@@ -80,7 +80,8 @@ impl Arguments {
         self.literal || self.json.json_int
     }
 
-    /// The line of a property. One that was asked for by name has a line even where the dataset has no such property.
+    /// The line of a property. One that was asked for by name has a line even where the dataset has no such
+    /// property.
     fn row(&self, dataset: &DatasetEntry, property: &Property, all: bool) -> Option<Row> {
         let value = columns::shown(property, self.is_literal());
         let received = match self.is_literal() {

@@ -1,7 +1,8 @@
 //! `zfs load-key`, `zfs unload-key`.
 //!
-//! A key belongs to an encryption root. Where its `keylocation` is a file the daemon reads it; where it is `prompt` the key is asked for,
-//! without echo on a terminal and up to three times, or read from standard input.
+//! A key belongs to an encryption root. Where its `keylocation` is a file the daemon reads it; where it is
+//! `prompt` the key is asked for, without echo on a terminal and up to three times, or read from standard
+//! input.
 
 use std::io::{IsTerminal, Read};
 
@@ -232,8 +233,9 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
     })
 }
 
-/// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for. With `files_tried` those in files should be
-/// loaded by now, and one that is not is a failure, of which the user knows.
+/// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for. With
+/// `files_tried` those in files should be loaded by now, and one that is not is a failure, of which the user
+/// knows.
 pub fn load_missing_keys(pool: Option<&str>, files_tried: bool) -> Result<()> {
     let request = ListKeys { dataset: pool.map(str::to_owned), recursive: true };
     let roots = output::ask(&request, |_| Vec::new())?;
@@ -319,7 +321,8 @@ fn load(root: &KeyEntry, location: Option<&str>, dry_run: bool) -> Result<()> {
     Ok(())
 }
 
-/// Gets a key from the user: a line, or as many bytes as a raw key has and one more, so that a longer one is noticed.
+/// Gets a key from the user: a line, or as many bytes as a raw key has and one more, so that a longer one is
+/// noticed.
 fn ask_for_key(root: &KeyEntry, typed: bool) -> Result<Vec<u8>> {
     let what = match root.format.as_str() {
         "raw" if typed => bail!("Cannot enter raw keys on the terminal"),

@@ -26,7 +26,8 @@ pub struct MountArguments {
     /// Also what could not be mounted otherwise, of which there is nothing
     #[arg(short, hide = true)]
     force: bool,
-    /// Mount options; with 'ring' requests come through io_uring (Linux 6.14, after 'echo Y > /sys/module/fuse/parameters/enable_uring')
+    /// Mount options; with 'ring' requests come through io_uring (Linux 6.14, after 'echo Y >
+    /// /sys/module/fuse/parameters/enable_uring')
     #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
     options: Vec<String>,
     /// Load keys first, asking for those that are not in files

@@ -1,4 +1,5 @@
-//! `zfs rewrite`: files of mounted filesystems written again, through the ioctl that OpenZFS's filesystems have for it too.
+//! `zfs rewrite`: files of mounted filesystems written again, through the ioctl that OpenZFS's filesystems
+//! have for it too.
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_main.c`, `zfs-rewrite.8`.
 

@@ -1,7 +1,8 @@
 //! `-s` and `-S` of `zfs list`: by which properties the lines are sorted.
 //!
-//! The first property that differs decides. Numbers sort by number, all else as text, words that stand for numbers too; datasets
-//! without the property come last in either direction, and equal ones stay in the order of names.
+//! The first property that differs decides. Numbers sort by number, all else as text, words that stand for
+//! numbers too; datasets without the property come last in either direction, and equal ones stay in the order
+//! of names.
 
 use std::cmp::Ordering;
 

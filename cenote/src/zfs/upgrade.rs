@@ -134,7 +134,8 @@ fn versions() -> String {
             see the ZFS Administration Guide.\n\n"
 }
 
-/// Filesystems of older versions, of all pools. What is newer than is known cannot be opened, and has no version to list.
+/// Filesystems of older versions, of all pools. What is newer than is known cannot be opened, and has no
+/// version to list.
 fn list() -> Result<()> {
     let found = Selection::default().fetch(&[], vec!["version".to_owned()], &[DatasetKind::Filesystem])?;
     let mut text = format!("This system is currently running ZFS filesystem version {NEWEST}.\n\n");

@@ -61,7 +61,8 @@ impl OfflineArguments {
 /// Arguments of `zpool online`.
 #[derive(Debug, clap::Args)]
 pub struct OnlineArguments {
-    /// Use all of the space of devices that have grown, as far as the smallest of their vdev has it. The partition of a whole disk must be made larger first
+    /// Use all of the space of devices that have grown, as far as the smallest of their vdev has it. The
+    /// partition of a whole disk must be made larger first
     #[arg(short)]
     expand: bool,
     /// The pool and its devices

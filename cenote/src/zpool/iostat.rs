@@ -1,7 +1,8 @@
 //! `zpool iostat`: what pools and their vdevs read and write.
 //!
-//! The daemon's counters only grow; a line is the difference of two looks at them, per second. The first is since the pool was opened. Numbers that this program
-//! has no queues for are dashes: it gives transfers to the system at once.
+//! The daemon's counters only grow; a line is the difference of two looks at them, per second. The first is
+//! since the pool was opened. Numbers that this program has no queues for are dashes: it gives transfers to
+//! the system at once.
 //!
 //! Source of the facts about texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-iostat.8`.
 
@@ -105,7 +106,8 @@ pub struct Arguments {
     /// Show vdevs too
     #[arg(short)]
     verbose: bool,
-    /// The pools, all open ones if none is named, or vdevs of the first or of any; then seconds after which to repeat it, and how often
+    /// The pools, all open ones if none is named, or vdevs of the first or of any; then seconds after which
+    /// to repeat it, and how often
     #[arg(value_name = "POOL|VDEV|INTERVAL")]
     names: Vec<String>,
 }
@@ -531,7 +533,8 @@ impl Page<'_> {
     }
 }
 
-/// What is active in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read ahead is read as what is wanted, and a resilver is a sweep.
+/// What is active in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read
+/// ahead is read as what is wanted, and a resilver is a sweep.
 fn queues(under_way: &UnderWay) -> [u64; 7] {
     let UnderWay { sync_read, sync_write, async_write, scrub, trim } = *under_way;
     [sync_read, sync_write, 0, async_write, scrub, trim, 0]

@@ -1,4 +1,5 @@
-//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, of which OpenZFS tells nothing. Each ends with a line end, or is empty.
+//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, of which
+//! OpenZFS tells nothing. Each ends with a line end, or is empty.
 
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
@@ -76,7 +77,8 @@ fn scan_lines(scan: &Scan) -> String {
                 }
                 None => format!("  scan: {noun} in progress since {start}\n"),
             };
-            // What was found was also read: nothing moves while a pool is open read-only, so there are no rates.
+            // What was found was also read: nothing moves while a pool is open read-only, so there are no
+            // rates.
             let to_read = scan.to_examine.saturating_sub(scan.skipped);
             let examined = nicebytes(scan.examined);
             let sizes = format!(

@@ -1,4 +1,5 @@
-//! `INTERVAL [COUNT]` at the end of a command: it is repeated every so many seconds, so many times or until it is interrupted. `-T` writes above each what time it is.
+//! `INTERVAL [COUNT]` at the end of a command: it is repeated every so many seconds, so many times or until
+//! it is interrupted. `-T` writes above each what time it is.
 //!
 //! A pool's name begins with a letter, so that what is a number is no pool.
 

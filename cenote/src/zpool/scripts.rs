@@ -1,10 +1,12 @@
-//! `-c` of `zpool status` and `zpool iostat`: scripts of the user's that are run for each device, with what they say as columns.
+//! `-c` of `zpool status` and `zpool iostat`: scripts of the user's that are run for each device, with what
+//! they say as columns.
 //!
-//! A script learns of its device by its environment, which has nothing else in it, and writes lines: `COLUMN=VALUE`, or a value without a column as its last.
-//! The command runs it itself, so that it has the rights of whoever asks and never those of the daemon; as root only for those who say that they mean it.
+//! A script learns of its device by its environment, which has nothing else in it, and writes lines:
+//! `COLUMN=VALUE`, or a value without a column as its last. The command runs it itself, so that it has the
+//! rights of whoever asks and never those of the daemon; as root only for those who say that they mean it.
 //!
-//! A device's path may come from a label, that is from whoever made the disk, and not every script quotes it. So scripts are
-//! run only for devices that are there by that path.
+//! A device's path may come from a label, that is from whoever made the disk, and not every script quotes it.
+//! So scripts are run only for devices that are there by that path.
 //!
 //! Source of the facts: OpenZFS 2.3 `zpool-iostat.8`, `zpool_iter.c`, `zpool.d`.
 
@@ -273,7 +275,8 @@ fn words_of(scripts: &[PathBuf], (pool, path): (&str, &str)) -> Words {
     words
 }
 
-/// The disk that a device is on, and its slot in an enclosure where the kernel knows that. Of the paths to one disk the first that has a slot.
+/// The disk that a device is on, and its slot in an enclosure where the kernel knows that. Of the paths to
+/// one disk the first that has a slot.
 fn underlying(path: &Path) -> (PathBuf, Option<PathBuf>) {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let Some(name) = real.file_name().and_then(|name| name.to_str()) else { return (real, None) };

@@ -1,7 +1,7 @@
 //! `zpool status`: the health of pools.
 //!
-//! What is wrong, what to do, work in progress, the vdevs with their errors, and the files that could not be read. The JSON form
-//! is in [`json`].
+//! What is wrong, what to do, work in progress, the vdevs with their errors, and the files that could not be
+//! read. The JSON form is in [`json`].
 
 mod json;
 

@@ -1,7 +1,8 @@
 //! The devices of a pool as typed: `mirror /a /b log /c spare /d`.
 //!
-//! A word that names a layout begins a group, and so do `log`, `special`, `dedup`, `cache` and `spare`; all other words are devices. Source of the
-//! facts: OpenZFS 2.3 `zpool_vdev.c` (`construct_spec`, `draid_config_by_type`), `zpoolconcepts.7`.
+//! A word that names a layout begins a group, and so do `log`, `special`, `dedup`, `cache` and `spare`; all
+//! other words are devices. Source of the facts: OpenZFS 2.3 `zpool_vdev.c` (`construct_spec`,
+//! `draid_config_by_type`), `zpoolconcepts.7`.
 
 use std::path::Path;
 
@@ -121,8 +122,8 @@ pub fn parse(words: &[String]) -> Result<NewDevices> {
     Ok(devices)
 }
 
-/// Refuses a device that is given by a name and not by its full path, and that no directory of devices has. The daemon
-/// says the same of other clients' requests, and cannot know where a file that was meant lies.
+/// Refuses a device that is given by a name and not by its full path, and that no directory of devices has.
+/// The daemon says the same of other clients' requests, and cannot know where a file that was meant lies.
 pub fn check_names(words: &[String]) -> Result<()> {
     let is_device =
         |name: &Path| DEFAULT_DIRECTORIES.iter().any(|place| Path::new(place).join(name).exists());
@@ -215,7 +216,8 @@ fn draid(options: &str, word: &str, count: usize) -> Result<NewLayout> {
     Ok(NewLayout::Draid { nparity: byte(nparity)?, ndata: byte(ndata)?, nspares: byte(spares)? })
 }
 
-/// The layout as `-n` shows it, section by section: what the pool has already, named like that, before what is new.
+/// The layout as `-n` shows it, section by section: what the pool has already, named like that, before what
+/// is new.
 pub fn render(pool: &str, existing: Option<(&VdevNode, Naming)>, devices: &NewDevices) -> String {
     let mut text = String::new();
     let sections = [

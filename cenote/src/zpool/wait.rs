@@ -1,7 +1,8 @@
 //! `zpool wait`: returns when nothing goes on any more in the background of a pool.
 //!
-//! Scans, removals and expansions are carried on by OpenZFS only; of a pool that was closed in the midst of one it is known that it would go on there.
-//! Whoever waits for a resilver by name, of which a device is in need, is told that none comes.
+//! Scans, removals and expansions are carried on by OpenZFS only; of a pool that was closed in the midst of
+//! one it is known that it would go on there. Whoever waits for a resilver by name, of which a device is in
+//! need, is told that none comes.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! What the commands print of the golden pools, against what OpenZFS printed.
 //!
-//! The recordings were made while the pools were mounted and open for writing, a moment before their export. What differs for that reason is in a
-//! table with the reason; whether numbers are exactly right is the engine's test, here it is enough that they are close.
+//! The recordings were made while the pools were mounted and open for writing, a moment before their export.
+//! What differs for that reason is in a table with the reason; whether numbers are exactly right is the
+//! engine's test, here it is enough that they are close.
 
 use testkit::GoldenPool;
 
@@ -81,7 +82,8 @@ fn may_differ(property: &str, recorded: &str, found: &str) -> bool {
     recorded == found || known.into_iter().any(|exception| (exception.allow)(recorded, found))
 }
 
-/// Compares tables of tab-separated values, line by line: `property` says which property a column of a line is.
+/// Compares tables of tab-separated values, line by line: `property` says which property a column of a line
+/// is.
 fn compare(what: &str, recorded: &str, found: &str, property: impl Fn(&[&str], usize) -> String) {
     let (recorded, found): (Vec<&str>, Vec<&str>) = (recorded.lines().collect(), found.lines().collect());
     for (recorded, found) in recorded.iter().zip(&found) {

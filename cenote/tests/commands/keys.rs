@@ -1,4 +1,5 @@
-//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool. Its key locations are files of the machine that made it.
+//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool. Its key locations are files of the machine
+//! that made it.
 
 use crate::session::Session;
 

@@ -1,4 +1,5 @@
-//! `zfs mount`, `zfs unmount`, and the helper of the system's `mount`. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves this out.
+//! `zfs mount`, `zfs unmount`, and the helper of the system's `mount`. Needs `/dev/fuse`; `CENOTE_SKIP=fuse`
+//! leaves this out.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -256,7 +257,8 @@ fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
     drop(mapped);
     holds(3);
 
-    // Times that somebody sets stay, although what was changed before comes later. What is changed then counts.
+    // Times that somebody sets stay, although what was changed before comes later. What is changed then
+    // counts.
     let metadata = || fs::metadata(&file).unwrap();
     let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let write_only = File::options().write(true).open(&file).unwrap();
@@ -367,7 +369,8 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
     fs::write(&file, "after").unwrap();
     assert_eq!(fs::read(container.sees(&file)).unwrap(), b"after");
 
-    // What was created is created, although it could not be mounted; any other change without its mount is a failure.
+    // What was created is created, although it could not be mounted; any other change without its mount is a
+    // failure.
     fs::write(disks.path().join("root/file"), "").unwrap();
     let unmounted = session.run(&["zfs", "create", "-o", "mountpoint=/file", "tank/new"]);
     assert_eq!(unmounted.code, 0);
@@ -453,7 +456,8 @@ fn what_was_written_is_on_disk_when_it_is_unmounted() {
     session.print(&["umount.fuse.cenote", "-l", at.to_str().unwrap()]);
     has("lazy");
     drop(open);
-    // The system's own call tells the daemon nothing before it returns: the daemon commits as soon as it notices.
+    // The system's own call tells the daemon nothing before it returns: the daemon commits as soon as it
+    // notices.
     session.print(&["zfs", "mount", "tank/fs"]);
     write("system");
     assert!(Command::new("umount").arg("-i").arg(&at).status().unwrap().success());

@@ -1,4 +1,5 @@
-//! Pools whose devices cannot be written for a while: what commands and clients are told meanwhile, and that nothing is lost.
+//! Pools whose devices cannot be written for a while: what commands and clients are told meanwhile, and that
+//! nothing is lost.
 //!
 //! A limit on the size of the daemon's files makes all writes fail, and lifting it brings the devices back.
 

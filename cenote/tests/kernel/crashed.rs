@@ -1,4 +1,5 @@
-//! Pools that the module made and left without an export: we apply their intent logs, see what was promised, and change them; then it judges them.
+//! Pools that the module made and left without an export: we apply their intent logs, see what was promised,
+//! and change them; then it judges them.
 
 use crate::hand::Hand;
 use crate::judge::{Pool, differences, files_of, judge, new_disks, work};
@@ -6,7 +7,8 @@ use crate::machine;
 
 /// The kernel's side.
 const CRASH: &str = include_str!("scripts/crash.sh");
-/// OpenZFS reserves many times what is written, and commits a group early when the pool might be too small for that; then nothing would be in the logs alone.
+/// OpenZFS reserves many times what is written, and commits a group early when the pool might be too small
+/// for that; then nothing would be in the logs alone.
 const DISK_BYTES: u64 = 640 << 20;
 
 /// How each pool is made: its name, an option, its layout, and its number of disks.

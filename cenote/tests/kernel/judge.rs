@@ -17,7 +17,8 @@ use crate::hand::{CHANGE, Hand, OBSERVE};
 const THEIRS: &str = include_str!("scripts/theirs.sh");
 /// Room for all that is seen.
 const SEEN_BYTES: u64 = 64 << 20;
-/// How long the machine works before it gives up what is not done, when `CENOTE_KERNEL_SECONDS` says nothing else, and how long it then has to say so.
+/// How long the machine works before it gives up what is not done, when `CENOTE_KERNEL_SECONDS` says nothing
+/// else, and how long it then has to say so.
 const WORK_SECONDS: u64 = 600;
 const LAST_WORDS: Duration = Duration::from_secs(120);
 /// Differences that are shown.
@@ -56,7 +57,8 @@ pub struct Told {
     pub said: String,
 }
 
-/// Lets the machine do one job for each group of disks, all at the same time: `job` is given the number of the group and the names that its disks have there.
+/// Lets the machine do one job for each group of disks, all at the same time: `job` is given the number of
+/// the group and the names that its disks have there.
 pub fn work(vm: &KernelVm, groups: &[Vec<PathBuf>], job: impl Fn(usize, &str) -> String) -> Told {
     let results = tempfile::NamedTempFile::new().expect("a file");
     results.as_file().set_len(SEEN_BYTES).expect("room");

@@ -1,7 +1,10 @@
-//! The lab on a host that runs OpenZFS in its kernel: recipes work through `zpool` and `zfs` alone, whatever interrupts them, and leave the host as they found it.
+//! The lab on a host that runs OpenZFS in its kernel: recipes work through `zpool` and `zfs` alone, whatever
+//! interrupts them, and leave the host as they found it.
 //!
-//! The host has a pool `tank` with somebody's files and volumes (`scripts/lab.sh`). What its owner can see is listed before and after, and must be the same: properties, history but for the
-//! lab's own volumes, contents, devices, mounts, parameters of the module, processes. Its results come back, and each figure of a report is looked up in what fio said of its run.
+//! The host has a pool `tank` with somebody's files and volumes (`scripts/lab.sh`). What its owner can see is
+//! listed before and after, and must be the same: properties, history but for the lab's own volumes,
+//! contents, devices, mounts, parameters of the module, processes. Its results come back, and each figure of
+//! a report is looked up in what fio said of its run.
 
 use std::path::Path;
 use std::process::Command;
@@ -76,7 +79,8 @@ impl Told {
         assert!(self.said.contains(&format!("@@ unchanged {name}: ")), "{}", self.after("changed by"));
     }
 
-    /// The results of a complete experiment of so many runs, those of interrupted rounds aside, whose figures are those of its runs.
+    /// The results of a complete experiment of so many runs, those of interrupted rounds aside, whose figures
+    /// are those of its runs.
     #[track_caller]
     fn assert_traced(&self, directory: &str, runs: usize) {
         let directory = self.results.path().join(directory);

@@ -1,8 +1,10 @@
-//! OpenZFS's kernel module judges pools of ours: it imports and scrubs them, sees what we see in them, changes them, exports; then we see what it sees. And the
-//! other way round: pools that it made, and that crash, go to and fro.
+//! OpenZFS's kernel module judges pools of ours: it imports and scrubs them, sees what we see in them,
+//! changes them, exports; then we see what it sees. And the other way round: pools that it made, and that
+//! crash, go to and fro.
 //!
-//! What is seen is printed by one script (`scripts/observe.sh`), which asks Cenote and OpenZFS with the same words, so that nothing has to be said twice: the
-//! two lists of lines must be equal. All pools share one boot of the machine.
+//! What is seen is printed by one script (`scripts/observe.sh`), which asks Cenote and OpenZFS with the same
+//! words, so that nothing has to be said twice: the two lists of lines must be equal. All pools share one
+//! boot of the machine.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -12,10 +14,12 @@
 //! | `crashed` | pools that the module made and did not export |
 //! | `lab` | the lab on a host that runs the module |
 //!
-//! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a quarter of an hour. Those that `./test` runs are in
-//! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools
-//! to judge, if not all, and `CENOTE_KERNEL_SECONDS` gives the machine another time than ten minutes. `CENOTE_KERNEL_LEFT` is a folder with pools that others left there, each in one
-//! file of its name, as `scripts/judge-files` and `scripts/run-fsx` do with `KEEP_POOL`; copies of them are judged.
+//! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a
+//! quarter of an hour. Those that `./test` runs are in `testkit/tests/kernel`. Needs the virtual machine that
+//! `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds
+//! of pools to judge, if not all, and `CENOTE_KERNEL_SECONDS` gives the machine another time than ten
+//! minutes. `CENOTE_KERNEL_LEFT` is a folder with pools that others left there, each in one file of its name,
+//! as `scripts/judge-files` and `scripts/run-fsx` do with `KEEP_POOL`; copies of them are judged.
 
 mod crashed;
 #[path = "../../../engine/tests/live/data.rs"]
@@ -47,8 +51,8 @@ use hand::Hand;
 use judge::Pool;
 use pools::Event;
 
-/// The pools with random histories, and the seeds of those. One misses a disk for a while, the other has a checkpoint: the module does not end the resilver of a pool
-/// that has one.
+/// The pools with random histories, and the seeds of those. One misses a disk for a while, the other has a
+/// checkpoint: the module does not end the resilver of a pool that has one.
 const HISTORIES: [(&str, u64, Event); 2] =
     [("absence", 77, Event::DiskIsAway), ("checkpoint", 78, Event::Checkpoint)];
 

@@ -1,4 +1,5 @@
-//! The pools that are judged: every layout, sector size, codec and block size, and all that files and datasets can be.
+//! The pools that are judged: every layout, sector size, codec and block size, and all that files and
+//! datasets can be.
 
 use std::ffi::CString;
 use std::fs::{self, File, FileTimes, Permissions};
@@ -138,12 +139,14 @@ impl Kind {
     }
 }
 
-/// What the random numbers of a pool begin with. Pools with the same numbers have the same GUID, and only one of them can be open on a machine.
+/// What the random numbers of a pool begin with. Pools with the same numbers have the same GUID, and only one
+/// of them can be open on a machine.
 fn seed_of(name: &str) -> u64 {
     name.bytes().fold(1, |seed, byte| (seed << 5) ^ u64::from(byte))
 }
 
-/// A pool whose filesystems are mounted only where they are asked for, and whose snapshots of volumes can be read.
+/// A pool whose filesystems are mounted only where they are asked for, and whose snapshots of volumes can be
+/// read.
 fn unmounted(tops: Vec<NewTop>, ashift: u8) -> NewPool {
     let properties = [("mountpoint", "none"), ("snapdev", "visible")];
     let root_properties = properties.map(|(name, value)| (name.into(), value.into())).to_vec();
@@ -164,7 +167,8 @@ pub fn with_history(hand: &Hand, name: &str, seed: u64, event: Event) -> TempDir
     let disks = Disks::new(128 << 20);
     let top = |layout, class, prefix, count| {
         let mut top = disks.top(layout, class, prefix, count);
-        // They become disks of the machine, and the module refuses vdevs of the kind "file" that are block devices.
+        // They become disks of the machine, and the module refuses vdevs of the kind "file" that are block
+        // devices.
         top.leaves.iter_mut().for_each(|leaf| leaf.is_file = false);
         top
     };
@@ -206,7 +210,8 @@ pub fn with_history(hand: &Hand, name: &str, seed: u64, event: Event) -> TempDir
 fn leaf(path: PathBuf, bytes: u64) -> NewLeaf {
     File::create(&path).and_then(|file| file.set_len(bytes)).expect("a disk");
     let device = Arc::new(OpenOptions::read_write().open(&path).expect("a disk"));
-    // It becomes a block device of the machine, and the module refuses vdevs of the kind "file" that are block devices.
+    // It becomes a block device of the machine, and the module refuses vdevs of the kind "file" that are
+    // block devices.
     NewLeaf { device, path, is_file: false, whole_disk: false }
 }
 

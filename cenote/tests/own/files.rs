@@ -1,5 +1,5 @@
-//! One file on the mount, read and changed in every way that a kernel has, against a model. The pool is in another process: a process that maps files of a mount that it
-//! serves itself waits for itself.
+//! One file on the mount, read and changed in every way that a kernel has, against a model. The pool is in
+//! another process: a process that maps files of a mount that it serves itself waits for itself.
 
 use std::fs;
 use std::os::fd::AsRawFd;

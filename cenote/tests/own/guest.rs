@@ -1,7 +1,8 @@
 //! A machine that boots from a volume over NBD, and writes to it.
 //!
-//! The machine is QEMU's, in plain emulation; its BIOS loads the first sector of the volume and runs it. That program reads 4 KiB, turns its bits over, writes them somewhere
-//! else and switches the machine off with a number that says how it went. So no operating system is needed, and it takes a second.
+//! The machine is QEMU's, in plain emulation; its BIOS loads the first sector of the volume and runs it. That
+//! program reads 4 KiB, turns its bits over, writes them somewhere else and switches the machine off with a
+//! number that says how it went. So no operating system is needed, and it takes a second.
 
 use std::io::ErrorKind;
 use std::path::Path;

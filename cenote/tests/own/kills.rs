@@ -1,7 +1,9 @@
-//! `kill -9` again and again, at any moment of a client's writing, with `fio` writing and verifying beside it.
+//! `kill -9` again and again, at any moment of a client's writing, with `fio` writing and verifying beside
+//! it.
 //!
-//! A client of our own keeps the books. Each write fills whole sectors of 4 KiB with a number of its own; what a reply to it (FUA) or to a later flush promised must be
-//! there after the process died, as it was or as a later write made it, and never anything else. `CENOTE_KILL_SECONDS` goes on for longer than a test
+//! A client of our own keeps the books. Each write fills whole sectors of 4 KiB with a number of its own;
+//! what a reply to it (FUA) or to a later flush promised must be there after the process died, as it was or
+//! as a later write made it, and never anything else. `CENOTE_KILL_SECONDS` goes on for longer than a test
 //! run does; `CENOTE_KILL_SEED` repeats a run's choices.
 
 use std::io::{Read, Write};

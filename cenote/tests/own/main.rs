@@ -1,4 +1,5 @@
-//! `cenote up` without arguments: a pool of one's own, on which clients and machines may rely, also across `kill -9`.
+//! `cenote up` without arguments: a pool of one's own, on which clients and machines may rely, also across
+//! `kill -9`.
 
 mod files;
 mod guest;

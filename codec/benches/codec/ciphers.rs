@@ -1,6 +1,7 @@
 //! Rows of the encryption suites, beside `openssl speed`.
 //!
-//! Ours includes the look-up of a block's key and the check of its MAC. Decrypting in place consumes a block; that it is put back is not counted.
+//! Ours includes the look-up of a block's key and the check of its MAC. Decrypting in place consumes a block;
+//! that it is put back is not counted.
 
 use crate::corpus;
 use crate::external::openssl;
@@ -38,7 +39,8 @@ pub fn rows(table: &mut Table) {
                     blocks.chunks_mut(size).map(|block| pointer(size, encrypt(block))).collect();
                 let sealed = blocks.clone();
                 let blocks = RefCell::new(blocks);
-                // Which pages memory consists of makes a difference of a third at times: each turn has others, as each run of the peer has.
+                // Which pages memory consists of makes a difference of a third at times: each turn has
+                // others, as each run of the peer has.
                 let mut prepare = |begins| match begins {
                     true => drop(blocks.replace(sealed.clone())),
                     false if decrypt => blocks.borrow_mut().copy_from_slice(&sealed),

@@ -68,7 +68,8 @@ pub struct RaidzTest {
 }
 
 impl RaidzTest {
-    /// Runs it with 8 data columns. It measures every implementation at every size up to 16 MiB by wall clock, which takes minutes.
+    /// Runs it with 8 data columns. It measures every implementation at every size up to 16 MiB by wall
+    /// clock, which takes minutes.
     pub fn run() -> Self {
         eprintln!("running raidz_test -B; this takes some minutes");
         let output = Command::new("raidz_test").args(["-B", "-d", "8"]).output();

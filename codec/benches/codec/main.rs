@@ -2,9 +2,9 @@
 //!
 //!     cargo bench -p cenote-codec [-- FILTER]
 //!
-//! FILTER keeps the rows whose name contains it. A number is GB/s of logical data (10^9 bytes), by the CPU time of this
-//! thread; the two columns of a row are measured in turns, and each is the median of its rounds. `ratio` is ours over
-//! theirs. See [`table`] for how it is measured.
+//! FILTER keeps the rows whose name contains it. A number is GB/s of logical data (10^9 bytes), by the CPU
+//! time of this thread; the two columns of a row are measured in turns, and each is the median of its rounds.
+//! `ratio` is ours over theirs. See [`table`] for how it is measured.
 
 mod checksums;
 mod ciphers;

@@ -1,7 +1,7 @@
 //! Rows of raidz: parity of a block, and its repair, with 8 data columns of 4 KiB sectors.
 //!
-//! Beside each stands a plain loop over Horner's scheme, eight bytes in a word, that the compiler vectorises; with a FILTER that begins with `raidz`, OpenZFS's best
-//! implementation as `raidz_test -B` measures it.
+//! Beside each stands a plain loop over Horner's scheme, eight bytes in a word, that the compiler vectorises;
+//! with a FILTER that begins with `raidz`, OpenZFS's best implementation as `raidz_test -B` measures it.
 
 use crate::external::RaidzTest;
 use crate::table::{Peer, SIZES, Table};

@@ -7,7 +7,8 @@ pub const SIZES: [usize; 3] = [4 << 10, 16 << 10, 128 << 10];
 const ROUNDS: usize = 9;
 /// Length of a round.
 const ROUND_NS: u64 = 12_000_000;
-/// Turns of ours and a peer that measures itself. Each one's best counts: neighbours on the processor slow whole seconds by a third, and speed up none.
+/// Turns of ours and a peer that measures itself. Each one's best counts: neighbours on the processor slow
+/// whole seconds by a third, and speed up none.
 const TURNS: usize = 5;
 /// Length of our part of a turn.
 const TURN_NS: u64 = 200_000_000;
@@ -53,8 +54,9 @@ impl Table {
         }
     }
 
-    /// Measures `ours` in turns with `theirs`, which measures itself and tells GB/s, if it can. A call of `ours` handles `batch` bytes in blocks of `bytes`; what
-    /// `prepare` does before each is not counted; it hears whether a turn begins.
+    /// Measures `ours` in turns with `theirs`, which measures itself and tells GB/s, if it can. A call of
+    /// `ours` handles `batch` bytes in blocks of `bytes`; what `prepare` does before each is not counted; it
+    /// hears whether a turn begins.
     pub fn row_in_turns(
         &mut self,
         name: &str,

@@ -1,13 +1,15 @@
 //! Edon-R 512 keyed by the pool's salt: the `edonr` checksum.
 //!
-//! Edon-R mixes with one operation, a quasigroup of order 2^512: `x * y` on vectors of eight 64-bit words. Both sides
-//! go through a Latin square of sums and rotations (a different one for left and right), then through a second pair of
-//! Latin squares of xors, and are added. A compression takes a double-size pipe and a double-size message block
-//! through four rows of two operations each, with the message entering forwards in the first row and backwards in the
-//! last. The variant here is the tweaked one, which xors the old pipe and the swapped message onto the result.
+//! Edon-R mixes with one operation, a quasigroup of order 2^512: `x * y` on vectors of eight 64-bit words.
+//! Both sides go through a Latin square of sums and rotations (a different one for left and right), then
+//! through a second pair of Latin squares of xors, and are added. A compression takes a double-size pipe and
+//! a double-size message block through four rows of two operations each, with the message entering forwards
+//! in the first row and backwards in the last. The variant here is the tweaked one, which xors the old pipe
+//! and the swapped message onto the result.
 //!
-//! The hash is the second half of the pipe, of which a block pointer keeps the first four words. As a MAC the salt
-//! goes first, stretched to a whole block by hashing: `H(salt) || H(H(salt))`; [`Edonr`] is the state after it.
+//! The hash is the second half of the pipe, of which a block pointer keeps the first four words. As a MAC the
+//! salt goes first, stretched to a whole block by hashing: `H(salt) || H(H(salt))`; [`Edonr`] is the state
+//! after it.
 //!
 //! Source: Gligoroski et al., "Cryptographic Hash Function EDON-R'"; OpenZFS 2.3 `edonr_zfs.c` for the use.
 

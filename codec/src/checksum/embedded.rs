@@ -7,8 +7,8 @@
 //! | 0 | 8 | `zec_magic` | [`MAGIC`]; its byte order is the byte order of the whole block |
 //! | 8 | 32 | `zec_cksum` | the digest |
 //!
-//! The digest covers the whole block, with the digest's own place filled by the **verifier**: four words that say what
-//! block this is meant to be, so that a valid block in a wrong place does not pass.
+//! The digest covers the whole block, with the digest's own place filled by the **verifier**: four words that
+//! say what block this is meant to be, so that a valid block in a wrong place does not pass.
 //!
 //! | kind | digest | verifier |
 //! |---|---|---|
@@ -55,11 +55,11 @@ pub fn seal_label(block: &mut [u8], offset: u64, order: ByteOrder) -> Result<()>
     seal_sha256(block, [offset, 0, 0, 0], order)
 }
 
-/// Verifies a gang header born in `birth`. Returns its byte order. `vdev` and `offset` are those of the first DVA of its
-/// block pointer, whichever copy it was read from: all copies are the same bytes.
+/// Verifies a gang header born in `birth`. Returns its byte order. `vdev` and `offset` are those of the first
+/// DVA of its block pointer, whichever copy it was read from: all copies are the same bytes.
 ///
-/// Under a pointer that has a MAC (`with_mac`) half of the digest is folded into the other, as in the pointer itself, although
-/// a header has none.
+/// Under a pointer that has a MAC (`with_mac`) half of the digest is folded into the other, as in the pointer
+/// itself, although a header has none.
 pub fn verify_gang(header: &[u8], vdev: u64, offset: u64, birth: u64, with_mac: bool) -> Result<ByteOrder> {
     let verifier = [vdev, offset, birth, 0];
     if !with_mac {
@@ -78,8 +78,8 @@ pub fn seal_gang(header: &mut [u8], vdev: u64, offset: u64, birth: u64, order: B
     seal_sha256(header, [vdev, offset, birth, 0], order)
 }
 
-/// Verifies an intent-log block against the checksum words of the block pointer that leads to it. Returns its byte
-/// order. For an encrypted block the MAC in words 2 and 3 is left to the decryption.
+/// Verifies an intent-log block against the checksum words of the block pointer that leads to it. Returns its
+/// byte order. For an encrypted block the MAC in words 2 and 3 is left to the decryption.
 pub fn verify_zilog(ty: ChecksumType, block: &[u8], verifier: &Digest, encrypted: bool) -> Result<ByteOrder> {
     let (trailer, order) = log_trailer(ty, block)?;
     let covered = log_covered(ty, block, order)?;
@@ -94,8 +94,8 @@ pub fn verify_zilog(ty: ChecksumType, block: &[u8], verifier: &Digest, encrypted
     Ok(order)
 }
 
-/// Writes the trailer of an intent-log block, whose header (`zilog2`: used bytes included) is in place. For an
-/// encrypted block the MAC must already stand in words 2 and 3 of the trailer's digest, and stays.
+/// Writes the trailer of an intent-log block, whose header (`zilog2`: used bytes included) is in place. For
+/// an encrypted block the MAC must already stand in words 2 and 3 of the trailer's digest, and stays.
 pub fn seal_zilog(
     ty: ChecksumType,
     block: &mut [u8],
@@ -243,7 +243,8 @@ fn log_digest(
     let pieces = trailer.pieces(covered, &verifier);
     match ty {
         ChecksumType::Zilog => {
-            // Pieces must split between pairs of words; the digest's place ends the block and is two pairs long.
+            // Pieces must split between pairs of words; the digest's place ends the block and is two pairs
+            // long.
             let mut sum = Fletcher2::default();
             pieces.into_iter().for_each(|piece| sum.update(piece, order));
             Ok(sum.digest())

@@ -1,10 +1,10 @@
 //! fletcher2: the first checksum of ZFS, today kept for old blocks and for the old intent log.
 //!
-//! The data is a row of pairs of 64-bit words. Even and odd words are summed apart, each with a running sum of
-//! its sums; every sum wraps at 2^64. The digest is `[even, odd, sums of even, sums of odd]`.
+//! The data is a row of pairs of 64-bit words. Even and odd words are summed apart, each with a running sum
+//! of its sums; every sum wraps at 2^64. The digest is `[even, odd, sums of even, sums of odd]`.
 //!
-//! A byte order is part of the input: words are read as the machine that wrote the block would have read them.
-//! Blocks are multiples of 512 bytes; an incomplete pair at the end takes no part.
+//! A byte order is part of the input: words are read as the machine that wrote the block would have read
+//! them. Blocks are multiples of 512 bytes; an incomplete pair at the end takes no part.
 //!
 //! Source: OpenZFS 2.3 `zfs_fletcher.c`.
 

@@ -1,21 +1,22 @@
 //! fletcher4: the default checksum of data, of metadata, of send streams and of the intent log.
 //!
-//! Four cascaded sums over 32-bit words, each wrapping at 2^64: `a += word; b += a; c += b; d += c`. So a word that is
-//! the `w`-th from the end counts `1` time in `a`, `w` times in `b`, `w(w+1)/2` times in `c` and `w(w+1)(w+2)/6` times
-//! in `d`. Everything is linear, and this gives two freedoms:
+//! Four cascaded sums over 32-bit words, each wrapping at 2^64: `a += word; b += a; c += b; d += c`. So a
+//! word that is the `w`-th from the end counts `1` time in `a`, `w` times in `b`, `w(w+1)/2` times in `c` and
+//! `w(w+1)(w+2)/6` times in `d`. Everything is linear, and this gives two freedoms:
 //!
 //! * **Concatenation** ([`Fletcher4`]): the sums of two pieces combine, given the word count of the second.
-//! * **Interleaving**: of a sequence, sum the words at even places apart from those at odd places. The `k`-th even word
-//!   from the end is the `2k`-th of all, the `k`-th odd one the `2k-1`-th, and their counts are small fixed
-//!   combinations of the counts in `k` ([`interleave`]). By halves and halves of halves, any power of two of lanes
-//!   can run side by side in vector registers and be joined at the end.
+//! * **Interleaving**: of a sequence, sum the words at even places apart from those at odd places. The `k`-th
+//!   even word from the end is the `2k`-th of all, the `k`-th odd one the `2k-1`-th, and their counts are
+//!   small fixed combinations of the counts in `k` ([`interleave`]). By halves and halves of halves, any
+//!   power of two of lanes can run side by side in vector registers and be joined at the end.
 //!
-//! A vector step loads pairs of words as 64-bit numbers `y = low + high * 2^32` and cascades `y` and `high`, never
-//! `low`: by linearity the sums of `low` are the sums of `y` less `2^32` times those of `high`. This saves an
-//! instruction in ten. `x86` has the steps for AVX2 and AVX-512, chosen at run time; elsewhere the same steps on arrays
-//! are left to the compiler.
+//! A vector step loads pairs of words as 64-bit numbers `y = low + high * 2^32` and cascades `y` and `high`,
+//! never `low`: by linearity the sums of `low` are the sums of `y` less `2^32` times those of `high`. This
+//! saves an instruction in ten. `x86` has the steps for AVX2 and AVX-512, chosen at run time; elsewhere the
+//! same steps on arrays are left to the compiler.
 //!
-//! Words are read in the byte order of the machine that wrote the block. A tail of less than four bytes takes no part.
+//! Words are read in the byte order of the machine that wrote the block. A tail of less than four bytes takes
+//! no part.
 //!
 //! Source: OpenZFS 2.3 `zfs_fletcher.c` for the definition; the rest follows from it.
 
@@ -45,7 +46,8 @@ pub fn fletcher4_scalar(data: &[u8], order: ByteOrder) -> Digest {
     continue_scalar([0; 4], data, order)
 }
 
-/// A fletcher4 sum under way, as a send stream carries it. Each piece but the last must be a multiple of 4 bytes.
+/// A fletcher4 sum under way, as a send stream carries it. Each piece but the last must be a multiple of 4
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fletcher4 {
     words: Digest,
@@ -74,7 +76,8 @@ impl Fletcher4 {
 
 /// The digest of two pieces from the digests of each, where the second is of `n` words.
 fn concatenate([a1, b1, c1, d1]: Digest, [a2, b2, c2, d2]: Digest, n: u64) -> Digest {
-    // The number of ways a word `n` places before can reach the third and the fourth sum; exact, then cut to 64 bits.
+    // The number of ways a word `n` places before can reach the third and the fourth sum; exact, then cut to
+    // 64 bits.
     let wide = u128::from(n);
     let triangle = (wide * (wide + 1) / 2) as u64;
     let tetrahedron = (wide * (wide + 1) * (wide + 2) / 6) as u64;
@@ -140,8 +143,8 @@ fn join_lanes<const P: usize>(lanes: &[[u64; P]; 4]) -> Digest {
 #[inline(always)]
 fn interleave([a1, b1, c1, d1]: Digest, [a2, b2, c2, d2]: Digest) -> Digest {
     let (a, b, c, d) = (a1.wrapping_add(a2), b1.wrapping_add(b2), c1.wrapping_add(c2), d1.wrapping_add(d2));
-    // With w(k) for the counts k, k(k+1)/2, k(k+1)(k+2)/6: of 2k they are 2 w1, 4 w2 - w1, 8 w3 - 4 w2; of 2k-1 they
-    // are 2 w1 - 1, 4 w2 - 3 w1, 8 w3 - 8 w2 + w1.
+    // With w(k) for the counts k, k(k+1)/2, k(k+1)(k+2)/6: of 2k they are 2 w1, 4 w2 - w1, 8 w3 - 4 w2; of
+    // 2k-1 they are 2 w1 - 1, 4 w2 - 3 w1, 8 w3 - 8 w2 + w1.
     [
         a,
         (b << 1).wrapping_sub(a2),
@@ -158,7 +161,8 @@ fn vector(body: &[u8], order: ByteOrder) -> Digest {
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
         {
-            // SAFETY: the processor has the features that the function was compiled for; nothing else is asked.
+            // SAFETY: the processor has the features that the function was compiled for; nothing else is
+            // asked.
             return unsafe { x86::cascade_avx512(body, order) }.join();
         }
         if is_x86_feature_detected!("avx2") {

@@ -1,14 +1,14 @@
 //! Skein-512-256 keyed by the pool's salt: the `skein` checksum.
 //!
-//! Skein chains the tweakable block cipher Threefish-512: each 64-byte block is encrypted under the chaining value and
-//! xored with itself to give the next chaining value ("UBI"). The tweak holds the count of bytes so far, the kind of
-//! input, and marks for the first and the last block, so nothing of one kind can pass for another. A hash is three or
-//! four UBI runs: key (only when keyed), configuration, message, output.
+//! Skein chains the tweakable block cipher Threefish-512: each 64-byte block is encrypted under the chaining
+//! value and xored with itself to give the next chaining value ("UBI"). The tweak holds the count of bytes so
+//! far, the kind of input, and marks for the first and the last block, so nothing of one kind can pass for
+//! another. A hash is three or four UBI runs: key (only when keyed), configuration, message, output.
 //!
 //! The run over key and configuration depends on the salt alone: [`Skein`] is that state, made once a pool.
 //!
-//! Source: "The Skein Hash Function Family", version 1.3, sections 3.3-3.5; OpenZFS 2.3 `skein_zfs.c` for the use
-//! (the salt as MAC key, 256 bits of output, sequential tree).
+//! Source: "The Skein Hash Function Family", version 1.3, sections 3.3-3.5; OpenZFS 2.3 `skein_zfs.c` for the
+//! use (the salt as MAC key, 256 bits of output, sequential tree).
 
 const BLOCK_BYTES: usize = 64;
 type State = [u64; 8];

@@ -1,12 +1,13 @@
 //! lzjb: the first compression of ZFS, a small Lempel-Ziv.
 //!
-//! Items come in groups of eight after one byte of flags, lowest bit first: 0 is a literal byte, 1 is a match of two
-//! bytes, `lllllloo oooooooo`: length less 3, and distance back (1 to 1023). A match may overlap what it produces.
-//! The stream ends when the logical size is reached.
+//! Items come in groups of eight after one byte of flags, lowest bit first: 0 is a literal byte, 1 is a match
+//! of two bytes, `lllllloo oooooooo`: length less 3, and distance back (1 to 1023). A match may overlap what
+//! it produces. The stream ends when the logical size is reached.
 //!
-//! The encoder remembers for each of 1024 hashes of three bytes where they were last seen, and knows a place only by
-//! its low 16 address bits. OpenZFS takes the real address; with a buffer aligned to 1 KiB (as its buffers of that size
-//! and more are) this is the position in the block, which is what is used here, so that the bytes are the same.
+//! The encoder remembers for each of 1024 hashes of three bytes where they were last seen, and knows a place
+//! only by its low 16 address bits. OpenZFS takes the real address; with a buffer aligned to 1 KiB (as its
+//! buffers of that size and more are) this is the position in the block, which is what is used here, so that
+//! the bytes are the same.
 
 use crate::{Error, Result};
 

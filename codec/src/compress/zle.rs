@@ -1,7 +1,7 @@
 //! zle: zero-length encoding. It removes runs of zeros and nothing else.
 //!
-//! An item begins with a byte `b`. Under 64, `b + 1` literal bytes follow; otherwise it stands for `b - 63` zeros. A
-//! literal run ends before two zeros in a row. The stream ends when the logical size is reached.
+//! An item begins with a byte `b`. Under 64, `b + 1` literal bytes follow; otherwise it stands for `b - 63`
+//! zeros. A literal run ends before two zeros in a row. The stream ends when the logical size is reached.
 
 use crate::{Error, Result};
 
@@ -36,7 +36,8 @@ pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let mut from = 0;
     let mut to = 0;
     while from < src.len() {
-        // OpenZFS leaves the last byte of the bound unused, and wants room for the longest run before a literal one.
+        // OpenZFS leaves the last byte of the bound unused, and wants room for the longest run before a
+        // literal one.
         if to + 1 >= dst.len() {
             return None;
         }

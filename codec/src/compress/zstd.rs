@@ -7,11 +7,11 @@
 //! | 5 | 3 | version | of the zstd library; big-endian |
 //! | 8 | `c_len` | data | a frame without magic number, checksum and content size |
 //!
-//! Big-endian machines once wrote the level last, after the version. The top byte of the version is zero (until version
-//! 6.55.36), and no valid level is, so the place of the zero tells which it is.
+//! Big-endian machines once wrote the level last, after the version. The top byte of the version is zero
+//! (until version 6.55.36), and no valid level is, so the place of the zero tells which it is.
 //!
-//! Level codes: 1 to 19 are levels 1 to 19; from 103 on they are the fast levels, -1 to -10, then by tens to -100, then
-//! -500 and -1000.
+//! Level codes: 1 to 19 are levels 1 to 19; from 103 on they are the fast levels, -1 to -10, then by tens to -100,
+//! then -500 and -1000.
 //!
 //! Source: OpenZFS 2.3 `zstd.h`, `zfs_zstd.c`, `zio_compress.h`.
 
@@ -119,8 +119,9 @@ pub(super) fn compress(code: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     if worth_a_try(level, src, dst) { encode(level, code, src, dst) } else { None }
 }
 
-/// Data that cannot be compressed is found by cheaper encoders before a slow level is spent on it. As in OpenZFS: lz4
-/// says yes, or zstd-1 has the last word; only at levels 3 and up, and for blocks of 128 KiB and more.
+/// Data that cannot be compressed is found by cheaper encoders before a slow level is spent on it. As in
+/// OpenZFS: lz4 says yes, or zstd-1 has the last word; only at levels 3 and up, and for blocks of 128 KiB and
+/// more.
 fn worth_a_try(level: i32, src: &[u8], dst: &mut [u8]) -> bool {
     const MIN_LEVEL: i32 = 3;
     const MIN_BYTES: usize = 128 << 10;

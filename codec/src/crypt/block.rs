@@ -1,7 +1,8 @@
 //! Decrypting and encrypting one block in place.
 //!
-//! The secret parts of a block (`super::layout`) are gathered into one text, run through the cipher of the block's salt, and put back. A block that is secret as a whole, which
-//! is nearly every one, is run where it stands.
+//! The secret parts of a block (`super::layout`) are gathered into one text, run through the cipher of the
+//! block's salt, and put back. A block that is secret as a whole, which is nearly every one, is run where it
+//! stands.
 
 use super::key::DatasetKey;
 use super::layout::{Layout, intent_log_mac};
@@ -13,8 +14,9 @@ use ondisk::dmu::DmuType;
 
 /// Verifies the block that `bp` points to, and decrypts it in place if it is encrypted.
 ///
-/// `block` is the block as stored, of physical size, its checksum already verified. After an error its content is meaningless. Blocks that carry no
-/// protection of their own, and indirect blocks (see [`super::verify_indirect_mac`]), are left alone.
+/// `block` is the block as stored, of physical size, its checksum already verified. After an error its
+/// content is meaningless. Blocks that carry no protection of their own, and indirect blocks (see
+/// [`super::verify_indirect_mac`]), are left alone.
 pub fn decrypt_block(key: &DatasetKey, bp: &Blkptr, block: &mut [u8]) -> Result<()> {
     let (ty, order) = (bp.dmu_type(), bp.byte_order());
     match bp.protection() {
@@ -30,9 +32,11 @@ pub fn decrypt_block(key: &DatasetKey, bp: &Blkptr, block: &mut [u8]) -> Result<
     }
 }
 
-/// Encrypts a level 0 block of this type in place and returns its MAC, which goes into the block pointer (of an intent log block: into its header).
+/// Encrypts a level 0 block of this type in place and returns its MAC, which goes into the block pointer (of
+/// an intent log block: into its header).
 ///
-/// `iv` must never have been used with this salt, except for the same bytes ([`DatasetKey::dedup_salt_and_iv`]).
+/// `iv` must never have been used with this salt, except for the same bytes
+/// ([`DatasetKey::dedup_salt_and_iv`]).
 pub fn encrypt_block(
     key: &DatasetKey,
     ty: DmuType,

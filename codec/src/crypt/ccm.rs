@@ -1,9 +1,11 @@
 //! The CCM mode over a block cipher of the `aes` crate: counter mode for secrecy, CBC-MAC for authenticity.
 //!
-//! The mode is our own only because its one crate (`ccm`) enters the cipher anew for each 16 bytes and reaches a fifth of what the chained MAC allows;
-//! datasets of OpenZFS 0.8 are in this mode by default. That crate is the oracle of the tests.
+//! The mode is our own only because its one crate (`ccm`) enters the cipher anew for each 16 bytes and
+//! reaches a fifth of what the chained MAC allows; datasets of OpenZFS 0.8 are in this mode by default. That
+//! crate is the oracle of the tests.
 //!
-//! With 12 bytes of nonce, 3 are left for the length of the text, so it has less than 16 MiB. Formats of the blocks (NIST SP 800-38C, RFC 3610):
+//! With 12 bytes of nonce, 3 are left for the length of the text, so it has less than 16 MiB. Formats of the
+//! blocks (NIST SP 800-38C, RFC 3610):
 //!
 //! | block | bytes |
 //! |---|---|
@@ -146,7 +148,8 @@ impl BlockCipherEncClosure for Update<'_> {
     }
 }
 
-/// Both modes in one pass, block by block: a step of the MAC waits for the one before, and meanwhile the processor has the counters to encrypt.
+/// Both modes in one pass, block by block: a step of the MAC waits for the one before, and meanwhile the
+/// processor has the counters to encrypt.
 struct Crypt<'a, const OPENING: bool> {
     state: &'a mut Block,
     nonce: &'a [u8; IV_BYTES],

@@ -1,6 +1,7 @@
 //! The ciphers: AES with three key lengths, in GCM or CCM mode, with IVs of 12 bytes and MACs of 16.
 //!
-//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits, which that has not, from AWS-LC; the CCM mode (`super::ccm`) runs RustCrypto's AES.
+//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits, which that has not, from AWS-LC; the
+//! CCM mode (`super::ccm`) runs RustCrypto's AES.
 
 use super::ccm;
 use super::{Error, IV_BYTES, MAC_BYTES, Result};
@@ -182,7 +183,8 @@ mod tests {
         assert_eq!(Suite::from_raw(9), Err(Error::UnknownSuite(9)));
     }
 
-    /// The test cases of McGrew and Viega's GCM specification with 60 bytes of text and 20 of AAD: numbers 4, 10 and 16.
+    /// The test cases of McGrew and Viega's GCM specification with 60 bytes of text and 20 of AAD: numbers 4,
+    /// 10 and 16.
     #[test]
     fn gcm_matches_its_published_vectors() {
         let bytes = |hex: &str| -> Vec<u8> {

@@ -1,12 +1,15 @@
 //! Which bytes of a block are secret, and what is authenticated beside them.
 //!
-//! Most blocks are secret as a whole. Two kinds are not, because a pool must be scrubbed, claimed and sent without keys:
+//! Most blocks are secret as a whole. Two kinds are not, because a pool must be scrubbed, claimed and sent
+//! without keys:
 //!
-//! **Dnode blocks.** The bonus area of each dnode is secret when its type is a private one. Its extent is all the room up to the end of the dnode, or to the spill
-//! pointer. Authenticated, dnode by dnode: the 64 bytes of the core, with `used` and all flags but "has a spill pointer" as zero;
-//! the portable fields (see `super::mac`) of each block pointer and of the spill pointer; the bonus area if it is not secret.
+//! **Dnode blocks.** The bonus area of each dnode is secret when its type is a private one. Its extent is all
+//! the room up to the end of the dnode, or to the spill pointer. Authenticated, dnode by dnode: the 64 bytes
+//! of the core, with `used` and all flags but "has a spill pointer" as zero; the portable fields (see
+//! `super::mac`) of each block pointer and of the spill pointer; the bonus area if it is not secret.
 //!
-//! **Intent log blocks.** Authenticated: the chain header up to its checksum trailer, and of each record the 32-byte header. The rest of a record is secret, except block pointers:
+//! **Intent log blocks.** Authenticated: the chain header up to its checksum trailer, and of each record the
+//! 32-byte header. The rest of a record is secret, except block pointers:
 //!
 //! | record | secret | authenticated |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! The tree of MACs: from data blocks up to the object set.
 //!
-//! Each block pointer of an encrypted dataset carries a MAC. Above level 0 it is a hash of the MACs below, so that blocks cannot be removed or exchanged;
-//! at the top, two keyed MACs in the object set close the tree.
+//! Each block pointer of an encrypted dataset carries a MAC. Above level 0 it is a hash of the MACs below, so
+//! that blocks cannot be removed or exchanged; at the top, two keyed MACs in the object set close the tree.
 //!
 //! # Portable fields of a block pointer (32 bytes)
 //! | offset | size | meaning |
@@ -10,13 +10,16 @@
 //! | 8 | 16 | MAC as stored; zeros when it points to an object set |
 //! | 24 | 8 | zeros; absent in format version 0 |
 //!
-//! Masked out of the property word: the dedup bit and the checksum type; above level 0 also byte order, compression and physical size; for a hole, everything.
-//! Version 0 masked out dedup, checksum and physical size, at every level and for holes.
+//! Masked out of the property word: the dedup bit and the checksum type; above level 0 also byte order,
+//! compression and physical size; for a hole, everything. Version 0 masked out dedup, checksum and physical
+//! size, at every level and for holes.
 //!
 //! # Object sets
-//! The portable MAC covers: type (8 bytes, big-endian), portable flags (8, little-endian; none are), meta-dnode. The local MAC covers: the other flags (little-endian), then
-//! the accounting dnodes that exist (user, group, project). It is all zeros as long as accounting is not complete. A dnode counts as its core with
-//! numbers in little-endian, masked as in `super::layout`, and the portable fields of its block pointers. Both are HMAC-SHA512 cut to 32 bytes.
+//! The portable MAC covers: type (8 bytes, big-endian), portable flags (8, little-endian; none are),
+//! meta-dnode. The local MAC covers: the other flags (little-endian), then the accounting dnodes that exist
+//! (user, group, project). It is all zeros as long as accounting is not complete. A dnode counts as its core
+//! with numbers in little-endian, masked as in `super::layout`, and the portable fields of its block
+//! pointers. Both are HMAC-SHA512 cut to 32 bytes.
 //!
 //! Source: OpenZFS 2.3 `zio_crypt.c`, `dsl_crypt.c` (`spa_do_crypt_objset_mac_abd`), `dmu_objset.h`.
 
@@ -31,7 +34,8 @@ use ondisk::objset::{OBJSET_SIZE_V1, OBJSET_SIZE_V2, OBJSET_SIZE_V3};
 use ring::{digest, hmac};
 use std::ops::Range;
 
-/// What of a block pointer takes part in a MAC. Read from raw words: a pointer is judged by its MAC before it is parsed.
+/// What of a block pointer takes part in a MAC. Read from raw words: a pointer is judged by its MAC before it
+/// is parsed.
 pub(super) struct BlkptrFields {
     is_hole: bool,
     property: u64,
@@ -217,7 +221,8 @@ fn add_dnode(
     Ok(())
 }
 
-/// Turns the numbers of a big-endian dnode core around: data block size, bonus length, highest block id (`used` is zero here).
+/// Turns the numbers of a big-endian dnode core around: data block size, bonus length, highest block id
+/// (`used` is zero here).
 fn to_little_endian(core: &mut [u8; DNODE_CORE_SIZE]) {
     for number in [8..10, 10..12, 16..24] {
         core[number].reverse();

@@ -1,7 +1,8 @@
 //! The seeds from which the permutations of a dRAID vdev are drawn, one for each number of children.
 //!
-//! They are part of the on-disk format: another seed would look for every block in the wrong place. The second number is the first word of the fletcher4
-//! checksum over the finished table and proves that the generator was right.
+//! They are part of the on-disk format: another seed would look for every block in the wrong place. The
+//! second number is the first word of the fletcher4 checksum over the finished table and proves that the
+//! generator was right.
 //!
 //! Source of the numbers: OpenZFS 2.3 `vdev_draid.c` (`draid_maps`).
 

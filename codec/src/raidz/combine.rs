@@ -1,14 +1,16 @@
 //! The one heavy loop of raidz: up to three outputs, each a weighted sum of the same inputs.
 //!
-//! Parity is such a sum over the data, and every lost column is such a sum over what is left (`super::reconstruct` finds the weights), so generation and
-//! every kind of rebuild share this loop. It reads each input once and keeps the sums of a tile in registers until the tile is done.
+//! Parity is such a sum over the data, and every lost column is such a sum over what is left
+//! (`super::reconstruct` finds the weights), so generation and every kind of rebuild share this loop. It
+//! reads each input once and keeps the sums of a tile in registers until the tile is done.
 //!
-//! Columns of one row differ in length by a sector; a short input counts as padded with zeros. The range is cut where the set of columns
-//! changes, and inside each piece all slices are equally long.
+//! Columns of one row differ in length by a sector; a short input counts as padded with zeros. The range is
+//! cut where the set of columns changes, and inside each piece all slices are equally long.
 //!
 //! # Variants
-//! Chosen at run time by what the processor has: multiplication by a bit matrix (GFNI, with 512- or 256-bit vectors), by two nibble tables (AVX2), or
-//! table look-ups byte by byte. All compute the same; the last is the oracle of the tests.
+//! Chosen at run time by what the processor has: multiplication by a bit matrix (GFNI, with 512- or 256-bit
+//! vectors), by two nibble tables (AVX2), or table look-ups byte by byte. All compute the same; the last is
+//! the oracle of the tests.
 
 use super::MAX_PARITY;
 use super::field::NIBBLE_PRODUCTS;
@@ -114,7 +116,8 @@ impl Variant {
         );
         let done = match self {
             Self::Scalar => 0,
-            // SAFETY: `variant()` and the tests only choose a variant whose processor features are present, and all slices have `length` bytes.
+            // SAFETY: `variant()` and the tests only choose a variant whose processor features are present,
+            // and all slices have `length` bytes.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::avx2(inputs, &mut outputs, length) },
             // SAFETY: as above.
@@ -161,7 +164,8 @@ mod x86 {
     use super::Input;
     use std::arch::x86_64::*;
 
-    /// A vector of bytes with the field's operations. The methods are unsafe because the processor must have the features of the implementation.
+    /// A vector of bytes with the field's operations. The methods are unsafe because the processor must have
+    /// the features of the implementation.
     trait Lanes: Copy {
         const BYTES: usize;
         /// A weight, prepared for `add_product`.
@@ -318,7 +322,8 @@ mod x86 {
         let tile_bytes = TILE * L::BYTES;
         let end = length - length % tile_bytes;
         for start in (0..end).step_by(tile_bytes) {
-            // SAFETY: `start + tile_bytes <= length`, the length of every slice; the caller vouches for the features.
+            // SAFETY: `start + tile_bytes <= length`, the length of every slice; the caller vouches for the
+            // features.
             unsafe {
                 let mut sums = [[L::zero(); TILE]; N];
                 for input in inputs {

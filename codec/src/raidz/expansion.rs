@@ -1,16 +1,21 @@
 //! Blocks of an expanded raidz vdev: laid out for fewer children than there are.
 //!
-//! Widening a vdev from `w` to `w + 1` children does not rewrite blocks. It moves sectors: the vdev's address space keeps its numbering, and sector `n` moves from
-//! child `n % w`, row `n / w` to child `n % (w + 1)`, row `n / (w + 1)`. A block keeps the division into rows and columns that it was born with (its logical
-//! width), but the sectors of one logical column are now spread over all children. So the map has one row a stripe, and each column is one sector.
-//! The last row keeps its full width with phantom columns, because the factors of Q and R depend on the number of columns.
+//! Widening a vdev from `w` to `w + 1` children does not rewrite blocks. It moves sectors: the vdev's address
+//! space keeps its numbering, and sector `n` moves from child `n % w`, row `n / w` to child `n % (w + 1)`,
+//! row `n / (w + 1)`. A block keeps the division into rows and columns that it was born with (its logical
+//! width), but the sectors of one logical column are now spread over all children. So the map has one row a
+//! stripe, and each column is one sector. The last row keeps its full width with phantom columns, because the
+//! factors of Q and R depend on the number of columns.
 //!
 //! # While the expansion runs
-//! The uberblock records how far sectors have been moved ([`Reflow::synced_offset`]). A row that ends beyond it is read at its old place, the others at their new place.
-//! The very first sectors cannot be moved in place, for a crash would leave neither copy; they go through the boot area of each child first.
-//! When a crash left that scratch copy as the valid one ([`Reflow::scratch_valid`]), moved sectors are read from there: at the new place, minus the size of the boot area.
+//! The uberblock records how far sectors have been moved ([`Reflow::synced_offset`]). A row that ends beyond
+//! it is read at its old place, the others at their new place. The very first sectors cannot be moved in
+//! place, for a crash would leave neither copy; they go through the boot area of each child first. When a
+//! crash left that scratch copy as the valid one ([`Reflow::scratch_valid`]), moved sectors are read from
+//! there: at the new place, minus the size of the boot area.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_map_alloc_expanded`), `uberblock_impl.h` (`ub_raidz_reflow_info`).
+//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_map_alloc_expanded`), `uberblock_impl.h`
+//! (`ub_raidz_reflow_info`).
 
 use super::geometry::{Raidz, Shape};
 use super::map::{Column, Map};
@@ -28,7 +33,8 @@ pub struct Reflow {
 const SCRATCH_VALID: u64 = 1;
 
 impl Reflow {
-    /// Reads the uberblock's `ub_raidz_reflow_info`: bits 0..55 are the offset in 512-byte units, bits 55..64 the state of the scratch area.
+    /// Reads the uberblock's `ub_raidz_reflow_info`: bits 0..55 are the offset in 512-byte units, bits 55..64
+    /// the state of the scratch area.
     pub fn from_uberblock(info: u64) -> Self {
         Self { synced_offset: (info & ((1 << 55) - 1)) << 9, scratch_valid: info >> 55 == SCRATCH_VALID }
     }
@@ -168,7 +174,8 @@ mod tests {
                 let run: HashSet<_> = (first..first + used.len() as u64).map(|sector| ((sector % width) as usize, sector / width)).collect();
                 prop_assert_eq!(&unique, &run);
             }
-            // Each sector of the block is in exactly one data column, and rows pair it with the same parity as before the expansion.
+            // Each sector of the block is in exactly one data column, and rows pair it with the same parity
+            // as before the expansion.
             let in_plain: HashSet<(u64, u64)> = plain.map(first << ASHIFT, count << ASHIFT, 1).unwrap().data_columns()
                 .flat_map(|column| (0..column.size >> ASHIFT).map(move |row| (row, (column.block_offset >> ASHIFT) + row))).collect();
             let in_expanded: HashSet<(u64, u64)> = map.rows().enumerate()

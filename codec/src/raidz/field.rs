@@ -1,7 +1,8 @@
 //! The field of 256 elements in which raidz parity is computed.
 //!
-//! Elements are bytes, addition is XOR, multiplication is that of polynomials modulo `x^8 + x^4 + x^3 + x^2 + 1`. The element 2 generates all others but 0.
-//! All tables are built at compile time. Source of the polynomial: OpenZFS 2.3 `vdev_raidz.c`.
+//! Elements are bytes, addition is XOR, multiplication is that of polynomials modulo
+//! `x^8 + x^4 + x^3 + x^2 + 1`. The element 2 generates all others but 0. All tables are built at compile
+//! time. Source of the polynomial: OpenZFS 2.3 `vdev_raidz.c`.
 
 /// The modulus without its highest term.
 const MODULUS: u8 = 0x1d;
@@ -43,7 +44,8 @@ const LOG: [u8; 256] = {
     table
 };
 
-/// For each factor its products with the 16 low nibbles, then with the 16 high nibbles: a product is one entry of each half, added.
+/// For each factor its products with the 16 low nibbles, then with the 16 high nibbles: a product is one
+/// entry of each half, added.
 pub(super) static NIBBLE_PRODUCTS: [[u8; 32]; 256] = {
     let mut table = [[0; 32]; 256];
     let mut factor = 0;
@@ -59,7 +61,8 @@ pub(super) static NIBBLE_PRODUCTS: [[u8; 32]; 256] = {
     table
 };
 
-/// For each factor the 8 by 8 bit matrix that multiplies by it, in the form that `GF2P8AFFINEQB` takes: byte `7 - i` selects the input bits that make up output bit `i`.
+/// For each factor the 8 by 8 bit matrix that multiplies by it, in the form that `GF2P8AFFINEQB` takes: byte
+/// `7 - i` selects the input bits that make up output bit `i`.
 pub(super) static MATRICES: [u64; 256] = {
     let mut table = [0; 256];
     let mut factor = 0;

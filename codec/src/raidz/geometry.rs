@@ -1,17 +1,21 @@
 //! The shape of a raidz vdev: how large a block becomes, and on which children its sectors lie.
 //!
-//! The vdev's address space is numbered in sectors that run across the children: sector `n` lies on child `n % width`, in row `n / width`. A block takes a run of
-//! consecutive sectors, from any child on, and wraps. The run is read as columns, one to each child it touches: the first `nparity` columns are parity, and
-//! the data fills the others column by column (not row by row), so that each child holds one contiguous piece of the block.
+//! The vdev's address space is numbered in sectors that run across the children: sector `n` lies on child
+//! `n % width`, in row `n / width`. A block takes a run of consecutive sectors, from any child on, and wraps.
+//! The run is read as columns, one to each child it touches: the first `nparity` columns are parity, and the
+//! data fills the others column by column (not row by row), so that each child holds one contiguous piece of
+//! the block.
 //!
-//! With `s` data sectors over `d = width - nparity` data columns, `q = s / d` and `r = s % d`: every column has `q` sectors and, when `r > 0`, the first
-//! `nparity + r` columns ("big") have one more. The allocated size is rounded up to a multiple of `nparity + 1` sectors, so that a freed block
-//! never leaves a gap that no block could fill. These skip sectors hold nothing.
+//! With `s` data sectors over `d = width - nparity` data columns, `q = s / d` and `r = s % d`: every column
+//! has `q` sectors and, when `r > 0`, the first `nparity + r` columns ("big") have one more. The allocated
+//! size is rounded up to a multiple of `nparity + 1` sectors, so that a freed block never leaves a gap that
+//! no block could fill. These skip sectors hold nothing.
 //!
-//! Single parity has one oddity, which has become format: where bit 20 of the block's offset is set, its first two columns change places, so the parity moves to
-//! the second child.
+//! Single parity has one oddity, which has become format: where bit 20 of the block's offset is set, its
+//! first two columns change places, so the parity moves to the second child.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_map_alloc`, `vdev_raidz_asize`, `vdev_raidz_init`).
+//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_map_alloc`, `vdev_raidz_asize`,
+//! `vdev_raidz_init`).
 
 use super::expansion::Reflow;
 use super::map::{Column, Map};
@@ -35,8 +39,9 @@ impl Raidz {
         Self::expanded(ashift, nparity, children, &[], None)
     }
 
-    /// A vdev that now has `children` children and was widened by one child in each of `expand_txgs` (the label's `raidz_expand_txgs`, ascending).
-    /// `reflow` is the state of one more expansion that is still running (the label has `raidz_expanding`); its txg is not yet in the list.
+    /// A vdev that now has `children` children and was widened by one child in each of `expand_txgs` (the
+    /// label's `raidz_expand_txgs`, ascending). `reflow` is the state of one more expansion that is still
+    /// running (the label has `raidz_expanding`); its txg is not yet in the list.
     pub fn expanded(
         ashift: u32,
         nparity: usize,
@@ -90,7 +95,8 @@ impl Raidz {
         Ok((shape.total_sectors + shape.skip_sectors(self.nparity)) << self.ashift)
     }
 
-    /// Where the block of `psize` bytes at `offset` (of its DVA), born in `txg`, lies. A `psize` that is no multiple of the sector size is rounded up.
+    /// Where the block of `psize` bytes at `offset` (of its DVA), born in `txg`, lies. A `psize` that is no
+    /// multiple of the sector size is rounded up.
     pub fn map(&self, offset: u64, psize: u64, txg: u64) -> Result<Map, Error> {
         let width = self.logical_width(txg);
         let shape = Shape::new(self, offset, psize, width)?;

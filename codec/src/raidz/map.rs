@@ -1,15 +1,17 @@
 //! The map of one block: which piece of which child holds which piece of the block.
 //!
-//! A map is a rectangle of columns, `width` of them to a row. The first `nparity` columns of a row are P, Q and R, the rest are data from left to
-//! right. Plain raidz has one row whose columns are long. An expanded raidz has one row a stripe, with columns of one sector. dRAID has one or two rows.
-//! A column of size 0 is a phantom: nothing is stored, but it counts as zeros in the parity's arithmetic, so it must stay in its place.
-//! The same holds for the missing last sector of the shorter columns.
+//! A map is a rectangle of columns, `width` of them to a row. The first `nparity` columns of a row are P, Q
+//! and R, the rest are data from left to right. Plain raidz has one row whose columns are long. An expanded
+//! raidz has one row a stripe, with columns of one sector. dRAID has one or two rows. A column of size 0 is a
+//! phantom: nothing is stored, but it counts as zeros in the parity's arithmetic, so it must stay in its
+//! place. The same holds for the missing last sector of the shorter columns.
 //!
 //! # Silent damage
-//! When every column was read without an error and the block's checksum is still wrong, some child returned wrong bytes. [`Map::hypotheses`] lists the sets of
-//! children that could be to blame, smallest sets first; the caller rebuilds under each until the checksum is right. In an expanded vdev a sector may have been damaged
-//! before it was moved, so a "child" there is any child of any width that the vdev has had.
-//! Source of the rule: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_combrec`).
+//! When every column was read without an error and the block's checksum is still wrong, some child returned
+//! wrong bytes. [`Map::hypotheses`] lists the sets of children that could be to blame, smallest sets first;
+//! the caller rebuilds under each until the checksum is right. In an expanded vdev a sector may have been
+//! damaged before it was moved, so a "child" there is any child of any width that the vdev has had. Source of
+//! the rule: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_combrec`).
 
 use ondisk::label::{BOOT_REGION, FRONT_SIZE};
 
@@ -24,12 +26,14 @@ pub struct Column {
     pub size: u64,
     /// For a data column, where its bytes belong in the block. 0 for parity.
     pub block_offset: u64,
-    /// The sector waits in the scratch area of an interrupted expansion; see [`Column::label_relative_offset`].
+    /// The sector waits in the scratch area of an interrupted expansion; see
+    /// [`Column::label_relative_offset`].
     pub scratch: bool,
 }
 
 impl Column {
-    /// Offset in bytes from the very beginning of the device, labels included. `None` when it does not fit in 64 bits.
+    /// Offset in bytes from the very beginning of the device, labels included. `None` when it does not fit in
+    /// 64 bits.
     pub fn label_relative_offset(&self) -> Option<u64> {
         let front = if self.scratch { BOOT_REGION.start } else { FRONT_SIZE };
         self.offset.checked_add(front)
@@ -85,9 +89,11 @@ impl Map {
         self.skip_sectors
     }
 
-    /// The sets of columns to distrust, one after the other, when `known_bad` (indices into [`Map::columns`]: unreadable or stale) is not the whole truth.
+    /// The sets of columns to distrust, one after the other, when `known_bad` (indices into [`Map::columns`]:
+    /// unreadable or stale) is not the whole truth.
     ///
-    /// Each set contains `known_bad`, blames one to `nparity` children more, leaves every row recoverable and changes what the block's data will be. `known_bad` alone is not repeated.
+    /// Each set contains `known_bad`, blames one to `nparity` children more, leaves every row recoverable and
+    /// changes what the block's data will be. `known_bad` alone is not repeated.
     pub fn hypotheses(&self, known_bad: &[usize]) -> Hypotheses<'_> {
         Hypotheses::new(self, known_bad)
     }
@@ -103,7 +109,8 @@ impl Map {
     }
 }
 
-/// Iterator of [`Map::hypotheses`]: each item is a sorted list of indices into [`Map::columns`] to treat as lost.
+/// Iterator of [`Map::hypotheses`]: each item is a sorted list of indices into [`Map::columns`] to treat as
+/// lost.
 #[derive(Debug)]
 pub struct Hypotheses<'a> {
     map: &'a Map,
@@ -223,7 +230,8 @@ mod tests {
     #[test]
     fn damage_from_before_an_expansion_is_traced_to_the_child_of_that_time() {
         let map = Raidz::expanded(12, 1, 4, &[10], None).unwrap().map(0, 6 * 4096, 1).unwrap();
-        // Three rows over what was then three children; sector 3 * row + 1 lay on child 1, whatever child it is on now.
+        // Three rows over what was then three children; sector 3 * row + 1 lay on child 1, whatever child it
+        // is on now.
         let once_on_child_1: Vec<usize> = (0..9).filter(|sector| sector % 3 == 1).collect();
         assert!(map.hypotheses(&[]).any(|set| set == once_on_child_1));
         let now_on_child_1: Vec<usize> = (0..9).filter(|sector| sector % 4 == 1).collect();

@@ -1,9 +1,10 @@
 //! Rebuilding lost columns of a row.
 //!
-//! The parity columns give one linear equation each in the data columns. With `k` data columns lost, `k` usable parity columns make a `k` by `k` system, which
-//! always has a solution: the factors are powers of 1, 2 and 4 to different exponents below 255. Its inverse yields every lost data column as a weighted sum of the
-//! columns that are left, and by substitution every lost parity column too. The sums are then computed in one pass (`super::combine`). One lost data column with P usable
-//! comes out as a plain XOR.
+//! The parity columns give one linear equation each in the data columns. With `k` data columns lost, `k`
+//! usable parity columns make a `k` by `k` system, which always has a solution: the factors are powers of 1,
+//! 2 and 4 to different exponents below 255. Its inverse yields every lost data column as a weighted sum of
+//! the columns that are left, and by substitution every lost parity column too. The sums are then computed in
+//! one pass (`super::combine`). One lost data column with P usable comes out as a plain XOR.
 
 use super::combine::{Input, combine};
 use super::field::{inverse, product};
@@ -12,8 +13,9 @@ use super::{Error, MAX_CHILDREN, MAX_PARITY};
 
 /// Rebuilds the columns `missing` of a row in place.
 ///
-/// `columns` is a whole row, `[P, Q, R, data…]` with `nparity` parity columns; short data columns count as padded with zeros, phantom columns are empty slices.
-/// The content of missing columns is ignored and overwritten. A missing parity column may be given as an empty slice when nobody needs it.
+/// `columns` is a whole row, `[P, Q, R, data…]` with `nparity` parity columns; short data columns count as
+/// padded with zeros, phantom columns are empty slices. The content of missing columns is ignored and
+/// overwritten. A missing parity column may be given as an empty slice when nobody needs it.
 pub fn reconstruct(nparity: usize, columns: &mut [&mut [u8]], missing: &[usize]) -> Result<(), Error> {
     let data_count = columns.len().saturating_sub(nparity);
     if !(1..=MAX_PARITY).contains(&nparity) || data_count == 0 || columns.len() > MAX_CHILDREN {
@@ -61,7 +63,8 @@ pub fn reconstruct(nparity: usize, columns: &mut [&mut [u8]], missing: &[usize])
     Ok(())
 }
 
-/// The weights with which the columns that are left add up to the lost ones. Outputs are in the order of the row: lost parity, then lost data.
+/// The weights with which the columns that are left add up to the lost ones. Outputs are in the order of the
+/// row: lost parity, then lost data.
 struct Weights<'a> {
     data_count: usize,
     lost_data: &'a [usize],
@@ -89,7 +92,8 @@ impl<'a> Weights<'a> {
         Ok(Self { data_count, lost_data, lost_parity, used_parity, inverse })
     }
 
-    /// What a column contributes to each output when it contributes `to_equations` to the used equations and `to_parity(p)` to lost parity column `p`.
+    /// What a column contributes to each output when it contributes `to_equations` to the used equations and
+    /// `to_parity(p)` to lost parity column `p`.
     fn outputs(&self, to_equations: [u8; MAX_PARITY], to_parity: impl Fn(usize) -> u8) -> [u8; MAX_PARITY] {
         let to_lost_data = self.inverse.map(|row| {
             row.iter().zip(to_equations).fold(0, |sum, (&weight, part)| sum ^ product(weight, part))

@@ -141,7 +141,8 @@ fn a_volume_under_a_hex_key_is_decrypted() {
     walk(&VOLUME, &key, &disk);
 }
 
-/// The logs are empty since the export, but the first log block of the filesystem and of the volume still lie on the disk, as do the object sets that led to them.
+/// The logs are empty since the export, but the first log block of the filesystem and of the volume still lie
+/// on the disk, as do the object sets that led to them.
 #[test]
 fn intent_log_blocks_are_authenticated() {
     let Some((pool, disk)) = disk() else { return };

@@ -1,4 +1,5 @@
-//! Every block of the raidz and dRAID pools is found where the maps say, and rebuilt from the parity that OpenZFS wrote.
+//! Every block of the raidz and dRAID pools is found where the maps say, and rebuilt from the parity that
+//! OpenZFS wrote.
 
 use crate::walk::{Walk, read_front, uberblock};
 use codec::draid::{Draid, DraidConfig};

@@ -1,4 +1,5 @@
-//! The least that reaches all blocks of a pool: newest uberblock, MOS, datasets, object sets, dnodes, block trees.
+//! The least that reaches all blocks of a pool: newest uberblock, MOS, datasets, object sets, dnodes, block
+//! trees.
 //!
 //! Every block's checksum is verified on the way, so whoever fetches the bytes needs no other oracle.
 

@@ -110,7 +110,8 @@ impl VirtualClock {
     /// Runs `future` to its end, moving the time on whenever it can do nothing but sleep.
     ///
     /// # Panics
-    /// When the future waits for something that is neither the time nor already on its way: then it would wait forever.
+    /// When the future waits for something that is neither the time nor already on its way: then it would
+    /// wait forever.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let woken = Arc::new(Woken(AtomicBool::new(true)));
@@ -180,7 +181,8 @@ fn real_now_ns() -> u64 {
 
 /// The thread that wakes the sleepers of the real clock, for as long as the process lives.
 ///
-/// A thread may be woken late by its timer slack, of which 50 µs are the default: five times what the quickest medium takes. It has none here.
+/// A thread may be woken late by its timer slack, of which 50 µs are the default: five times what the
+/// quickest medium takes. It has none here.
 fn wake_on_time(timers: &Timers) {
     if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
         tracing::warn!(%error, "modelled devices take up to 50 us longer than they should: no timer slack could be set");

@@ -1,20 +1,26 @@
 //! A disk that turns.
 //!
 //! # The idea
-//! One arm does one thing at a time: it moves to a track, waits for the sector, and reads or writes while the platter turns. Around it is what every disk has, and without which modelled
-//! pools would be slower than real ones wherever they ask for much at once:
+//! One arm does one thing at a time: it moves to a track, waits for the sector, and reads or writes while the
+//! platter turns. Around it is what every disk has, and without which modelled pools would be slower than
+//! real ones wherever they ask for much at once:
 //!
-//! - **What the arm passes is read too.** On the way to a sector further along the track it comes by those before it. A read of these is answered as they come by, or from the disk's buffer,
-//!   where they are for a while. So who reads nearly in order, as several threads do, is served as if in order.
-//! - **What is written is in the cache first.** A write completes when the cache has it. The arm writes what waits there when nobody reads: in the order of the platter and
-//!   neighbours together, one sweep after the other. A flush waits until nothing is left, and so does a write for which there is no room. As on real disks, this is why a flush takes long, and a write does not.
+//! - **What the arm passes is read too.** On the way to a sector further along the track it comes by those
+//!   before it. A read of these is answered as they come by, or from the disk's buffer, where they are for a
+//!   while. So who reads nearly in order, as several threads do, is served as if in order.
+//! - **What is written is in the cache first.** A write completes when the cache has it. The arm writes what
+//!   waits there when nobody reads: in the order of the platter and neighbours together, one sweep after the
+//!   other. A flush waits until nothing is left, and so does a write for which there is no room. As on real
+//!   disks, this is why a flush takes long, and a write does not.
 //!
 //! Nothing goes faster to or from a disk than its platter turns: the model has one bandwidth.
 //!
 //! # Invariant
-//! When [`Disk::serve`] begins with a command, all that the arm did until then is accounted for: it is either busy beyond that time, or nothing waits for it.
+//! When [`Disk::serve`] begins with a command, all that the arm did until then is accounted for: it is either
+//! busy beyond that time, or nothing waits for it.
 //!
-//! Sources: how disks cache and order writes, "An Introduction to Disk Drive Modeling" (Ruemmler, Wilkes; IEEE Computer 27(3), 1994). The sizes are ours.
+//! Sources: how disks cache and order writes, "An Introduction to Disk Drive Modeling" (Ruemmler, Wilkes;
+//! IEEE Computer 27(3), 1994). The sizes are ours.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +28,8 @@ use super::fault::Random;
 use super::model::{Arm, Model};
 use crate::Operation;
 
-/// What the cache has room for. Disks have more, but what is tried on modelled ones is smaller than on real ones, too.
+/// What the cache has room for. Disks have more, but what is tried on modelled ones is smaller than on real
+/// ones, too.
 const CACHE_BYTES: u64 = 16 << 20;
 /// Most that the arm writes before somebody who reads has his turn.
 const TURN_BYTES: u64 = 1 << 20;
@@ -156,7 +163,8 @@ impl Disk {
         true
     }
 
-    /// Moves the arm to `begin` and leaves it at `end`: how long it takes to get there, with the wait for the sector, and whether it passes over what lies between.
+    /// Moves the arm to `begin` and leaves it at `end`: how long it takes to get there, with the wait for the
+    /// sector, and whether it passes over what lies between.
     fn move_to(&mut self, operation: Operation, begin: u64, end: u64) -> (u64, bool) {
         let distance = begin.abs_diff(self.offset);
         let is_ahead = begin >= self.offset;
@@ -166,7 +174,8 @@ impl Disk {
         if is_ahead && passing_ns < self.arm.rotation_ns {
             return (passing_ns, distance > 0);
         }
-        // An arm accelerates for half of the way and slows down for the other: time goes with the root of the distance.
+        // An arm accelerates for half of the way and slows down for the other: time goes with the root of the
+        // distance.
         let share = (distance as f64 / self.size_bytes.max(1) as f64).min(1.0).sqrt();
         let span_ns = self.arm.longest_seek_ns.saturating_sub(self.arm.shortest_seek_ns);
         let seek_ns = self.arm.shortest_seek_ns + (span_ns as f64 * share) as u64;
@@ -186,7 +195,8 @@ mod tests {
         Disk::new(MODEL, MODEL.arm.unwrap(), 1 << 40, 1)
     }
 
-    /// What 64 MiB take in pieces, with 32 always waiting, each in the place that `order` gives it, and a flush.
+    /// What 64 MiB take in pieces, with 32 always waiting, each in the place that `order` gives it, and a
+    /// flush.
     fn pieces_ns(operation: Operation, order: impl Fn(u64) -> u64) -> u64 {
         let mut disk = disk();
         let mut done_ns = [0; 32];

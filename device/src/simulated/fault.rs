@@ -21,9 +21,11 @@ pub enum Fault {
         /// The odds; 1 means every operation.
         one_in: u64,
     },
-    /// Reads return the range with one bit flipped in each of its sectors, always the same one, until it is written.
+    /// Reads return the range with one bit flipped in each of its sectors, always the same one, until it is
+    /// written.
     FlippedBits(Range<u64>),
-    /// Power fails during a later write: a seeded number of its first sectors reach the medium, and the device is gone.
+    /// Power fails during a later write: a seeded number of its first sectors reach the medium, and the
+    /// device is gone.
     TornWrite {
         /// How many writes go well before it.
         after_writes: u64,
@@ -188,7 +190,8 @@ impl Ranges {
     }
 }
 
-/// A small seeded source of numbers (SplitMix64): good enough to choose faults, and the same on every machine.
+/// A small seeded source of numbers (SplitMix64): good enough to choose faults, and the same on every
+/// machine.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 

@@ -1,10 +1,10 @@
 //! How long a medium takes.
 //!
 //! # The idea
-//! A medium serves a number of commands at once (its lanes: many for flash). Each command
-//! waits for a lane, spends its own latency there, and then moves its
-//! bytes over the one path that all share, at the medium's bandwidth. That yields the known curves: IOPS that grow
-//! with the queue until the lanes are full, and throughput that no queue lifts above the bandwidth. One with an arm is a [`Disk`].
+//! A medium serves a number of commands at once (its lanes: many for flash). Each command waits for a lane,
+//! spends its own latency there, and then moves its bytes over the one path that all share, at the medium's
+//! bandwidth. That yields the known curves: IOPS that grow with the queue until the lanes are full, and
+//! throughput that no queue lifts above the bandwidth. One with an arm is a [`Disk`].
 
 use super::disk::Disk;
 use super::model::Model;

@@ -1,4 +1,5 @@
-//! The numbers that describe a medium, and the media that are known by name. What is made of them is told in [`super::medium`].
+//! The numbers that describe a medium, and the media that are known by name. What is made of them is told in
+//! [`super::medium`].
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ pub struct Model {
     pub write_bytes_per_second: u64,
     /// The arm, where there is one.
     pub arm: Option<Arm>,
-    /// How much longer everything takes than with the medium of this name, in per cent. The other numbers say so already.
+    /// How much longer everything takes than with the medium of this name, in per cent. The other numbers say
+    /// so already.
     pub slower_percent: u32,
 }
 

@@ -1,8 +1,9 @@
 //! [`Allocator`]: which space of a pool is free, and who gets it.
 //!
 //! # The idea
-//! Vdevs belong to classes by what they are for; a request names a class, and goes on to the next when that is full or has no vdev, as
-//! OpenZFS does (but for the log: what is for data it is lent by who accepts data, see [`crate::zio::LogRoom`]):
+//! Vdevs belong to classes by what they are for; a request names a class, and goes on to the next when that
+//! is full or has no vdev, as OpenZFS does (but for the log: what is for data it is lent by who accepts data,
+//! see [`crate::zio::LogRoom`]):
 //!
 //! | asked for | then |
 //! |---|---|
@@ -11,19 +12,23 @@
 //! | dedup | special, normal |
 //! | log | the metaslabs set apart for the log on normal vdevs |
 //!
-//! Copies of a block go to different vdevs while there are any that have room, and far apart on one otherwise.
+//! Copies of a block go to different vdevs while there are any that have room, and far apart on one
+//! otherwise.
 //!
-//! Space that a group frees is handed out again when two more groups are committed, so that the states before can still be opened after a
-//! crash, and not while somebody reads a state that refers to it. When little is left the two groups are not waited for, as in OpenZFS.
+//! Space that a group frees is handed out again when two more groups are committed, so that the states before
+//! can still be opened after a crash, and not while somebody reads a state that refers to it. When little is
+//! left the two groups are not waited for, as in OpenZFS.
 //!
-//! What is free in a metaslab is read when space in it is first asked for ([`Allocator::load_metaslab`]). Allocating itself never waits: it says which metaslab it lacks.
+//! What is free in a metaslab is read when space in it is first asked for ([`Allocator::load_metaslab`]).
+//! Allocating itself never waits: it says which metaslab it lacks.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `maps` | the space map objects: they are not written while one is read; held across awaits | first |
 //! | `state` | everything in memory; never held across an await | after it |
 //!
-//! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state first.
+//! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state
+//! first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -71,7 +76,8 @@ pub struct MetaslabId {
 const METADATA_RESERVE_PERCENT: u128 = 25;
 /// Metaslabs from which nothing was taken for so many groups are let go.
 const UNLOAD_AFTER_TXGS: u64 = 64;
-/// So many free runs of metaslabs that nothing is taken from may be in memory; beyond that those not used for longest are let go earlier,
+/// So many free runs of metaslabs that nothing is taken from may be in memory; beyond that those not used for
+/// longest are let go earlier,
 const IDLE_RUNS: usize = 1 << 20;
 /// after so many groups.
 const UNLOAD_EARLY_AFTER_TXGS: u64 = 8;
@@ -347,7 +353,8 @@ impl Allocator {
         Ok(allocator)
     }
 
-    /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not asked for again.
+    /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not
+    /// asked for again.
     pub async fn load_metaslab(&self, id: MetaslabId) -> Result<()> {
         let _turn = self.maps.lock().await;
         let (bounds, on_disk) = {
@@ -380,8 +387,9 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift). Until the group of `tx` is
-    /// committed, only blocks of that group are put on it.
+    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives
+    /// (metaslab array, ms_shift). Until the group of `tx` is committed, only blocks of that group are put on
+    /// it.
     pub async fn add_top(
         &self,
         mos: &Arc<LiveObjset>,
@@ -395,8 +403,9 @@ impl Allocator {
         Ok((array, ms_shift))
     }
 
-    /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as OpenZFS falls back. Copies lie on different
-    /// vdevs where there are several, and far apart otherwise. Nothing stays allocated on an error.
+    /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as
+    /// OpenZFS falls back. Copies lie on different vdevs where there are several, and far apart otherwise.
+    /// Nothing stays allocated on an error.
     pub fn try_allocate(
         &self,
         class: Class,
@@ -428,7 +437,8 @@ impl Allocator {
         }
     }
 
-    /// Whether small blocks of data may go to the special class: there is one, and what is kept free in it for metadata is not reached.
+    /// Whether small blocks of data may go to the special class: there is one, and what is kept free in it
+    /// for metadata is not reached.
     pub fn takes_small_blocks(&self) -> bool {
         let special = self.state().totals(Class::Special, Use::Class);
         let limit = u128::from(special.size) * (100 - METADATA_RESERVE_PERCENT) / 100;
@@ -451,9 +461,10 @@ impl Allocator {
         (dva.offset.get(), dva.offset.get().saturating_add(size))
     }
 
-    /// Gives one address back in `txg`; of a gang, its header. It is reused when no state that could be opened refers to it any more.
-    /// An error when it is not allocated: then what is known of space is wrong, and nothing must be committed any more.
-    /// What is to be `kept` for the checkpoint stays allocated ([`Allocator::keeps`]).
+    /// Gives one address back in `txg`; of a gang, its header. It is reused when no state that could be
+    /// opened refers to it any more. An error when it is not allocated: then what is known of space is wrong,
+    /// and nothing must be committed any more. What is to be `kept` for the checkpoint stays allocated
+    /// ([`Allocator::keeps`]).
     pub fn free(&self, dva: &Dva, txg: Txg, kept: bool) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
         let vdevs = self.pool.vdevs();
@@ -484,8 +495,9 @@ impl Allocator {
         self.state().group(dva.vdev)?.claim(from, to, txg)
     }
 
-    /// The group is committed. Space that was freed becomes reusable two groups later, and not before views of the pool from before the group are gone:
-    /// `oldest_view` is the oldest group that somebody still reads.
+    /// The group is committed. Space that was freed becomes reusable two groups later, and not before views
+    /// of the pool from before the group are gone: `oldest_view` is the oldest group that somebody still
+    /// reads.
     pub fn sync_done(&self, txg: Txg, oldest_view: Txg) {
         let mut state = self.state();
         let by_rule = reusable_after(txg, oldest_view);
@@ -524,12 +536,14 @@ impl Allocator {
         (metaslabs().filter(|metaslab| metaslab.is_loaded()).count(), metaslabs().count())
     }
 
-    /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see [`Allocator::embedded_log_space`].
+    /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see
+    /// [`Allocator::embedded_log_space`].
     pub fn space(&self, class: Class) -> ClassSpace {
         self.space_of(|group| (group.class == class).then(|| group.totals(Use::Class)))
     }
 
-    /// Raw bytes that only the intent log may take and that are free: of log vdevs, and set apart on normal ones.
+    /// Raw bytes that only the intent log may take and that are free: of log vdevs, and set apart on normal
+    /// ones.
     pub fn free_for_log(&self) -> u64 {
         let state = self.state();
         state.totals(Class::Log, Use::Class).free() + state.totals(Class::Normal, Use::EmbeddedLog).free()
@@ -555,9 +569,10 @@ impl Allocator {
         space
     }
 
-    /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the normal class without what is set apart for the log, less
-    /// the slop that is kept back so that deleting always works, and what is allocated on special and dedup vdevs. With a checkpoint, or blocks whose freeing is put off, that is still less
-    /// ([`crate::pool::space::PoolSpace::adjusted_bytes`]).
+    /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the
+    /// normal class without what is set apart for the log, less the slop that is kept back so that deleting
+    /// always works, and what is allocated on special and dedup vdevs. With a checkpoint, or blocks whose
+    /// freeing is put off, that is still less ([`crate::pool::space::PoolSpace::adjusted_bytes`]).
     pub fn usable_bytes(&self) -> u64 {
         let (real, slop) = self.real_and_slop_bytes();
         let state = self.state();
@@ -586,7 +601,8 @@ impl Allocator {
         (real, slop_bytes(real, embedded).min(real))
     }
 
-    /// Deflated bytes that are free where data may be put now: on vdevs of the normal class, without what is set apart for the log.
+    /// Deflated bytes that are free where data may be put now: on vdevs of the normal class, without what is
+    /// set apart for the log.
     pub fn free_for_data(&self) -> u64 {
         let state = self.state();
         let groups = state.groups.iter().flatten();
@@ -594,7 +610,8 @@ impl Allocator {
         groups.map(|group| state.deflated(group, group.totals(Use::Class).free())).sum()
     }
 
-    /// Deflated bytes that a copy of a block of `psize` bytes takes at most, wherever data may be put: sectors that are not full, and parity and padding of small blocks, are in it.
+    /// Deflated bytes that a copy of a block of `psize` bytes takes at most, wherever data may be put:
+    /// sectors that are not full, and parity and padding of small blocks, are in it.
     pub fn most_for(&self, psize: u64, txg: Txg) -> u64 {
         let state = self.state();
         let groups = state.groups.iter().flatten();
@@ -613,12 +630,14 @@ impl Allocator {
         group.map_or(asize, |group| state.deflated(group, asize))
     }
 
-    /// Has the next sync write all that is in log space maps to the metaslabs' own maps: before a pool is exported, so that it opens quickly.
+    /// Has the next sync write all that is in log space maps to the metaslabs' own maps: before a pool is
+    /// exported, so that it opens quickly.
     pub fn flush_all(&self) {
         self.state().flush_all = true;
     }
 
-    /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them in the MOS before the group is committed.
+    /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them
+    /// in the MOS before the group is committed.
     pub fn take_feature_changes(&self) -> Vec<(Feature, i64)> {
         std::mem::take(&mut self.state().feature_changes)
     }

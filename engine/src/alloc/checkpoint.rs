@@ -1,10 +1,13 @@
 //! Space that only the pool's checkpoint refers to.
 //!
 //! # The idea
-//! A checkpoint is the uberblock of a group. What was born up to that group, and is freed later, stays allocated in the space maps of metaslabs; it is noted in a space map
-//! of its vdev ([`super::vdev_map`]). So nothing that the checkpoint refers to is ever written over, and going back to it is no more than using its uberblock.
+//! A checkpoint is the uberblock of a group. What was born up to that group, and is freed later, stays
+//! allocated in the space maps of metaslabs; it is noted in a space map of its vdev ([`super::vdev_map`]). So
+//! nothing that the checkpoint refers to is ever written over, and going back to it is no more than using its
+//! uberblock.
 //!
-//! When the checkpoint is given up, what was noted is freed in earnest, from the end of the maps to their beginning, a bounded number of blocks of maps in each group.
+//! When the checkpoint is given up, what was noted is freed in earnest, from the end of the maps to their
+//! beginning, a bounded number of blocks of maps in each group.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `metaslab.c` (`metaslab_free`).
 

@@ -1,7 +1,8 @@
 //! Which vdev gives the next block (OpenZFS: metaslab class and its rotor).
 //!
-//! A rotor stands on one vdev until its share, the *aliquot*, is taken, then moves on, so that neighbours in a file lie together on
-//! one vdev and long writes keep all vdevs busy. Emptier vdevs have larger shares: in the long run all fill up together.
+//! A rotor stands on one vdev until its share, the *aliquot*, is taken, then moves on, so that neighbours in
+//! a file lie together on one vdev and long writes keep all vdevs busy. Emptier vdevs have larger shares: in
+//! the long run all fill up together.
 
 use super::group::Totals;
 

@@ -1,10 +1,12 @@
 //! Writing the log of a group, and the metaslabs that are flushed in it.
 //!
-//! Before the first change of a group is written, metaslabs are flushed ([`super::log`] says which): what their own maps lack *from before the group* is
-//! appended to them, or the map is written anew without what is long over. Then the group's log takes the group's changes, pass by pass. Logs
-//! that no metaslab needs any more are freed.
+//! Before the first change of a group is written, metaslabs are flushed ([`super::log`] says which): what
+//! their own maps lack *from before the group* is appended to them, or the map is written anew without what
+//! is long over. Then the group's log takes the group's changes, pass by pass. Logs that no metaslab needs
+//! any more are freed.
 //!
-//! An entry of a log names its vdev, so it has two words; offsets and lengths count 512 bytes, whatever the vdev's sectors are.
+//! An entry of a log names its vdev, so it has two words; offsets and lengths count 512 bytes, whatever the
+//! vdev's sectors are.
 
 use std::sync::Arc;
 
@@ -252,7 +254,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Makes the map of a metaslab that is used for the first time: empty, with what the header tells of its free runs.
+    /// Makes the map of a metaslab that is used for the first time: empty, with what the header tells of its
+    /// free runs.
     async fn begin_map(
         &self,
         mos: &Arc<LiveObjset>,

@@ -1,15 +1,18 @@
 //! [`FreeSet`]: the free runs of one metaslab, found by place and by length.
 //!
 //! # The idea
-//! Two ordered trees hold the same runs: one by start, for neighbours and for the way upwards from a cursor, one by length, for the longest run and the
-//! tightest fit. Places are counted in sectors from the metaslab's start, so that a run takes two `u32` in each tree.
+//! Two ordered trees hold the same runs: one by start, for neighbours and for the way upwards from a cursor,
+//! one by length, for the longest run and the tightest fit. Places are counted in sectors from the metaslab's
+//! start, so that a run takes two `u32` in each tree.
 //!
 //! # The open run
-//! Blocks of one sync should lie one behind the other. So the run that is being handed out, the *open run*, stands outside of both trees and only
-//! its start moves: most allocations touch no tree. It goes back when it has become too short for what is asked.
+//! Blocks of one sync should lie one behind the other. So the run that is being handed out, the *open run*,
+//! stands outside of both trees and only its start moves: most allocations touch no tree. It goes back when
+//! it has become too short for what is asked.
 //!
-//! The next one is the first long enough after the cursor (*next fit*), if one comes soon, else the longest: a sync then walks upwards through the metaslab. When
-//! little is left, or only in short runs, the tightest fit is taken instead, so that what is long stays long.
+//! The next one is the first long enough after the cursor (*next fit*), if one comes soon, else the longest:
+//! a sync then walks upwards through the metaslab. When little is left, or only in short runs, the tightest
+//! fit is taken instead, so that what is long stays long.
 //!
 //! Invariants: runs neither overlap nor touch, the open run included; both trees hold the same runs.
 
@@ -41,7 +44,8 @@ pub struct FreeSet {
 }
 
 impl FreeSet {
-    /// A set of which nothing is free, for a metaslab of `size` sectors. When no run has `short` sectors any more the tightest fit is taken.
+    /// A set of which nothing is free, for a metaslab of `size` sectors. When no run has `short` sectors any
+    /// more the tightest fit is taken.
     pub fn new(size: u32, short: u32) -> Self {
         Self {
             by_start: BTreeMap::new(),
@@ -129,7 +133,8 @@ impl FreeSet {
         self.by_length.insert((length, start));
     }
 
-    /// Makes a run free. False, and nothing changes, when some of it is free already or it reaches beyond the end.
+    /// Makes a run free. False, and nothing changes, when some of it is free already or it reaches beyond the
+    /// end.
     #[must_use]
     pub fn add(&mut self, start: u32, length: u32) -> bool {
         let fits = start.checked_add(length).is_some_and(|end| end <= self.size);
@@ -189,7 +194,8 @@ impl FreeSet {
     }
 }
 
-/// Counts a run of `sectors` in a histogram of powers of two; what is longer than the last counts as many of the last.
+/// Counts a run of `sectors` in a histogram of powers of two; what is longer than the last counts as many of
+/// the last.
 pub fn count(histogram: &mut [u64; HISTOGRAM_BUCKETS], sectors: u64) {
     let Some(power) = sectors.checked_ilog2() else { return };
     let last = HISTOGRAM_BUCKETS as u32 - 1;

@@ -1,4 +1,5 @@
-//! Space of pools that OpenZFS made: loaded, changed and written to a meta object set in memory, and loaded again.
+//! Space of pools that OpenZFS made: loaded, changed and written to a meta object set in memory, and loaded
+//! again.
 
 use std::sync::Arc;
 

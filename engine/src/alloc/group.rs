@@ -1,22 +1,26 @@
 //! The metaslabs of one top-level vdev, and which of them gives the next block (OpenZFS: metaslab group).
 //!
 //! # The idea
-//! Blocks that are written together shall lie together, so a group keeps an *active* metaslab for each copy of blocks and takes from it
-//! until it has no run that is long enough, or only much shorter ones than it began with. The next active one is that with
-//! the longest runs; among equals the one nearest to the beginning. How long the longest run is, is rounded down to a power of two, so that nearness decides often.
+//! Blocks that are written together shall lie together, so a group keeps an *active* metaslab for each copy
+//! of blocks and takes from it until it has no run that is long enough, or only much shorter ones than it
+//! began with. The next active one is that with the longest runs; among equals the one nearest to the
+//! beginning. How long the longest run is, is rounded down to a power of two, so that nearness decides often.
 //!
-//! Copies of one block on one vdev lie an eighth of the vdev apart if possible, else in different metaslabs, else anywhere.
+//! Copies of one block on one vdev lie an eighth of the vdev apart if possible, else in different metaslabs,
+//! else anywhere.
 //!
-//! On vdevs of the normal class with more than 64 metaslabs the emptiest is set apart for the intent log, as OpenZFS does when it opens a pool: nothing on
-//! disk says which. Its blocks are freed all at once, so that it stays in one piece.
+//! On vdevs of the normal class with more than 64 metaslabs the emptiest is set apart for the intent log, as
+//! OpenZFS does when it opens a pool: nothing on disk says which. Its blocks are freed all at once, so that
+//! it stays in one piece.
 //!
-//! The order of candidates is kept lazily: a metaslab's rank is an upper bound while blocks are taken from it, and is set right when it is considered, and when something
-//! became free.
+//! The order of candidates is kept lazily: a metaslab's rank is an upper bound while blocks are taken from
+//! it, and is set right when it is considered, and when something became free.
 //!
 //! # Loading
-//! The best candidate may be one that is not loaded. Then the caller is told which, loads it and asks again. Its rank is estimated, so when no candidate is
-//! good enough, those that are not loaded and have the room are tried one after the other before the answer is no. Those that were not
-//! used for long are let go ([`Group::idle`]).
+//! The best candidate may be one that is not loaded. Then the caller is told which, loads it and asks again.
+//! Its rank is estimated, so when no candidate is good enough, those that are not loaded and have the room
+//! are tried one after the other before the answer is no. Those that were not used for long are let go
+//! ([`Group::idle`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -30,7 +34,8 @@ use crate::vdev::Class;
 
 /// The largest number of metaslabs with which none is set apart for the intent log.
 const EMBEDDED_LOG_MAX_NONE: usize = 64;
-/// A metaslab stops being active when its longest run is this many powers of two shorter than when it became so.
+/// A metaslab stops being active when its longest run is this many powers of two shorter than when it became
+/// so.
 const PASSIVATE_STEPS: u32 = 2;
 /// Copies of one block are one part in so many of the vdev apart.
 const COPY_DISTANCE: usize = 8;
@@ -255,7 +260,8 @@ impl Group {
         result
     }
 
-    /// Takes `size` bytes for copy `copy` of a block. `others` are where copies of the same block lie on this vdev.
+    /// Takes `size` bytes for copy `copy` of a block. `others` are where copies of the same block lie on this
+    /// vdev.
     pub fn allocate(&mut self, usage: Use, size: u64, txg: Txg, copy: usize, others: &[u64]) -> Answer {
         let others: Vec<usize> =
             others.iter().map(|&at| usize::try_from(at >> self.ms_shift).unwrap_or(usize::MAX)).collect();
@@ -326,7 +332,8 @@ impl Group {
         })
     }
 
-    /// Takes up, in group `txg`, the space map of a metaslab that is not loaded; `None` is one that cannot be read.
+    /// Takes up, in group `txg`, the space map of a metaslab that is not loaded; `None` is one that cannot be
+    /// read.
     pub fn load(&mut self, place: usize, allocated: Option<RangeSet>, txg: Txg) -> Result<()> {
         let Some(metaslab) = self.metaslabs.get_mut(place).filter(|metaslab| metaslab.is_unloaded()) else {
             return Ok(());
@@ -340,7 +347,8 @@ impl Group {
         loaded
     }
 
-    /// Loaded metaslabs that nothing is taken from now and that could be read again: the group in which each was used last, its place and its runs in memory.
+    /// Loaded metaslabs that nothing is taken from now and that could be read again: the group in which each
+    /// was used last, its place and its runs in memory.
     pub fn idle(&self) -> impl Iterator<Item = (Txg, usize, usize)> + '_ {
         let is_active = |place: usize| {
             self.pickers.iter().flat_map(|picker| picker.active).flatten().any(|(active, _)| active == place)
@@ -425,7 +433,8 @@ impl Group {
         }
     }
 
-    /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose frees may be reused.
+    /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose frees
+    /// may be reused.
     pub fn sync_done(&mut self, txg: Txg, reusable: Txg) {
         if self.added.is_some_and(|added| added <= txg) {
             self.added = None;
@@ -444,7 +453,8 @@ impl Group {
     }
 }
 
-/// The last group whose frees may be handed out again once `txg` is committed and `oldest_view` is the oldest that is read.
+/// The last group whose frees may be handed out again once `txg` is committed and `oldest_view` is the oldest
+/// that is read.
 pub fn reusable_after(txg: Txg, oldest_view: Txg) -> Txg {
     Txg(txg.get().saturating_sub(DEFER_TXGS).min(oldest_view.get()))
 }

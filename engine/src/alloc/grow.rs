@@ -1,7 +1,9 @@
 //! Vdevs that become larger.
 //!
-//! All that a larger vdev needs on disk is its size in the configuration: space maps of metaslabs begin with their first block. The new metaslabs are handed out
-//! when the group that says so is committed, and not before: after a crash the pool has the old size again, and nothing that an intent log acknowledged may lie beyond it.
+//! All that a larger vdev needs on disk is its size in the configuration: space maps of metaslabs begin with
+//! their first block. The new metaslabs are handed out when the group that says so is committed, and not
+//! before: after a crash the pool has the old size again, and nothing that an intent log acknowledged may lie
+//! beyond it.
 
 use ondisk::metaslab::MetaslabLayout;
 use ondisk::{Txg, VdevId};

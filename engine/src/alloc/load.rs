@@ -1,7 +1,8 @@
 //! Reading what is allocated when a pool is opened, and laying out a new vdev.
 //!
-//! A metaslab's state is its space map, and on top of it the log space maps of groups since it was last flushed. When a pool is opened, only the headers of the
-//! maps are read, and all logs: how much is allocated where is known then, and what is free is read when space is asked for.
+//! A metaslab's state is its space map, and on top of it the log space maps of groups since it was last
+//! flushed. When a pool is opened, only the headers of the maps are read, and all logs: how much is allocated
+//! where is known then, and what is free is read when space is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,19 +1,24 @@
 //! What the log space maps hold, and when metaslabs are flushed.
 //!
 //! # The idea
-//! A group that allocates and frees in many metaslabs would write as many space maps. With the feature `log_spacemap` it writes one: the *log* of the group,
-//! which has the changes of all metaslabs of the pool. What a metaslab's own map lacks is kept in memory too, and written to it when the metaslab is
-//! *flushed*, many groups' changes at once, those that undid each other left out. A log goes when no metaslab needs it any more.
+//! A group that allocates and frees in many metaslabs would write as many space maps. With the feature
+//! `log_spacemap` it writes one: the *log* of the group, which has the changes of all metaslabs of the pool.
+//! What a metaslab's own map lacks is kept in memory too, and written to it when the metaslab is *flushed*,
+//! many groups' changes at once, those that undid each other left out. A log goes when no metaslab needs it
+//! any more.
 //!
-//! For each metaslab that was ever logged there is the group *since* which its changes are in logs only; its own map is as before that group. A metaslab is
-//! *dirty* when it was changed since. The log of every such group exists: OpenZFS looks for it.
+//! For each metaslab that was ever logged there is the group *since* which its changes are in logs only; its
+//! own map is as before that group. A metaslab is *dirty* when it was changed since. The log of every such
+//! group exists: OpenZFS looks for it.
 //!
 //! # Which metaslabs are flushed
-//! Those flushed longest ago, and as many as it takes to keep the logs below limits (blocks, groups) when blocks come as they did in
-//! the last groups: none while there is time to flush them one a group later, so that few metaslabs are flushed seldom, and many evenly. Clean ones on the way
-//! only move on to the group. All are flushed at export.
+//! Those flushed longest ago, and as many as it takes to keep the logs below limits (blocks, groups) when
+//! blocks come as they did in the last groups: none while there is time to flush them one a group later, so
+//! that few metaslabs are flushed seldom, and many evenly. Clean ones on the way only move on to the group.
+//! All are flushed at export.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`. Plain data without a lock; the allocator's guards it.
+//! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`. Plain data without a lock; the allocator's guards
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,7 +159,8 @@ impl Logs {
         std::mem::replace(&mut self.by_txg, needed).into_iter().collect()
     }
 
-    /// The metaslabs that the sync of `txg` moves on, and whether each is dirty. `runs_of` says how many runs of unflushed changes a metaslab has.
+    /// The metaslabs that the sync of `txg` moves on, and whether each is dirty. `runs_of` says how many runs
+    /// of unflushed changes a metaslab has.
     pub fn plan(
         &self,
         txg: Txg,
@@ -186,7 +192,8 @@ impl Logs {
         let limit = (dirty * BLOCKS_EACH).clamp(MIN_BLOCKS, MAX_BLOCKS);
         let recent: Vec<u64> = logs().rev().take(RECENT).map(Log::blocks).collect();
         let incoming = recent.iter().sum::<u64>().div_ceil(recent.len().max(1) as u64).max(1);
-        // Going on like this, the limits are passed in so many groups; from then on each group must end as many blocks as it brings. The oldest go first.
+        // Going on like this, the limits are passed in so many groups; from then on each group must end as
+        // many blocks as it brings. The oldest go first.
         let mut room_blocks = limit.saturating_sub(blocks);
         let mut room_logs = MAX_LOGS.saturating_sub(count);
         let (mut groups, mut flushed, mut most) = (1, 0, 0);
@@ -222,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Syncs groups that each change some metaslabs and write a log; gives the most logs and blocks that there were, and the most flushes in a group.
+    /// Syncs groups that each change some metaslabs and write a log; gives the most logs and blocks that
+    /// there were, and the most flushes in a group.
     fn run(groups: u64, metaslabs: usize, changed: usize, blocks: u64) -> (usize, u64, usize) {
         let mut logs = Logs::default();
         let mut most = (0, 0, 0);

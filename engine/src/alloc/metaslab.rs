@@ -12,18 +12,20 @@
 //!            and two groups later
 //! ```
 //!
-//! The space map on disk calls free what is free, freed, deferred, or allocating in a group that is not synced yet.
-//! What was allocated and freed in one group never reaches the space map, and still is not handed out before the group is long committed: its old
-//! contents may be on their way to the device, or be read by somebody who saw them before.
+//! The space map on disk calls free what is free, freed, deferred, or allocating in a group that is not
+//! synced yet. What was allocated and freed in one group never reaches the space map, and still is not handed
+//! out before the group is long committed: its old contents may be on their way to the device, or be read by
+//! somebody who saw them before.
 //!
 //! # Loading
-//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out: the header of its map says how much is allocated, and about how
-//! long the longest free run is. It is loaded when space in it is asked for, and let go when it was not used for many groups. One whose map cannot be read is *broken*:
+//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out: the header of
+//! its map says how much is allocated, and about how long the longest free run is. It is loaded when space in
+//! it is asked for, and let go when it was not used for many groups. One whose map cannot be read is *broken*:
 //! it is not asked again.
 //!
 //! # Unflushed changes
-//! Where changes are logged for the whole pool ([`super::log`]), the metaslab's own map is that of an older group, and what
-//! came since is kept in memory besides ([`Changes`]), until the metaslab is flushed.
+//! Where changes are logged for the whole pool ([`super::log`]), the metaslab's own map is that of an older
+//! group, and what came since is kept in memory besides ([`Changes`]), until the metaslab is flushed.
 //!
 //! Plain data without a lock; the allocator's guards it.
 
@@ -170,7 +172,8 @@ fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
 enum Free {
     /// The space map was read.
     Loaded(FreeSet),
-    /// It was not. The length of the longest run is about this power of two, plus one; 0 when nothing is free.
+    /// It was not. The length of the longest run is about this power of two, plus one; 0 when nothing is
+    /// free.
     Estimated(u32),
     /// It cannot be read.
     Broken,
@@ -281,7 +284,8 @@ impl Metaslab {
         FreeSet::new(self.bounds.sectors(), short)
     }
 
-    /// Takes up what its space map says: `allocated`. What is not flushed, what waits and what is on its way is added here.
+    /// Takes up what its space map says: `allocated`. What is not flushed, what waits and what is on its way
+    /// is added here.
     pub fn load(&mut self, mut allocated: RangeSet) -> Result<()> {
         let Bounds { start, size, .. } = self.bounds;
         for (from, to) in self.unflushed.frees.iter() {
@@ -465,7 +469,8 @@ impl Metaslab {
         Ok(())
     }
 
-    /// An error when a range cannot be freed because it is not allocated, as far as that is known while the metaslab is not loaded.
+    /// An error when a range cannot be freed because it is not allocated, as far as that is known while the
+    /// metaslab is not loaded.
     pub fn check_allocated(&self, from: u64, to: u64) -> Result<()> {
         let sectors = self.bounds.to_sectors(from, to);
         let (start, length) = sectors.ok_or_else(|| self.damaged(from, to, "is freed and not inside"))?;
@@ -520,7 +525,8 @@ impl Metaslab {
         Changes { allocs, frees }
     }
 
-    /// All that its space map is to call allocated, when that has more than twice the words that it needs, and some blocks of `block_bytes`.
+    /// All that its space map is to call allocated, when that has more than twice the words that it needs,
+    /// and some blocks of `block_bytes`.
     pub fn rewrite(&mut self, block_bytes: u64) -> Option<Vec<(u64, u64)>> {
         let needed = (self.loaded()?.runs() as u64 + 1) * 8;
         let is_too_long =
@@ -554,7 +560,8 @@ impl Metaslab {
         allocated
     }
 
-    /// All free runs by size, those not reusable yet included, as the header of its space map has them; `None` while it is not loaded.
+    /// All free runs by size, those not reusable yet included, as the header of its space map has them;
+    /// `None` while it is not loaded.
     pub fn histogram(&self, txg: Txg) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         let mut histogram = self.loaded()?.histogram();
         let freed = self.pending.iter().filter(|pending| pending.txg == txg).map(|pending| &pending.freed);
@@ -564,7 +571,8 @@ impl Metaslab {
         Some(histogram)
     }
 
-    /// Group `txg` is committed: what was freed in groups up to `reusable` is free again. True when something became free.
+    /// Group `txg` is committed: what was freed in groups up to `reusable` is free again. True when something
+    /// became free.
     pub fn sync_done(&mut self, txg: Txg, reusable: Txg) -> bool {
         for pending in self.pending.extract_if(.., |pending| pending.txg <= txg) {
             debug_assert!(pending.allocating.is_empty() && pending.freeing.is_empty(), "all was synced");

@@ -1,7 +1,8 @@
 //! Giving up a top-level vdev that holds nothing.
 //!
-//! First nothing new is put on it ([`Allocator::set_allocating`]). When all that was there is freed, and free for good ([`Allocator::is_unused`]), what the MOS has
-//! of its metaslabs goes. Entries of log space maps that name it stay where they are: a vdev without metaslabs is passed over.
+//! First nothing new is put on it ([`Allocator::set_allocating`]). When all that was there is freed, and free
+//! for good ([`Allocator::is_unused`]), what the MOS has of its metaslabs goes. Entries of log space maps
+//! that name it stay where they are: a vdev without metaslabs is passed over.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Space maps: the log of allocations and frees of a range of space. Reading here, which words a change becomes in `append`.
+//! Space maps: the log of allocations and frees of a range of space. Reading here, which words a change
+//! becomes in `append`.
 //!
-//! A space map object is an append-only log of words; replaying it gives what is allocated. The bonus tells how many bytes of the
-//! object count. Dirty time logs use the same format for txgs instead of bytes.
+//! A space map object is an append-only log of words; replaying it gives what is allocated. The bonus tells
+//! how many bytes of the object count. Dirty time logs use the same format for txgs instead of bytes.
 
 mod append;
 
@@ -49,7 +50,8 @@ pub async fn for_each(
     Ok(phys)
 }
 
-/// Replays a space map whose ranges begin at `start` and count in units of `1 << shift`; ranges must lie within `size`.
+/// Replays a space map whose ranges begin at `start` and count in units of `1 << shift`; ranges must lie
+/// within `size`.
 pub async fn load(mos: &Arc<Objset>, object: ObjectId, start: u64, size: u64, shift: u8) -> Result<RangeSet> {
     let mut set = RangeSet::default();
     for_each(mos, object, |segment| {

@@ -1,12 +1,14 @@
 //! Writing what a group changed: space maps and their headers, or the group's log.
 //!
 //! # The idea
-//! A pass takes, under the lock, what a group changed since the last pass, and writes it without the lock: first allocations, then frees. Blocks that this
-//! makes dirty in the MOS are allocated when the MOS is written, which may change metaslabs again; the next pass appends that. It ends, because blocks that were
+//! A pass takes, under the lock, what a group changed since the last pass, and writes it without the lock:
+//! first allocations, then frees. Blocks that this makes dirty in the MOS are allocated when the MOS is
+//! written, which may change metaslabs again; the next pass appends that. It ends, because blocks that were
 //! born in the group are written in place.
 //!
-//! Changes go to the log of the group ([`super::log`]) in pools with the feature `log_spacemap`, to each metaslab's own map in others. A map
-//! that has become much longer than what it says is written anew from memory (*condensed*): when it is flushed, or in the first pass.
+//! Changes go to the log of the group ([`super::log`]) in pools with the feature `log_spacemap`, to each
+//! metaslab's own map in others. A map that has become much longer than what it says is written anew from
+//! memory (*condensed*): when it is flushed, or in the first pass.
 
 use std::sync::Arc;
 
@@ -25,7 +27,8 @@ use crate::dmu::{LiveObject, LiveObjset, NewObject, Objset};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
-/// Bytes in a block of a new space map. One sector of most vdevs, so that writing it again never changes its size.
+/// Bytes in a block of a new space map. One sector of most vdevs, so that writing it again never changes its
+/// size.
 pub const MAP_BLOCK_BYTES: u32 = 4096;
 /// The same where changes are logged, and a map takes many at once.
 const LOGGED_MAP_BLOCK_BYTES: u32 = 16 << 10;
@@ -111,7 +114,8 @@ impl State {
 }
 
 impl Allocator {
-    /// Writes what was allocated and freed in the group of `tx` since the last call. False when there was nothing.
+    /// Writes what was allocated and freed in the group of `tx` since the last call. False when there was
+    /// nothing.
     ///
     /// After the last call, [`Allocator::take_feature_changes`] tells what to count.
     pub async fn sync(&self, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<bool> {

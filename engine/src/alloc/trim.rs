@@ -1,7 +1,7 @@
 //! Free space for whoever wants nothing but to tell devices that it is free ([`crate::pool::live`], trim).
 //!
-//! Runs are taken as an allocation of the group that is being written takes them, and returned before that group's space maps are written. So nobody gets them
-//! meanwhile, and no space map ever tells of it.
+//! Runs are taken as an allocation of the group that is being written takes them, and returned before that
+//! group's space maps are written. So nobody gets them meanwhile, and no space map ever tells of it.
 
 use ondisk::{Txg, VdevId};
 
@@ -34,8 +34,9 @@ impl Allocator {
         Some((bounds.start, bounds.start + bounds.size))
     }
 
-    /// Takes free runs of at least `min` bytes within a range of a metaslab: so many runs, and so many bytes, at most. Of a metaslab that is not loaded, none.
-    /// `txg` is the group that is being written; [`Allocator::give_back`] must follow before its space maps are.
+    /// Takes free runs of at least `min` bytes within a range of a metaslab: so many runs, and so many bytes,
+    /// at most. Of a metaslab that is not loaded, none. `txg` is the group that is being written;
+    /// [`Allocator::give_back`] must follow before its space maps are.
     pub fn borrow_free(
         &self,
         id: MetaslabId,

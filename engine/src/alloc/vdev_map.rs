@@ -3,19 +3,22 @@
 //! # The idea
 //! A block that is freed does not always become free space:
 //!
-//! - A block whose address is on a *removed* vdev lies elsewhere ([`crate::vdev::indirect`]), and there its space becomes free. Of the old range it is noted that
-//!   nothing refers to it any more. From these *obsolete* ranges OpenZFS sees which part of the mapping can be left out, and `zdb` which blocks there are.
-//! - A block that the pool's *checkpoint* refers to stays allocated. What is freed of such blocks is noted, to be freed in earnest when the
-//!   checkpoint is given up ([`super::checkpoint`]).
+//! - A block whose address is on a *removed* vdev lies elsewhere ([`crate::vdev::indirect`]), and there its
+//!   space becomes free. Of the old range it is noted that nothing refers to it any more. From these *obsolete*
+//!   ranges OpenZFS sees which part of the mapping can be left out, and `zdb` which blocks there are.
+//! - A block that the pool's *checkpoint* refers to stays allocated. What is freed of such blocks is noted,
+//!   to be freed in earnest when the checkpoint is given up ([`super::checkpoint`]).
 //!
-//! Each such vdev has a space map that is only appended to. It is begun with the first range, and named in the vdev's ZAP.
+//! Each such vdev has a space map that is only appended to. It is begun with the first range, and named in
+//! the vdev's ZAP.
 //!
 //! | for | entries | unit | bounds |
 //! |---|---|---|---|
 //! | obsolete ranges | allocations | a byte | none |
 //! | the checkpoint | frees | a sector | an entry lies in one metaslab |
 //!
-//! Plain data without a lock; the allocator's guards it. Source of the facts: OpenZFS 2.3 `vdev_indirect.c`, `metaslab.c` (`metaslab_sync`).
+//! Plain data without a lock; the allocator's guards it. Source of the facts: OpenZFS 2.3 `vdev_indirect.c`,
+//! `metaslab.c` (`metaslab_sync`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

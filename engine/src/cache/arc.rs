@@ -2,30 +2,37 @@
 //!
 //! # The idea
 //! Megiddo and Modha's adaptive replacement cache, in bytes. Each shard has four lists: blocks seen once
-//! (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list that remembers the keys of what was evicted
-//! from it. A miss that finds its key in a ghost list says that the list in front of it was too small; the shard then moves its
-//! `recent_target`, the share of the budget that `recent` may keep.
+//! (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list that remembers the keys
+//! of what was evicted from it. A miss that finds its key in a ghost list says that the list in front of it
+//! was too small; the shard then moves its `recent_target`, the share of the budget that `recent` may keep.
 //!
-//! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a block becomes
-//! frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms instead; we need no clock).
-//! Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at all: the read that it was loaded for is the first, and leaves it behind those that still wait. Otherwise whatever is read in order would be
-//! frequent, and would put out the blocks that still wait for their reader.
+//! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a
+//! block becomes frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms
+//! instead; we need no clock). Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at
+//! all: the read that it was loaded for is the first, and leaves it behind those that still wait. Otherwise
+//! whatever is read in order would be frequent, and would put out the blocks that still wait for their
+//! reader.
 //!
-//! A shard has room for the largest block at least, so that a small cache has few shards: in many small ones the blocks that wait for their reader would meet by chance, and put each other out.
+//! A shard has room for the largest block at least, so that a small cache has few shards: in many small ones
+//! the blocks that wait for their reader would meet by chance, and put each other out.
 //!
 //! # One budget
-//! Data that are not written yet are in memory too. They are *lent* their bytes out of the cache's budget ([`ArcCache::lend`]), so that the cache shrinks while there
-//! are many and grows again when they are written; a quarter of the budget stays the cache's own. Lending makes room in one shard at a time,
-//! which the others follow as they take in blocks.
+//! Data that are not written yet are in memory too. They are *lent* their bytes out of the cache's budget
+//! ([`ArcCache::lend`]), so that the cache shrinks while there are many and grows again when they are
+//! written; a quarter of the budget stays the cache's own. Lending makes room in one shard at a time, which
+//! the others follow as they take in blocks.
 //!
 //! # Loading
-//! The first reader that misses becomes the loader; later ones wait for it and share its result. A loader that is dropped
-//! (its client went away) wakes the waiters and one of them takes over: nobody waits for a party that is gone.
+//! The first reader that misses becomes the loader; later ones wait for it and share its result. A loader
+//! that is dropped (its client went away) wakes the waiters and one of them takes over: nobody waits for a
+//! party that is gone.
 //!
 //! # Invariants
-//! - The lock of a shard is held for a bounded number of steps, never across an await, and never together with another lock.
+//! - The lock of a shard is held for a bounded number of steps, never across an await, and never together
+//!   with another lock.
 //! - A hit takes one shard lock, allocates nothing and finishes in the first poll.
-//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, save by its newest block.
+//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, save by its newest
+//!   block.
 //! - Ghosts hold no bytes of blocks, and are no more than would fill the budget once again.
 
 use std::future::Future;
@@ -67,7 +74,8 @@ pub struct Key {
     pub offset_bytes: u64,
     /// Physical birth txg.
     pub birth: u64,
-    /// The checksum mixed into one word, so that even two block pointers that contradict each other do not share bytes.
+    /// The checksum mixed into one word, so that even two block pointers that contradict each other do not
+    /// share bytes.
     pub checksum_word: u64,
 }
 
@@ -182,9 +190,11 @@ impl ArcCache {
         self.shard(hash).hit(hash, key, retain)
     }
 
-    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be [`Retain::In`] or loaded [`Retain::Ahead`].
+    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be
+    /// [`Retain::In`] or loaded [`Retain::Ahead`].
     ///
-    /// `load` is called at most once, and not at all when the block is in memory or another reader is loading it.
+    /// `load` is called at most once, and not at all when the block is in memory or another reader is loading
+    /// it.
     pub async fn get_or_load<L, F>(&self, key: Key, retain: Retain, load: L) -> Result<Block>
     where
         L: FnOnce() -> F,
@@ -226,8 +236,10 @@ impl ArcCache {
         drop(evicted);
     }
 
-    /// Puts in a block that takes the place of another, which is dropped: mostly nobody reads the old bytes of what was written over, and who does (a snapshot,
-    /// a clone) loads them again. It is as much in use as that one was. Where that one was not in memory, the new block is put in only if it is to be [`Retain::In`].
+    /// Puts in a block that takes the place of another, which is dropped: mostly nobody reads the old bytes
+    /// of what was written over, and who does (a snapshot, a clone) loads them again. It is as much in use as
+    /// that one was. Where that one was not in memory, the new block is put in only if it is to be
+    /// [`Retain::In`].
     pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, retain: Retain) {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);
@@ -297,7 +309,8 @@ impl ArcCache {
     }
 }
 
-/// No code that runs under these locks panics; were it to, a list could lose a node, never change a block's bytes.
+/// No code that runs under these locks panics; were it to, a list could lose a node, never change a block's
+/// bytes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -533,7 +546,8 @@ impl Shard {
         removed
     }
 
-    /// Puts a block in, into the list `unknown` if nothing is known of it. Returns what was evicted, for the caller to free outside of the lock.
+    /// Puts a block in, into the list `unknown` if nothing is known of it. Returns what was evicted, for the
+    /// caller to free outside of the lock.
     fn insert_into(
         &mut self,
         unknown: usize,

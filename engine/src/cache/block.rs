@@ -1,8 +1,8 @@
 //! [`Block`]: one logical block's bytes, verified, decrypted and decompressed, shared by handle.
 //!
-//! A clone is one reference count. The bytes start on a 64-byte boundary, so that SIMD code and copies into network
-//! buffers run at full speed. A block is immutable as long as it is shared: nobody who holds one can see it change.
-//! A hole of any size is a window on one static run of zeroes and costs nothing.
+//! A clone is one reference count. The bytes start on a 64-byte boundary, so that SIMD code and copies into
+//! network buffers run at full speed. A block is immutable as long as it is shared: nobody who holds one can
+//! see it change. A hole of any size is a window on one static run of zeroes and costs nothing.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,7 +13,8 @@ use device::{IoBuf, SharedBuf};
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 
-/// Lies in the zero-initialised segment: no memory is used until someone reads it, and then one page at a time.
+/// Lies in the zero-initialised segment: no memory is used until someone reads it, and then one page at a
+/// time.
 static ZEROES: Zeroes = Zeroes([0; MAX_BLOCK_BYTES]);
 
 #[repr(C, align(64))]

@@ -1,13 +1,17 @@
 //! `primarycache`: what of a dataset the ARC takes in.
 //!
 //! # The idea
-//! A read says what it wants the cache to hold afterwards ([`Retain`]). Of a dataset that is cached that is always the block. Of one that is not, what was loaded goes to the
-//! reader and nowhere else, with one exception: what is read ahead of a stream, or before a group in which a part of it is changed, has to wait somewhere. That waits in the ARC, and who
-//! reads it to its end, or changes it, takes it out again. So a stream in small pieces loads each block once, and random reads go to the devices each time.
+//! A read says what it wants the cache to hold afterwards ([`Retain`]). Of a dataset that is cached that is
+//! always the block. Of one that is not, what was loaded goes to the reader and nowhere else, with one
+//! exception: what is read ahead of a stream, or before a group in which a part of it is changed, has to wait
+//! somewhere. That waits in the ARC, and who reads it to its end, or changes it, takes it out again. So a
+//! stream in small pieces loads each block once, and random reads go to the devices each time.
 //!
-//! Metadata are indirect blocks, spill blocks, dnodes, and objects of a type that is metadata (directories and the like), as in OpenZFS.
+//! Metadata are indirect blocks, spill blocks, dnodes, and objects of a type that is metadata (directories
+//! and the like), as in OpenZFS.
 //!
-//! Source of the facts: OpenZFS 2.3 `dbuf.h` (`DBUF_IS_CACHEABLE`), `dbuf.c` (`dbuf_is_metadata`), `arc.c` (the state of what is not cached).
+//! Source of the facts: OpenZFS 2.3 `dbuf.h` (`DBUF_IS_CACHEABLE`), `dbuf.c` (`dbuf_is_metadata`), `arc.c`
+//! (the state of what is not cached).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -81,7 +85,8 @@ pub enum Retain {
 }
 
 impl Retain {
-    /// What a read up to byte `end` of a block of `size` bytes leaves of a block that is not to be cached: whoever goes on after it needs it again.
+    /// What a read up to byte `end` of a block of `size` bytes leaves of a block that is not to be cached:
+    /// whoever goes on after it needs it again.
     pub fn of_part(end: usize, size: u64) -> Self {
         if end as u64 >= size { Self::Out } else { Self::AsItWas }
     }

@@ -1,16 +1,17 @@
 //! DSL directories and datasets: names, snapshots, clones, bookmarks, holds.
 //!
-//! Everything that a pool holds for people hangs in one tree of *directories*, objects of the MOS that name their children
-//! in a ZAP. A directory owns what a name owns: its place in the tree, space accounting, quota, properties, the encryption
-//! key. Its contents are *datasets*: one head, which is the filesystem or volume itself, and a chain of snapshots behind
-//! it, each pointing to the one before. A dataset points to the root block of an object set. A clone's directory names the
-//! snapshot it came from as its origin; where pools have the hidden directory `$ORIGIN`, its empty snapshot is the
-//! origin of everything that is not a clone. Hidden directories have a `$` in their names, unfinished receives a `%`.
+//! Everything that a pool holds for people hangs in one tree of *directories*, objects of the MOS that name
+//! their children in a ZAP. A directory owns what a name owns: its place in the tree, space accounting,
+//! quota, properties, the encryption key. Its contents are *datasets*: one head, which is the filesystem or
+//! volume itself, and a chain of snapshots behind it, each pointing to the one before. A dataset points to
+//! the root block of an object set. A clone's directory names the snapshot it came from as its origin; where
+//! pools have the hidden directory `$ORIGIN`, its empty snapshot is the origin of everything that is not a
+//! clone. Hidden directories have a `$` in their names, unfinished receives a `%`.
 //!
-//! The pool is open for reading only, so that nothing here changes while it is held: a [`Dir`] or [`Dataset`] once read
-//! stays true. Nothing is cached but what the ARC caches; every walk is bounded by the length of names, and chains that
-//! bytes from a disk could close to a loop by a count. Source of the facts: OpenZFS 2.3 `dsl_dir.c`, `dsl_dataset.c`,
-//! `dsl_pool.c`, `dsl_bookmark.c`.
+//! The pool is open for reading only, so that nothing here changes while it is held: a [`Dir`] or [`Dataset`]
+//! once read stays true. Nothing is cached but what the ARC caches; every walk is bounded by the length of
+//! names, and chains that bytes from a disk could close to a loop by a count. Source of the facts: OpenZFS
+//! 2.3 `dsl_dir.c`, `dsl_dataset.c`, `dsl_pool.c`, `dsl_bookmark.c`.
 
 mod deadlist;
 pub mod edit;
@@ -64,7 +65,8 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Whether the pool has it for itself (`$MOS`, `$ORIGIN`, `$FREE`, `$LEAK`): it is nobody's dataset. All heads that are not clones have the snapshot of `$ORIGIN` as their origin.
+    /// Whether the pool has it for itself (`$MOS`, `$ORIGIN`, `$FREE`, `$LEAK`): it is nobody's dataset. All
+    /// heads that are not clones have the snapshot of `$ORIGIN` as their origin.
     pub fn is_internal(&self) -> bool {
         let last = self.name.rsplit('/').next().unwrap_or_default();
         hidden_dir::is_hidden(last.as_bytes())
@@ -136,7 +138,8 @@ impl Dsl {
         Self::of(Mos::open(pool).await?).await
     }
 
-    /// The tree of datasets as an open meta object set shows it: with [`crate::dmu::LiveObjset::view`], that of a pool being written.
+    /// The tree of datasets as an open meta object set shows it: with [`crate::dmu::LiveObjset::view`], that
+    /// of a pool being written.
     pub async fn open_in(mos: Arc<Objset>) -> Result<Dsl> {
         Self::of(Mos::of(mos)).await
     }
@@ -185,14 +188,16 @@ impl Dsl {
         }
     }
 
-    /// The children of a directory, unfinished ones (`%recv`) too, by name. Not the pool's own (`$ORIGIN`, `$MOS` …), which are nobody's datasets: see [`Self::all_children`].
+    /// The children of a directory, unfinished ones (`%recv`) too, by name. Not the pool's own (`$ORIGIN`,
+    /// `$MOS` …), which are nobody's datasets: see [`Self::all_children`].
     pub async fn children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let mut children = self.all_children(dir).await?;
         children.retain(|child| !child.is_internal());
         Ok(children)
     }
 
-    /// All children of a directory, those that the pool has for itself too, by name. Nothing that changes datasets may go by this.
+    /// All children of a directory, those that the pool has for itself too, by name. Nothing that changes
+    /// datasets may go by this.
     pub async fn all_children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let mut children = Vec::new();
         if !dir.phys.child_dir_zap.is_none() {
@@ -427,7 +432,8 @@ impl Dsl {
         Ok(objset)
     }
 
-    /// When the snapshots of a filesystem or volume changed last, in seconds since 1970; `None` where that is not known.
+    /// When the snapshots of a filesystem or volume changed last, in seconds since 1970; `None` where that is
+    /// not known.
     pub async fn snapshots_changed(&self, dataset: &Dataset) -> Result<Option<u64>> {
         self.dir_field(&dataset.dir, ondisk::dsl_dir::field::SNAPSHOTS_CHANGED).await
     }
@@ -461,7 +467,8 @@ impl Dsl {
     }
 }
 
-/// Names become paths and are shown to people: whatever a disk calls a dataset, it must be a name that OpenZFS allows there.
+/// Names become paths and are shown to people: whatever a disk calls a dataset, it must be a name that
+/// OpenZFS allows there.
 fn check_component(full: &str, name: &str) -> Result<()> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.: %$".contains(&byte);
     let whole = DatasetName::parse(full).is_some() && !matches!(name, "." | "..");

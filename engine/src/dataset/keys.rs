@@ -1,11 +1,12 @@
 //! Loading and unloading encryption keys, by encryption root.
 //!
-//! Each encrypted directory has a random key of its own, kept in an object of the MOS, wrapped. The datasets that share one
-//! wrapping key name the same *encryption root*, the directory whose user knows that key; it says how the key is given
-//! (`keyformat`) and how a passphrase becomes one. Loading the key of a root therefore unwraps the key of every directory
-//! that names it, in the whole pool, since a clone keeps its origin's key wherever it lies. What is registered with the pool
-//! is a key for each object set: heads and snapshots. Key files are read by the caller.
-//! Source of the facts: OpenZFS 2.3 `dsl_crypt.c`, `libzfs_crypto.c`.
+//! Each encrypted directory has a random key of its own, kept in an object of the MOS, wrapped. The datasets
+//! that share one wrapping key name the same *encryption root*, the directory whose user knows that key; it
+//! says how the key is given (`keyformat`) and how a passphrase becomes one. Loading the key of a root
+//! therefore unwraps the key of every directory that names it, in the whole pool, since a clone keeps its
+//! origin's key wherever it lies. What is registered with the pool is a key for each object set: heads and
+//! snapshots. Key files are read by the caller. Source of the facts: OpenZFS 2.3 `dsl_crypt.c`,
+//! `libzfs_crypto.c`.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ impl Dsl {
         }
     }
 
-    /// All encryption roots at and below `name` (of the whole pool when no name is given), in the order of names.
+    /// All encryption roots at and below `name` (of the whole pool when no name is given), in the order of
+    /// names.
     pub async fn encryption_roots(&self, name: Option<&str>) -> Result<Vec<EncryptionRoot>> {
         let start = match name {
             Some(name) => self.find_dir(name).await?,
@@ -82,8 +84,9 @@ impl Dsl {
 
     /// Loads the key of the encryption root called `name` for all datasets that use it.
     ///
-    /// `material` is what the user gave in the root's format; a line end after digits or a passphrase does not count.
-    /// With `check_only` the key is tried and not kept. Gives the number of directories that can be read with it.
+    /// `material` is what the user gave in the root's format; a line end after digits or a passphrase does
+    /// not count. With `check_only` the key is tried and not kept. Gives the number of directories that can
+    /// be read with it.
     pub async fn load_key(&self, name: &str, material: &[u8], check_only: bool) -> Result<usize> {
         let root = self.encryption_root_of(name).await?;
         if root.dir.name != name {
@@ -121,7 +124,8 @@ impl Dsl {
         Ok(count)
     }
 
-    /// Forgets the key of the encryption root called `name`. The caller has made sure that nothing is mounted with it.
+    /// Forgets the key of the encryption root called `name`. The caller has made sure that nothing is mounted
+    /// with it.
     pub async fn unload_key(&self, name: &str) -> Result<()> {
         let root = self.encryption_root_of(name).await?;
         if root.dir.name != name {

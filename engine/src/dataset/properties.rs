@@ -1,7 +1,9 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
-//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`typed`] what people may type, [`mod@format`] how values look,
-//! [`set`] which value and source is shown for one dataset, [`kept`] which ones change nothing here, [`evaluate`] reads them, [`special`] is for names with an argument.
+//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`typed`] what people
+//! may type, [`mod@format`] how values look, [`set`] which value and source is shown for one dataset,
+//! [`kept`] which ones change nothing here, [`evaluate`] reads them, [`special`] is for names with an
+//! argument.
 
 pub mod evaluate;
 pub mod format;

@@ -1,11 +1,13 @@
 //! Range locks: changes of ranges that overlap happen one after the other, in the order in which they asked.
 //!
-//! A change of a volume or a file is a change of the object and a note in the intent log. Both must come in the same order for all who change the same
-//! bytes, or a replay would end with other bytes than those that were read before the crash. Readers of a volume take no lock: a block device promises
-//! nothing about a read that overlaps a write. Readers of a file share its ranges with each other, so that they see whole writes.
+//! A change of a volume or a file is a change of the object and a note in the intent log. Both must come in
+//! the same order for all who change the same bytes, or a replay would end with other bytes than those that
+//! were read before the crash. Readers of a volume take no lock: a block device promises nothing about a read
+//! that overlaps a write. Readers of a file share its ranges with each other, so that they see whole writes.
 //!
-//! Every range asked for stands in one list, in order of arrival. It is held as soon as no range before it overlaps, unless both are shared. The list is
-//! as long as there are requests under way, so that walking it costs less than anything cleverer.
+//! Every range asked for stands in one list, in order of arrival. It is held as soon as no range before it
+//! overlaps, unless both are shared. The list is as long as there are requests under way, so that walking it
+//! costs less than anything cleverer.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -1,16 +1,17 @@
 //! Filesystems (the ZFS POSIX layer).
 //!
-//! Object 1 of a filesystem, the *master node*, is a ZAP that names everything else: the version, the root directory, the
-//! registry of system attributes, the queue of unlinked files, and the properties that can only be set at creation
-//! (`normalization`, `utf8only`, `casesensitivity`). A file is an object; its inode number is its object number, its attributes are
-//! system attributes ([`crate::dmu::sa`]), its content is the object's content. A directory's object is a ZAP from names to
-//! object numbers with the file type in the top bits.
+//! Object 1 of a filesystem, the *master node*, is a ZAP that names everything else: the version, the root
+//! directory, the registry of system attributes, the queue of unlinked files, and the properties that can
+//! only be set at creation (`normalization`, `utf8only`, `casesensitivity`). A file is an object; its inode
+//! number is its object number, its attributes are system attributes ([`crate::dmu::sa`]), its content is the
+//! object's content. A directory's object is a ZAP from names to object numbers with the file type in the top
+//! bits.
 //!
 //! A [`LiveZpl`] is a filesystem that is written; all who have it open share it.
 //!
-//! A [`Zpl`] reads a filesystem, a clone or a snapshot alike, as of the moment at which its object set was opened. What is
-//! shown is what the Linux port shows: inode numbers, link counts, device numbers, names of extended attributes. Access control is
-//! the caller's.
+//! A [`Zpl`] reads a filesystem, a clone or a snapshot alike, as of the moment at which its object set was
+//! opened. What is shown is what the Linux port shows: inode numbers, link counts, device numbers, names of
+//! extended attributes. Access control is the caller's.
 //!
 //! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_vfsops.c`, `zfs_vnops_os.c`, `zfs_dir.c`.
 
@@ -50,9 +51,11 @@ use crate::dmu::zap::normalize::NameRules;
 use crate::dmu::{Objset, sa, zap::Zap};
 use crate::{Error, Result};
 
-/// The longest name in bytes that an entry can have, where it got that while the property `longname` was `on`.
+/// The longest name in bytes that an entry can have, where it got that while the property `longname` was
+/// `on`.
 pub const LONGEST_NAME: u32 = 1023;
-/// Inode number of the root of a mounted snapshot: this, less the number of its object set (`ZFSCTL_INO_SNAPDIRS`).
+/// Inode number of the root of a mounted snapshot: this, less the number of its object set
+/// (`ZFSCTL_INO_SNAPDIRS`).
 const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffc;
 
 /// Which ACLs files have, by the property `acltype`.
@@ -207,7 +210,8 @@ impl Zpl {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Longest name in bytes that an entry can get. Others may have longer ones, of up to [`LONGEST_NAME`], from when `longname` was `on`.
+    /// Longest name in bytes that an entry can get. Others may have longer ones, of up to [`LONGEST_NAME`],
+    /// from when `longname` was `on`.
     pub fn max_name(&self) -> u32 {
         if self.options().long_names { LONGEST_NAME } else { 255 }
     }

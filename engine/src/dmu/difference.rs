@@ -1,7 +1,8 @@
 //! Which objects two object sets do not have in common, without reading what they share.
 //!
-//! A head and its snapshots share every block of dnodes that was not written since, and every indirect block above such ones. So what is compared is their block pointers,
-//! from the top of both trees of dnodes down: what follows costs as much as what was changed, not as much as what there is.
+//! A head and its snapshots share every block of dnodes that was not written since, and every indirect block
+//! above such ones. So what is compared is their block pointers, from the top of both trees of dnodes down:
+//! what follows costs as much as what was changed, not as much as what there is.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::{Error, Result};
 /// log2 of the size of a block pointer.
 const POINTER_SHIFT: u8 = 7;
 
-/// The numbers of the objects that are in one of two committed object sets only, or whose dnodes differ, in order. All whose content differs are among them.
+/// The numbers of the objects that are in one of two committed object sets only, or whose dnodes differ, in
+/// order. All whose content differs are among them.
 ///
 /// # Errors
 /// What cannot be read of either.

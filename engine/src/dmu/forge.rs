@@ -1,7 +1,8 @@
 //! For tests: object sets that were never on a disk.
 //!
-//! A [`Forge`] makes blocks and puts them into the ARC of an open pool under pointers of its own, so that everything above the block
-//! layer can be tested on structures that no golden pool has: the other byte order, deep trees, old files.
+//! A [`Forge`] makes blocks and puts them into the ARC of an open pool under pointers of its own, so that
+//! everything above the block layer can be tested on structures that no golden pool has: the other byte
+//! order, deep trees, old files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

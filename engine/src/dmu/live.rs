@@ -1,13 +1,16 @@
 //! Object sets that are written.
 //!
 //! # The idea
-//! A [`LiveObjset`] is what is committed, an [`super::Objset`] and the block trees of the objects that are open, and over that what the groups
-//! not yet committed changed: in each open object at most two layers (the module `layer`), and lists of objects created and freed. Changes are
-//! made in memory, in no more time than a copy takes when the blocks they touch are cached; [`LiveObjset::sync`] writes one group's layers:
-//! blocks, then the indirect blocks above them, then dnodes, which are the blocks of the meta-dnode, then the object set's own block. A layer stays in place,
-//! visible to readers, until what it says is in the tree below.
+//! A [`LiveObjset`] is what is committed, an [`super::Objset`] and the block trees of the objects that are
+//! open, and over that what the groups not yet committed changed: in each open object at most two layers (the
+//! module `layer`), and lists of objects created and freed. Changes are made in memory, in no more time than
+//! a copy takes when the blocks they touch are cached; [`LiveObjset::sync`] writes one group's layers:
+//! blocks, then the indirect blocks above them, then dnodes, which are the blocks of the meta-dnode, then the
+//! object set's own block. A layer stays in place, visible to readers, until what it says is in the tree
+//! below.
 //!
-//! The MOS is changed only by the sync itself, with `Tx::syncing`. It is synced several times in one group, until nothing changes any more.
+//! The MOS is changed only by the sync itself, with `Tx::syncing`. It is synced several times in one group,
+//! until nothing changes any more.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -95,7 +98,8 @@ pub struct SyncedObjset {
     pub born: Space,
     /// These blocks, if they were asked for ([`LiveObjset::list_births`]).
     pub born_blocks: Option<Vec<Blkptr>>,
-    /// Blocks that the object set no longer refers to, not freed yet. Those born in this group are among them and count as freed.
+    /// Blocks that the object set no longer refers to, not freed yet. Those born in this group are among them
+    /// and count as freed.
     pub killed: Vec<Blkptr>,
     /// Blocks were written that keep the logical birth that they had.
     pub keeps_births: bool,

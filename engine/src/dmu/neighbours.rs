@@ -1,13 +1,17 @@
 //! [`Neighbours`]: loads small files ahead of whoever reads one after the other.
 //!
 //! # The idea
-//! `tar`, `grep -r`, a compiler or a mail server read many files of one block each. A reader of one file has nothing to be ahead of, so each would cost a wait for the devices. But files that were made
-//! together have dnodes together: when [`ENOUGH`] files of one dnode block were begun, the first blocks of all others there are loaded too; and when the files of a block that was
-//! loaded like that are being read, those of the next dnode block are, before anybody asks. [`WATCHED`] dnode blocks are watched at a time: enough for a directory of two thousand files that is read in the order of its hashes,
-//! and few enough that what is read here and there in a large tree never comes so far.
+//! `tar`, `grep -r`, a compiler or a mail server read many files of one block each. A reader of one file has
+//! nothing to be ahead of, so each would cost a wait for the devices. But files that were made together have
+//! dnodes together: when [`ENOUGH`] files of one dnode block were begun, the first blocks of all others there
+//! are loaded too; and when the files of a block that was loaded like that are being read, those of the next
+//! dnode block are, before anybody asks. [`WATCHED`] dnode blocks are watched at a time: enough for a
+//! directory of two thousand files that is read in the order of its hashes, and few enough that what is read
+//! here and there in a large tree never comes so far.
 //!
-//! Who looks is whoever begins to read a file ([`Reader::load_ahead`](super::Reader::load_ahead)). The loads are [`background`](crate::background) work, as a reader's own; they end in the ARC. Only files of one block are loaded: they
-//! are read whole. An error is none until its file is read.
+//! Who looks is whoever begins to read a file ([`Reader::load_ahead`](super::Reader::load_ahead)). The loads
+//! are [`background`](crate::background) work, as a reader's own; they end in the ARC. Only files of one
+//! block are loaded: they are read whole. An error is none until its file is read.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

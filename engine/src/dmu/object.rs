@@ -1,9 +1,11 @@
 //! An open object: a sparse array of blocks with a bonus area.
 //!
-//! An object has no length in bytes beyond its last block; whoever gives it meaning (a file's size, a volume's size) keeps the
-//! length elsewhere. Reading past the last block reads zeroes, as reading a hole does.
+//! An object has no length in bytes beyond its last block; whoever gives it meaning (a file's size, a
+//! volume's size) keeps the length elsewhere. Reading past the last block reads zeroes, as reading a hole
+//! does.
 //!
-//! An object of the view of an object set that is written shows the data as they are at each read, and its dnode as it was when it was opened.
+//! An object of the view of an object set that is written shows the data as they are at each read, and its
+//! dnode as it was when it was opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -105,7 +107,8 @@ impl Object {
         self.block_retaining(id, Retain::AsItWas).await
     }
 
-    /// Loads data block `id` into the ARC, where it waits for whoever reads it to its end even if it is not to be cached.
+    /// Loads data block `id` into the ARC, where it waits for whoever reads it to its end even if it is not
+    /// to be cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
         self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
@@ -118,7 +121,8 @@ impl Object {
         }
     }
 
-    /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole. In a view as of when the object was opened.
+    /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole. In a
+    /// view as of when the object was opened.
     pub async fn blkptr(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
         Ok(match self.tree.find(self.objset.pool(), level, id).await? {
             Found::Data(pointer) => Some(pointer),
@@ -199,8 +203,9 @@ impl Object {
         }
     }
 
-    /// The run of data or hole that `offset` is in, as far as it is known without reading more than one indirect block:
-    /// the next run may be of the same kind. Ends at [`Object::end`] or before; from there on all is hole.
+    /// The run of data or hole that `offset` is in, as far as it is known without reading more than one
+    /// indirect block: the next run may be of the same kind. Ends at [`Object::end`] or before; from there on
+    /// all is hole.
     pub async fn span(&self, offset: u64) -> Result<Span> {
         if let Some(live) = &self.live {
             return Box::pin(live.span(offset)).await;
@@ -225,8 +230,8 @@ impl Object {
         self.next(offset, end, true).await
     }
 
-    /// Looking for ever in a tree whose blocks point to each other is no use: after [`MAX_STEPS`] all that was not looked at
-    /// is called data, which a caller then reads and finds to be zeroes.
+    /// Looking for ever in a tree whose blocks point to each other is no use: after [`MAX_STEPS`] all that
+    /// was not looked at is called data, which a caller then reads and finds to be zeroes.
     async fn next(&self, offset: u64, end: u64, hole: bool) -> Result<u64> {
         let mut at = offset;
         let mut steps = 0;

@@ -1,7 +1,7 @@
 //! An open object set: a dataset's objects, or the pool's own.
 //!
-//! The content of the meta-dnode is the array of all dnodes, in slots of 512 bytes; an object's number is the number of its
-//! first slot, and a large dnode takes several. Object 0 is the meta-dnode itself.
+//! The content of the meta-dnode is the array of all dnodes, in slots of 512 bytes; an object's number is the
+//! number of its first slot, and a large dnode takes several. Object 0 is the meta-dnode itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,14 +40,15 @@ pub struct Objset {
 }
 
 impl Objset {
-    /// Opens the object set whose block is at `root`. `id` is the object number of its dataset in the MOS, for messages,
-    /// the error log and the choice of the key; 0 for the MOS.
+    /// Opens the object set whose block is at `root`. `id` is the object number of its dataset in the MOS,
+    /// for messages, the error log and the choice of the key; 0 for the MOS.
     pub async fn open(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr) -> Result<Arc<Self>> {
         Self::open_as(pool, id, root, false).await
     }
 
-    /// As [`Objset::open`], for those who look at what an encrypted dataset shows without its key: its objects, and the contents of
-    /// those that are in the clear. Nothing is authenticated, and the bonus areas of encrypted types are ciphertext.
+    /// As [`Objset::open`], for those who look at what an encrypted dataset shows without its key: its
+    /// objects, and the contents of those that are in the clear. Nothing is authenticated, and the bonus
+    /// areas of encrypted types are ciphertext.
     pub async fn open_without_key(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr) -> Result<Arc<Self>> {
         Self::open_as(pool, id, root, true).await
     }
@@ -89,7 +90,8 @@ impl Objset {
         Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, neighbours, live: None })
     }
 
-    /// A view of an object set that is written: its objects are those of `live`, its own structure is this one's.
+    /// A view of an object set that is written: its objects are those of `live`, its own structure is this
+    /// one's.
     pub(super) fn live(&self, live: &Arc<LiveObjset>) -> Arc<Self> {
         let meta_dnode = self.phys.meta_dnode.clone();
         let meta = Tree::new(self.id, ObjectId::META_DNODE, meta_dnode, self.keyless, self.primary.clone());
@@ -201,7 +203,8 @@ impl Objset {
         }
     }
 
-    /// The first object whose number is at least `from`. Walks over holes, so that the cost is that of the objects.
+    /// The first object whose number is at least `from`. Walks over holes, so that the cost is that of the
+    /// objects.
     pub async fn next_object(&self, from: ObjectId) -> Result<Option<ObjectId>> {
         if let Some(live) = &self.live {
             return Box::pin(live.next_object(from)).await;

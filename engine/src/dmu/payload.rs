@@ -1,7 +1,8 @@
 //! Bytes on their way into an object.
 //!
-//! Most come in one run, of which each block gets a copy. Who receives much at once receives it into blocks instead ([`Payload::of_blocks`]): one that has just the size and the place of a block
-//! of the object becomes that block as it is. What fits no block is copied as from a run.
+//! Most come in one run, of which each block gets a copy. Who receives much at once receives it into blocks
+//! instead ([`Payload::of_blocks`]): one that has just the size and the place of a block of the object
+//! becomes that block as it is. What fits no block is copied as from a run.
 
 use std::borrow::Cow;
 
@@ -37,7 +38,8 @@ impl PartialEq for Payload<'_> {
 impl Eq for Payload<'_> {}
 
 impl<'a> Payload<'a> {
-    /// The first `length` bytes of blocks that lie one behind the other, or all if there are fewer. None of them is empty.
+    /// The first `length` bytes of blocks that lie one behind the other, or all if there are fewer. None of
+    /// them is empty.
     pub fn of_blocks(blocks: &'a [Block], length: usize) -> Self {
         let there = blocks.iter().fold(0, |sum: usize, block| sum.saturating_add(block.len()));
         Self(Pieces::Blocks { blocks, start: 0, length: length.min(there) })

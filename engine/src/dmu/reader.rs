@@ -1,14 +1,15 @@
 //! [`Reader`]: reads an object and stays ahead of whoever reads it in order.
 //!
 //! # The idea
-//! A reader follows a few streams at a time. A read that begins at (or a little before) the place where a stream is expected
-//! to go on belongs to it; any other read takes the place of the stream that was idle longest. As long as a stream goes on, twice as much
-//! of it is kept loading ahead, up to `WINDOW_BYTES`. Clients that read in order from several threads do not arrive quite in
-//! order, hence "a little before".
+//! A reader follows a few streams at a time. A read that begins at (or a little before) the place where a
+//! stream is expected to go on belongs to it; any other read takes the place of the stream that was idle
+//! longest. As long as a stream goes on, twice as much of it is kept loading ahead, up to `WINDOW_BYTES`.
+//! Clients that read in order from several threads do not arrive quite in order, hence "a little before".
 //!
-//! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block or joins its load. So blocks
-//! ahead are also verified and decompressed on other cores than the reader's, and nobody who wants one of them waits for this
-//! reader's client. An error ahead is not an error until its block is wanted. Files of one block have nothing ahead of them but other files (`neighbours`).
+//! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block
+//! or joins its load. So blocks ahead are also verified and decompressed on other cores than the reader's,
+//! and nobody who wants one of them waits for this reader's client. An error ahead is not an error until its
+//! block is wanted. Files of one block have nothing ahead of them but other files (`neighbours`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -26,7 +27,8 @@ use crate::Result;
 const WINDOW_BYTES: u64 = 16 << 20;
 /// Most blocks ahead of a stream.
 const WINDOW_BLOCKS: u64 = 256;
-/// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as reading a small block.
+/// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as
+/// reading a small block.
 const RUN_BYTES: u64 = 256 << 10;
 /// Streams that one reader follows.
 const STREAMS: usize = 8;

@@ -1,7 +1,7 @@
 //! System attributes of objects: reads a filesystem's tables of attributes, and an object's areas with them.
 //!
-//! The format is told in [`ondisk::sa`]. Here the tables are read from their ZAPs, once for a filesystem, and the two areas that
-//! an object may have are searched: the bonus area, and the spill block when there is one.
+//! The format is told in [`ondisk::sa`]. Here the tables are read from their ZAPs, once for a filesystem, and
+//! the two areas that an object may have are searched: the bonus area, and the spill block when there is one.
 
 pub mod edit;
 mod set;
@@ -21,7 +21,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Attributes and layouts have numbers of 16 and 10 bits.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// The tables of attributes of a filesystem. Clones show the same tables, which grow while the filesystem is written.
+/// The tables of attributes of a filesystem. Clones show the same tables, which grow while the filesystem is
+/// written.
 #[derive(Clone, Debug, Default)]
 pub struct Registry(Arc<RwLock<Arc<Tables>>>);
 

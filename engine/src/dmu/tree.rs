@@ -1,10 +1,10 @@
 //! The block tree of one dnode: from (level, block id) to the block pointer, and from there to the block.
 //!
-//! The dnode holds the pointers of the top level, each indirect block the pointers of `2^n` blocks one level below. A
-//! pointer that is a hole stands for its whole subtree. The way down starts at the lowest indirect block that is at
-//! hand: a small table keeps handles of the indirect blocks used last, so that a read in a hot region parses one pointer and
-//! asks the ARC for one block. The handles share their bytes with the ARC; an evicted block that a handle still holds
-//! is bounded by the size of the table.
+//! The dnode holds the pointers of the top level, each indirect block the pointers of `2^n` blocks one level
+//! below. A pointer that is a hole stands for its whole subtree. The way down starts at the lowest indirect
+//! block that is at hand: a small table keeps handles of the indirect blocks used last, so that a read in a
+//! hot region parses one pointer and asks the ARC for one block. The handles share their bytes with the ARC;
+//! an evicted block that a handle still holds is bounded by the size of the table.
 //!
 //! A tree never changes: an object set that is open for reading is a snapshot in time.
 //!
@@ -61,7 +61,8 @@ pub(crate) enum Found {
 }
 
 impl Tree {
-    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]). `primary` says what the ARC takes in.
+    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]).
+    /// `primary` says what the ARC takes in.
     pub(crate) fn new(
         objset: ObjsetId,
         object: ObjectId,
@@ -80,7 +81,8 @@ impl Tree {
         Self { objset, object, dnode, keyless, primary, slots }
     }
 
-    /// A block of this tree, as the object set is opened. One that the ARC is not to take in stays there if it was.
+    /// A block of this tree, as the object set is opened. One that the ARC is not to take in stays there if
+    /// it was.
     pub(crate) async fn read(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         self.read_retaining(pool, bp, at, Retain::AsItWas).await
     }

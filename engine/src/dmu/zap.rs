@@ -1,17 +1,18 @@
 //! ZAP: dictionaries from names, or from arrays of numbers, to arrays of integers.
 //!
-//! A small ZAP whose values are single 64-bit numbers is one block of fixed-size entries (*micro*). Any other is an
-//! extensible hash table (*fat*): the high bits of the hash of a key choose a pointer in the pointer table, which chooses a leaf
-//! block; the leaf holds all entries whose hashes begin with its prefix.
+//! A small ZAP whose values are single 64-bit numbers is one block of fixed-size entries (*micro*). Any other
+//! is an extensible hash table (*fat*): the high bits of the hash of a key choose a pointer in the pointer
+//! table, which chooses a leaf block; the leaf holds all entries whose hashes begin with its prefix.
 //!
 //! # Order and cookies
-//! Entries are visited in the order of (hash, collision differentiator), micro ZAPs too. A [`cookie`](Entry::cookie) tells
-//! where the walk goes on; it holds the hash bits in use and the differentiator as OpenZFS packs them, so that it stays good over
-//! changes of the directory, and across OpenZFS and Cenote.
+//! Entries are visited in the order of (hash, collision differentiator), micro ZAPs too. A
+//! [`cookie`](Entry::cookie) tells where the walk goes on; it holds the hash bits in use and the
+//! differentiator as OpenZFS packs them, so that it stays good over changes of the directory, and across
+//! OpenZFS and Cenote.
 //!
 //! # Bounds
-//! A leaf must have the prefix of the hash by which it was found. So each leaf is visited once in a walk, and a walk ends
-//! even when the pointer table lies.
+//! A leaf must have the prefix of the hash by which it was found. So each leaf is visited once in a walk, and
+//! a walk ends even when the pointer table lies.
 
 mod cursor;
 pub mod edit;

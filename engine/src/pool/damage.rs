@@ -1,14 +1,16 @@
-//! Blocks that could not be read since the pool was opened: what OpenZFS gathers for its error log (`spa_log_error`).
+//! Blocks that could not be read since the pool was opened: what OpenZFS gathers for its error log
+//! (`spa_log_error`).
 //!
-//! A pool that is open read-only cannot write them down; they are shown together with what its persistent log says
-//! ([`super::errlog`]) and forgotten when it is closed.
+//! A pool that is open read-only cannot write them down; they are shown together with what its persistent log
+//! says ([`super::errlog`]) and forgotten when it is closed.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use crate::zio::Bookmark;
 
-/// Blocks that are remembered. A pool that lost more than this has lost its disks, and every further block says the same.
+/// Blocks that are remembered. A pool that lost more than this has lost its disks, and every further block
+/// says the same.
 const MAX_BLOCKS: usize = 100_000;
 
 /// Blocks that could not be read.

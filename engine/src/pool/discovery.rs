@@ -1,14 +1,16 @@
 //! Finding pools: look at the labels of devices and group them.
 //!
 //! # The idea
-//! A device belongs to the pool whose guid its best label names, at the place in the vdev tree that its own guid has. Paths mean nothing: a
-//! renamed or moved device is found all the same. A label knows only the top-level vdev that its device is part of; put together, the labels
-//! of all devices give a tree that is good enough to read the MOS with, which then says everything.
+//! A device belongs to the pool whose guid its best label names, at the place in the vdev tree that its own
+//! guid has. Paths mean nothing: a renamed or moved device is found all the same. A label knows only the
+//! top-level vdev that its device is part of; put together, the labels of all devices give a tree that is
+//! good enough to read the MOS with, which then says everything.
 //!
 //! # When labels disagree
-//! - Several devices claim one guid (a copy, a snapshot of a disk, two paths to one device): the one whose label has the highest txg counts, then
-//!   the first path found. The others are listed as duplicates.
-//! - Two labels describe a top-level vdev differently (one device missed a change): the description with the highest txg counts.
+//! - Several devices claim one guid (a copy, a snapshot of a disk, two paths to one device): the one whose
+//!   label has the highest txg counts, then the first path found. The others are listed as duplicates.
+//! - Two labels describe a top-level vdev differently (one device missed a change): the description with the
+//!   highest txg counts.
 //! - A top-level vdev of which no device was found is a gap in the tree.
 //!
 //! Devices without a good label are not an error: most files of a directory are no devices.
@@ -30,8 +32,8 @@ use crate::vdev::config::Devices;
 use crate::vdev::label::{best_label, read_labels};
 use crate::vdev::open::reopen_for_writing;
 
-/// Top-level vdevs without any device that labels are believed: missing ones, and removed ones, which have none. What is known of more is told by the pool's own
-/// configuration, once that can be read.
+/// Top-level vdevs without any device that labels are believed: missing ones, and removed ones, which have
+/// none. What is known of more is told by the pool's own configuration, once that can be read.
 const MAX_TOPS_WITHOUT_DEVICES: u64 = 1 << 10;
 /// Most entries of one directory that are looked at.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -113,8 +115,9 @@ impl FoundPool {
         self.label.state
     }
 
-    /// The same pool with its devices opened for writing, locked against everybody else, and their labels read once more under the lock. Devices that are not
-    /// files or block devices (in tests) and open for writing already stay as they are. Those that are gone by now are left out.
+    /// The same pool with its devices opened for writing, locked against everybody else, and their labels
+    /// read once more under the lock. Devices that are not files or block devices (in tests) and open for
+    /// writing already stay as they are. Those that are gone by now are left out.
     ///
     /// # Errors
     /// A device is in use, cannot be written, or is not what it was.
@@ -154,11 +157,13 @@ impl FoundPool {
     }
 }
 
-/// Looks for pools in `places`: directories, whose files and devices are looked at, and single files or devices.
+/// Looks for pools in `places`: directories, whose files and devices are looked at, and single files or
+/// devices.
 pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
     let mut devices = Vec::new();
     for path in device_paths(places)? {
-        // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool lacks it.
+        // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool
+        // lacks it.
         let opened = match OpenOptions::read_only().lock(Lock::None).open_device(&path) {
             Ok(device) => device,
             Err(error) => {
@@ -219,7 +224,8 @@ pub fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
     opened.map_err(|error| Error::Os { what: path.display().to_string(), errno: error.errno() })
 }
 
-/// Groups devices by pool. Spares and cache devices, whose labels name no pool, are given to every pool: its config knows them by guid.
+/// Groups devices by pool. Spares and cache devices, whose labels name no pool, are given to every pool: its
+/// config knows them by guid.
 pub fn group(candidates: Vec<Candidate>) -> Vec<FoundPool> {
     let mut pools: BTreeMap<Guid, Vec<Candidate>> = BTreeMap::new();
     let mut auxiliary = Vec::new();

@@ -1,10 +1,11 @@
 //! The persistent error log: blocks known to be damaged, by dataset, object and path.
 //!
-//! The pool directory names two logs, of the last scrub and of one still running. Old logs name each block by its object
-//! set. With the feature `head_errlog` a log names the head dataset and the transaction group in which the block was born;
-//! the same block may also be in snapshots, and in clones of those, so that each version of the dataset is asked whether it
-//! still points to a block of that birth. Objects are shown by path where they are files.
-//! Source of the facts: OpenZFS 2.3 `spa_errlog.c`, `zfs_znode_os.c`, `libzfs_pool.c`.
+//! The pool directory names two logs, of the last scrub and of one still running. Old logs name each block by
+//! its object set. With the feature `head_errlog` a log names the head dataset and the transaction group in
+//! which the block was born; the same block may also be in snapshots, and in clones of those, so that each
+//! version of the dataset is asked whether it still points to a block of that birth. Objects are shown by
+//! path where they are files. Source of the facts: OpenZFS 2.3 `spa_errlog.c`, `zfs_znode_os.c`,
+//! `libzfs_pool.c`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -38,7 +39,8 @@ pub struct DamagedBlock {
     pub block: BlockId,
 }
 
-/// All damaged blocks that the pool knows of, from its log and from reads that failed since it was opened, in order.
+/// All damaged blocks that the pool knows of, from its log and from reads that failed since it was opened, in
+/// order.
 pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
     let by_head = Features::load(dsl.mos()).await?.is_enabled(Feature::HeadErrlog);
     let mut found: BTreeSet<DamagedBlock> =
@@ -123,7 +125,8 @@ async fn add_versions(
     Ok(())
 }
 
-/// When the block that a version of a dataset has in this place was born: OpenZFS 2.3 notes the logical birth, 2.4 the physical one.
+/// When the block that a version of a dataset has in this place was born: OpenZFS 2.3 notes the logical
+/// birth, 2.4 the physical one.
 async fn births_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Option<[Txg; 2]>> {
     let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
     let found = async {
@@ -137,8 +140,8 @@ async fn births_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Op
     }
 }
 
-/// What `zpool status -v` calls an object: `dataset:/path` (with its mountpoint in place of the dataset where `mountpoint`
-/// knows one), `dataset:<0x…>` where it is no file, `<metadata>:<0x…>` in the MOS.
+/// What `zpool status -v` calls an object: `dataset:/path` (with its mountpoint in place of the dataset where
+/// `mountpoint` knows one), `dataset:<0x…>` where it is no file, `<metadata>:<0x…>` in the MOS.
 pub async fn describe(
     dsl: &Dsl,
     block: &DamagedBlock,
@@ -160,7 +163,8 @@ pub async fn describe(
     }
 }
 
-/// The path of a file from the root of its filesystem; `None` where the object is no file, or in no directory.
+/// The path of a file from the root of its filesystem; `None` where the object is no file, or in no
+/// directory.
 async fn path_of(dsl: &Dsl, dataset: &Dataset, object: ObjectId) -> Result<Option<String>> {
     let objset = dsl.open_objset(dataset).await?;
     if objset.objset_type() != ObjsetType::Zfs {

@@ -1,8 +1,8 @@
 //! Pool features: which are enabled and active, and which this version cannot read.
 //!
-//! The pool directory names two ZAPs of feature guid to reference count: features that matter to readers, and features
-//! that matter to writers only. Presence means enabled, a count above zero active. Pools with a version number instead
-//! of features have neither. Source of the facts: OpenZFS 2.3 `zfeature.c`.
+//! The pool directory names two ZAPs of feature guid to reference count: features that matter to readers, and
+//! features that matter to writers only. Presence means enabled, a count above zero active. Pools with a
+//! version number instead of features have neither. Source of the facts: OpenZFS 2.3 `zfeature.c`.
 
 use std::collections::BTreeMap;
 

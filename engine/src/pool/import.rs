@@ -1,21 +1,27 @@
 //! Opening a pool.
 //!
 //! # The steps
-//! 1. The labels give a provisional vdev tree ([`super::discovery`]) and the uberblocks. The latest intact uberblock counts: highest txg, then time, then heartbeat.
-//! 2. With these the MOS is opened and the *trusted config* is read from it. It knows all vdevs, also those of which no device was found.
-//! 3. A second tree is built from the trusted config, and what reads through it depends on is loaded: mappings of removed vdevs, the salt of
-//!    checksums, the dirty time logs.
-//! 4. Whatever cannot be read rightly or completely is refused by name: unknown features, missing top-level vdevs.
+//! 1. The labels give a provisional vdev tree ([`super::discovery`]) and the uberblocks. The latest intact
+//!    uberblock counts: highest txg, then time, then heartbeat.
+//! 2. With these the MOS is opened and the *trusted config* is read from it. It knows all vdevs, also those
+//!    of which no device was found.
+//! 3. A second tree is built from the trusted config, and what reads through it depends on is loaded:
+//!    mappings of removed vdevs, the salt of checksums, the dirty time logs.
+//! 4. Whatever cannot be read rightly or completely is refused by name: unknown features, missing top-level
+//!    vdevs.
 //!
 //! # Going back
-//! An uberblock whose MOS does not load can be passed over for an older one, at the price of the txgs between. That happens only when it was
-//! asked for ([`Rewind`]); otherwise the refusal says that it would help.
+//! An uberblock whose MOS does not load can be passed over for an older one, at the price of the txgs
+//! between. That happens only when it was asked for ([`Rewind`]); otherwise the refusal says that it would
+//! help.
 //!
 //! # Who else may be using the pool
-//! A pool that another host did not export is refused unless forced. Whether that host is alive (the multihost test, which watches its
-//! heartbeats for a while) matters to whoever wants to write ([`super::live`]): a reader harms nobody, and all that it reads is verified.
+//! A pool that another host did not export is refused unless forced. Whether that host is alive (the
+//! multihost test, which watches its heartbeats for a while) matters to whoever wants to write
+//! ([`super::live`]): a reader harms nobody, and all that it reads is verified.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_load_impl`, `spa_load_best`), `zpool_main.c` (`zfs_force_import_required`).
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_load_impl`, `spa_load_best`), `zpool_main.c`
+//! (`zfs_force_import_required`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -297,7 +303,8 @@ pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Po
 fn tried(uberblocks: &[Uberblock], rewind: Rewind) -> impl Iterator<Item = &Uberblock> {
     const ANY: Txg = Txg(u64::MAX);
     let newest = uberblocks.first().map_or(Txg::NONE, |uberblock| uberblock.txg);
-    // Where to begin, and the oldest state whose failure is a reason to try the one before it. That one may be much older: groups without changes leave no state.
+    // Where to begin, and the oldest state whose failure is a reason to try the one before it. That one may
+    // be much older: groups without changes leave no state.
     let (limit, oldest) = match rewind {
         Rewind::Never => (ANY, ANY),
         Rewind::ToTxg(txg) => (txg, ANY),

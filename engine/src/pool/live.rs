@@ -1,17 +1,21 @@
 //! A pool that is written.
 //!
 //! # The idea
-//! [`LivePool`] puts together what writing takes: the transaction groups ([`crate::txg`]), the live object sets ([`crate::dmu::live`]), the
-//! block writer and the allocator, and the sync of a group that turns all of it into a new uberblock (`sync`). Datasets that somebody writes are open
-//! as [`LiveDataset`]s, and closed when nobody has used them for some groups; everything that only reads takes a [view](LivePool::view), the pool as of the last committed group.
+//! [`LivePool`] puts together what writing takes: the transaction groups ([`crate::txg`]), the live object
+//! sets ([`crate::dmu::live`]), the block writer and the allocator, and the sync of a group that turns all of
+//! it into a new uberblock (`sync`). Datasets that somebody writes are open as [`LiveDataset`]s, and closed
+//! when nobody has used them for some groups; everything that only reads takes a [view](LivePool::view), the
+//! pool as of the last committed group.
 //!
 //! # Who may change what
-//! Objects of datasets are changed by whoever holds a [`Tx`] of the open group. The MOS is changed in syncing context only, by one task after the other:
-//! [`LivePool::change`] hands such a task to the next sync and waits until the group is committed. So the dataset layer never sees half of another change.
+//! Objects of datasets are changed by whoever holds a [`Tx`] of the open group. The MOS is changed in syncing
+//! context only, by one task after the other: [`LivePool::change`] hands such a task to the next sync and
+//! waits until the group is committed. So the dataset layer never sees half of another change.
 //!
 //! # When something cannot be written
-//! Then whoever writes waits for the devices ([`super::suspend`]). Where a second try cannot help nothing more is written: the groups stop with the error, whoever
-//! waits gets it, and the devices keep the last committed state.
+//! Then whoever writes waits for the devices ([`super::suspend`]). Where a second try cannot help nothing
+//! more is written: the groups stop with the error, whoever waits gets it, and the devices keep the last
+//! committed state.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -168,7 +172,8 @@ pub struct LiveDataset {
     filesystem: Mutex<Weak<LiveZpl>>,
     /// Held while the filesystem is opened, which frees files: once.
     opening: AsyncMutex<()>,
-    /// Its log may have records of extended attributes inside files when the group that is being written is committed.
+    /// Its log may have records of extended attributes inside files when the group that is being written is
+    /// committed.
     begins_xattr_log: AtomicBool,
     /// Groups committed since somebody used it.
     idle_txgs: AtomicU32,
@@ -196,7 +201,8 @@ impl LiveDataset {
         Arc::strong_count(&self.objset) <= 2 && self.objset.is_clean()
     }
 
-    /// Whether users may not change it. Whoever serves it asks before each change: the property may be set at any time.
+    /// Whether users may not change it. Whoever serves it asks before each change: the property may be set at
+    /// any time.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
@@ -223,8 +229,8 @@ impl LiveDataset {
     }
 }
 
-/// The sync of one group, for whoever changes the MOS as part of it: the dataset layer's changes happen nowhere else, so that they never meet
-/// each other, and what one of them reads is as all before it left it.
+/// The sync of one group, for whoever changes the MOS as part of it: the dataset layer's changes happen
+/// nowhere else, so that they never meet each other, and what one of them reads is as all before it left it.
 #[derive(Clone, Debug)]
 pub struct Syncing {
     /// The pool.
@@ -269,7 +275,8 @@ impl Syncing {
         self.pool.open_dataset(id).await
     }
 
-    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped. Whoever has it open gets errors from now on.
+    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is
+    /// dropped. Whoever has it open gets errors from now on.
     pub fn forget_dataset(&self, id: ObjsetId) {
         if let Some(gone) = self.pool.datasets().remove(&id) {
             gone.objset.set_gone();
@@ -286,7 +293,8 @@ impl Syncing {
         features::change(self, feature, change).await
     }
 
-    /// A reference to a block of a dataset is gone. True when it was the last one, so that the block is to be freed.
+    /// A reference to a block of a dataset is gone. True when it was the last one, so that the block is to be
+    /// freed.
     pub async fn release(&self, bp: &Blkptr) -> Result<bool> {
         brt::release(self, bp).await
     }
@@ -352,7 +360,8 @@ pub fn zap_metadata() -> DmuType {
 }
 
 impl LivePool {
-    /// A pool whose configuration and metadata are known, and of which nothing is open yet. `counts` are the features that it has.
+    /// A pool whose configuration and metadata are known, and of which nothing is open yet. `counts` are the
+    /// features that it has.
     fn of(
         pool: Arc<Pool>,
         surroundings: &Surroundings,
@@ -396,22 +405,26 @@ impl LivePool {
         })
     }
 
-    /// The pool as devices, cache and keys see it. Its uberblock is not the newest: for that see [`LivePool::view`].
+    /// The pool as devices, cache and keys see it. Its uberblock is not the newest: for that see
+    /// [`LivePool::view`].
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The pool as of the last committed group, for everything that only reads. Space that it refers to is not reused while it is held.
+    /// The pool as of the last committed group, for everything that only reads. Space that it refers to is
+    /// not reused while it is held.
     pub fn view(&self) -> Arc<Pool> {
         self.views.newest()
     }
 
-    /// The same for somebody who may hold it for long: it is taken back when it keeps more space from being used again than is free otherwise.
+    /// The same for somebody who may hold it for long: it is taken back when it keeps more space from being
+    /// used again than is free otherwise.
     pub fn lend_view(&self) -> (Arc<Pool>, Arc<Lent>) {
         self.views.lend()
     }
 
-    /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides may be reused at any time.
+    /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides
+    /// may be reused at any time.
     pub fn view_of_snapshots(&self) -> Arc<Pool> {
         let newest = self.views.newest();
         newest.again()
@@ -503,8 +516,9 @@ impl LivePool {
         Ok(opened)
     }
 
-    /// Has a log of a dataset that will be written ready before anybody wants something stable: the first that does would wait for a group. Not where that would
-    /// be the first use of a feature: a filesystem has its first log when it is asked for one.
+    /// Has a log of a dataset that will be written ready before anybody wants something stable: the first
+    /// that does would wait for a group. Not where that would be the first use of a feature: a filesystem has
+    /// its first log when it is asked for one.
     async fn prepare_log(&self, dataset: &LiveDataset) -> Result<()> {
         let uses_feature = dataset.objset.kind() == ObjsetType::Zfs
             && self.feature_count(Feature::Zilsaxattr).is_some()
@@ -516,8 +530,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// The filesystem of a head dataset, the same for all who ask for it, as its properties say now and from now on: that of a mount that was
-    /// taken away by force, too.
+    /// The filesystem of a head dataset, the same for all who ask for it, as its properties say now and from
+    /// now on: that of a mount that was taken away by force, too.
     pub async fn filesystem(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveZpl>> {
         let dataset = self.dataset(id).await?;
         let of = || dataset.filesystem.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! From an uberblock to an open pool.
 //!
-//! [`super::import`] decides which uberblock; here it is loaded. Nothing is written and nothing remembered: a load that fails can be
-//! tried again with another uberblock.
+//! [`super::import`] decides which uberblock; here it is loaded. Nothing is written and nothing remembered: a
+//! load that fails can be tried again with another uberblock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -162,8 +162,8 @@ fn open_trusted(
     Ok(assembly.pool(tree, read.config, uberblock, read.checkpoint))
 }
 
-/// The sum of all guids tells whether the config knows all vdevs. Every block read is verified all the same, so that a wrong sum is
-/// no reason to refuse reading.
+/// The sum of all guids tells whether the config knows all vdevs. Every block read is verified all the same,
+/// so that a wrong sum is no reason to refuse reading.
 fn check_guid_sum(pool: u64, tree: &VdevTree, uberblock: &Uberblock) {
     let vdevs = tree.tops.iter().flat_map(Vdev::walk);
     let sum = vdevs.fold(pool, |sum, vdev| sum.wrapping_add(vdev.guid.get()));
@@ -177,8 +177,8 @@ fn refuse_missing(pool: &Pool, options: &ImportOptions) -> Result<(), ImportErro
     let unusable = |vdev: &&Vdev| !vdev.status().is_readable();
     let (logs, others): (Vec<&Vdev>, Vec<&Vdev>) =
         pool.vdevs.tops.iter().filter(unusable).partition(|vdev| vdev.config.is_log);
-    // What a person took offline is not missing: its logs were emptied before, and whether any goes on there is checked
-    // when they are claimed.
+    // What a person took offline is not missing: its logs were emptied before, and whether any goes on there
+    // is checked when they are claimed.
     let is_offline = |vdev: &Vdev| vdev.children.is_empty() && vdev.status().state == State::Offline;
     let is_away = |top: &&Vdev| {
         let mut leaves = top.walk().filter(|vdev| vdev.children.is_empty());
@@ -256,7 +256,8 @@ async fn load_dependencies(pool: &Pool, mos: &Arc<Objset>) -> Result<()> {
     Ok(())
 }
 
-/// Loads the mappings of removed vdevs, the last removed first: a mapping may itself lie on a vdev that was removed later.
+/// Loads the mappings of removed vdevs, the last removed first: a mapping may itself lie on a vdev that was
+/// removed later.
 async fn load_indirect(pool: &Pool, mos: &Arc<Objset>, directory: &Object) -> Result<()> {
     let Some(words) = zap::lookup(directory, directory::REMOVING).await? else { return Ok(()) };
     let words = words.to_u64s();
@@ -373,7 +374,8 @@ async fn read_auxiliary(mos: &Arc<Objset>, directory: &Object, name: &str) -> Re
     }
 }
 
-/// The uberblock that was kept as the pool's checkpoint. It is stored as numbers, so that byte order does not matter.
+/// The uberblock that was kept as the pool's checkpoint. It is stored as numbers, so that byte order does not
+/// matter.
 async fn read_checkpoint(directory: &Object) -> Result<Option<Uberblock>> {
     let Some(value) = zap::lookup(directory, directory::ZPOOL_CHECKPOINT).await? else { return Ok(None) };
     let words = value.to_u64s();

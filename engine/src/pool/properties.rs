@@ -1,6 +1,7 @@
 //! Pool properties as `zpool get` shows them.
 //!
-//! [`table`] says which properties pools and vdevs have, [`set`] what values one pool has, [`vdev`] those of one vdev.
+//! [`table`] says which properties pools and vdevs have, [`set`] what values one pool has, [`vdev`] those of
+//! one vdev.
 
 pub mod set;
 pub mod table;

@@ -1,9 +1,11 @@
 //! Blocks that were read although some place held them wrong: what read repair has to do.
 //!
-//! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is written takes the requests up ([`super::live`], its module `repair`); one that is
-//! only read never does, and remembers few of them.
+//! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is written takes
+//! the requests up ([`super::live`], its module `repair`); one that is only read never does, and remembers
+//! few of them.
 //!
-//! Blocks of intent logs are not noted. A log is read when a pool is imported, and given back as soon as it is replayed.
+//! Blocks of intent logs are not noted. A log is read when a pool is imported, and given back as soon as it
+//! is replayed.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -19,7 +21,8 @@ use ondisk::{Guid, Txg};
 
 use crate::zio::Bookmark;
 
-/// Most requests that wait in a pool that is written: about 16 MiB. A block that finds no place is asked for again when it is read again.
+/// Most requests that wait in a pool that is written: about 16 MiB. A block that finds no place is asked for
+/// again when it is read again.
 const MAX_WAITING: usize = 1 << 16;
 /// Most that wait for a pool to be opened for writing.
 const MAX_BEFORE_OPENING: usize = 1 << 10;

@@ -1,11 +1,14 @@
 //! A crashed pool as it is once its intent logs are replayed, for those who only read it.
 //!
 //! # The idea
-//! What was acknowledged as stable shortly before a crash is in the intent logs, and the committed state does not have it. Importing for writing replays them. Those who may not
-//! write get the same from a pool that is imported for writing over overlays: devices that keep what is written in memory. The devices themselves are only read.
+//! What was acknowledged as stable shortly before a crash is in the intent logs, and the committed state does
+//! not have it. Importing for writing replays them. Those who may not write get the same from a pool that is
+//! imported for writing over overlays: devices that keep what is written in memory. The devices themselves
+//! are only read.
 //!
-//! Where that cannot be done (features in use that are not written here, logs that cannot be read, more writes than memory that may be used), the committed state
-//! is opened, and the caller is told which datasets have records that it does not show.
+//! Where that cannot be done (features in use that are not written here, logs that cannot be read, more
+//! writes than memory that may be used), the committed state is opened, and the caller is told which datasets
+//! have records that it does not show.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +43,8 @@ pub struct Opened {
     pub why: Option<String>,
 }
 
-/// Opens a pool for reading, its logs replayed in memory, of which `memory_bytes` are used at most. As `options` say otherwise; those that choose an older state are not for this.
+/// Opens a pool for reading, its logs replayed in memory, of which `memory_bytes` are used at most. As
+/// `options` say otherwise; those that choose an older state are not for this.
 pub async fn open(
     found: &FoundPool,
     options: &ImportOptions,
@@ -131,7 +135,8 @@ impl Overlay {
     }
 }
 
-/// Calls `each` for each page that a range touches: its number, where in it the range begins, and which bytes of the range those are.
+/// Calls `each` for each page that a range touches: its number, where in it the range begins, and which bytes
+/// of the range those are.
 fn for_pages(offset: u64, length: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < length {

@@ -1,17 +1,20 @@
 //! Space accounting: what each top-level vdev and each allocation class holds, and what may still be written.
 //!
-//! A top-level vdev is cut into metaslabs of one size. Each metaslab's space map says in its header how much of it is
-//! allocated and how long its free segments are; log space maps hold what was not yet folded in. Every vdev belongs to one
-//! allocation class; on vdevs of the normal class with many metaslabs, the emptiest one is set apart for the intent log.
+//! A top-level vdev is cut into metaslabs of one size. Each metaslab's space map says in its header how much
+//! of it is allocated and how long its free segments are; log space maps hold what was not yet folded in.
+//! Every vdev belongs to one allocation class; on vdevs of the normal class with many metaslabs, the emptiest
+//! one is set apart for the intent log.
 //!
-//! Sizes are raw (parity included). *Deflated* space is what files can use: 512-byte units times the number of data bytes
-//! that one raw unit of a 128 KiB block stands for. Of the deflated space of the normal class, a share is kept back
-//! ([`PoolSpace::slop_bytes`]) so that deleting always works. What is allocated on special and dedup vdevs is counted as
-//! room too, since it is among what the datasets use, and takes nothing from the normal class.
+//! Sizes are raw (parity included). *Deflated* space is what files can use: 512-byte units times the number
+//! of data bytes that one raw unit of a 128 KiB block stands for. Of the deflated space of the normal class,
+//! a share is kept back ([`PoolSpace::slop_bytes`]) so that deleting always works. What is allocated on
+//! special and dedup vdevs is counted as room too, since it is among what the datasets use, and takes nothing
+//! from the normal class.
 //!
-//! Fragmentation is a mark from 0 to 100 for how short free segments are: each power of two has its mark, a metaslab's is
-//! the mean over its free bytes, a vdev's the mean over its metaslabs by free bytes, a class's over its vdevs by size.
-//! Source of the facts: OpenZFS 2.4 `metaslab.c`, `vdev.c`, `spa_misc.c` (`spa_update_dspace`).
+//! Fragmentation is a mark from 0 to 100 for how short free segments are: each power of two has its mark, a
+//! metaslab's is the mean over its free bytes, a vdev's the mean over its metaslabs by free bytes, a class's
+//! over its vdevs by size. Source of the facts: OpenZFS 2.4 `metaslab.c`, `vdev.c`, `spa_misc.c`
+//! (`spa_update_dspace`).
 
 mod load;
 mod tables;
@@ -250,7 +253,8 @@ impl PoolSpace {
     }
 }
 
-/// What is kept back of `space` bytes of the normal class, when `embedded_log` bytes beside them are set apart for the log; all deflated.
+/// What is kept back of `space` bytes of the normal class, when `embedded_log` bytes beside them are set
+/// apart for the log; all deflated.
 pub(crate) fn slop_bytes(space: u64, embedded_log: u64) -> u64 {
     let mut slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES);
     slop -= embedded_log.min(slop >> 1);

@@ -1,10 +1,11 @@
 //! The state of a pool and of each vdev, as data for `zpool status` and `zpool import`.
 //!
-//! [`health`] tells of an open pool, [`preview`] of one that could be imported. Both judge as OpenZFS does: of all that could be said the
-//! most severe is the [`Reason`]. The sentences are the command line's.
+//! [`health`] tells of an open pool, [`preview`] of one that could be imported. Both judge as OpenZFS does:
+//! of all that could be said the most severe is the [`Reason`]. The sentences are the command line's.
 //!
-//! Source of the facts: OpenZFS 2.3 `libzfs_status.c` (`check_status`), `dsl_scan.h`, `spa_misc.c` (`spa_scan_get_stats`), `vdev_raidz.c`
-//! (`spa_raidz_expand_get_stats`), `vdev_removal.c` (`spa_removal_get_stats`).
+//! Source of the facts: OpenZFS 2.3 `libzfs_status.c` (`check_status`), `dsl_scan.h`, `spa_misc.c`
+//! (`spa_scan_get_stats`), `vdev_raidz.c` (`spa_raidz_expand_get_stats`), `vdev_removal.c`
+//! (`spa_removal_get_stats`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,9 +148,11 @@ pub enum VdevClass {
 /// One vdev and everything below it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VdevNode {
-    /// Name as `zpool status` prints it with `-P`: a leaf's path, or `mirror-0`. A leaf without a device shows its guid.
+    /// Name as `zpool status` prints it with `-P`: a leaf's path, or `mirror-0`. A leaf without a device
+    /// shows its guid.
     pub name: String,
-    /// Type: `root`, `mirror`, `raidz`, `draid`, `disk`, `file`, `replacing`, `spare`, `indirect`, `hole`, `missing`, `dspare`.
+    /// Type: `root`, `mirror`, `raidz`, `draid`, `disk`, `file`, `replacing`, `spare`, `indirect`, `hole`,
+    /// `missing`, `dspare`.
     pub kind: String,
     /// Guid.
     pub guid: u64,
@@ -580,8 +583,8 @@ fn node_of(pool: &Pool) -> VdevNode {
     VdevNode { state: state_of(pool), aux: status_of(pool.vdevs()).aux, ..root }
 }
 
-/// The state of an open pool: intent logs that it had to do without degrade it, and no more. So do devices that are there
-/// and do not hold what they missed.
+/// The state of an open pool: intent logs that it had to do without degrade it, and no more. So do devices
+/// that are there and do not hold what they missed.
 pub fn state_of(pool: &Pool) -> State {
     match status_of(pool.vdevs()).state {
         State::Healthy if pool.vdevs().leaves().any(awaits_resilver) => State::Degraded,
@@ -704,8 +707,8 @@ async fn scan(dsl: &Dsl) -> Result<Option<Scan>> {
     Ok(scan_of(&value.to_u64s()))
 }
 
-/// Words of `dsl_scan_phys`: function, state, queue, four txgs, start, end, to examine, examined, skipped, processed, errors, ten words of
-/// position, flags.
+/// Words of `dsl_scan_phys`: function, state, queue, four txgs, start, end, to examine, examined, skipped,
+/// processed, errors, ten words of position, flags.
 pub(crate) fn scan_of(words: &[u64]) -> Option<Scan> {
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     let kind = match word(0) {

@@ -1,24 +1,30 @@
 //! Suspension: what a pool does when it cannot write and nothing is left to stand in.
 //!
 //! # The idea
-//! A write that failed everywhere is not given up: whoever makes it waits here, and makes it again when the pool is *resumed* (`zpool clear`). So no group is lost
-//! because a cable was; what was acknowledged stays in memory and in the intent logs until it is written. In the meantime nothing is committed, and whoever waits
-//! for a commit goes on waiting. The property `failmode` says what happens to others: with `wait` they wait too, as soon as the dirty data have no more room; with
-//! `continue` new changes are refused at once; with `panic` the process ends.
+//! A write that failed everywhere is not given up: whoever makes it waits here, and makes it again when the
+//! pool is *resumed* (`zpool clear`). So no group is lost because a cable was; what was acknowledged stays in
+//! memory and in the intent logs until it is written. In the meantime nothing is committed, and whoever waits
+//! for a commit goes on waiting. The property `failmode` says what happens to others: with `wait` they wait
+//! too, as soon as the dirty data have no more room; with `continue` new changes are refused at once; with
+//! `panic` the process ends.
 //!
-//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits gets the error, since nobody could resume. It can be turned off too, for
-//! pools for which nobody is to wait ([`super::live::LivePool::never_wait`]), and is when the pool is given up or stops.
+//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits
+//! gets the error, since nobody could resume. It can be turned off too, for pools for which nobody is to wait
+//! ([`super::live::LivePool::never_wait`]), and is when the pool is given up or stops.
 //!
 //! # Leases
-//! With multihost protection this host may write only while others can see that it does ([`super::live`]): each mark that it makes extends a lease, and what is
-//! written asks for that first. A lease that ran out ends the writing for good, because another host may have taken the pool.
+//! With multihost protection this host may write only while others can see that it does ([`super::live`]):
+//! each mark that it makes extends a lease, and what is written asks for that first. A lease that ran out
+//! ends the writing for good, because another host may have taken the pool.
 //!
 //! # Devices that come back
-//! What a device was given and had not made durable when it went away may be lost. Before the group is committed it is read back, all of the group; then the pool goes on.
+//! What a device was given and had not made durable when it went away may be lost. Before the group is
+//! committed it is read back, all of the group; then the pool goes on.
 //!
 //! # What cannot be made good
-//! What can not be made again is a flush that failed on a device that is there, or a group that cannot be read back: what was lost is not known. That stops the pool for good
-//! ([`crate::txg::Txgs::stopped`]), until it is imported again.
+//! What can not be made again is a flush that failed on a device that is there, or a group that cannot be
+//! read back: what was lost is not known. That stops the pool for good ([`crate::txg::Txgs::stopped`]), until
+//! it is imported again.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -124,7 +130,8 @@ impl Suspension {
         state.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// For whoever failed to write with this error: waits until it is worth another try, or gives the error back.
+    /// For whoever failed to write with this error: waits until it is worth another try, or gives the error
+    /// back.
     pub(crate) async fn wait(&self, error: Error) -> Result<()> {
         let since = {
             let mut state = self.state();

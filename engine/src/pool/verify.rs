@@ -1,15 +1,19 @@
 //! Reading and checking every block of a pool.
 //!
 //! # The idea
-//! Every block pointer that can be reached from the uberblock is followed once: the MOS, from it each dataset and snapshot (a snapshot only as far as blocks are newer than
-//! the snapshot before it, since older blocks were met there), their intent logs, and the lists of blocks that wait to be freed. What is reached is counted as `zdb -b` counts, read in
-//! all copies, and claimed. At the end the claims must be exactly what the space maps call allocated: what is allocated but not claimed has leaked; what is claimed twice,
-//! or claimed and not allocated, will be overwritten one day.
+//! Every block pointer that can be reached from the uberblock is followed once: the MOS, from it each dataset
+//! and snapshot (a snapshot only as far as blocks are newer than the snapshot before it, since older blocks
+//! were met there), their intent logs, and the lists of blocks that wait to be freed. What is reached is
+//! counted as `zdb -b` counts, read in all copies, and claimed. At the end the claims must be exactly what
+//! the space maps call allocated: what is allocated but not claimed has leaked; what is claimed twice, or
+//! claimed and not allocated, will be overwritten one day.
 //!
 //! # How it is fast
-//! Work is a stack of block pointers, shared by threads. A thread takes a *batch* from its top, which are neighbours in the tree and so mostly neighbours on disk, joins
-//! what is near each other to large transfers ([`crate::vdev::scrub::Window`]), and keeps several batches in flight. Checksums are computed straight out of the transfers. Only
-//! blocks that lead to others are decompressed. The stack is last in, first out, which bounds it by the depth of the trees.
+//! Work is a stack of block pointers, shared by threads. A thread takes a *batch* from its top, which are
+//! neighbours in the tree and so mostly neighbours on disk, joins what is near each other to large transfers
+//! ([`crate::vdev::scrub::Window`]), and keeps several batches in flight. Checksums are computed straight out
+//! of the transfers. Only blocks that lead to others are decompressed. The stack is last in, first out, which
+//! bounds it by the depth of the trees.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -171,8 +175,9 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
     })
 }
 
-/// What a dedup table of all data would hold: for each block that is there once or more, how often it is there and how large
-/// all of that is together. Takes memory for each different block. Blocks the calling thread until done.
+/// What a dedup table of all data would hold: for each block that is there once or more, how often it is
+/// there and how large all of that is together. Takes memory for each different block. Blocks the calling
+/// thread until done.
 pub fn simulate_dedup(
     pool: &Arc<Pool>,
     threads: usize,
@@ -204,7 +209,8 @@ pub struct References {
     pub dsize: u64,
 }
 
-/// Whether all that was written in group `txg`, of which `pool` is the view, can be read from the devices. Blocks the calling thread until that is known.
+/// Whether all that was written in group `txg`, of which `pool` is the view, can be read from the devices.
+/// Blocks the calling thread until that is known.
 pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
     let options = VerifyOptions { check_space: false, ..VerifyOptions::default() };
     let progress = Progress::default();
@@ -228,7 +234,8 @@ struct Shared<'a> {
     cloned: HashSet<(u32, u64)>,
     /// Those of the deduplicated and cloned blocks that were met.
     seen: Mutex<HashSet<(u32, u64)>>,
-    /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may come back to itself.
+    /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may
+    /// come back to itself.
     log_blocks: Mutex<HashSet<(u32, u64)>>,
     queue: Queue,
     /// What a dedup table would hold, and what tells how much space blocks take.

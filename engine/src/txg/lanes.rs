@@ -1,24 +1,26 @@
 //! Who made what dirty: one *lane* for each dataset.
 //!
 //! # The idea
-//! Dirty bytes are not equal. Those of a dataset with `compression=gzip-9` keep a group closing for a hundred times as long as those of a
-//! dataset without compression, the longer the more other programs want the processors. With one limit in bytes for all, whoever compresses
-//! hard fills it, and the others wait until that is compressed. So each dataset has a lane with a *pace*: how many of its bytes are encoded
-//! (compressed, checksummed) in a second, as its last syncs measured it. Its dirty bytes over its pace are its *debt*: how long the
-//! processors will be busy with them.
+//! Dirty bytes are not equal. Those of a dataset with `compression=gzip-9` keep a group closing for a hundred
+//! times as long as those of a dataset without compression, the longer the more other programs want the
+//! processors. With one limit in bytes for all, whoever compresses hard fills it, and the others wait until
+//! that is compressed. So each dataset has a lane with a *pace*: how many of its bytes are encoded
+//! (compressed, checksummed) in a second, as its last syncs measured it. Its dirty bytes over its pace are
+//! its *debt*: how long the processors will be busy with them.
 //!
 //! | limit | of | who waits for it |
 //! |---|---|---|
 //! | [`MOST_DEBT`] | the debt of all lanes, in both groups | changes of lanes that are slow |
 //! | the pool's dirty bytes | bytes of all lanes | everyone, but a lane that has little |
 //!
-//! So a lane that is slow never has more than it can encode in a moment, and leaves the bytes to others; and how long a group closes is bounded
-//! by the debt, whatever the processors do: it is also what a snapshot waits for, or the first `fsync` of a dataset without a log.
+//! So a lane that is slow never has more than it can encode in a moment, and leaves the bytes to others; and
+//! how long a group closes is bounded by the debt, whatever the processors do: it is also what a snapshot
+//! waits for, or the first `fsync` of a dataset without a log.
 //!
 //! # Invariants
 //! - A lane with nothing dirty may always begin one change, however slow it is.
-//! - Changes of a lane go on in the order in which they came. Small ones may go before others and a little over the limits, but each group has few such bytes, so that
-//!   the others come to their turn.
+//! - Changes of a lane go on in the order in which they came. Small ones may go before others and a little
+//!   over the limits, but each group has few such bytes, so that the others come to their turn.
 //! - Of the lanes whose changes wait for bytes, the one that has waited longest goes first.
 //! - A lane that has little waits for nobody else's bytes, up to a quarter over the pool's limit.
 //!
@@ -29,7 +31,8 @@ use std::time::Duration;
 
 use crate::queue::Queue;
 
-/// The most encoding that may be owed by all lanes together. A group is committed when it has a quarter of it.
+/// The most encoding that may be owed by all lanes together. A group is committed when it has a quarter of
+/// it.
 pub(super) const MOST_DEBT: Duration = Duration::from_secs(2);
 /// From this pace on, in bytes per second, a lane is not slow: the devices are what it waits for.
 const FAST_BYTES_PER_SECOND: u64 = 256 << 20;
@@ -37,11 +40,13 @@ const FAST_BYTES_PER_SECOND: u64 = 256 << 20;
 pub(crate) const GUESSED_BYTES_PER_SECOND: u64 = 32 << 20;
 /// Changes up to this size may go before larger ones of their own lane.
 const SMALL_BYTES: u64 = 256 << 10;
-/// Of the pool's limit, one part in so many may be of small changes that went before others, in each group; and so much may be over the limit by them.
+/// Of the pool's limit, one part in so many may be of small changes that went before others, in each group;
+/// and so much may be over the limit by them.
 const SMALL_SHARE: u64 = 8;
 /// A lane has little up to one part in so many of the pool's limit.
 const LITTLE_SHARE: u64 = 16;
-/// Those that have little may be over the pool's limit by one part in so many, and small changes over the limit of debts.
+/// Those that have little may be over the pool's limit by one part in so many, and small changes over the
+/// limit of debts.
 const OVER_SHARE: u64 = 4;
 
 /// Of one dataset.

@@ -1,12 +1,15 @@
 //! How much room devices give, and vdevs that grow with them.
 //!
-//! A leaf gives what lies between its labels, counted in whole labels. A vdev above is as large as its smallest child allows. A vdev stays as large as its
-//! configuration says when its devices are larger; the difference is what it could grow by ([`Vdev::expandable_bytes`]), and is counted in metaslabs, since a vdev
-//! gets nothing but whole ones.
+//! A leaf gives what lies between its labels, counted in whole labels. A vdev above is as large as its
+//! smallest child allows. A vdev stays as large as its configuration says when its devices are larger; the
+//! difference is what it could grow by ([`Vdev::expandable_bytes`]), and is counted in metaslabs, since a
+//! vdev gets nothing but whole ones.
 //!
-//! When a device grows, its last two labels move to the new end. The first two stay where they are, and are copied there.
+//! When a device grows, its last two labels move to the new end. The first two stay where they are, and are
+//! copied there.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_open`, `vdev_get_stats_ex`), `vdev_raidz.c`, `vdev_draid.c` (their `open`), `vdev_label.c` (`vdev_copy_uberblocks`).
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_open`, `vdev_get_stats_ex`), `vdev_raidz.c`,
+//! `vdev_draid.c` (their `open`), `vdev_label.c` (`vdev_copy_uberblocks`).
 
 use std::sync::atomic::Ordering;
 
@@ -71,7 +74,8 @@ impl Vdev {
         }
     }
 
-    /// The size that a top-level vdev would have if it used all that its devices give, where that is at least a metaslab more.
+    /// The size that a top-level vdev would have if it used all that its devices give, where that is at least
+    /// a metaslab more.
     pub(crate) fn larger_asize(&self) -> Option<u64> {
         let shift = self.metaslab_shift()?;
         let asize = self.capacity()? >> self.ashift << self.ashift;
@@ -84,7 +88,8 @@ impl Vdev {
         larger.map_or(0, |(asize, shift)| (asize - self.asize()) >> shift << shift)
     }
 
-    /// Size of metaslabs as a power of two. A vdev that was made since the pool is open has it of the size that it was made with.
+    /// Size of metaslabs as a power of two. A vdev that was made since the pool is open has it of the size
+    /// that it was made with.
     fn metaslab_shift(&self) -> Option<u32> {
         let asize = self.config.asize.map_or(0, |asize| asize.get());
         let shift = self.config.metaslab_shift.or_else(|| (asize > 0).then(|| choose_ms_shift(asize)))?;
@@ -103,7 +108,8 @@ impl Vdev {
         self.children.iter().for_each(|child| child.need(of_child));
     }
 
-    /// Takes notice of a leaf's device that has grown: its last two labels lie at the new end from now on. Returns whether it has grown.
+    /// Takes notice of a leaf's device that has grown: its last two labels lie at the new end from now on.
+    /// Returns whether it has grown.
     pub(crate) async fn notice_growth(&self) -> bool {
         let Kind::Leaf(slot) = &self.kind else { return false };
         let Some(device) = slot.device().filter(|_| self.status().is_readable()) else { return false };

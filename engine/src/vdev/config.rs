@@ -1,10 +1,12 @@
 //! Building a [`VdevTree`] from a config and the devices that were found.
 //!
-//! Devices are matched by guid alone, so that renamed and moved ones find their place. A leaf whose device is absent becomes an unusable leaf, not
-//! an error: whether the pool can do without it follows from the states of its parents.
+//! Devices are matched by guid alone, so that renamed and moved ones find their place. A leaf whose device is
+//! absent becomes an unusable leaf, not an error: whether the pool can do without it follows from the states
+//! of its parents.
 //!
-//! Importing a pool forgets that leaves were once *faulted* by errors or *removed* (a device that is back may be good; what it missed
-//! stands in its dirty time log), but not what a person decided: *offline*, and *faulted* by force. OpenZFS does the same.
+//! Importing a pool forgets that leaves were once *faulted* by errors or *removed* (a device that is back may
+//! be good; what it missed stands in its dirty time log), but not what a person decided: *offline*, and *faulted*
+//! by force. OpenZFS does the same.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_alloc`, `vdev_open`, `vdev_propagate_state`).
 
@@ -29,8 +31,8 @@ use crate::error::{Error, Result};
 /// The devices of one pool, by vdev guid.
 pub type Devices = HashMap<Guid, Arc<dyn Device>>;
 
-/// Builds the tree under `root`, whose children are the top-level vdevs in order. `reflow` is the state of a raidz expansion that
-/// is under way, as the uberblock tells it.
+/// Builds the tree under `root`, whose children are the top-level vdevs in order. `reflow` is the state of a
+/// raidz expansion that is under way, as the uberblock tells it.
 pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) -> Result<VdevTree> {
     let builder = Builder { devices, reflow };
     let mut tops = Vec::with_capacity(root.children.len());
@@ -45,8 +47,8 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
 }
 
 impl VdevTree {
-    /// Adds a top-level vdev (`zpool add`), whose config has the next number. Returns that number. Blocks can be read and written there at once; who
-    /// adds vdevs sees to it that nobody else does so meanwhile.
+    /// Adds a top-level vdev (`zpool add`), whose config has the next number. Returns that number. Blocks can
+    /// be read and written there at once; who adds vdevs sees to it that nobody else does so meanwhile.
     ///
     /// # Errors
     /// The config has another number, or cannot be built.

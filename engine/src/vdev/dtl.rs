@@ -1,15 +1,18 @@
 //! Dirty time logs: the transaction groups that a device missed.
 //!
-//! A leaf that was unavailable while the pool was written has an object in the MOS, named by `DTL` in the vdev's config. It is
-//! a space map whose "offsets" are txgs and whose "sizes" are numbers of txgs. Resilvering empties it.
+//! A leaf that was unavailable while the pool was written has an object in the MOS, named by `DTL` in the
+//! vdev's config. It is a space map whose "offsets" are txgs and whose "sizes" are numbers of txgs.
+//! Resilvering empties it.
 //!
-//! [`Missed`] is such a log in memory: what was read from the pool at import, and what the device has missed since. Reads ask it for every transfer, so that
-//! one that missed nothing, as nearly all, is asked without a lock.
+//! [`Missed`] is such a log in memory: what was read from the pool at import, and what the device has missed
+//! since. Reads ask it for every transfer, so that one that missed nothing, as nearly all, is asked without a
+//! lock.
 //!
 //! # Persistence
-//! [`sync_dtls`] writes each log that changed into its object, as one list of ranges, in the sync of a group: what was missed up to then is on the devices when the
-//! group is. What fails after that, in the last writes of a group or in its flush, is written with the next one.
-//! The objects have the short header, without a histogram, so that they do not count as users of the feature `spacemap_histogram`.
+//! [`sync_dtls`] writes each log that changed into its object, as one list of ranges, in the sync of a group:
+//! what was missed up to then is on the devices when the group is. What fails after that, in the last writes
+//! of a group or in its flush, is written with the next one. The objects have the short header, without a
+//! histogram, so that they do not count as users of the feature `spacemap_histogram`.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -172,8 +175,9 @@ impl Missed {
     }
 }
 
-/// Writes the logs of all leaves that changed since they were last written. Returns the leaves whose log has a new object: it goes into their config as `DTL`.
-/// Part of the sync of the MOS, so that it may be called again in the same group.
+/// Writes the logs of all leaves that changed since they were last written. Returns the leaves whose log has
+/// a new object: it goes into their config as `DTL`. Part of the sync of the MOS, so that it may be called
+/// again in the same group.
 ///
 /// # Errors
 /// The MOS cannot be changed.

@@ -1,8 +1,10 @@
 //! Partition tables of disks that a pool was given as a whole.
 //!
 //! # The idea
-//! A disk without a partition table looks empty to other systems, which then offer to format it. So OpenZFS puts a GPT on it: partition 1 for the pool, and partition
-//! 9, 8 MiB at the end that nobody uses, which leave room for a replacement disk that is a little smaller. `zpool` goes on calling it by the name of the disk.
+//! A disk without a partition table looks empty to other systems, which then offer to format it. So OpenZFS
+//! puts a GPT on it: partition 1 for the pool, and partition 9, 8 MiB at the end that nobody uses, which
+//! leave room for a replacement disk that is a little smaller. `zpool` goes on calling it by the name of the
+//! disk.
 //!
 //! # Layout
 //!
@@ -32,7 +34,8 @@
 //!
 //! An entry: type GUID, own GUID, first and last sector, attributes (8 bytes), name (36 UTF-16 units).
 //!
-//! Sources: UEFI 2.10, chapter 5; OpenZFS 2.3 `libzfs_pool_os.c` (`zpool_label_disk`), `rdwr_efi.c`, `zutil_device_path_os.c` (`zfs_append_partition`).
+//! Sources: UEFI 2.10, chapter 5; OpenZFS 2.3 `libzfs_pool_os.c` (`zpool_label_disk`), `rdwr_efi.c`,
+//! `zutil_device_path_os.c` (`zfs_append_partition`).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -56,12 +59,14 @@ const LENGTH_UNIT_SECTORS: u64 = 2048;
 /// The smallest device that a pool accepts.
 const MIN_PARTITION_BYTES: u64 = ondisk::label::MIN_DEVICE_SIZE;
 
-/// The type of partition 1, `6a898cc3-1dd2-11b2-99a6-080020736631` (`BF01` of sgdisk, "Solaris /usr & Apple ZFS"), as it is stored.
+/// The type of partition 1, `6a898cc3-1dd2-11b2-99a6-080020736631` (`BF01` of sgdisk, "Solaris /usr & Apple
+/// ZFS"), as it is stored.
 const TYPE_ZFS: [u8; 16] = solaris_type(0x6a89_8cc3);
 /// The type of partition 9, `6a945a3b-1dd2-11b2-99a6-080020736631` (`BF07`, "Solaris reserved").
 const TYPE_RESERVED: [u8; 16] = solaris_type(0x6a94_5a3b);
 
-/// All of Solaris's types differ in their first part only. The first three parts are stored in little-endian order.
+/// All of Solaris's types differ in their first part only. The first three parts are stored in little-endian
+/// order.
 const fn solaris_type(first: u32) -> [u8; 16] {
     let [a, b, c, d] = first.to_le_bytes();
     [a, b, c, d, 0xd2, 0x1d, 0xb2, 0x11, 0x99, 0xa6, 0x08, 0x00, 0x20, 0x73, 0x66, 0x31]
@@ -90,7 +95,8 @@ struct Entry {
 }
 
 impl Table {
-    /// The table of a disk that is given to a pool as a whole. `None` when the disk is too small. `random` makes the guids.
+    /// The table of a disk that is given to a pool as a whole. `None` when the disk is too small. `random`
+    /// makes the guids.
     pub fn whole_disk(size_bytes: u64, sector_bytes: u32, mut random: impl FnMut() -> u64) -> Option<Self> {
         if !sector_bytes.is_power_of_two() || !(512..=1 << 20).contains(&sector_bytes) {
             return None;
@@ -140,8 +146,8 @@ impl Table {
         Some(Self { front, back, back_offset: back_start * sector, partition: start * sector..end * sector })
     }
 
-    /// Writes the table, its second copy first, and makes it durable. What the pool's partition held of old labels at its ends is blanked, so that nobody
-    /// takes it for a pool.
+    /// Writes the table, its second copy first, and makes it durable. What the pool's partition held of old
+    /// labels at its ends is blanked, so that nobody takes it for a pool.
     pub async fn write(&self, disk: &dyn Device) -> Result<(), IoError> {
         let label_bytes = 2 * ondisk::label::LABEL_SIZE;
         for offset in [self.partition.start, self.partition.end - label_bytes] {
@@ -184,7 +190,8 @@ fn encode_entries(entries: &[Entry]) -> Vec<u8> {
 fn protective_mbr(sectors: u64, sector_bytes: usize) -> Vec<u8> {
     let length = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
     let mut mbr = vec![0; sector_bytes];
-    // Not bootable; first sector 1 as cylinder, head and sector; type; last sector, not expressible; first sector and length.
+    // Not bootable; first sector 1 as cylinder, head and sector; type; last sector, not expressible; first
+    // sector and length.
     mbr[446..454].copy_from_slice(&[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff]);
     mbr[454..458].copy_from_slice(&1u32.to_le_bytes());
     mbr[458..462].copy_from_slice(&length.to_le_bytes());

@@ -1,7 +1,8 @@
 //! Devices that fail: when a leaf is given up, and how it comes back.
 //!
 //! # The idea
-//! Transfers only count errors. [`VdevTree::diagnose`] looks at the leaves that had some since it last looked, and judges them as OpenZFS and its event daemon do:
+//! Transfers only count errors. [`VdevTree::diagnose`] looks at the leaves that had some since it last
+//! looked, and judges them as OpenZFS and its event daemon do:
 //!
 //! | what | becomes |
 //! |---|---|
@@ -10,22 +11,25 @@
 //! | it goes well, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` where nothing could stand in for it |
 //! | ten reads within ten minutes gave wrong bytes | `DEGRADED`, too many errors |
 //!
-//! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written; what it misses goes into its dirty time log, so that later, when it is back, it is not
-//! trusted for that. It comes back by [`VdevTree::reopen`], when its label says that it is still the same device.
+//! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written; what it misses goes into its dirty
+//! time log, so that later, when it is back, it is not trusted for that. It comes back by
+//! [`VdevTree::reopen`], when its label says that it is still the same device.
 //!
-//! What a device was given and had not made durable when it was opened anew counts as missed: it may have lost power. Where nothing stands in for it, it is in
-//! doubt instead, until it is read back ([`super::write`]).
+//! What a device was given and had not made durable when it was opened anew counts as missed: it may have
+//! lost power. Where nothing stands in for it, it is in doubt instead, until it is read back
+//! ([`super::write`]).
 //!
 //! # Without redundancy
-//! A device that nothing can stand in for is given up too when it is gone. Then its pool is suspended ([`super::super::pool::live`]) until it is back.
+//! A device that nothing can stand in for is given up too when it is gone. Then its pool is suspended
+//! ([`super::super::pool::live`]) until it is back.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Changes` | that one change of statuses is made at a time; for a few lines | before those of slots |
 //! | `ErrorCounters::recent` | when errors happened | taken alone |
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`, `vdev_dtl_required`, `vdev_validate`),
-//! `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
+//! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -77,7 +81,8 @@ impl VdevTree {
         self.leaves().any(|leaf| leaf.errors.has_unseen())
     }
 
-    /// Gives up the leaves that had too many errors since this was last asked, and takes those devices for gone that are. Returns whether any changed.
+    /// Gives up the leaves that had too many errors since this was last asked, and takes those devices for
+    /// gone that are. Returns whether any changed.
     pub async fn diagnose(&self) -> bool {
         let before = self.status_version();
         for leaf in self.leaves() {
@@ -111,7 +116,8 @@ impl VdevTree {
     pub fn can_do_without(&self, leaf: &Vdev) -> bool {
         let mut tops = self.tops.iter().filter(|top| top.walk().any(|vdev| vdev.guid == leaf.guid));
         tops.all(|top| {
-            // Between the beginnings of what leaves missed it only gets better; in the future nothing is missed.
+            // Between the beginnings of what leaves missed it only gets better; in the future nothing is
+            // missed.
             let beginnings = top.beginnings().into_iter();
             std::iter::once(u64::MAX).chain(beginnings).all(|txg| top.holds(txg, Some(leaf.guid)))
         })
@@ -162,8 +168,9 @@ impl VdevTree {
         }
     }
 
-    /// Opens the device of a leaf again if it does not work as it is, and gives the leaf the status that follows. `pool` is what the label must name, `path`
-    /// where the device is to be found; where it has none, as devices in memory, the device that was there is asked.
+    /// Opens the device of a leaf again if it does not work as it is, and gives the leaf the status that
+    /// follows. `pool` is what the label must name, `path` where the device is to be found; where it has
+    /// none, as devices in memory, the device that was there is asked.
     pub async fn reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
         let status = self.try_reopen(leaf, pool, path).await;
         if status.is_readable() {

@@ -1,13 +1,15 @@
 //! Removed vdevs: where their blocks went.
 //!
-//! Removing a top-level vdev copies its allocated space in segments to other vdevs and leaves an *indirect* vdev behind: block pointers
-//! keep their old addresses, and a mapping in the MOS says where each range of the old address space lies now. A block may straddle
-//! segments; it is then put together from pieces on different vdevs. The new place may itself be on a vdev that was removed later.
+//! Removing a top-level vdev copies its allocated space in segments to other vdevs and leaves an *indirect*
+//! vdev behind: block pointers keep their old addresses, and a mapping in the MOS says where each range of
+//! the old address space lies now. A block may straddle segments; it is then put together from pieces on
+//! different vdevs. The new place may itself be on a vdev that was removed later.
 //!
-//! A second array, the *births*, tells in which txg a range was copied; for a device that was away (see [`super::dtl`]) that txg counts, not the block's birth.
+//! A second array, the *births*, tells in which txg a range was copied; for a device that was away (see
+//! [`super::dtl`]) that txg counts, not the block's birth.
 //!
-//! The pieces of a straddling block have no checksums of their own. When the whole is wrong and pieces lie on mirrors, their
-//! copies are combined in turn until the whole is right, as OpenZFS does.
+//! The pieces of a straddling block have no checksums of their own. When the whole is wrong and pieces lie on
+//! mirrors, their copies are combined in turn until the whole is right, as OpenZFS does.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_indirect.c`, `vdev_indirect_mapping.h`.
 
@@ -50,7 +52,8 @@ pub struct Place {
 }
 
 impl VdevTree {
-    /// All that a range stands for: itself and, where its vdev was removed, the places that its pieces were moved to, from one to the next.
+    /// All that a range stands for: itself and, where its vdev was removed, the places that its pieces were
+    /// moved to, from one to the next.
     ///
     /// # Errors
     /// A part of it was not moved, or moves lead on without end.

@@ -1,8 +1,8 @@
 //! Reading the labels of a device, and wiping them.
 //!
-//! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label is a config (an nvlist)
-//! and a ring of uberblocks; both carry checksums that include their position on the device. A label that fails is ignored;
-//! among the good ones the one with the highest txg counts.
+//! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label
+//! is a config (an nvlist) and a ring of uberblocks; both carry checksums that include their position on the
+//! device. A label that fails is ignored; among the good ones the one with the highest txg counts.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c`.
 
@@ -56,8 +56,9 @@ pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
     labels.into_iter().filter_map(Result::ok).rev().max_by_key(|config| config.txg)
 }
 
-/// Makes a device nobody's: the configs and uberblocks of its labels go, and the header of a cache device. A place
-/// where no label is may hold somebody's data, and is left as it is; so is the room for boot loaders before a config.
+/// Makes a device nobody's: the configs and uberblocks of its labels go, and the header of a cache device. A
+/// place where no label is may hold somebody's data, and is left as it is; so is the room for boot loaders
+/// before a config.
 ///
 /// # Errors
 /// One of them could not be written, or not made durable; the others are gone.
@@ -78,7 +79,8 @@ pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
     wiped.and(device.flush().await)
 }
 
-/// The config of a label whose checksum does not count: for tools that show what is left of it, never to open a pool by.
+/// The config of a label whose checksum does not count: for tools that show what is left of it, never to open
+/// a pool by.
 pub async fn read_damaged_label(device: &dyn Device, index: usize) -> Option<PoolConfig> {
     let start = label_offset(device.size_bytes(), index)?;
     PoolConfig::parse(config_in(device, start.get() + VDEV_PHYS.start).await?).ok()
@@ -90,7 +92,8 @@ async fn config_in(device: &dyn Device, position: u64) -> Option<Nvlist> {
     parse_config(&area).ok()
 }
 
-/// What the config of a label is for, where one is. Its checksum does not count: a label that is damaged is one still.
+/// What the config of a label is for, where one is. Its checksum does not count: a label that is damaged is
+/// one still.
 async fn state_in(device: &dyn Device, position: u64) -> Option<PoolState> {
     let config = config_in(device, position).await?;
     let number = |name: &str| match config.get(name) {

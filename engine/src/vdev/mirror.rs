@@ -1,9 +1,9 @@
 //! Mirror, replacing and spare vdevs: each child holds every block.
 //!
-//! The child with the fewest transfers under way is asked first; among equals the offset decides, in pieces of 2 MiB, so
-//! that a sequential reader stays on one disk for a while and several readers spread. When the answer is an error or fails
-//! the verdict, the others are asked in turn. Children that missed the block's txg come last, and only when a verdict can
-//! refuse what they hold.
+//! The child with the fewest transfers under way is asked first; among equals the offset decides, in pieces
+//! of 2 MiB, so that a sequential reader stays on one disk for a while and several readers spread. When the
+//! answer is an error or fails the verdict, the others are asked in turn. Children that missed the block's
+//! txg come last, and only when a verdict can refuse what they hold.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_mirror.c`.
 

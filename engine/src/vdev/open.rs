@@ -1,10 +1,12 @@
 //! Opening devices for writing.
 //!
-//! Looking for pools opens every device it sees, for reading and without a lock. Before a pool is written, its own devices are opened again: for
-//! reading and writing, and locked, so that neither another process nor another pool of this one writes to them meanwhile. A block device is also claimed from
-//! the kernel (`O_EXCL`), which refuses when it is mounted or part of an array.
+//! Looking for pools opens every device it sees, for reading and without a lock. Before a pool is written,
+//! its own devices are opened again: for reading and writing, and locked, so that neither another process nor
+//! another pool of this one writes to them meanwhile. A block device is also claimed from the kernel
+//! (`O_EXCL`), which refuses when it is mounted or part of an array.
 //!
-//! What was read of a device before it was locked may have changed since: whoever opens a pool for writing reads labels and uberblocks again.
+//! What was read of a device before it was locked may have changed since: whoever opens a pool for writing
+//! reads labels and uberblocks again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +19,9 @@ use super::gpt::{Table, partition_path};
 /// How often a partition is looked for that the system has yet to show.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Opens a device for writing that is open for reading; `None` when it is not there any more. One that can be written already stays as it is.
-/// `ashift` is the sector size of the vdev as a power of two: what is written need not be aligned to more.
+/// Opens a device for writing that is open for reading; `None` when it is not there any more. One that can be
+/// written already stays as it is. `ashift` is the sector size of the vdev as a power of two: what is written
+/// need not be aligned to more.
 ///
 /// # Errors
 /// Someone uses the device, or it cannot be written.
@@ -46,8 +49,9 @@ pub fn open_for_writing(path: &Path, ashift: u32) -> Result<Arc<dyn Device>, IoE
     OpenOptions::read_write().unit_at_most(sector_bytes).open_device(path)
 }
 
-/// Makes a whole disk ready for a pool: partitions it, and opens the partition that the pool gets. Everything that the disk held is lost. Waits until
-/// the system shows the partition, for as long as `patience`; so not for a thread that others wait for. `random` makes the guids.
+/// Makes a whole disk ready for a pool: partitions it, and opens the partition that the pool gets. Everything
+/// that the disk held is lost. Waits until the system shows the partition, for as long as `patience`; so not
+/// for a thread that others wait for. `random` makes the guids.
 ///
 /// # Errors
 /// The disk is in use, too small, or cannot be partitioned.

@@ -1,13 +1,16 @@
-//! Reading a block of a raidz or draid vdev: columns from the children, and what to do when some are missing or wrong.
+//! Reading a block of a raidz or draid vdev: columns from the children, and what to do when some are missing
+//! or wrong.
 //!
 //! # The order of attempts
 //! 1. Data columns only, and as much parity as there are columns known to be lost (an absent or stale child).
 //! 2. A transfer failed: the remaining columns are read too, and the lost ones are rebuilt.
-//! 3. Nothing failed and yet the verdict is "wrong": everything is read, and each set of children that could have given wrong bytes
-//!    is distrusted in turn, smallest sets first, until the rebuilt block is right. Those whose bytes differ get a checksum error counted.
+//! 3. Nothing failed and yet the verdict is "wrong": everything is read, and each set of children that could
+//!    have given wrong bytes is distrusted in turn, smallest sets first, until the rebuilt block is right.
+//!    Those whose bytes differ get a checksum error counted.
 //! 4. Children that missed the block's txg are read as if they had not, since the verdict can tell.
 //!
-//! Neighbouring columns of one child are read in one transfer: a block of an expanded raidz has a column for every sector.
+//! Neighbouring columns of one child are read in one transfer: a block of an expanded raidz has a column for
+//! every sector.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (the comment on reconstruction, `vdev_raidz_io_done`).
 
@@ -77,7 +80,8 @@ impl<'a> Columns<'a> {
         columns
     }
 
-    /// The steps of the module's description. The error is the failure of the block as a whole, if it is not one of its columns'.
+    /// The steps of the module's description. The error is the failure of the block as a whole, if it is not
+    /// one of its columns'.
     async fn run(&mut self) -> Result<IoBuf, Option<Failure>> {
         self.read(self.needed_at_least()).await;
         let mut failure = None;
@@ -146,7 +150,8 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Lets stale columns be read after all. False when there are none, or nothing could tell that they are old.
+    /// Lets stale columns be read after all. False when there are none, or nothing could tell that they are
+    /// old.
     fn trust_stale(&mut self) -> bool {
         if self.request.verdict.is_none() {
             return false;

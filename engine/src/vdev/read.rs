@@ -13,13 +13,15 @@ use super::stats::{Queue, Transfer, UnderWay};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::error::{Attempt, Failure};
 
-/// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to indirect vdevs.
+/// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to
+/// indirect vdevs.
 pub(super) const MAX_DEPTH: u32 = 64;
 
 /// Says whether bytes are the ones asked for, and if not, how they fail.
 pub type Verdict<'a> = &'a (dyn Fn(&[u8]) -> Result<(), Failure> + Sync);
 
-/// The leaves that failed while a block was read: what they hold of it is worth rewriting when another place had the right bytes.
+/// The leaves that failed while a block was read: what they hold of it is worth rewriting when another place
+/// had the right bytes.
 #[derive(Debug, Default)]
 pub struct Noticed(Mutex<Vec<Guid>>);
 
@@ -55,7 +57,8 @@ pub struct Request<'a> {
     pub verdict: Option<Verdict<'a>>,
     /// Is told which leaves failed.
     pub(super) noticed: Option<&'a Noticed>,
-    /// Whether the block may not exist (the end of an intent log is found so): failures are not the devices' fault and are not counted.
+    /// Whether the block may not exist (the end of an intent log is found so): failures are not the devices'
+    /// fault and are not counted.
     pub(super) speculative: bool,
     /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
     pub(super) scratch: bool,
@@ -125,7 +128,8 @@ impl<'a> Request<'a> {
 }
 
 impl Vdev {
-    /// Reads from this vdev and whatever redundancy it has: bytes that satisfy the request's verdict, or what was tried.
+    /// Reads from this vdev and whatever redundancy it has: bytes that satisfy the request's verdict, or what
+    /// was tried.
     pub fn read<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             if !self.status().is_readable() {

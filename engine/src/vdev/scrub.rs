@@ -1,10 +1,13 @@
-//! Reading everything that is stored of a block: all children of mirrors, all columns of raidz, parity compared.
+//! Reading everything that is stored of a block: all children of mirrors, all columns of raidz, parity
+//! compared.
 //!
-//! [`Vdev::scrub`] is to [`Vdev::read`] what an audit is to a purchase: it looks at every copy and says which are bad, also when others are good.
+//! [`Vdev::scrub`] is to [`Vdev::read`] what an audit is to a purchase: it looks at every copy and says which
+//! are bad, also when others are good.
 //!
 //! # Windows
-//! Blocks that lie side by side are best read together. [`Vdev::extents`] says which ranges of which leaves a scrub of a block will touch; the caller joins the
-//! ranges of many blocks, reads them into a [`Window`], and scrubs the blocks out of memory. What the window does not hold is read as usual.
+//! Blocks that lie side by side are best read together. [`Vdev::extents`] says which ranges of which leaves a
+//! scrub of a block will touch; the caller joins the ranges of many blocks, reads them into a [`Window`], and
+//! scrubs the blocks out of memory. What the window does not hold is read as usual.
 
 use std::collections::HashMap;
 use std::time::Instant;

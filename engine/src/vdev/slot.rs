@@ -1,7 +1,8 @@
 //! What of a leaf may change while it is read and written: its device and its status.
 //!
-//! A device that failed is taken away from its leaf, and given back once it was opened anew. Whoever transfers asks the [`Slot`] for the device and keeps
-//! that one to the end of the transfer; so a device is closed when the last transfer is done.
+//! A device that failed is taken away from its leaf, and given back once it was opened anew. Whoever
+//! transfers asks the [`Slot`] for the device and keeps that one to the end of the transfer; so a device is
+//! closed when the last transfer is done.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

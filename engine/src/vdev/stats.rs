@@ -1,20 +1,22 @@
 //! How much a vdev transferred, and how long that took: what `zpool iostat` shows.
 //!
-//! A leaf counts the transfers of its device. A vdev with children at the top counts what was asked of it: a block that a mirror writes to two children is one
-//! write of the mirror and one of each child. So the sum over the top-level vdevs is what the pool did.
+//! A leaf counts the transfers of its device. A vdev with children at the top counts what was asked of it: a
+//! block that a mirror writes to two children is one write of the mirror and one of each child. So the sum
+//! over the top-level vdevs is what the pool did.
 //!
-//! Counters only grow; whoever wants rates takes [`Stats::snapshot`]s and the difference of two. Nothing is locked: a snapshot taken while transfers end may
-//! have one in one number and not yet in another.
+//! Counters only grow; whoever wants rates takes [`Stats::snapshot`]s and the difference of two. Nothing is
+//! locked: a snapshot taken while transfers end may have one in one number and not yet in another.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than `1 << (n + 1)` nanoseconds; the last one all that took longer.
+/// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than
+/// `1 << (n + 1)` nanoseconds; the last one all that took longer.
 pub const LATENCY_BUCKETS: usize = 37;
 
-/// Buckets of a histogram of sizes: bucket `n` counts transfers of at least `512 << n` and less than `1024 << n` bytes; the first one all that were smaller, the
-/// last one all that were larger.
+/// Buckets of a histogram of sizes: bucket `n` counts transfers of at least `512 << n` and less than
+/// `1024 << n` bytes; the first one all that were smaller, the last one all that were larger.
 pub const SIZE_BUCKETS: usize = 16;
 
 /// What was transferred.
@@ -28,13 +30,15 @@ pub enum Transfer {
     Flush,
     /// Ranges were given up.
     Discard,
-    /// Bytes went there that were to be durable as soon as they were written: the intent log's. They count among [`Transfer::Write`] too.
+    /// Bytes went there that were to be durable as soon as they were written: the intent log's. They count
+    /// among [`Transfer::Write`] too.
     SyncWrite,
     /// Bytes came from there that a sweep looks at. They count among [`Transfer::Read`] too.
     Scrub,
 }
 
-/// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are the columns that `zpool iostat -q` has for them.
+/// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are
+/// the columns that `zpool iostat -q` has for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// A block that somebody wants.

@@ -1,7 +1,10 @@
-//! The list of top-level vdevs, and those of spares and cache devices: they only grow, and are read without a lock.
+//! The list of top-level vdevs, and those of spares and cache devices: they only grow, and are read without a
+//! lock.
 //!
-//! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the list: what was removed stays as an indirect vdev or a
-//! hole, which takes its place once and for all. A spare or cache device has no number; one that was removed is passed over. Adding one happens while others read and write; those who are in the list do not move.
+//! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the
+//! list: what was removed stays as an indirect vdev or a hole, which takes its place once and for all. A
+//! spare or cache device has no number; one that was removed is passed over. Adding one happens while others
+//! read and write; those who are in the list do not move.
 
 use std::fmt;
 use std::ops::Index;
@@ -56,13 +59,15 @@ impl Tops {
         self.0.push(Place::of(vdev))
     }
 
-    /// Puts another vdev in the place of one. Whoever has the old one keeps it. False where that was done before, or there is none.
+    /// Puts another vdev in the place of one. Whoever has the old one keeps it. False where that was done
+    /// before, or there is none.
     pub(super) fn replace(&self, index: usize, vdev: Vdev) -> bool {
         self.0.get(index).is_some_and(|place| place.successor.set(vdev).is_ok())
     }
 }
 
-/// Spares or cache devices: some may be added, and some removed, while others look. Whoever changes the list sees to it that nobody else does so meanwhile.
+/// Spares or cache devices: some may be added, and some removed, while others look. Whoever changes the list
+/// sees to it that nobody else does so meanwhile.
 #[derive(Debug, Default)]
 pub struct Auxiliary(Tops);
 

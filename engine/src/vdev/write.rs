@@ -1,25 +1,31 @@
 //! Writing to the vdev tree.
 //!
 //! # The idea
-//! A batch of [`Piece`]s is taken apart into *parts*, each for one place of one leaf (`plan`): a mirror's part for each child, a raidz's for each
-//! column, parity included. The parts of each leaf are sorted and neighbours become one transfer (`transfer`), so that what was allocated in one go
-//! is written in one go, whatever the order and size of the blocks was. Parts share the bytes of their piece; nothing is copied but parity.
+//! A batch of [`Piece`]s is taken apart into *parts*, each for one place of one leaf (`plan`): a mirror's
+//! part for each child, a raidz's for each column, parity included. The parts of each leaf are sorted and
+//! neighbours become one transfer (`transfer`), so that what was allocated in one go is written in one go,
+//! whatever the order and size of the blocks was. Parts share the bytes of their piece; nothing is copied but
+//! parity.
 //!
 //! # When is a piece written?
-//! When the vdev that it belongs to can give it back: one child of a mirror, all but parity columns of each row of a raidz. Whoever missed it then is
-//! noted with the txg in its dirty time log ([`super::dtl`]), which makes readers prefer others and a later resilver bring what is missing. Leaves
-//! that are offline, faulted or missing are not even tried. A transfer that fails is tried once more, part by part, so that one bad sector does not cost its
-//! neighbours; then it counts as an error of the leaf.
+//! When the vdev that it belongs to can give it back: one child of a mirror, all but parity columns of each
+//! row of a raidz. Whoever missed it then is noted with the txg in its dirty time log ([`super::dtl`]), which
+//! makes readers prefer others and a later resilver bring what is missing. Leaves that are offline, faulted
+//! or missing are not even tried. A transfer that fails is tried once more, part by part, so that one bad
+//! sector does not cost its neighbours; then it counts as an error of the leaf.
 //!
 //! # When is it durable?
-//! What [`VdevTree::write_durably`] wrote is durable at once: a single block of an intent log, for which a write and a flush would be one wait more than is needed.
-//! All else is after [`VdevTree::flush`], which asks only leaves that were written to since they were last asked. A flush that fails is a failure of everything that the
-//! leaf was given since: it has missed all those txgs. The flush as a whole fails only when some vdev can then not give back what it was given, and then
-//! so do all later ones: several callers flush the same leaves (the sync, intent logs), and whose writes were lost is not known.
-//! Of labels and uberblocks it is enough that one leaf has them. What other writes are to a leaf gives way to stable ones (`transfer`).
+//! What [`VdevTree::write_durably`] wrote is durable at once: a single block of an intent log, for which a
+//! write and a flush would be one wait more than is needed. All else is after [`VdevTree::flush`], which asks
+//! only leaves that were written to since they were last asked. A flush that fails is a failure of everything
+//! that the leaf was given since: it has missed all those txgs. The flush as a whole fails only when some
+//! vdev can then not give back what it was given, and then so do all later ones: several callers flush the
+//! same leaves (the sync, intent logs), and whose writes were lost is not known. Of labels and uberblocks it
+//! is enough that one leaf has them. What other writes are to a leaf gives way to stable ones (`transfer`).
 //!
-//! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it may be there when the device is back. As long as nothing
-//! stands in for it, flushes fail; whoever has read it back says so (`VdevTree::believe`, or `VdevTree::disbelieve`).
+//! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it
+//! may be there when the device is back. As long as nothing stands in for it, flushes fail; whoever has read
+//! it back says so (`VdevTree::believe`, or `VdevTree::disbelieve`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -80,14 +86,15 @@ impl Until {
 }
 
 impl VdevTree {
-    /// Writes all pieces of group `txg`. Runs that lie together on a leaf become one transfer. One result a piece: written to as many devices as
-    /// its vdev needs to be able to read it again, or what failed. Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
+    /// Writes all pieces of group `txg`. Runs that lie together on a leaf become one transfer. One result a
+    /// piece: written to as many devices as its vdev needs to be able to read it again, or what failed.
+    /// Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
     pub async fn write(&self, txg: Txg, pieces: Vec<Piece>) -> Vec<Result<(), Vec<Attempt>>> {
         self.write_until(txg, pieces, Until::Taken).await.0
     }
 
-    /// Writes one piece of group `txg`, which is durable when this is done; as [`VdevTree::write`] and [`VdevTree::flush_tops`] otherwise. Where the devices can do
-    /// both in one, nothing else is flushed.
+    /// Writes one piece of group `txg`, which is durable when this is done; as [`VdevTree::write`] and
+    /// [`VdevTree::flush_tops`] otherwise. Where the devices can do both in one, nothing else is flushed.
     pub async fn write_durably(&self, txg: Txg, piece: Piece) -> Result<(), Vec<Attempt>> {
         let top = piece.top;
         let (written, is_durable) = self.write_until(txg, vec![piece], Until::Durable).await;
@@ -116,21 +123,24 @@ impl VdevTree {
         self.flush_group(Txg(u64::MAX)).await
     }
 
-    /// As [`VdevTree::flush`], for whoever commits group `txg`: what later groups gave to devices that went away is not asked about.
+    /// As [`VdevTree::flush`], for whoever commits group `txg`: what later groups gave to devices that went
+    /// away is not asked about.
     pub async fn flush_group(&self, txg: Txg) -> Result<(), Vec<Attempt>> {
         let auxiliary = self.spares.iter().chain(self.l2cache.iter()).flat_map(Vdev::walk);
         let vdevs = self.tops.iter().flat_map(Vdev::walk).chain(auxiliary).collect();
         self.flush_leaves(vdevs, txg, true).await
     }
 
-    /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its own need not wait for the others.
+    /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its
+    /// own need not wait for the others.
     pub async fn flush_tops(&self, tops: &[u32]) -> Result<(), Vec<Attempt>> {
         let vdevs: Vec<_> = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
         vdevs.iter().for_each(|vdev| vdev.stable.asked());
         self.flush_leaves(vdevs, Txg(u64::MAX), false).await
     }
 
-    /// Flushes the leaves among these vdevs, for groups up to `txg`. With `labels` it also tells whether the labels or uberblocks written last are durable anywhere.
+    /// Flushes the leaves among these vdevs, for groups up to `txg`. With `labels` it also tells whether the
+    /// labels or uberblocks written last are durable anywhere.
     async fn flush_leaves(&self, vdevs: Vec<&Vdev>, txg: Txg, labels: bool) -> Result<(), Vec<Attempt>> {
         let flushes = vdevs.iter().filter_map(|leaf| {
             let Kind::Leaf(slot) = &leaf.kind else { return None };
@@ -183,7 +193,8 @@ impl VdevTree {
         Err(failed)
     }
 
-    /// The top-level vdevs above a leaf that cannot give back all of these groups; with `without`, if they had to do without that leaf.
+    /// The top-level vdevs above a leaf that cannot give back all of these groups; with `without`, if they
+    /// had to do without that leaf.
     fn tops_without(
         &self,
         leaf: &Vdev,
@@ -193,7 +204,8 @@ impl VdevTree {
         self.tops.iter().filter(move |top| top.has(leaf) && !top.holds_all(range, without))
     }
 
-    /// The device of a leaf went away with what it was given and had not made durable. Where others hold that it missed it; otherwise that is in doubt.
+    /// The device of a leaf went away with what it was given and had not made durable. Where others hold that
+    /// it missed it; otherwise that is in doubt.
     pub(super) fn gone_with(&self, leaf: &Vdev, given: &Given) {
         let is_held = |range| self.tops_without(leaf, range, Some(leaf.guid)).next().is_none();
         if given.txgs.is_none_or(is_held) {
@@ -204,7 +216,8 @@ impl VdevTree {
         }
     }
 
-    /// Whether all is there again that may tell what became of groups up to `txg`; `None` when nothing of them is in doubt.
+    /// Whether all is there again that may tell what became of groups up to `txg`; `None` when nothing of
+    /// them is in doubt.
     pub(crate) fn can_be_read_back(&self, txg: Txg) -> Option<bool> {
         let doubtful = self.leaves().filter(|leaf| leaf.unflushed.is_doubtful(txg));
         doubtful.map(|leaf| leaf.status().is_readable()).reduce(|all, readable| all && readable)
@@ -218,7 +231,8 @@ impl VdevTree {
         })
     }
 
-    /// All that was given to devices in groups up to `txg`, before they went away, was read back from them. The next flush makes it durable.
+    /// All that was given to devices in groups up to `txg`, before they went away, was read back from them.
+    /// The next flush makes it durable.
     pub(crate) fn believe(&self, txg: Txg) {
         self.leaves().for_each(|leaf| leaf.unflushed.believe(txg));
     }
@@ -247,7 +261,8 @@ impl Vdev {
         self.walk().any(|vdev| vdev.guid == other.guid)
     }
 
-    /// Whether it can give back everything that was written in the groups of `range`, as far as is known; with `without`, even without that leaf.
+    /// Whether it can give back everything that was written in the groups of `range`, as far as is known;
+    /// with `without`, even without that leaf.
     fn holds_all(&self, (first, last): (u64, u64), without: Option<Guid>) -> bool {
         // Between the beginnings of what leaves missed, it only gets better.
         let inside = self.beginnings().into_iter().filter(|start| (first..=last).contains(start));
@@ -303,8 +318,8 @@ impl Taken {
     }
 }
 
-/// Numbers the rounds in which labels are written: an uberblock to all leaves that take it, one half of the labels of all leaves. What a flush says of a round is
-/// said of all leaves of it together.
+/// Numbers the rounds in which labels are written: an uberblock to all leaves that take it, one half of the
+/// labels of all leaves. What a flush says of a round is said of all leaves of it together.
 #[derive(Debug, Default)]
 pub(crate) struct LabelRounds(Mutex<(u64, Option<Round>)>);
 
@@ -319,7 +334,8 @@ impl LabelRounds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the round that a write is part of. Each uberblock begins one, and so does the first label of a half.
+    /// The number of the round that a write is part of. Each uberblock begins one, and so does the first
+    /// label of a half.
     fn enter(&self, round: Round) -> u64 {
         let mut state = self.state();
         if round == Round::Uberblock || state.1 != Some(round) {
@@ -345,7 +361,8 @@ pub(super) struct Given {
     asked: u64,
     /// First and last group of the others.
     pub(super) txgs: Option<(u64, u64)>,
-    /// First and last group of those whose flush failed. What was lost stays lost, whatever later flushes say.
+    /// First and last group of those whose flush failed. What was lost stays lost, whatever later flushes
+    /// say.
     failed: Option<(u64, u64)>,
     /// First and last group of those with which the device went away, where nothing else holds them.
     doubtful: Option<(u64, u64)>,

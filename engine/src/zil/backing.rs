@@ -39,8 +39,8 @@ pub enum Fetched {
     Gone,
 }
 
-/// Whoever knows what is left of writes whose objects may shrink or go away while they are logged. It must take no lock that is held while a
-/// group is waited for.
+/// Whoever knows what is left of writes whose objects may shrink or go away while they are logged. It must
+/// take no lock that is held while a group is waited for.
 pub trait Source: Send + Sync + Debug {
     /// Reads what is left of a write.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
@@ -87,7 +87,8 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Whether logs have devices of their own.
     fn has_log_devices(&self) -> bool;
 
-    /// Bytes in a block of an object whose blocks may be written before their group; `None` where that must not be.
+    /// Bytes in a block of an object whose blocks may be written before their group; `None` where that must
+    /// not be.
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>>;
 
     /// Writes a block as the group `txg` has it. As [`crate::dmu::LiveObject::write_early`].

@@ -94,7 +94,8 @@ impl Chain {
             }
             State::Claimed(*header)
         } else {
-            // One block to begin with. Its header is on disk at the latest when the group before the open one is committed.
+            // One block to begin with. Its header is on disk at the latest when the group before the open one
+            // is committed.
             let bp = header.log;
             let allocated = bp.logical_birth();
             blocks.push_back(LogBlock { bp, allocated, max_txg: Txg::NONE, is_stable: false });
@@ -141,7 +142,8 @@ impl Chain {
         self.state = State::Starting(txg);
     }
 
-    /// The block that ends the chain is being written with records of up to `max_txg`; the next one was allocated in `txg`.
+    /// The block that ends the chain is being written with records of up to `max_txg`; the next one was
+    /// allocated in `txg`.
     pub(super) fn extend(&mut self, max_txg: Txg, next: Blkptr, txg: Txg) {
         if let Some(end) = self.blocks.back_mut() {
             end.max_txg = max_txg;
@@ -174,7 +176,8 @@ impl Chain {
         self.replayed.insert(txg, seq);
     }
 
-    /// The header as of now, for a change of the open group `txg`. What stands on disk is decided by [`Chain::sync`].
+    /// The header as of now, for a change of the open group `txg`. What stands on disk is decided by
+    /// [`Chain::sync`].
     pub(super) fn dirty(&mut self, txg: Txg) -> ZilHeader {
         self.dirtied = self.dirtied.max(txg);
         self.header()
@@ -191,7 +194,8 @@ impl Chain {
         }
     }
 
-    /// What the group `txg`, which is being synced, does to the log: the header that it writes, if another than before, and what it gives up.
+    /// What the group `txg`, which is being synced, does to the log: the header that it writes, if another
+    /// than before, and what it gives up.
     pub(super) fn sync(&mut self, txg: Txg) -> (Option<ZilHeader>, GivenUp) {
         let mut freed = GivenUp::default();
         if self.synced == txg {
@@ -242,7 +246,8 @@ impl Chain {
         }
     }
 
-    /// Remembers that a batch took so many bytes, and says how large the block should be that waits for the next batch.
+    /// Remembers that a batch took so many bytes, and says how large the block should be that waits for the
+    /// next batch.
     pub(super) fn predict(&mut self, batch_bytes: usize) -> usize {
         if self.recent.len() == MEMORY {
             self.recent.pop_front();

@@ -1,13 +1,17 @@
 //! The way along a chain that was found, and taking it over.
 //!
-//! What a crash left behind is known only from its own blocks: those that were allocated after the last committed group are free as far as the
-//! space maps know. So before anything is allocated in the first new group, the chains of all datasets are followed and their blocks, the one that ends
-//! each of them included, marked as allocated. The header is given the numbers of the last block and the last record, so that a log that can be
-//! read further at another time is not. A block that cannot be claimed, because something else is there, ends the log as one that cannot be read does.
+//! What a crash left behind is known only from its own blocks: those that were allocated after the last
+//! committed group are free as far as the space maps know. So before anything is allocated in the first new
+//! group, the chains of all datasets are followed and their blocks, the one that ends each of them included,
+//! marked as allocated. The header is given the numbers of the last block and the last record, so that a log
+//! that can be read further at another time is not. A block that cannot be claimed, because something else is
+//! there, ends the log as one that cannot be read does.
 //!
-//! Blocks that records clone may be freed by their owners before the records are applied. So the log refers to them like a file does, from the claim until it ends.
+//! Blocks that records clone may be freed by their owners before the records are applied. So the log refers
+//! to them like a file does, from the claim until it ends.
 //!
-//! A log without records is given a new seed and goes on being used: the block that its header points to waits for the first record.
+//! A log without records is given a new seed and goes on being used: the block that its header points to
+//! waits for the first record.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,7 +45,8 @@ impl Walk {
         Self { header: *header, next: header.log, blocks: 0 }
     }
 
-    /// The next block that belongs to the log; its contents may be anything. After the contents, [`Walk::follow`] goes on.
+    /// The next block that belongs to the log; its contents may be anything. After the contents,
+    /// [`Walk::follow`] goes on.
     pub(super) fn block(&mut self) -> Option<Blkptr> {
         let next = std::mem::take(&mut self.next);
         let belongs = !next.is_hole()
@@ -52,7 +57,8 @@ impl Walk {
         belongs.then_some(next)
     }
 
-    /// Takes a block's contents apart, whose checksum is verified. `None` when it is not of this chain, and so the chain has ended.
+    /// Takes a block's contents apart, whose checksum is verified. `None` when it is not of this chain, and
+    /// so the chain has ended.
     pub(super) fn follow<'a>(&mut self, bp: &Blkptr, bytes: &'a [u8]) -> Option<LogBlock<'a>> {
         let block = LogBlock::parse(bp, bytes).ok()?;
         self.next = block.next;
@@ -122,7 +128,8 @@ pub(super) async fn claim_log(
     Ok(ZilHeader { log, ..ZilHeader::default() })
 }
 
-/// Frees the blocks of a log that the pool's checkpoint has. What followed them was written later, and may be anything now. Gives the header of no log.
+/// Frees the blocks of a log that the pool's checkpoint has. What followed them was written later, and may be
+/// anything now. Gives the header of no log.
 async fn give_up(backing: &dyn Backing, found: &ZilHeader, txg: Txg, checkpoint: Txg) -> Result<ZilHeader> {
     let mut places = HashSet::new();
     let mut walk = Walk::new(found);
@@ -220,8 +227,8 @@ pub(super) fn cloned(blocks: &[Blkptr]) -> impl Iterator<Item = Blkptr> {
     blocks.iter().copied().filter(|bp| !bp.is_hole() && !bp.is_embedded())
 }
 
-/// Whether the log of `header` can be followed to its end. An error says that a device is missing that may hold records which are not committed:
-/// who imports the pool without it loses them.
+/// Whether the log of `header` can be followed to its end. An error says that a device is missing that may
+/// hold records which are not committed: who imports the pool without it loses them.
 pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {

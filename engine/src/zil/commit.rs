@@ -1,18 +1,21 @@
 //! Group commit.
 //!
 //! # The idea
-//! At any time at most one *batch* is being written, and everybody who wants stability meanwhile becomes part of the next one. When a batch
-//! is done, one of those who wait for the next takes all that they want from the notes and writes it, while all others wait for the same future:
-//! whoever of them is polled drives it, so that it goes on when any of them gives up. A batch that everybody gave up rests until the next commit, or until the
-//! sync of the group that it holds blocks of.
+//! At any time at most one *batch* is being written, and everybody who wants stability meanwhile becomes part
+//! of the next one. When a batch is done, one of those who wait for the next takes all that they want from
+//! the notes and writes it, while all others wait for the same future: whoever of them is polled drives it,
+//! so that it goes on when any of them gives up. A batch that everybody gave up rests until the next commit,
+//! or until the sync of the group that it holds blocks of.
 //!
-//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and flushes once. Most have a single block, which is
-//! written durably instead.
+//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and
+//! flushes once. Most have a single block, which is written durably instead.
 //!
-//! Those who waited for a batch mostly want the next one too, a moment later. Whoever begins it without them makes them wait for two batches; so others may go first, a
-//! few times, as long as fewer want the next batch than were in the last one or wanted the next when that was done.
+//! Those who waited for a batch mostly want the next one too, a moment later. Whoever begins it without them
+//! makes them wait for two batches; so others may go first, a few times, as long as fewer want the next batch
+//! than were in the last one or wanted the next when that was done.
 //!
-//! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing twice) the outcome is a group to wait for.
+//! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing
+//! twice) the outcome is a group to wait for.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
@@ -38,7 +41,8 @@ use crate::vdev::read::yield_now;
 /// Blocks of a batch whose bytes are in memory at once.
 const WAVE_BLOCKS: usize = 32;
 
-/// A batch of at least this size is not logged when it is the greater part of what is dirty, and that is encoded quickly: its group is committed instead.
+/// A batch of at least this size is not logged when it is the greater part of what is dirty, and that is
+/// encoded quickly: its group is committed instead.
 const WORTH_A_GROUP_BYTES: u64 = 8 << 20;
 
 /// A batch of this size is never logged.
@@ -186,7 +190,8 @@ impl Inner {
             (chain.end(self.txgs.synced_txg()), chain.state, chain.unlogged)
         };
         if unlogged > self.txgs.synced_txg() {
-            // What came before is not in the log, and a log must not have what came after: a replay would do it alone.
+            // What came before is not in the log, and a log must not have what came after: a replay would do
+            // it alone.
             return Ok(Outcome::Wait(newest));
         }
         let weight = plan::weigh(&notes);
@@ -251,7 +256,8 @@ impl Inner {
         self.backing.set_header(tx, &header);
     }
 
-    /// Writes a batch, whose blocks that were written `early` are flushed with it. False when the log lacks data of it, because of a change that is not in the batch.
+    /// Writes a batch, whose blocks that were written `early` are flushed with it. False when the log lacks
+    /// data of it, because of a change that is not in the batch.
     async fn write(&self, notes: Vec<Noted>, early: Vec<Blkptr>, end: LogBlock, weight: u64) -> Result<bool> {
         let is_whole = AtomicBool::new(true);
         let planned = plan::plan(notes, end.bp.psize().get() as usize);
@@ -283,7 +289,8 @@ impl Inner {
         Ok(is_whole.into_inner())
     }
 
-    /// Allocates the blocks that a plan needs after the one that waits, and the one that is to wait next. Gives the pointers to all.
+    /// Allocates the blocks that a plan needs after the one that waits, and the one that is to wait next.
+    /// Gives the pointers to all.
     async fn extend(&self, planned: &[Planned], end: Blkptr, weight: u64) -> Result<Vec<Blkptr>> {
         // Held until the chain knows all that is allocated, and no longer: writing may take its time.
         let tx = self.txgs.hold()?;
@@ -381,8 +388,8 @@ impl Inner {
         self.end().await
     }
 
-    /// Gives the chain up, so that the next one begins wherever there is space for it then. What it holds is committed with its groups, and so is what is logged
-    /// meanwhile.
+    /// Gives the chain up, so that the next one begins wherever there is space for it then. What it holds is
+    /// committed with its groups, and so is what is logged meanwhile.
     pub(super) async fn leave(&self) -> Result<()> {
         loop {
             let running = {
@@ -390,7 +397,8 @@ impl Inner {
                 match &groups.running {
                     Some(running) => running.clone(),
                     None => {
-                        // No batch begins as long as this lock is held, and those that begin later find the chain broken.
+                        // No batch begins as long as this lock is held, and those that begin later find the
+                        // chain broken.
                         let tx = self.txgs.hold()?;
                         lock(&self.chain).fail();
                         drop(groups);

@@ -1,9 +1,10 @@
 //! Large writes: logged by pointer.
 //!
 //! # The idea
-//! Data of a write that goes into the log are written twice, there and with their group. Where that costs more than it saves, the block that was written to is
-//! written at once to the place where it stays ([`crate::dmu::LiveObject::write_early`]), and the record has its pointer instead of data. The flush that makes the log stable
-//! is the one for both.
+//! Data of a write that goes into the log are written twice, there and with their group. Where that costs
+//! more than it saves, the block that was written to is written at once to the place where it stays
+//! ([`crate::dmu::LiveObject::write_early`]), and the record has its pointer instead of data. The flush that
+//! makes the log stable is the one for both.
 //!
 //! | | logged by pointer |
 //! |---|---|
@@ -11,10 +12,12 @@
 //! | log devices | nothing: they are quicker |
 //! | else | of a note of [`LARGE_BYTES`] or more, what fills at least half a block |
 //!
-//! Only writes of the open group: those of older groups are about to be written anyway, and go into the log as they are. So does what takes no block of its own.
+//! Only writes of the open group: those of older groups are about to be written anyway, and go into the log
+//! as they are. So does what takes no block of its own.
 //!
 //! # Invariant
-//! The group of a block that is being written early is told to the chain as `in_flight`, so that its sync waits for the batch.
+//! The group of a block that is being written early is told to the chain as `in_flight`, so that its sync
+//! waits for the batch.
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_write_state`), `zvol.c`.
 
@@ -45,7 +48,8 @@ enum Step {
 }
 
 impl Inner {
-    /// Writes the blocks of large writes. The notes with records of pointers in their places, and the blocks that must be flushed with the log.
+    /// Writes the blocks of large writes. The notes with records of pointers in their places, and the blocks
+    /// that must be flushed with the log.
     pub(super) async fn write_early(&self, notes: Vec<Noted>) -> Result<(Vec<Noted>, Vec<Blkptr>)> {
         let for_throughput = self.for_throughput.load(Ordering::Acquire);
         let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if for_throughput || length >= LARGE_BYTES);

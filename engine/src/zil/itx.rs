@@ -1,8 +1,9 @@
 //! Notes: changes that are in memory, not yet committed, and not yet in the log.
 //!
-//! Notes of a group are in one bucket, so that forgetting a committed group is dropping its bucket. In a bucket they stand in two places: in one list
-//! in their order, or in a list of their object, where they wait until somebody wants that object stable (or everything). Most never are.
-//! Changes that touch each other are made one after the other (their makers see to that), so that an earlier one is never in a later group, and
+//! Notes of a group are in one bucket, so that forgetting a committed group is dropping its bucket. In a
+//! bucket they stand in two places: in one list in their order, or in a list of their object, where they wait
+//! until somebody wants that object stable (or everything). Most never are. Changes that touch each other are
+//! made one after the other (their makers see to that), so that an earlier one is never in a later group, and
 //! going through the buckets by group keeps the order of all that matters.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,7 +75,8 @@ struct Bucket {
 /// All notes.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// By group, the oldest first. At most the open group, the one that is being synced and one that was just committed.
+    /// By group, the oldest first. At most the open group, the one that is being synced and one that was just
+    /// committed.
     buckets: VecDeque<Bucket>,
 }
 
@@ -119,7 +121,8 @@ impl Pending {
         }
     }
 
-    /// Puts what was noted of an object among what is made stable with any object: whatever is noted next comes after it.
+    /// Puts what was noted of an object among what is made stable with any object: whatever is noted next
+    /// comes after it.
     pub(super) fn order(&mut self, object: u64) {
         for bucket in &mut self.buckets {
             bucket.ordered.append(&mut bucket.by_object.remove(&object).unwrap_or_default());

@@ -1,10 +1,12 @@
 //! From notes to log blocks: what goes into which block, and the bytes of a block.
 //!
-//! The first block of a batch is the one that ends the chain and was allocated before, so its size is given. All that does not fit there goes
-//! to blocks of at most [`MAX_BLOCK_BYTES`], as many as it takes, each no larger than needed. The data of a write may be spread over several blocks, each with
-//! a record of its own; cuts are at multiples of [`CUT_BYTES`] of the offset, so that no sector of a volume is cut.
+//! The first block of a batch is the one that ends the chain and was allocated before, so its size is given.
+//! All that does not fit there goes to blocks of at most [`MAX_BLOCK_BYTES`], as many as it takes, each no
+//! larger than needed. The data of a write may be spread over several blocks, each with a record of its own;
+//! cuts are at multiples of [`CUT_BYTES`] of the offset, so that no sector of a volume is cut.
 //!
-//! Block (`zilog2`): chain structure, records, zeroes. A record of a write is 192 bytes and the data, padded to 8.
+//! Block (`zilog2`): chain structure, records, zeroes. A record of a write is 192 bytes and the data, padded
+//! to 8.
 
 use std::ops::Range;
 
@@ -94,7 +96,8 @@ pub(super) fn weigh(notes: &[Noted]) -> u64 {
     notes.iter().map(weight).sum()
 }
 
-/// Distributes notes over blocks, of which the first has `first_bytes`; it may stay empty. [`What::Unloggable`] is left out.
+/// Distributes notes over blocks, of which the first has `first_bytes`; it may stay empty.
+/// [`What::Unloggable`] is left out.
 pub(super) fn plan(notes: Vec<Noted>, first_bytes: usize) -> Vec<Planned> {
     let mut plan = Plan { done: Vec::new(), block: Planned::default(), block_bytes: first_bytes };
     for Noted { txg, what } in notes {
@@ -150,8 +153,9 @@ impl Plan {
     }
 }
 
-/// The bytes of a block of which only the data of writes and the link to the next block are missing: zeroes elsewhere. Also where the data of each
-/// [`Part::Write`] go, in order. Sequence numbers are taken from `seq`.
+/// The bytes of a block of which only the data of writes and the link to the next block are missing: zeroes
+/// elsewhere. Also where the data of each [`Part::Write`] go, in order. Sequence numbers are taken from
+/// `seq`.
 pub(super) fn lay_out(planned: &Planned, block_bytes: usize, seq: &mut u64) -> (IoBuf, Vec<Range<usize>>) {
     let mut buf = IoBuf::zeroed(block_bytes);
     let mut places = Vec::new();

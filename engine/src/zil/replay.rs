@@ -1,10 +1,12 @@
 //! Applying what a log holds.
 //!
-//! Records are applied in the order of the log, each in a group of its own choice that is open, and the header of that group says up to which record that
-//! was, so that a crash in the middle does not apply twice what may not be. Records of groups that were committed before the crash are left out. When all
-//! are applied the whole log is freed in one group.
+//! Records are applied in the order of the log, each in a group of its own choice that is open, and the
+//! header of that group says up to which record that was, so that a crash in the middle does not apply twice
+//! what may not be. Records of groups that were committed before the crash are left out. When all are applied
+//! the whole log is freed in one group.
 //!
-//! A record of an object that is gone is no error where such records may be logged late. Any other error ends the replay, and the log stays.
+//! A record of an object that is gone is no error where such records may be logged late. Any other error ends
+//! the replay, and the log stays.
 
 use std::sync::Arc;
 
@@ -25,8 +27,9 @@ const MAX_BLOCK_BYTES: u64 = 16 << 20;
 
 /// What records are applied to.
 pub trait Replay: Send + Sync {
-    /// Applies a record. Data are always inline; there may be more of them than were written, up to the end of the block that contains the write, when it was logged
-    /// as a whole. Clones come as writes. Each group in which it changes something is told to `applied` while it is held.
+    /// Applies a record. Data are always inline; there may be more of them than were written, up to the end
+    /// of the block that contains the write, when it was logged as a whole. Clones come as writes. Each group
+    /// in which it changes something is told to `applied` while it is held.
     fn apply(&self, record: &Record<'_>, applied: &Applied) -> impl Future<Output = Result<()>> + Send;
 }
 

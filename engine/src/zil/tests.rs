@@ -281,7 +281,8 @@ impl World {
         world
     }
 
-    /// What is left after a crash: durable blocks, allocations of committed groups, and the last committed header; claimed by the first group.
+    /// What is left after a crash: durable blocks, allocations of committed groups, and the last committed
+    /// header; claimed by the first group.
     fn crash(self) -> World {
         let synced = self.txgs.synced_txg();
         let fake = Fake::default();
@@ -664,7 +665,8 @@ fn a_claimed_log_that_lost_a_block_is_not_replayed_in_part() {
     assert!(after.zil.needs_replay());
 }
 
-/// Random writes, commits, group syncs and crashes at any point: whatever was committed is there, in order; allocations always add up.
+/// Random writes, commits, group syncs and crashes at any point: whatever was committed is there, in order;
+/// allocations always add up.
 #[test]
 fn random_histories_keep_every_promise() {
     for seed in 0..300 {

@@ -1,10 +1,13 @@
-//! Rewriting the places of a block that do not hold what it is made of: all copies, and of gangs the headers and members.
+//! Rewriting the places of a block that do not hold what it is made of: all copies, and of gangs the headers
+//! and members.
 //!
-//! The right bytes come from whichever place has them and satisfy the block's checksum. A block without a checksum is never rewritten, because nothing tells which
-//! of two contents is right. What the members of a gang hold is known from the whole, so that one copy of a gang can mend another. Members are judged by their own checksums
-//! before they are believed.
+//! The right bytes come from whichever place has them and satisfy the block's checksum. A block without a
+//! checksum is never rewritten, because nothing tells which of two contents is right. What the members of a
+//! gang hold is known from the whole, so that one copy of a gang can mend another. Members are judged by
+//! their own checksums before they are believed.
 //!
-//! Nothing is read for others here: failures are not counted but by the tree, for leaves whose errors the reader did not count ([`crate::vdev::write`]).
+//! Nothing is read for others here: failures are not counted but by the tree, for leaves whose errors the
+//! reader did not count ([`crate::vdev::write`]).
 
 use device::SharedBuf;
 use futures_util::future::BoxFuture;
@@ -25,7 +28,8 @@ pub(crate) struct Healing<'a> {
 }
 
 impl Pool {
-    /// Rewrites what is wrong of a block, which must stay where it is until this is done. Gives the bytes that were rewritten, and how many parts could not be.
+    /// Rewrites what is wrong of a block, which must stay where it is until this is done. Gives the bytes
+    /// that were rewritten, and how many parts could not be.
     pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> (u64, usize) {
         if bp.is_hole() || bp.is_embedded() || !has_checksum(bp) {
             return (0, 0);

@@ -1,8 +1,9 @@
 //! The keys of encrypted datasets that are loaded, by objset.
 //!
-//! All objsets of an encryption root (datasets, snapshots, clones) share the root's wrapping key, and a dataset shares its key with its snapshots
-//! and clones. Who loads a key registers it for each objset that it opens; who unloads it takes them all out. Reads of
-//! protected blocks look here first, so that what is cached becomes unreadable together with what is not.
+//! All objsets of an encryption root (datasets, snapshots, clones) share the root's wrapping key, and a
+//! dataset shares its key with its snapshots and clones. Who loads a key registers it for each objset that it
+//! opens; who unloads it takes them all out. Reads of protected blocks look here first, so that what is
+//! cached becomes unreadable together with what is not.
 //!
 //! The lock is held for a look-up only, and not together with any other.
 

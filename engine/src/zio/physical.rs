@@ -1,13 +1,15 @@
 //! From a block pointer to bytes that have the right checksum.
 //!
-//! The copies (DVAs) are tried in their order, those on usable vdevs first. Each is read with the checksum as verdict, so that the
-//! vdev's own redundancy is used up before the next copy is tried.
+//! The copies (DVAs) are tried in their order, those on usable vdevs first. Each is read with the checksum as
+//! verdict, so that the vdev's own redundancy is used up before the next copy is tried.
 //!
 //! # Gangs
-//! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block pointers and a checksum
-//! that covers its own address. With the feature `dynamic_gang_header`, a header is as large as the smallest allocation of its vdevs and
-//! has as many pointers as fit; older headers stay as they are, and the checksum tells which a header is. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
-//! Since a header's checksum does not cover what it leads to, headers may lead back to themselves: members must together be as large as what they are
+//! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block
+//! pointers and a checksum that covers its own address. With the feature `dynamic_gang_header`, a header is
+//! as large as the smallest allocation of its vdevs and has as many pointers as fit; older headers stay as
+//! they are, and the checksum tells which a header is. What these point to (again gangs, perhaps) makes up
+//! the block when joined; the block's checksum covers the whole. Since a header's checksum does not cover
+//! what it leads to, headers may lead back to themselves: members must together be as large as what they are
 //! parts of, and the headers that one read follows, copies and retries included, are counted.
 //!
 //! Source of the facts: OpenZFS 2.4 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
@@ -61,7 +63,8 @@ impl How<'_> {
 
     /// Counts the headers from here on, unless that has begun further up.
     pub(super) fn counting(self, bp: &Blkptr) -> Self {
-        // A header leads to at least two parts of at least a sector; parts may be tried again through other copies of the header.
+        // A header leads to at least two parts of at least a sector; parts may be tried again through other
+        // copies of the header.
         let most = || ((bp.psize().get() >> 9) * 4 + 64).min(MAX_GANG_HEADERS);
         let left = self.gang_headers_left.unwrap_or_else(|| Arc::new(AtomicU32::new(most() as u32)));
         Self { gang_headers_left: Some(left), ..self }
@@ -78,8 +81,8 @@ impl How<'_> {
 impl Pool {
     /// The bytes that `bp` points to as they lie on disk: checksum verified, still encrypted and compressed.
     ///
-    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer. Failures to read blocks of intent logs are not
-    /// counted, since a log ends where a block cannot be read.
+    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer.
+    /// Failures to read blocks of intent logs are not counted, since a log ends where a block cannot be read.
     pub async fn read_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));

@@ -1,7 +1,7 @@
 //! From verified bytes to the block: authentication, decryption, decompression.
 //!
-//! Encrypted bytes are decrypted first and decompressed then. An indirect block of an encrypted dataset is authenticated after
-//! decompression, by a hash over the MACs in its pointers, which needs no key.
+//! Encrypted bytes are decrypted first and decompressed then. An indirect block of an encrypted dataset is
+//! authenticated after decompression, by a hash over the MACs in its pointers, which needs no key.
 
 use codec::compress::decompress;
 use codec::crypt::{DatasetKey, decrypt_block, verify_indirect_mac};
@@ -12,8 +12,8 @@ use super::Bookmark;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 
-/// Decodes `bytes`, which have the right checksum, to the block's logical size. Without a key, what needs one to be
-/// authenticated is not, and what is encrypted stays so.
+/// Decodes `bytes`, which have the right checksum, to the block's logical size. Without a key, what needs one
+/// to be authenticated is not, and what is encrypted stays so.
 pub(crate) fn decode(
     bp: &Blkptr,
     at: &Bookmark,

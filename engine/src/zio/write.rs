@@ -1,21 +1,25 @@
 //! Writing blocks: from bytes to a pointer that leads to them.
 //!
 //! # The idea
-//! A [`Writer`] takes a batch of blocks and gives their new pointers. Each block is first *encoded* (zeroes become a hole, compression,
-//! embedding, checksum: `encode`), many at once on all cores when the batch is large. Then each is *placed*, in the order of the
-//! batch, so that neighbours in the batch become neighbours on the devices (`place`, and `gang` where no free run is long enough). At last all
-//! pieces of the batch go to the vdev tree in one call. What was written is in the ARC under its new pointer.
+//! A [`Writer`] takes a batch of blocks and gives their new pointers. Each block is first *encoded* (zeroes
+//! become a hole, compression, embedding, checksum: `encode`), many at once on all cores when the batch is
+//! large. Then each is *placed*, in the order of the batch, so that neighbours in the batch become neighbours
+//! on the devices (`place`, and `gang` where no free run is long enough). At last all pieces of the batch go
+//! to the vdev tree in one call. What was written is in the ARC under its new pointer.
 //!
 //! # Writing over
-//! Nothing that an uberblock leads to is ever overwritten. But what was written *in this group* is not yet led to by any, and is written again in
-//! its place when it fits (OpenZFS: the rewrites of late sync passes). So syncing the pool's own metadata, which describes the very space that it takes, comes
-//! to an end: see `encode` on why sizes settle.
+//! Nothing that an uberblock leads to is ever overwritten. But what was written *in this group* is not yet
+//! led to by any, and is written again in its place when it fits (OpenZFS: the rewrites of late sync passes).
+//! So syncing the pool's own metadata, which describes the very space that it takes, comes to an end: see
+//! `encode` on why sizes settle.
 //!
 //! A *nop-write* keeps the old pointer when the new bytes are the same, as a strong checksum tells.
 //!
 //! # When it fails
-//! What cannot be written waits until it can ([`crate::pool::suspend`]); where there is nothing to wait for, a batch that is not written whole fails. Then what it allocated is given back, pointers of the batch are worth nothing, and blocks that were to be written in
-//! their place may be damaged: the group cannot be committed. A copy that could not be written is a failure even when there are others.
+//! What cannot be written waits until it can ([`crate::pool::suspend`]); where there is nothing to wait for,
+//! a batch that is not written whole fails. Then what it allocated is given back, pointers of the batch are
+//! worth nothing, and blocks that were to be written in their place may be damaged: the group cannot be
+//! committed. A copy that could not be written is a failure even when there are others.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -77,7 +81,8 @@ const OFFLOAD_HEAVY_BYTES: usize = 16 << 10;
 enum Haste<'a> {
     /// A group, which may have a meter.
     Group(Option<&'a Meter>),
-    /// Somebody who wants it stable: it is not encoded behind what groups have, nor on the thread that asks, which others wait for.
+    /// Somebody who wants it stable: it is not encoded behind what groups have, nor on the thread that asks,
+    /// which others wait for.
     Stable,
 }
 
@@ -100,7 +105,8 @@ pub struct WriteRequest {
     pub copies: u8,
     /// Where to put it, if there is such a class.
     pub class: Class,
-    /// Of the normal class, what takes at most so many bytes as it is stored goes to the special class, if that has room for data.
+    /// Of the normal class, what takes at most so many bytes as it is stored goes to the special class, if
+    /// that has room for data.
     pub small_bytes: u64,
     /// Whether it may stand in the pointer when it compresses that well.
     pub may_embed: bool,
@@ -108,11 +114,13 @@ pub struct WriteRequest {
     pub may_gang: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
     pub nopwrite: bool,
-    /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A gang stays one.
+    /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A
+    /// gang stays one.
     pub previous: Option<Blkptr>,
     /// What the cache has of it afterwards: not what nobody is expected to read from it soon.
     pub retain: Retain,
-    /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of dnodes.
+    /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of
+    /// dnodes.
     pub fill: u64,
 }
 
@@ -142,7 +150,8 @@ impl Writer {
         self.features.set(features);
     }
 
-    /// Whether a gang was written since the last call for which larger headers would have been of use, in a pool that may have them.
+    /// Whether a gang was written since the last call for which larger headers would have been of use, in a
+    /// pool that may have them.
     pub(crate) fn wanted_larger_gang_headers(&self) -> bool {
         self.features.take_wanted_larger_gang_headers()
     }
@@ -167,8 +176,9 @@ impl Writer {
         &self.allocator
     }
 
-    /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a request. Where a pointer has the same
-    /// addresses as the request's `previous`, that was written over or kept; otherwise the caller frees `previous`.
+    /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a
+    /// request. Where a pointer has the same addresses as the request's `previous`, that was written over or
+    /// kept; otherwise the caller frees `previous`.
     pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
         self.write_in(txg, batch, Haste::Group(None)).await
     }
@@ -183,7 +193,8 @@ impl Writer {
         self.write_in(txg, batch, Haste::Group(Some(meter))).await
     }
 
-    /// As [`Writer::write`], for somebody who waits for it to be stable: not behind what groups have to encode.
+    /// As [`Writer::write`], for somebody who waits for it to be stable: not behind what groups have to
+    /// encode.
     pub(crate) async fn write_promptly(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
         self.write_in(txg, batch, Haste::Stable).await
     }
@@ -236,7 +247,8 @@ impl Writer {
         Ok(pointers)
     }
 
-    /// For whoever found no place: nothing is placed on a vdev that is away, so that there may be room when it is back. Gives the error back where none is.
+    /// For whoever found no place: nothing is placed on a vdev that is away, so that there may be room when
+    /// it is back. Gives the error back where none is.
     async fn wait_for_room(&self, error: Error) -> Result<()> {
         let holds_data = |top: &&Vdev| !matches!(top.kind, Kind::Indirect(_) | Kind::Hole);
         let is_away = |top: &&Vdev| top.class() != Class::Log && !top.status().is_readable();
@@ -287,7 +299,8 @@ impl Writer {
         Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers }))
     }
 
-    /// Writes all pieces; those that fail again and again, as long as the pool waits for its devices. The error is of the first block of which a piece failed.
+    /// Writes all pieces; those that fail again and again, as long as the pool waits for its devices. The
+    /// error is of the first block of which a piece failed.
     async fn write_pieces(
         &self,
         txg: Txg,
@@ -378,7 +391,8 @@ impl Writer {
         tree.map_err(|tried| Error::Io { at: *at, tried })
     }
 
-    /// Gives the space of a block back in `txg`. Holes and embedded blocks have none. Of a gang, headers and members.
+    /// Gives the space of a block back in `txg`. Holes and embedded blocks have none. Of a gang, headers and
+    /// members.
     pub async fn free(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
@@ -401,7 +415,8 @@ impl Writer {
         Ok(places)
     }
 
-    /// Takes over the space of a block that no space map knows of: all of it or, on an error, nothing. Of a gang, headers and members.
+    /// Takes over the space of a block that no space map knows of: all of it or, on an error, nothing. Of a
+    /// gang, headers and members.
     pub async fn claim(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         let places = self.addresses(bp).await?;
         for (index, dva) in places.iter().enumerate() {

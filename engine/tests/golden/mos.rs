@@ -1,4 +1,5 @@
-//! Every structure in the meta object sets of the golden pools is decoded, and counts that the format keeps twice agree.
+//! Every structure in the meta object sets of the golden pools is decoded, and counts that the format keeps
+//! twice agree.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Pools with devices missing or full of wrong bytes read right as long as their redundancy suffices, and refuse when it does not.
+//! Pools with devices missing or full of wrong bytes read right as long as their redundancy suffices, and
+//! refuse when it does not.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A pool that crashed under OpenZFS: imported for writing, its intent logs are applied, and it is what OpenZFS makes of it.
+//! A pool that crashed under OpenZFS: imported for writing, its intent logs are applied, and it is what
+//! OpenZFS makes of it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -28,8 +28,8 @@ fn verified(name: &str, dir: &Path) -> Report {
     report
 }
 
-/// What `zdb -bbcc` of OpenZFS 2.4.4 says of its pools, which the installed one may not understand. No copies are in the same metaslab, and nothing is
-/// deduplicated.
+/// What `zdb -bbcc` of OpenZFS 2.4.4 says of its pools, which the installed one may not understand. No copies
+/// are in the same metaslab, and nothing is deduplicated.
 const OF_2_4: &[(&str, &str)] = &[
     (
         "default24",

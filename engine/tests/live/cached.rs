@@ -98,7 +98,8 @@ fn what_is_written_and_read_is_cached_as_the_property_says() {
         });
         disks.judge("tank");
     }
-    // An open volume keeps what it looked up last, so that of its metadata some more is asked for at first only.
+    // An open volume keeps what it looked up last, so that of its metadata some more is asked for at first
+    // only.
     let disks = Disks::new(128 << 20);
     block_on(async {
         let (pool, id) = create(&disks, "none").await;
@@ -179,7 +180,8 @@ fn content(id: ObjectId) -> Vec<u8> {
 /// How long what is loaded by others is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether all files of a dnode block come to be in the ARC after three were read, within `patience`, in a pool that was just imported.
+/// Whether all files of a dnode block come to be in the ARC after three were read, within `patience`, in a
+/// pool that was just imported.
 async fn neighbours_are_loaded(disks: &Disks, primary: &str, patience: Duration) -> bool {
     let pool = disks.import("tank", 5).await;
     set(&pool, primary).await;

@@ -1,4 +1,5 @@
-//! The pool's checkpoint: nothing of it is written over while the pool goes on, it can be gone back to, and given up.
+//! The pool's checkpoint: nothing of it is written over while the pool goes on, it can be gone back to, and
+//! given up.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ async fn export(pool: Arc<LivePool>) {
     pool.close(PoolState::Exported).await.unwrap();
 }
 
-/// Writes over everything, destroys and creates datasets, for more groups than it takes to use freed space again.
+/// Writes over everything, destroys and creates datasets, for more groups than it takes to use freed space
+/// again.
 async fn go_on(pool: &Arc<LivePool>, id: ObjsetId, seed: u64) {
     for round in 0..8 {
         fill(pool, id, seed + round, 1 + (round as usize % 3)).await;

@@ -1,4 +1,5 @@
-//! Devices that fail while a pool is written: it goes on while it can, waits where it must, and takes them back.
+//! Devices that fail while a pool is written: it goes on while it can, waits where it must, and takes them
+//! back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -147,7 +148,8 @@ fn what_has_no_place_because_a_device_is_away_waits_for_it_too() {
         let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
         let volume = volume_of(&pool, 40 * MIB).await;
         pool.start().unwrap();
-        // Several batches: when the first could not be written, the device is given up, and there is no room for the others.
+        // Several batches: when the first could not be written, the device is given up, and there is no room
+        // for the others.
         for at in 0..40 {
             volume.write_at(at * MIB, &vec![at as u8 + 1; MIB as usize], false).await.unwrap();
         }

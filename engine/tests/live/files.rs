@@ -87,7 +87,8 @@ async fn nameless(zpl: &LiveZpl, dir: ObjectId, name: Option<&String>, bytes: &[
     zpl.close(file, 1).await.and(done)
 }
 
-/// Does something to some file. What cannot be done is refused, and that is all right. With extended attributes in directories it is always something that the log has a record for.
+/// Does something to some file. What cannot be done is refused, and that is all right. With extended
+/// attributes in directories it is always something that the log has a record for.
 pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
     let pick = |below: u64| random.random() % below;
     let root = zpl.zpl().root();

@@ -1,4 +1,5 @@
-//! Filesystems that the engine writes: what was changed is there after an import, and `zdb` finds nothing wrong.
+//! Filesystems that the engine writes: what was changed is there after an import, and `zdb` finds nothing
+//! wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,12 @@
-//! Pools that are filled to the end, of every combination of sector size, layout, size of records, copies and compression.
+//! Pools that are filled to the end, of every combination of sector size, layout, size of records, copies and
+//! compression.
 //!
-//! A pool is filled with writes, some of them stable, until there is no room; written over; killed, which leaves what its devices hold; imported for writing; looked at: what was flushed is there; filled again;
+//! A pool is filled with writes, some of them stable, until there is no room; written over; killed, which
+//! leaves what its devices hold; imported for writing; looked at: what was flushed is there; filled again;
 //! emptied by half, and written to again. It never stops. At last everything in it is verified.
 //!
-//! A failure names its seed. `CENOTE_FILL_SEED` runs that one, `CENOTE_FILL_COMBINATIONS` runs more. `zdb` is asked of some of them.
+//! A failure names its seed. `CENOTE_FILL_SEED` runs that one, `CENOTE_FILL_COMBINATIONS` runs more. `zdb` is
+//! asked of some of them.
 
 mod target;
 

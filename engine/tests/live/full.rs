@@ -313,7 +313,8 @@ fn a_file_that_is_changed_or_cut_needs_room_for_its_blocks() {
     disks.judge("tank");
 }
 
-/// Writes the same volume over and over, stable each time. What a log takes until its group is committed is not there for the data of that group.
+/// Writes the same volume over and over, stable each time. What a log takes until its group is committed is
+/// not there for the data of that group.
 async fn kept_up(pool: &Arc<LivePool>, volume: &LiveZvol, length: u64) {
     let (bytes, block) = (&noise_of(7, length), volume.block_size());
     for turn in 0..SMALL_POOL / 2 / length {
@@ -377,7 +378,8 @@ fn what_is_being_written_early_needs_room_again_when_it_is_written_to() {
 
 #[test]
 fn a_block_that_cannot_be_written_early_leaves_room_for_its_group() {
-    // Each block is a gang: what is written early of it is given back at once, and free when its group is committed.
+    // Each block is a gang: what is written early of it is given back at once, and free when its group is
+    // committed.
     let disks = Disks::new(128 * MIB);
     block_on(async {
         let new = new_pool(vec![disks.top(Layout::Raidz { nparity: 1 }, Class::Normal, "d", 2)], 12);

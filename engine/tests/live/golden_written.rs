@@ -1,5 +1,6 @@
-//! Copies of the golden pools, which OpenZFS made, are written: snapshots of all that they hold, new datasets, changes of those that were there, snapshots
-//! destroyed. What they held is still there, and `zdb` finds nothing wrong.
+//! Copies of the golden pools, which OpenZFS made, are written: snapshots of all that they hold, new
+//! datasets, changes of those that were there, snapshots destroyed. What they held is still there, and `zdb`
+//! finds nothing wrong.
 
 use std::sync::Arc;
 
@@ -159,8 +160,8 @@ fn verify_all(disks: &Disks) {
     assert!(report.space.is_some_and(|space| space.is_clean()), "what is allocated is what is used");
 }
 
-/// Nothing is wrong with any block, and what is allocated is what is referred to: what the installed `zdb` cannot say
-/// of pools of OpenZFS 2.4.
+/// Nothing is wrong with any block, and what is allocated is what is referred to: what the installed `zdb`
+/// cannot say of pools of OpenZFS 2.4.
 fn assert_clean(disks: &Disks) {
     let pool = block_on(async {
         let found = discovery::scan(&[disks.path()]).await.unwrap().pop().unwrap();

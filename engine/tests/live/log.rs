@@ -1,6 +1,7 @@
 //! The intent logs of filesystems: what was made stable is there after a crash, as it was.
 //!
-//! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is a copy of the devices between two operations.
+//! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is
+//! a copy of the devices between two operations.
 
 use std::sync::Arc;
 
@@ -148,7 +149,8 @@ fn extended_attributes_inside_files_are_in_the_log() {
     disks.judge("tank");
 }
 
-/// An attribute that is a file becomes one inside the file, or the other way round, and something else is made stable.
+/// An attribute that is a file becomes one inside the file, or the other way round, and something else is
+/// made stable.
 #[test]
 fn an_extended_attribute_that_moves_has_its_old_value_or_its_new_one() {
     use XattrPlace::{Attributes, Directory};

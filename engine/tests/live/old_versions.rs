@@ -1,4 +1,5 @@
-//! Pools of old versions and pools without features: what is written into them is what they allow, as `zdb` sees it.
+//! Pools of old versions and pools without features: what is written into them is what they allow, as `zdb`
+//! sees it.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use crate::{files, golden_written, random};
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
 
-/// Checks that an exported pool without features has nothing of a newer form: no features, no block that needs one, no hole with a birth.
+/// Checks that an exported pool without features has nothing of a newer form: no features, no block that
+/// needs one, no hole with a birth.
 pub fn assert_is_old(disks: &Disks, name: &str, version: u64) {
     block_on(async {
         let pool = disks.import(name, 77).await;

@@ -1,4 +1,5 @@
-//! Random operations on volumes and filesystems, compared with a model, in pools of every layout, with every compression and checksum; judged by `zdb`.
+//! Random operations on volumes and filesystems, compared with a model, in pools of every layout, with every
+//! compression and checksum; judged by `zdb`.
 //!
 //! A failure names its seed; `CENOTE_RANDOM_SEED` runs that one, `CENOTE_RANDOM_STEPS` makes all longer.
 

@@ -1,4 +1,5 @@
-//! Files that are written again as they are: where their blocks are, how old these are to whom, and what is counted and freed.
+//! Files that are written again as they are: where their blocks are, how old these are to whom, and what is
+//! counted and freed.
 
 use std::sync::Arc;
 

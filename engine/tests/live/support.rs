@@ -1,4 +1,5 @@
-//! Pools on files, their rebirth, what `zdb` says of them, and changes of their trees of datasets. Tests of other crates take this file along.
+//! Pools on files, their rebirth, what `zdb` says of them, and changes of their trees of datasets. Tests of
+//! other crates take this file along.
 
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};

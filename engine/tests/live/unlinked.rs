@@ -1,4 +1,5 @@
-//! Files without a name whose extended attributes are objects of their own: they go as a whole, and nothing goes with them that is somebody else's.
+//! Files without a name whose extended attributes are objects of their own: they go as a whole, and nothing
+//! goes with them that is somebody else's.
 
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ async fn set(zpl: &LiveZpl, file: ObjectId, name: &[u8]) {
     zpl.set_xattr(file, name, &[7; 100], XattrSet::Any, XattrPlace::Directory).await.unwrap();
 }
 
-/// All files, directories, and extended attributes that are objects, with the objects that they say they are in.
+/// All files, directories, and extended attributes that are objects, with the objects that they say they are
+/// in.
 async fn objects(zpl: &LiveZpl) -> Vec<(ObjectId, u64)> {
     let mut found = Vec::new();
     let mut from = ObjectId(1);

@@ -1,7 +1,8 @@
 //! Volumes: what was promised to be stable is there after a crash, in pools of several kinds.
 //!
-//! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is a copy of the devices between two
-//! operations; what a power cut does to writes that are under way is for the crash simulator to find out.
+//! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is
+//! a copy of the devices between two operations; what a power cut does to writes that are under way is for
+//! the crash simulator to find out.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Damage that checksums must find: flipped bits, zeroed ranges, exchanged sectors, devices that are short, missing or exchanged.
+//! Damage that checksums must find: flipped bits, zeroed ranges, exchanged sectors, devices that are short,
+//! missing or exchanged.
 
 use std::sync::Arc;
 

@@ -1,9 +1,11 @@
-//! Damage that checksums do not find: a block is changed, and every checksum on the way up to the label is made right.
+//! Damage that checksums do not find: a block is changed, and every checksum on the way up to the label is
+//! made right.
 //!
 //! # How
-//! From the uberblock a random way down is taken: object set, indirect blocks, dnodes, a dataset's object set … until a block that is changed. Then the
-//! changed block is written, uncompressed, to a place near the end of the vdev that nothing uses, its parent's pointer to it is made anew, the parent
-//! is written elsewhere in turn, up to an uberblock of a later time in all labels. So the parsers and walkers see what no OpenZFS
+//! From the uberblock a random way down is taken: object set, indirect blocks, dnodes, a dataset's object set
+//! … until a block that is changed. Then the changed block is written, uncompressed, to a place near the end
+//! of the vdev that nothing uses, its parent's pointer to it is made anew, the parent is written elsewhere in
+//! turn, up to an uberblock of a later time in all labels. So the parsers and walkers see what no OpenZFS
 //! ever wrote, under checksums that are right.
 
 use std::sync::Arc;
@@ -126,7 +128,8 @@ fn write_way_up(
     Some(())
 }
 
-/// Makes a block a gang whose headers lead to themselves, or to each other by so many ways that no one lives to see their end.
+/// Makes a block a gang whose headers lead to themselves, or to each other by so many ways that no one lives
+/// to see their end.
 fn forge_gang(
     rng: &mut Rng,
     pool: &Arc<Pool>,
@@ -325,7 +328,8 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// A pointer to a gang of `size` bytes, all three copies of whose header are at one place: this, or a new one.
+    /// A pointer to a gang of `size` bytes, all three copies of whose header are at one place: this, or a new
+    /// one.
     fn gang(&mut self, like: &Blkptr, place: Option<Dva>, size: u64) -> Option<Blkptr> {
         let place = match place {
             Some(place) => place,

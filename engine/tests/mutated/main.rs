@@ -1,8 +1,9 @@
 //! A thousand mutated golden pools: no panic, no hang, no unbounded memory, and never wrong data.
 //!
-//! Each seed damages one pool, imports it, reads all that it shows and, for every third, verifies it. Half of the damage is what checksums must find:
-//! then every file equals its manifest or says that it cannot be read. The other half is forged under right checksums: then
-//! all that is asked is that reading ends, in bounded time and memory.
+//! Each seed damages one pool, imports it, reads all that it shows and, for every third, verifies it. Half of
+//! the damage is what checksums must find: then every file equals its manifest or says that it cannot be
+//! read. The other half is forged under right checksums: then all that is asked is that reading ends, in
+//! bounded time and memory.
 //!
 //! ```text
 //! CENOTE_MUTANTS=1000 cargo test -p cenote-engine --test mutated      all of them (the default is a part)
@@ -216,8 +217,8 @@ fn mutant(rng: &mut Rng, seed: u64, original: &Original, what: &mut String) -> V
             }
         };
         what.push_str(", imported");
-        // An older state is a right answer to damage, and not what the manifest describes.
-        // The manifest of one pool describes what its intent log leads to, which reading alone does not replay.
+        // An older state is a right answer to damage, and not what the manifest describes. The manifest of
+        // one pool describes what its intent log leads to, which reading alone does not replay.
         let is_present =
             pool.uberblock().txg == original.pool.uberblock().txg && original.golden.name != "zilreplay";
         if !is_forged && is_present {

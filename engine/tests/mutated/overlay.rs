@@ -1,4 +1,5 @@
-//! A device over a file that is never written: what is written stays in memory, so that a damaged pool costs nothing to make.
+//! A device over a file that is never written: what is written stays in memory, so that a damaged pool costs
+//! nothing to make.
 
 use std::collections::BTreeMap;
 use std::fs::File;

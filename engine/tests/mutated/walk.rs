@@ -1,4 +1,5 @@
-//! Reading all that a pool shows, as far as it can be read: datasets and their properties, files, volumes, history, space.
+//! Reading all that a pool shows, as far as it can be read: datasets and their properties, files, volumes,
+//! history, space.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Inputs of the targets that compute with raidz and dRAID: parameters of real vdevs, places of real blocks, and rows of real data.
+//! Inputs of the targets that compute with raidz and dRAID: parameters of real vdevs, places of real blocks,
+//! and rows of real data.
 //!
 //! Each input is laid out as its target takes it apart (`src/geometry.rs`).
 

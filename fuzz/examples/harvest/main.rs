@@ -1,7 +1,7 @@
 //! Makes the corpus from the golden pools: `cargo run -p cenote-fuzz --example harvest`.
 //!
-//! Walks every object of every pool and keeps a few blocks, bonus areas and values of each kind, trimmed, each content once. The corpus is checked in;
-//! this is run again when a target is added.
+//! Walks every object of every pool and keeps a few blocks, bonus areas and values of each kind, trimmed,
+//! each content once. The corpus is checked in; this is run again when a target is added.
 
 mod entries;
 mod layouts;

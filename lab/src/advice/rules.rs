@@ -75,7 +75,8 @@ fn named(rule: &str, about: &str) -> String {
     name.chars().map(plain).take(LONGEST_NAME).collect()
 }
 
-/// The command that makes an experiment called `name` out of a recipe, or where that is empty out of `options` only, with these factors instead of the recipe's.
+/// The command that makes an experiment called `name` out of a recipe, or where that is empty out of
+/// `options` only, with these factors instead of the recipe's.
 fn made(name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
     let factors: String = factors.iter().map(|factor| format!(" --factor '{factor}'")).collect();
     let [recipe, options] =
@@ -503,7 +504,8 @@ fn blocks_below_sectors(seen: &Seen) -> Vec<Advice> {
     volumes_and_filesystems(seen).filter_map(advice).collect()
 }
 
-/// The smallest block that has nearly the best efficiency that any has on a vdev: larger ones save little more, and a write that is smaller than its block reads and writes all of it.
+/// The smallest block that has nearly the best efficiency that any has on a vdev: larger ones save little
+/// more, and a write that is smaller than its block reads and writes all of it.
 fn smallest_efficient(top: &Top) -> u64 {
     let of = |bits: u32| space::cost(top.vdev, top.ashift, 1 << bits).efficiency;
     let best = ADVISED_BLOCKS.map(of).fold(0.0, f64::max);
@@ -622,7 +624,8 @@ fn dedup(seen: &Seen) -> Vec<Advice> {
 }
 
 fn writethrough(seen: &Seen) -> Vec<Advice> {
-    // A disk with a power-safe cache may say the same of itself: only a guest's hides a host that could do better.
+    // A disk with a power-safe cache may say the same of itself: only a guest's hides a host that could do
+    // better.
     let is_guest = |leaf: &&super::seen::Leaf| leaf.medium.is_virtual && leaf.medium.is_writethrough;
     let leaf = seen.leaves.iter().find(is_guest).filter(|_| seen.machine.is_virtual);
     let advice = |leaf: &super::seen::Leaf| Advice {

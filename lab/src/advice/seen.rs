@@ -1,6 +1,8 @@
 //! What a live pool and its machine tell.
 //!
-//! Only what every OpenZFS from 0.8 on prints is read, and so does this program: scripted lines (`-H`) of `zpool get`, `zpool iostat` and `zfs get`, and the tree of devices that `zpool status` shows, whose JSON came with 2.3.
+//! Only what every OpenZFS from 0.8 on prints is read, and so does this program: scripted lines (`-H`) of
+//! `zpool get`, `zpool iostat` and `zfs get`, and the tree of devices that `zpool status` shows, whose JSON
+//! came with 2.3.
 //!
 //! Source: OpenZFS `zpool-status.8`, `zpool-get.8`, `zpool-iostat.8`, `zfs-get.8`.
 
@@ -120,7 +122,8 @@ impl Dataset {
         self.text(property).parse().ok()
     }
 
-    /// Whether a property was set here, or received with the dataset, and did not come from above, or by default.
+    /// Whether a property was set here, or received with the dataset, and did not come from above, or by
+    /// default.
     pub fn is_own(&self, property: &str) -> bool {
         self.properties
             .get(property)
@@ -316,7 +319,8 @@ impl Seen {
         Ok(seen)
     }
 
-    /// The vdev on which blocks cost the most beside their data: what is said of a block is said for the worst.
+    /// The vdev on which blocks cost the most beside their data: what is said of a block is said for the
+    /// worst.
     pub fn costliest(&self, block: u64) -> Option<&Top> {
         let cost = |top: &&Top| crate::models::space::cost(top.vdev, top.ashift, block).allocated;
         self.tops.iter().max_by_key(cost)
@@ -332,7 +336,8 @@ impl Seen {
     }
 }
 
-/// What a device may be called where only the last part of its path is told, and of a disk that is a pool's as a whole not its partition.
+/// What a device may be called where only the last part of its path is told, and of a disk that is a pool's
+/// as a whole not its partition.
 fn short_names(path: &str) -> impl Iterator<Item = &str> {
     let last = path.rsplit('/').next().unwrap_or(path);
     let disk = last.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -340,9 +345,11 @@ fn short_names(path: &str) -> impl Iterator<Item = &str> {
     [path, last, disk].into_iter()
 }
 
-/// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs in the scripted lines of `zpool iostat -HplvP`.
+/// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs
+/// in the scripted lines of `zpool iostat -HplvP`.
 ///
-/// Source: OpenZFS 2.3 `zpool-iostat.8`: name, space allocated and free, operations and bandwidth of reads and writes, `total_wait` of both, other waits; `-` where there is nothing.
+/// Source: OpenZFS 2.3 `zpool-iostat.8`: name, space allocated and free, operations and bandwidth of reads
+/// and writes, `total_wait` of both, other waits; `-` where there is nothing.
 fn waits_of(lines: &str) -> HashMap<String, [Option<u64>; 2]> {
     let of_line = |line: &str| {
         let mut words = line.trim_start_matches([' ', '\t']).split('\t').map(str::trim);
@@ -362,9 +369,11 @@ fn allocated_of(lines: &str) -> HashMap<String, u64> {
     lines.lines().filter_map(of_line).collect()
 }
 
-/// Synchronous writes and others in the scripted histogram of sizes of `zpool iostat -Hpr`; nothing where it is none.
+/// Synchronous writes and others in the scripted histogram of sizes of `zpool iostat -Hpr`; nothing where it
+/// is none.
 ///
-/// Source: OpenZFS 2.3 `zpool-iostat.8`: a size, then pairs of single and aggregated requests: synchronous reads and writes, asynchronous reads and writes, others.
+/// Source: OpenZFS 2.3 `zpool-iostat.8`: a size, then pairs of single and aggregated requests: synchronous
+/// reads and writes, asynchronous reads and writes, others.
 fn writes_of(lines: &str) -> Option<[u64; 2]> {
     let of_line = |line: &str| {
         let words: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();

@@ -1,7 +1,9 @@
-//! Figures beside each other that are no choice between settings: what the cache gives, what a missing device costs, and how far one layer is from the one below it.
+//! Figures beside each other that are no choice between settings: what the cache gives, what a missing device
+//! costs, and how far one layer is from the one below it.
 //!
-//! Both figures are of the same rounds, so that their ratio is one of pairs, as that of a variant to the baseline is ([`stats::compare`]). What it means is said by the same rules, with the noise of the noisier of the
-//! two workloads, and p-values that are corrected for all comparisons of the same [`Subject`].
+//! Both figures are of the same rounds, so that their ratio is one of pairs, as that of a variant to the
+//! baseline is ([`stats::compare`]). What it means is said by the same rules, with the noise of the noisier
+//! of the two workloads, and p-values that are corrected for all comparisons of the same [`Subject`].
 //!
 //! | subject | of | to |
 //! |---|---|---|
@@ -56,7 +58,8 @@ pub struct Beside {
 /// Which figures are compared: a variant with a workload, and another.
 type Pair<'a> = [(&'a str, &'a str); 2];
 
-/// All that can be set beside each other. `values` are those by a metric; `best` is what the goal chooses, where it chooses something.
+/// All that can be set beside each other. `values` are those by a metric; `best` is what the goal chooses,
+/// where it chooses something.
 pub(super) fn all<'v>(
     experiment: &Experiment,
     plan: &Plan,
@@ -148,7 +151,8 @@ fn alike_but_missing(one: &Workload, other: &Workload) -> bool {
     load(one) == Workload { missing: one.missing, ..load(other) }
 }
 
-/// Each workload with the one of its like that comes first in `order`, with each variant but the baseline's twin.
+/// Each workload with the one of its like that comes first in `order`, with each variant but the baseline's
+/// twin.
 fn of_workloads<'a>(
     experiment: &'a Experiment,
     plan: &'a Plan,
@@ -169,7 +173,8 @@ fn of_workloads<'a>(
         .collect()
 }
 
-/// What lies above what, with each workload: of what compares settings only what the goal chooses, with its workload.
+/// What lies above what, with each workload: of what compares settings only what the goal chooses, with its
+/// workload.
 fn of_layers<'a>(experiment: &'a Experiment, best: Option<&Best>) -> Vec<[(String, &'a str); 2]> {
     let chosen = best.map_or(BASELINE, |best| &best.variant).to_owned();
     let device = || DEVICE.to_owned();

@@ -1,7 +1,8 @@
 //! Which variant is the best by the goal, and which others cannot be told from it.
 //!
-//! All that are certainly better than the baseline have been compared with it, not with each other: the one with the best median may be it by chance. So it is compared with each of the others,
-//! round by round, and with a correction for its having been chosen ([`stats::against_all`]).
+//! All that are certainly better than the baseline have been compared with it, not with each other: the one
+//! with the best median may be it by chance. So it is compared with each of the others, round by round, and
+//! with a correction for its having been chosen ([`stats::against_all`]).
 
 use std::collections::BTreeSet;
 
@@ -40,7 +41,8 @@ impl Best {
     }
 }
 
-/// The variants that are compared with the baseline. Another way to the volume is none: it is a layer that is measured, and nothing to choose.
+/// The variants that are compared with the baseline. Another way to the volume is none: it is a layer that is
+/// measured, and nothing to choose.
 pub(super) fn changes(plan: &Plan) -> impl Iterator<Item = &Variant> {
     let way = plan.variants().first().and_then(|baseline| baseline.settings.get(THROUGH));
     let changes = plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change);

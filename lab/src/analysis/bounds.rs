@@ -1,10 +1,13 @@
-//! What no setting can beat: the bandwidth of modelled devices and links, what disks of somebody's own did before pools were made of them, and what the experiment says of its own network.
+//! What no setting can beat: the bandwidth of modelled devices and links, what disks of somebody's own did
+//! before pools were made of them, and what the experiment says of its own network.
 //!
 //! Where pools are on files of the lab's own, the raw device is measured beside the variants instead.
 //!
 //! # Mixes
-//! Of `t` seconds with `s` of the bytes read, devices are busy `s / read + (1 - s) / write` seconds a byte with each after the other; where a mix of half was measured, what both at once gain over that counts as well, the less the nearer a
-//! mix is to one direction. A link carries both directions at once: the fuller one ends it.
+//! Of `t` seconds with `s` of the bytes read, devices are busy `s / read + (1 - s) / write` seconds a byte
+//! with each after the other; where a mix of half was measured, what both at once gain over that counts as
+//! well, the less the nearer a mix is to one direction. A link carries both directions at once: the fuller
+//! one ends it.
 
 use device::simulated::Model;
 
@@ -24,7 +27,8 @@ pub struct Bound {
     pub rates: [f64; 2],
     /// Whether it is that of a variant's devices in their layout.
     pub is_of_layout: bool,
-    /// How many times as much devices do of reads and writes at once, as many of each, as of one after the other.
+    /// How many times as much devices do of reads and writes at once, as many of each, as of one after the
+    /// other.
     gain: f64,
 }
 
@@ -67,7 +71,8 @@ pub fn all(experiment: &Experiment, plan: &Plan) -> Vec<Bound> {
     all
 }
 
-/// What no variant can pass where such a share of all bytes is read: the bounds that all of them have, and of layouts the highest.
+/// What no variant can pass where such a share of all bytes is read: the bounds that all of them have, and of
+/// layouts the highest.
 pub fn of_none(experiment: &Experiment, plan: &Plan, reads: f64) -> Vec<Bound> {
     let each = of_each(experiment, plan);
     let all = all(experiment, plan);
@@ -141,7 +146,8 @@ pub fn share_of_reads(workload: &Workload) -> Option<f64> {
     }
 }
 
-/// The most bytes a second that any variant had with workloads of which such a share is read; 0 where there are none.
+/// The most bytes a second that any variant had with workloads of which such a share is read; 0 where there
+/// are none.
 pub fn reached(experiment: &Experiment, findings: &Findings, reads: f64) -> f64 {
     let is_one = |name: &str| {
         let workload = experiment.workloads.iter().find(|workload| workload.name == name);
@@ -151,7 +157,8 @@ pub fn reached(experiment: &Experiment, findings: &Findings, reads: f64) -> f64 
     of.map(|it| it.median.value).fold(0.0, f64::max)
 }
 
-/// The lowest bound of the goal's workload with a variant's settings, and the share of it that `value` bytes a second are, in a sentence.
+/// The lowest bound of the goal's workload with a variant's settings, and the share of it that `value` bytes
+/// a second are, in a sentence.
 pub(super) fn nearest(experiment: &Experiment, settings: &Settings, value: f64) -> Option<String> {
     let goal = experiment.goal_workload();
     let workload = experiment.workloads.iter().find(|workload| workload.name == goal)?;
@@ -232,7 +239,8 @@ mod tests {
             told,
             "That is 50 % of what the devices, mirror 2 of these disks as each was measured without a pool, in order can carry."
         );
-        // Devices that do both at once: half as much again of a mix of half, and a quarter with three of four bytes read.
+        // Devices that do both at once: half as much again of a mix of half, and a quarter with three of four
+        // bytes read.
         experiment.measured = Some(Rates { read: 1e8, write: 1e8, mixed: 1.5e8 });
         let [bound] = &of(&experiment, &base)[..] else { panic!("one") };
         assert!((bound.at(0.75) - 2e8).abs() < 1.0 && bound.at(1.0) == 2e8);

@@ -1,7 +1,9 @@
 //! What a comparison means.
 //!
-//! Of a difference it is asked whether it is certain, and whether it is more than two equal variants may differ by: not only than they did, which in few rounds can be little by chance, but than the interval of their ratio allows. Of none it is asked as strictly: whether a difference of a tenth or more would have shown itself. What is neither
-//! is undecided, and says why and how many rounds it would take.
+//! Of a difference it is asked whether it is certain, and whether it is more than two equal variants may
+//! differ by: not only than they did, which in few rounds can be little by chance, but than the interval of
+//! their ratio allows. Of none it is asked as strictly: whether a difference of a tenth or more would have
+//! shown itself. What is neither is undecided, and says why and how many rounds it would take.
 
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +75,8 @@ impl Noise {
         }
     }
 
-    /// Rounds after which a comparison that is a tenth or more is most likely more than this noise, of which `lasting` stays however many there are; none where less is asked.
+    /// Rounds after which a comparison that is a tenth or more is most likely more than this noise, of which
+    /// `lasting` stays however many there are; none where less is asked.
     fn rounds_below(&self, it: &Comparison, lasting: f64) -> usize {
         let (mean, stays) = (it.ratio.value.ln().abs(), lasting.ln_1p());
         if mean < MARGIN.ln_1p() || mean > self.reach.ln_1p() || mean <= stays {
@@ -89,7 +92,8 @@ impl Noise {
 pub struct Compared {
     /// The ratio to the baseline and how certain it is.
     pub comparison: Comparison,
-    /// The p-value of no difference, corrected for all comparisons by the goal's metric, or for all by the other metrics.
+    /// The p-value of no difference, corrected for all comparisons by the goal's metric, or for all by the
+    /// other metrics.
     pub corrected_p: f64,
     /// The p-value of a difference of a tenth or more, corrected likewise.
     pub corrected_p_apart: f64,
@@ -199,7 +203,8 @@ impl Judging {
     }
 }
 
-/// All comparisons of a family, each with its noise and whether more is better, with p-values that are corrected for how many there are.
+/// All comparisons of a family, each with its noise and whether more is better, with p-values that are
+/// corrected for how many there are.
 fn corrected(family: &[(Comparison, Noise, bool)]) -> Vec<Judging> {
     let holm = |of: fn(&Comparison) -> f64| {
         stats::holm(&family.iter().map(|(comparison, ..)| of(comparison)).collect::<Vec<_>>())

@@ -1,14 +1,20 @@
 //! Whether findings are true: experiments on modelled devices, in which effects of known size are planted.
 //!
-//! Everything is as in `lab run` but for fio and the pools: the plan with its order, the rounds with what ends them, the store, the findings. A run is what clients do who each read at random
-//! places, wait, and read on, played through on a medium of [`device::simulated`] in its own time, so that hundreds of experiments take seconds. A variant's devices are so many per cent slower than the
-//! baseline's. What makes it hard is what makes it hard on a machine:
+//! Everything is as in `lab run` but for fio and the pools: the plan with its order, the rounds with what
+//! ends them, the store, the findings. A run is what clients do who each read at random places, wait, and
+//! read on, played through on a medium of [`device::simulated`] in its own time, so that hundreds of
+//! experiments take seconds. A variant's devices are so many per cent slower than the baseline's. What makes
+//! it hard is what makes it hard on a machine:
 //!
-//! - *the medium's own spread*: of a disk the way of the arm and the turn of the platter, in runs that are short;
-//! - *neighbours*: in some runs somebody else reads from the same device, at a rate that is another one each time;
-//! - *drift*: from the first run to the last the devices become slower by a third; or, on the worse of the two machines that are tried, they suddenly are slower from some run on.
+//! - *the medium's own spread*: of a disk the way of the arm and the turn of the platter, in runs that are
+//!   short;
+//! - *neighbours*: in some runs somebody else reads from the same device, at a rate that is another one each
+//!   time;
+//! - *drift*: from the first run to the last the devices become slower by a third; or, on the worse of the
+//!   two machines that are tried, they suddenly are slower from some run on.
 //!
-//! The true ratio is not the planted one where neighbours take their share, which is larger of a slower device. So it is measured: with many runs, and the same chance for both devices.
+//! The true ratio is not the planted one where neighbours take their share, which is larger of a slower
+//! device. So it is measured: with many runs, and the same chance for both devices.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,7 +54,8 @@ const QUIET: Surroundings =
 const NOISY: Surroundings =
     Surroundings { name: "noisy", neighbours: 0.3, most_taken: 0.1, drift: 1.33, jump: Some(1.2) };
 
-/// How much slower the variants' devices are, in per cent; nothing twice, because it is nothing that must not be found.
+/// How much slower the variants' devices are, in per cent; nothing twice, because it is nothing that must not
+/// be found.
 const PLANTED: [u32; 5] = [0, 3, 10, 50, 0];
 
 /// A device and what is asked of it.
@@ -231,7 +238,8 @@ impl Tally {
     }
 }
 
-/// Carries out experiments on all devices. Of each hundred five at most raise an alarm over nothing, and of each hundred intervals five miss the truth, give or take what chance does.
+/// Carries out experiments on all devices. Of each hundred five at most raise an alarm over nothing, and of
+/// each hundred intervals five miss the truth, give or take what chance does.
 fn tried(around: &Surroundings) -> Tally {
     const EXPERIMENTS: usize = 25;
     let mut all = Tally::default();

@@ -1,4 +1,5 @@
-//! What is missing of an experiment, and what so few rounds do not tell: everybody who reads a report of it must know.
+//! What is missing of an experiment, and what so few rounds do not tell: everybody who reads a report of it
+//! must know.
 
 use super::is_precise;
 use crate::plan::Plan;
@@ -53,7 +54,8 @@ pub(super) fn resume(store: &Store) -> String {
 /// Rounds that tell something of differences that are not small.
 const SOME_ROUNDS: usize = 5;
 
-/// That so many complete rounds tell hardly anything, where that is so; all that was planned may have been run.
+/// That so many complete rounds tell hardly anything, where that is so; all that was planned may have been
+/// run.
 pub(super) fn few(store: &Store, rounds: usize) -> Option<String> {
     let few = match rounds {
         0 => return None,

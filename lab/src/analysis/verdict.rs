@@ -1,4 +1,5 @@
-//! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in safety, and where the limit is.
+//! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in
+//! safety, and where the limit is.
 
 use serde::{Deserialize, Serialize};
 
@@ -246,8 +247,8 @@ fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Optio
     (!names.is_empty()).then(|| format!("Better still by the median, but undecided: {}.", names.join(", ")))
 }
 
-/// A figure in which all variants certainly differ from the baseline, where there is one: it is known even if the goal's
-/// figure is not. What each costs comes first.
+/// A figure in which all variants certainly differ from the baseline, where there is one: it is known even if
+/// the goal's figure is not. What each costs comes first.
 fn certain(
     experiment: &Experiment,
     all: &Findings,
@@ -378,7 +379,8 @@ const MOST_DRIFT: f64 = 0.15;
 /// The chance that it looks so where it did not.
 const DRIFT_ALPHA: f64 = 0.01;
 
-/// That there was no steady state, where that is so. Variants are compared within rounds all the same; but what is measured is not what will be.
+/// That there was no steady state, where that is so. Variants are compared within rounds all the same; but
+/// what is measured is not what will be.
 fn drift(baseline: &Finding) -> Option<String> {
     let values = &baseline.values;
     let (first, second) = values.split_at(values.len() / 2);

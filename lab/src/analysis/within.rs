@@ -1,13 +1,15 @@
 //! What happens within runs: is there a steady state, and does something come back again and again?
 //!
-//! Runs of the same variant and workload are laid over each other, step by step; what all of them have is the workload's doing, and what one has is not. Two things are looked for:
+//! Runs of the same variant and workload are laid over each other, step by step; what all of them have is the
+//! workload's doing, and what one has is not. Two things are looked for:
 //!
 //! | what | when it is told |
 //! |---|---|
 //! | no steady state | the last quarter of a run is faster or slower than its first: in every round, certainly (the interval of the median), and by more than two equal variants differ by |
 //! | dips | at least three times in most runs the rate falls below half of the run's median, about as long after each other |
 //!
-//! Only loads that do the same all the time are asked for a steady state: a trace or a copy of files is itself what changes.
+//! Only loads that do the same all the time are asked for a steady state: a trace or a copy of files is
+//! itself what changes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,9 @@
 //! What of an experiment was changed since its runs were made.
 //!
-//! Runs that were made in unlike ways are no results together. So the results keep the experiment that their runs were made with, and what is written in its file is compared with that. What only says how many runs there are
-//! and how they are judged may change: rounds, precision, budget, bounds, consent to overwrite, the question; the goal too, but where a search follows it. So may a workload of which no run counts.
+//! Runs that were made in unlike ways are no results together. So the results keep the experiment that their
+//! runs were made with, and what is written in its file is compared with that. What only says how many runs
+//! there are and how they are judged may change: rounds, precision, budget, bounds, consent to overwrite, the
+//! question; the goal too, but where a search follows it. So may a workload of which no run counts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,7 +30,8 @@ const FREE: [&str; 11] = [
 /// What may change in a factor: what is said of its values, and what a quick form would have.
 const FREE_OF_FACTOR: [&str; 3] = ["quick", "left_out", "risks"];
 
-/// What decides what was measured and differs, each in a sentence. Of the workloads only those count that are in `measured`.
+/// What decides what was measured and differs, each in a sentence. Of the workloads only those count that are
+/// in `measured`.
 pub(crate) fn changed(kept: &Experiment, now: &Experiment, measured: &BTreeSet<&str>) -> Result<Vec<String>> {
     let mut told = Vec::new();
     compare("", &deciding(kept, measured)?, &deciding(now, measured)?, &mut told);

@@ -9,7 +9,8 @@
 //! | factor | `volblocksize=16K,64K` |
 //! | bound | `the network=1gbe` |
 //!
-//! A draft is laid over an experiment, or over nothing. What it does not say stays, save settings that another target does not have.
+//! A draft is laid over an experiment, or over nothing. What it does not say stays, save settings that
+//! another target does not have.
 
 use toml::{Table, Value};
 

@@ -1,6 +1,8 @@
-//! The reference of an experiment's file: every key, with what it takes, what it is where left out, and an example.
+//! The reference of an experiment's file: every key, with what it takes, what it is where left out, and an
+//! example.
 //!
-//! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing here and none is too many, that every example is read, and that what is said to be the default is it.
+//! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing here and
+//! none is too many, that every example is read, and that what is said to be the default is it.
 
 use serde::Serialize;
 
@@ -24,7 +26,8 @@ pub struct Key {
     pub name: &'static str,
     /// What it takes.
     pub takes: &'static str,
-    /// What it is where left out, as the file has it; none where it must be there, or where leaving it out says something by itself.
+    /// What it is where left out, as the file has it; none where it must be there, or where leaving it out
+    /// says something by itself.
     pub default: Option<&'static str>,
     /// An example, as the file has it.
     pub example: &'static str,

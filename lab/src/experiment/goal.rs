@@ -162,7 +162,8 @@ pub enum Metric {
     Memory,
     /// Bytes written to devices for each byte that the client wrote.
     Amplification,
-    /// Bytes read from devices for each byte that the client read: what the caches did not have, and what was read beside it.
+    /// Bytes read from devices for each byte that the client read: what the caches did not have, and what was
+    /// read beside it.
     ReadAmplification,
     /// Bytes that the variant takes on the devices for each byte in it.
     Space,

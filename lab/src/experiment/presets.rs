@@ -1,7 +1,9 @@
 //! Workloads that come with the program, as data: `presets.toml`.
 //!
-//! A preset is one or more workloads. `preset = "web"` in a `[[workload]]` stands for them; what else that says (`seconds`, `iodepth`, `cache` …) takes the place of theirs, and its
-//! `name` is put before theirs. What is kept with results is what they stand for, so that results do not change their meaning when a preset does.
+//! A preset is one or more workloads. `preset = "web"` in a `[[workload]]` stands for them; what else that
+//! says (`seconds`, `iodepth`, `cache` …) takes the place of theirs, and its `name` is put before theirs.
+//! What is kept with results is what they stand for, so that results do not change their meaning when a
+//! preset does.
 
 use toml::{Table, Value};
 

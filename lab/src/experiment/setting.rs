@@ -23,7 +23,8 @@ pub struct Factor {
     /// Those of its values that its quick form has, the baseline's first; all where left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quick: Vec<String>,
-    /// Values that are not measured, because this is the quick form of an experiment that has them. The report says so.
+    /// Values that are not measured, because this is the quick form of an experiment that has them. The
+    /// report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// What can be lost with a value, where it costs safety and the lab does not know it by itself.
@@ -82,7 +83,8 @@ impl Factor {
     }
 }
 
-/// What a value of the setting `name` means, as far as the lab itself tells: values that mean the same are one in several spellings, as 8192 and 8K are.
+/// What a value of the setting `name` means, as far as the lab itself tells: values that mean the same are
+/// one in several spellings, as 8192 and 8K are.
 pub(crate) fn meaning(name: &str, value: &str) -> String {
     match (name, value.parse::<Layout>(), value.parse::<Size>()) {
         ("layout", Ok(layout), _) => format!("{:?}", layout.vdevs()),
@@ -91,7 +93,8 @@ pub(crate) fn meaning(name: &str, value: &str) -> String {
     }
 }
 
-/// Says what is wrong with a value of the setting `name`, where the lab itself has to understand it. What a property may be, its pool says when it is made.
+/// Says what is wrong with a value of the setting `name`, where the lab itself has to understand it. What a
+/// property may be, its pool says when it is made.
 pub(super) fn check(name: &str, value: &str) -> Result<()> {
     let wrong = |what: &str| Err(Error::Experiment(format!("{name}={value}: {what}")));
     let named = |error: Error| match error {

@@ -79,7 +79,8 @@ pub struct Layer {
     pub name: String,
     /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
     pub at: String,
-    /// The command that runs a shell where it is, where that is not here; then `at` is a path there ([`crate::elsewhere`]).
+    /// The command that runs a shell where it is, where that is not here; then `at` is a path there
+    /// ([`crate::elsewhere`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Vec<String>>,
     /// The engine of the fio there, one of [`ENGINES`], where that is not the first of them.
@@ -87,7 +88,8 @@ pub struct Layer {
     pub engine: Option<String>,
 }
 
-/// The engines that a fio elsewhere may have: the first is what is used here, and forbidden in some containers.
+/// The engines that a fio elsewhere may have: the first is what is used here, and forbidden in some
+/// containers.
 pub const ENGINES: [&str; 2] = ["io_uring", "libaio"];
 
 impl Layer {
@@ -162,7 +164,8 @@ fn require(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What makes devices of a kind: how their paths begin, what the kernel calls their driver, the program, and how it is called.
+/// What makes devices of a kind: how their paths begin, what the kernel calls their driver, the program, and
+/// how it is called.
 const MAKERS: [(&str, &str, &str, &str); 3] = [
     (
         "/dev/mapper/",
@@ -179,7 +182,8 @@ const MAKERS: [(&str, &str, &str, &str); 3] = [
     ("/dev/zvol/", "zvol", "zfs", "OpenZFS's kernel module makes it of a volume"),
 ];
 
-/// What has to be done for a device of a layer that is not there, and what of that this machine does not have.
+/// What has to be done for a device of a layer that is not there, and what of that this machine does not
+/// have.
 fn needs(path: &Path, machine: &Machine, is_program: &dyn Fn(&str) -> bool) -> Option<String> {
     let text = path.to_str()?;
     let (_, driver, program, how) = MAKERS.into_iter().find(|(prefix, ..)| text.starts_with(prefix))?;
@@ -208,13 +212,15 @@ pub struct Pools {
     /// Size of each device's file; what the variants need twice, where left out.
     #[serde(default)]
     pub device_size: Option<Size>,
-    /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others, `hdd-7200+10%` for one that takes a tenth longer; real files where left out.
+    /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others,
+    /// `hdd-7200+10%` for one that takes a tenth longer; real files where left out.
     #[serde(default)]
     pub devices: Option<String>,
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
-    /// Disks, or files, of somebody's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where there are none.
+    /// Disks, or files, of somebody's own that the pools are made of, each pool of the first of them, in
+    /// turns; files of the lab's where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<PathBuf>,
     /// Whether what these hold may be overwritten.
@@ -373,7 +379,8 @@ impl Target {
 
     /// Says which of its paths cannot be measured, where one cannot, before anything is made.
     ///
-    /// A name below `/dev` that does not exist is a device that is not there: a file made in its place would be in memory. So is where a link leads that leads nowhere.
+    /// A name below `/dev` that does not exist is a device that is not there: a file made in its place would
+    /// be in memory. So is where a link leads that leads nowhere.
     pub fn require_paths(&self) -> Result<()> {
         self.paths().into_iter().try_for_each(require)
     }
@@ -383,7 +390,8 @@ impl Target {
         require(path)
     }
 
-    /// Whether workloads that only read find what somebody else put there, which is not to be written: of a directory, only files of the lab's own in it are read.
+    /// Whether workloads that only read find what somebody else put there, which is not to be written: of a
+    /// directory, only files of the lab's own in it are read.
     pub(crate) fn is_as_found(&self) -> bool {
         match self {
             Self::Path { path, .. } => !path.is_dir(),
@@ -405,7 +413,8 @@ impl Target {
         )))
     }
 
-    /// Says that a device which is written has fewer bytes than are to be used, where that is so. A file is made as long as it must be.
+    /// Says that a device which is written has fewer bytes than are to be used, where that is so. A file is
+    /// made as long as it must be.
     pub(crate) fn require_device_length(&self, path: &Path) -> Result<()> {
         let is_device = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
         if !is_device {

@@ -1,6 +1,7 @@
 //! What is wrong with the text of an experiment, in words of its file.
 //!
-//! The parser tells of the types of this program, as `usize` and `sequence`. Who writes a file knows numbers, text, lists and tables, and the brackets that tables have.
+//! The parser tells of the types of this program, as `usize` and `sequence`. Who writes a file knows numbers,
+//! text, lists and tables, and the brackets that tables have.
 
 use toml::{Table, Value};
 

@@ -14,9 +14,11 @@
 //! | attributes and removal of files | the same, and [`OF_FILES`] |
 //! | copies | all but `bs`: fio does not do them |
 //!
-//! Where a factor makes no difference to anything that is measured it is an error; what is merely among the options of a workload, or makes one to some only, is told in the report.
+//! Where a factor makes no difference to anything that is measured it is an error; what is merely among the
+//! options of a workload, or makes one to some only, is told in the report.
 //!
-//! Source: fio 3.33 against an NBD server that notes what it is asked for: with each of [`OF_FILES`] the requests were the same, and none had the flag for stable writes.
+//! Source: fio 3.33 against an NBD server that notes what it is asked for: with each of [`OF_FILES`] the
+//! requests were the same, and none had the flag for stable writes.
 
 use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload, does_write};
 use crate::error::{Error, Result};

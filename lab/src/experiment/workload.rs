@@ -37,13 +37,15 @@ pub struct Workload {
     /// Operations under way at once.
     #[serde(default = "one")]
     pub iodepth: u32,
-    /// Seconds that are measured. Files are made, found, removed and copied once each, and a trace is replayed to its end, however long that takes.
+    /// Seconds that are measured. Files are made, found, removed and copied once each, and a trace is
+    /// replayed to its end, however long that takes.
     #[serde(default = "ten")]
     pub seconds: f64,
     /// Seconds before that.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ramp_seconds: f64,
-    /// Whether reading or writing ends when all was read or written once, and after `seconds` at the latest: what is cold at first stays cold.
+    /// Whether reading or writing ends when all was read or written once, and after `seconds` at the latest:
+    /// what is cold at first stays cold.
     #[serde(default, skip_serializing_if = "is_default")]
     pub once: bool,
     /// What is done to the caches before.
@@ -67,7 +69,8 @@ pub struct Workload {
     /// The files that are copied, where some are: a directory, or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
-    /// Whether files that are copied lie in the stream as on a disk that has room left ([`crate::copy`]), instead of one behind the other.
+    /// Whether files that are copied lie in the stream as on a disk that has room left ([`crate::copy`]),
+    /// instead of one behind the other.
     #[serde(default, skip_serializing_if = "is_default")]
     pub as_disk: bool,
     /// Which of these files are copied; all where left out.
@@ -91,11 +94,13 @@ pub enum CacheState {
     /// What the run before left; all that was written is on the devices.
     #[default]
     AsItIs,
-    /// Nothing: the pool is exported and imported before, and the system's page cache dropped where that is allowed.
+    /// Nothing: the pool is exported and imported before, and the system's page cache dropped where that is
+    /// allowed.
     Cold,
     /// What was read last: all that the workload works on is read once before.
     Warm,
-    /// What was written last, and need not be on the devices yet: all that the workload works on is written once before.
+    /// What was written last, and need not be on the devices yet: all that the workload works on is written
+    /// once before.
     Dirty,
 }
 
@@ -216,8 +221,9 @@ impl Workload {
         }
     }
 
-    /// Operations under way at once where a trace is replayed. With the trace's own pauses it is one: fio looks for what is done only when as many as may be are under way, so that the
-    /// pauses would be in the latencies (fio 3.33: reads 100 ms apart took 0.9 ms with a depth of 1, and 300 ms with a depth of 4).
+    /// Operations under way at once where a trace is replayed. With the trace's own pauses it is one: fio
+    /// looks for what is done only when as many as may be are under way, so that the pauses would be in the
+    /// latencies (fio 3.33: reads 100 ms apart took 0.9 ms with a depth of 1, and 300 ms with a depth of 4).
     pub(crate) fn replay_depth(&self) -> u32 {
         if self.at_once { self.iodepth } else { 1 }
     }
@@ -227,7 +233,9 @@ impl Workload {
         self.size.unwrap_or(target)
     }
 
-    /// Where its last job begins, in a target of `size`, and how much further on each job begins than the one before: fio's `offset`, `offset_increment` and `numjobs`. Shares of a target are rounded to whole operations.
+    /// Where its last job begins, in a target of `size`, and how much further on each job begins than the one
+    /// before: fio's `offset`, `offset_increment` and `numjobs`. Shares of a target are rounded to whole
+    /// operations.
     fn beginnings(&self, target: Size) -> (u64, u64) {
         let least = load::smallest(self).0.max(1);
         let of = |name: &str| {
@@ -240,14 +248,18 @@ impl Workload {
         (of("offset").saturating_add(increment.saturating_mul(jobs - 1)), increment)
     }
 
-    /// How much each of its jobs works on: its extent, or less where the last job would go past the end of a target of that size. fio would make a file longer then, and to do so remove the one that is there. It is of whole operations, since fio goes past the end with the last one of those that are one after the other.
+    /// How much each of its jobs works on: its extent, or less where the last job would go past the end of a
+    /// target of that size. fio would make a file longer then, and to do so remove the one that is there. It
+    /// is of whole operations, since fio goes past the end with the last one of those that are one after the
+    /// other.
     pub(crate) fn share(&self, target: Size) -> Size {
         let (last, _) = self.beginnings(target);
         let left = self.extent(target).0.min(target.0.saturating_sub(last));
         Size(left / self.bs.0.max(1) * self.bs.0)
     }
 
-    /// Its option `offset` or `offset_increment` in bytes of a target of that size, where it has it as a share: fio takes that of all that a file or device has.
+    /// Its option `offset` or `offset_increment` in bytes of a target of that size, where it has it as a
+    /// share: fio takes that of all that a file or device has.
     pub(crate) fn in_bytes(&self, name: &str, target: Size) -> Option<u64> {
         self.options.get(name).filter(|text| text.ends_with('%'))?;
         match name {
@@ -261,7 +273,8 @@ impl Workload {
         }
     }
 
-    /// Whether it writes to what transfers go to, or takes something away from it. A trace does, where it has such requests; one that cannot be read is told of elsewhere.
+    /// Whether it writes to what transfers go to, or takes something away from it. A trace does, where it has
+    /// such requests; one that cannot be read is told of elsewhere.
     pub(crate) fn writes(&self) -> bool {
         match self.work() {
             Work::Transfers => does_write(&self.rw),
@@ -275,7 +288,8 @@ impl Workload {
         }
     }
 
-    /// Whether what it writes is made stable again and again: because it asks for that, or as everything always is.
+    /// Whether what it writes is made stable again and again: because it asks for that, or as everything
+    /// always is.
     pub(crate) fn flushes(&self, is_always: bool) -> bool {
         let asks = |name: &str| self.options.get(name).is_some_and(|value| value != "0");
         self.work() == Work::Transfers
@@ -283,7 +297,8 @@ impl Workload {
             && (is_always || ["fsync", "fdatasync", "sync"].into_iter().any(asks))
     }
 
-    /// What the counters of a pool have of a run beside what it measured, in words, where they have something. They are taken before fio starts, and after everything is on the devices.
+    /// What the counters of a pool have of a run beside what it measured, in words, where they have
+    /// something. They are taken before fio starts, and after everything is on the devices.
     pub(crate) fn counted_beside(&self) -> Option<&'static str> {
         match self.work() {
             Work::Transfers if self.ramp_seconds > 0.0 => Some("what was done in `ramp_seconds`"),
@@ -294,7 +309,8 @@ impl Workload {
         }
     }
 
-    /// Why there is no figure of a metric with it; nothing where there is. What a trace has is known only when it is read.
+    /// Why there is no figure of a metric with it; nothing where there is. What a trace has is known only
+    /// when it is read.
     pub(super) fn has_no(&self, metric: Metric) -> Option<&'static str> {
         let (reads, writes) = match self.work() {
             Work::Transfers => (

@@ -124,7 +124,8 @@ pub fn parsed(workload: &Workload, at: &Endpoint, size: Size) -> Vec<String> {
     all
 }
 
-/// The arguments of fio to go once over `extent` bytes from byte `from` on; what is random is another for each `from`.
+/// The arguments of fio to go once over `extent` bytes from byte `from` on; what is random is another for
+/// each `from`.
 pub fn piece(workload: &Workload, at: &Endpoint, from: u64, extent: Size, flush: bool) -> Vec<String> {
     let mut arguments = once(workload, at, extent, flush);
     arguments.extend([format!("--offset={from}"), format!("--randseed={}", from + 1)]);
@@ -140,7 +141,8 @@ pub fn once(workload: &Workload, at: &Endpoint, extent: Size, flush: bool) -> Ve
     arguments
 }
 
-/// The arguments of fio to replay the trace in the file `trace`, which says where it goes, in a target of `size`, and which only reads or does not.
+/// The arguments of fio to replay the trace in the file `trace`, which says where it goes, in a target of
+/// `size`, and which only reads or does not.
 pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path, reads_only: bool, size: Size) -> Vec<String> {
     let mut arguments = common(workload);
     arguments.extend(at.engine());
@@ -159,7 +161,8 @@ pub fn make_files(workload: &Workload, directory: &Path) -> Vec<String> {
     arguments
 }
 
-/// Where a workload's files are in `directory`. Those that are only looked at are the same for all workloads with so many of that size.
+/// Where a workload's files are in `directory`. Those that are only looked at are the same for all workloads
+/// with so many of that size.
 pub fn files_directory(workload: &Workload, directory: &Path) -> PathBuf {
     directory.join(OWN_DIRECTORY).join(files_place(workload))
 }
@@ -182,17 +185,20 @@ fn writes(rw: &str) -> bool {
     rw.contains("write") || rw.starts_with("randrw") || rw.starts_with("rw")
 }
 
-/// What keeps fio from writing where it only reads: else it makes a file that is missing, or shorter than it thinks, and removes the one that is there.
+/// What keeps fio from writing where it only reads: else it makes a file that is missing, or shorter than it
+/// thinks, and removes the one that is there.
 fn only_reading(is_so: bool) -> Option<[String; 2]> {
     is_so.then(|| ["--readonly".to_owned(), "--allow_file_create=0".to_owned()])
 }
 
-/// What every run has: a name, its kind of output (with the counts of times that percentiles are made of), and data as they are wanted.
+/// What every run has: a name, its kind of output (with the counts of times that percentiles are made of),
+/// and data as they are wanted.
 fn common(workload: &Workload) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["output-format=json+", "group_reporting"].map(|option| format!("--{option}")).to_vec();
     arguments.insert(0, format!("--name={NAME}"));
-    // Of whole operations: who writes through the page cache waits while he submits. (Those of completion stay, for the logs of steps.)
+    // Of whole operations: who writes through the page cache waits while he submits. (Those of completion
+    // stay, for the logs of steps.)
     arguments.push("--lat_percentiles=1".to_owned());
     arguments.push("--percentile_list=50:99:99.9".to_owned());
     if workload.compressible > 0 {
@@ -249,7 +255,8 @@ fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
     ]
 }
 
-/// With the options that the workload has itself. NBD has one kind of flush, and fio's client of it takes no other.
+/// With the options that the workload has itself. NBD has one kind of flush, and fio's client of it takes no
+/// other.
 fn with_options(mut arguments: Vec<String>, workload: &Workload, at: &Endpoint, size: Size) -> Vec<String> {
     let value = |name: &str, value: &String| {
         workload.in_bytes(name, size).map_or_else(|| value.clone(), |bytes| bytes.to_string())

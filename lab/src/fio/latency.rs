@@ -1,12 +1,16 @@
 //! How long operations took: of reads, of writes, and of both.
 //!
-//! fio counts the operations of each kind in bins of about alike times (`json+`, `bins`), and so does the process that has the pool open. From these the times of several kinds are put together;
-//! percentiles of each alone could not be.
+//! fio counts the operations of each kind in bins of about alike times (`json+`, `bins`), and so does the
+//! process that has the pool open. From these the times of several kinds are put together; percentiles of
+//! each alone could not be.
 //!
 //! - A read takes as long as it does.
-//! - A write that is flushed takes as long as both: who waits for it to be stable waits for its flush too. Flushes are of writes only, one of each at most. Which write a flush was for is not
-//!   known: they are spread over all of them evenly, and the longer flushes are taken for those of the longer writes, so that a percentile is that of both together at most.
-//! - A load that reads and writes has the times of all its operations, each counting once. How many of them are reads is the workload's choice, and the same in each run.
+//! - A write that is flushed takes as long as both: who waits for it to be stable waits for its flush too.
+//!   Flushes are of writes only, one of each at most. Which write a flush was for is not known: they are
+//!   spread over all of them evenly, and the longer flushes are taken for those of the longer writes, so that
+//!   a percentile is that of both together at most.
+//! - A load that reads and writes has the times of all its operations, each counting once. How many of them
+//!   are reads is the workload's choice, and the same in each run.
 
 use std::collections::BTreeMap;
 

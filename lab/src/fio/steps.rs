@@ -1,9 +1,12 @@
 //! What fio's logs of histograms say: how many operations ended by when.
 //!
-//! Each job has a file, `steps_clat_hist.N.log`. A line is milliseconds since what is measured began, the direction (0 reads, 1 writes), a block size, and counters of latencies; their sum
-//! is how many operations of that direction there were since the line before. What was done after a job's last line is known from the totals only: it is spread evenly up to the end.
+//! Each job has a file, `steps_clat_hist.N.log`. A line is milliseconds since what is measured began, the
+//! direction (0 reads, 1 writes), a block size, and counters of latencies; their sum is how many operations
+//! of that direction there were since the line before. What was done after a job's last line is known from
+//! the totals only: it is spread evenly up to the end.
 //!
-//! Source: fio 3.33, `HOWTO`, "write_hist_log", "Log File Formats"; tried with several jobs, `ramp_time`, and reads and writes together.
+//! Source: fio 3.33, `HOWTO`, "write_hist_log", "Log File Formats"; tried with several jobs, `ramp_time`, and
+//! reads and writes together.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +20,8 @@ const NAME: &str = "steps";
 /// What they are called, with `#` for the number of the job.
 pub const LOGS: &str = "steps_clat_hist.#.log";
 
-/// The arguments with which fio writes such logs into `directory`, every `step` seconds. As few counters as it has: only their sum is used.
+/// The arguments with which fio writes such logs into `directory`, every `step` seconds. As few counters as
+/// it has: only their sum is used.
 pub(super) fn arguments(directory: &Path, step: f64) -> Vec<String> {
     vec![
         format!("--write_hist_log={}", directory.join(NAME).display()),
@@ -39,7 +43,8 @@ pub(super) struct Total {
     pub bytes: u64,
 }
 
-/// The series of a run whose logs are in `directory`: reads, and writes. It ends after `seconds`, or with the last line where that is later. `None` where no line was written.
+/// The series of a run whose logs are in `directory`: reads, and writes. It ends after `seconds`, or with the
+/// last line where that is later. `None` where no line was written.
 pub(super) fn series(directory: &Path, totals: [Total; 2], seconds: f64, step: f64) -> Option<Series> {
     let mut names = own::files(directory, LOGS);
     names.sort();

@@ -1,9 +1,13 @@
 //! Ratio and speed of each algorithm on real data.
 //!
-//! Blocks are drawn from the files by chance, each as likely as any other, and stored by every algorithm as a pool would: a block of zeros is a hole, what compresses to 112 bytes lies in
-//! the block pointer, else compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio is bytes before over bytes after, as the property
-//! `compressratio` has it: holes of a file, and blocks of zeros, which any compression makes holes of, are in neither, so that all algorithms are told of the same blocks. Its
-//! interval is a bootstrap over the blocks. The speed is that of one core of this machine: the blocks are packed and unpacked again and again, and the median pass counts, for the first has cold caches and any may be interrupted.
+//! Blocks are drawn from the files by chance, each as likely as any other, and stored by every algorithm as a
+//! pool would: a block of zeros is a hole, what compresses to 112 bytes lies in the block pointer, else
+//! compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio
+//! is bytes before over bytes after, as the property `compressratio` has it: holes of a file, and blocks of
+//! zeros, which any compression makes holes of, are in neither, so that all algorithms are told of the same
+//! blocks. Its interval is a bootstrap over the blocks. The speed is that of one core of this machine: the
+//! blocks are packed and unpacked again and again, and the median pass counts, for the first has cold caches
+//! and any may be interrupted.
 
 use std::fmt;
 use std::fs::File;
@@ -182,7 +186,8 @@ pub struct Told {
 }
 
 impl Compression {
-    /// Of the files at `paths`, in blocks of `block` bytes with sectors of `2^ashift`, from a sample of `most` bytes.
+    /// Of the files at `paths`, in blocks of `block` bytes with sectors of `2^ashift`, from a sample of
+    /// `most` bytes.
     pub fn of(paths: &[PathBuf], block: Size, ashift: u32, most: Size) -> Result<Self> {
         let block_bytes = block_bytes(block, ashift)?;
         super::require_size("sample", most, block, MOST_SAMPLE)?;
@@ -205,7 +210,8 @@ impl Compression {
     }
 }
 
-/// Blocks of the files by chance, the same each time; all of them, where they are no more than `most`. And bytes of all.
+/// Blocks of the files by chance, the same each time; all of them, where they are no more than `most`. And
+/// bytes of all.
 fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<(Vec<Vec<u8>>, u64)> {
     let (mut all, mut whole) = (0, 0);
     for (path, size) in files {

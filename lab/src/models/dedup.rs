@@ -1,16 +1,21 @@
 //! What deduplication would find in real data, and what its table costs.
 //!
 //! # The sample
-//! Every block is hashed, and a block is in the sample when its hash begins with so many zero bits. Equal blocks have equal hashes, so a block is in it with all of its copies or not at
-//! all: how often blocks occur is what it is in the whole, which a sample of places would get wrong. The sample starts with everything; whenever it grows too large, one more zero bit is
-//! asked for, and half of it goes. With `n` of them left the figures are right to about `1 / sqrt(n)`.
+//! Every block is hashed, and a block is in the sample when its hash begins with so many zero bits. Equal
+//! blocks have equal hashes, so a block is in it with all of its copies or not at all: how often blocks occur
+//! is what it is in the whole, which a sample of places would get wrong. The sample starts with everything;
+//! whenever it grows too large, one more zero bit is asked for, and half of it goes. With `n` of them left
+//! the figures are right to about `1 / sqrt(n)`.
 //!
-//! Holes of a file are no blocks. Blocks of zeros are holes too where there is compression, and what compresses to 112 bytes or less lies in its block pointer: none of these has an entry.
+//! Holes of a file are no blocks. Blocks of zeros are holes too where there is compression, and what
+//! compresses to 112 bytes or less lies in its block pointer: none of these has an entry.
 //!
 //! # The table
-//! An entry is a record of a ZAP: 1 chunk of 24 bytes for the record, `ceil(40 / 21)` for the key, `ceil(value / 21)` for the packed value, mostly under 42 bytes. A leaf of 32 KiB has 1278
-//! chunks; it splits in two when it is full. Keys are hashes, so leaves of one depth hold numbers of entries that scatter like Poisson's around `entries / 2^depth`, and a leaf is
-//! there for each that fits whose parent did not.
+//! An entry is a record of a ZAP: 1 chunk of 24 bytes for the record, `ceil(40 / 21)` for the key,
+//! `ceil(value / 21)` for the packed value, mostly under 42 bytes. A leaf of 32 KiB has 1278 chunks; it
+//! splits in two when it is full. Keys are hashes, so leaves of one depth hold numbers of entries that
+//! scatter like Poisson's around `entries / 2^depth`, and a leaf is there for each that fits whose parent did
+//! not.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -141,7 +146,8 @@ impl Sample {
 }
 
 impl Dedup {
-    /// Of the files at `paths`, in blocks of `block` bytes compressed by `compression`, with sectors of `2^ashift` bytes and a cache of `cache`.
+    /// Of the files at `paths`, in blocks of `block` bytes compressed by `compression`, with sectors of
+    /// `2^ashift` bytes and a cache of `cache`.
     pub fn of(paths: &[PathBuf], block: Size, compression: &str, ashift: u32, cache: Size) -> Result<Self> {
         Self::with_sample_of(MOST_SAMPLED, paths, block, compression, ashift, cache)
     }

@@ -1,7 +1,9 @@
-//! What a dedup table of so many blocks costs, without the data: from a number of blocks, or from what `zdb -DD` prints of a pool.
+//! What a dedup table of so many blocks costs, without the data: from a number of blocks, or from what
+//! `zdb -DD` prints of a pool.
 //!
 //! # What is read of `zdb -DD`
-//! Each part of a table has a line, of which OpenZFS has had two forms; the ratio of all tables stands at the end.
+//! Each part of a table has a line, of which OpenZFS has had two forms; the ratio of all tables stands at the
+//! end.
 //!
 //! | line | version |
 //! |---|---|

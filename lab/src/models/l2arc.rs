@@ -1,11 +1,14 @@
 //! Memory for a cache device.
 //!
-//! For each block on the device a header stays in memory, without which it could not be found: 96 bytes. That is the block's identity (address of 16 bytes, birth of 8), its place in
-//! the hash table (8), type, sizes and flags (16), pool (8), and where it is on the device (40). So a device of `size` bytes with blocks of `block` takes `size / block * 96` bytes of
-//! the cache in memory, which is faster than any device.
+//! For each block on the device a header stays in memory, without which it could not be found: 96 bytes. That
+//! is the block's identity (address of 16 bytes, birth of 8), its place in the hash table (8), type, sizes
+//! and flags (16), pool (8), and where it is on the device (40). So a device of `size` bytes with blocks of
+//! `block` takes `size / block * 96` bytes of the cache in memory, which is faster than any device.
 //!
-//! It is filled by feeds of `l2arc_write_max` bytes at most. From one to the next it is `l2arc_feed_secs`; where a feed wrote more than half of what it might, and `l2arc_feed_again` is set, only
-//! `l2arc_feed_min_ms`. What `l2arc_write_boost` adds until the cache in memory is full for the first time is not counted.
+//! It is filled by feeds of `l2arc_write_max` bytes at most. From one to the next it is `l2arc_feed_secs`;
+//! where a feed wrote more than half of what it might, and `l2arc_feed_again` is set, only
+//! `l2arc_feed_min_ms`. What `l2arc_write_boost` adds until the cache in memory is full for the first time is
+//! not counted.
 
 use std::fmt;
 
@@ -18,7 +21,8 @@ use crate::table;
 
 /// Bytes of memory for a block on the device.
 pub(crate) const HEADER_BYTES: u64 = 96;
-/// Seconds from one feed to the next (`l2arc_feed_secs`), and where there is much to write (`l2arc_feed_min_ms`).
+/// Seconds from one feed to the next (`l2arc_feed_secs`), and where there is much to write
+/// (`l2arc_feed_min_ms`).
 const FEED_SECONDS: f64 = 1.0;
 const FEED_AGAIN_SECONDS: f64 = 0.2;
 /// The share of the cache in memory that headers may take before it costs more than it gives.

@@ -1,17 +1,23 @@
 //! Odds to survive failures, and what a rebuild takes.
 //!
 //! # Which failures are survived
-//! A pool lives while each vdev has lost no more devices than it tolerates. Of the `C(n, k)` ways in which `k` of `n` devices fail, those are counted: a vdev with `w` devices and
-//! tolerance `t` has `C(w, j)` of them for `j <= t`; the numbers of several vdevs are multiplied as polynomials. All devices are taken to fail alike.
+//! A pool lives while each vdev has lost no more devices than it tolerates. Of the `C(n, k)` ways in which
+//! `k` of `n` devices fail, those are counted: a vdev with `w` devices and tolerance `t` has `C(w, j)` of
+//! them for `j <= t`; the numbers of several vdevs are multiplied as polynomials. All devices are taken to
+//! fail alike.
 //!
 //! # A rebuild
-//! The new device gets what the lost one held: that over its bandwidth at best, and one random access for each block at worst. A mirror loads one partner, raidz every device of the vdev, draid all
-//! devices with a part of it each. Meanwhile the pool is lost when more devices fail than are tolerated beyond the first (`1 - e^(-t/MTTF)` each); where none is tolerated any more,
-//! one unreadable sector among what must be read loses a block.
+//! The new device gets what the lost one held: that over its bandwidth at best, and one random access for
+//! each block at worst. A mirror loads one partner, raidz every device of the vdev, draid all devices with a
+//! part of it each. Meanwhile the pool is lost when more devices fail than are tolerated beyond the first
+//! (`1 - e^(-t/MTTF)` each); where none is tolerated any more, one unreadable sector among what must be read
+//! loses a block.
 //!
 //! # Over the years
-//! A vdev is a chain of states, so many devices lost, with failures `(w - j) / MTTF` and rebuilds `1 / T` between them; the mean time from none to too many follows from the
-//! recurrence of birth-death chains. It takes failures for independent, which those of one batch, one shelf and one heat are not: real odds are worse.
+//! A vdev is a chain of states, so many devices lost, with failures `(w - j) / MTTF` and rebuilds `1 / T`
+//! between them; the mean time from none to too many follows from the recurrence of birth-death chains. It
+//! takes failures for independent, which those of one batch, one shelf and one heat are not: real odds are
+//! worse.
 
 use std::fmt;
 
@@ -59,8 +65,8 @@ pub struct Rebuild {
     pub efficiency: f64,
     /// The chance to survive one failure, two, three …, at the same time.
     pub survival: Vec<f64>,
-    /// The chance to survive each of these failures where all before it were survived and none is rebuilt yet: the
-    /// first, the second, the third …
+    /// The chance to survive each of these failures where all before it were survived and none is rebuilt
+    /// yet: the first, the second, the third …
     pub conditional: Vec<f64>,
     /// The chance to survive one more failure before the first is rebuilt.
     pub next: f64,
@@ -206,7 +212,8 @@ fn at_least(n: u64, least: u64, p: f64) -> f64 {
 
 /// Mean seconds until a vdev has lost more than it tolerates; rebuilds run one at a time.
 fn seconds_to_loss(devices: u64, tolerance: u64, mttf_seconds: f64, rebuild_seconds: f64) -> f64 {
-    // From `lost` devices lost to one more takes, in the mean, 1/failures plus the chance to be rebuilt first times the way back.
+    // From `lost` devices lost to one more takes, in the mean, 1/failures plus the chance to be rebuilt first
+    // times the way back.
     let mut total = 0.0;
     let mut step = 0.0;
     for lost in 0..=tolerance {

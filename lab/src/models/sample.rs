@@ -1,6 +1,7 @@
 //! Blocks of one's own files, as a filesystem or volume would have them.
 //!
-//! Holes are no blocks: nothing is stored of them, whatever compression there is. A block of which a part is a hole has zeros there.
+//! Holes are no blocks: nothing is stored of them, whatever compression there is. A block of which a part is
+//! a hole has zeros there.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,7 +19,8 @@ const MOST_FILES: usize = 10_000_000;
 /// Unit of the sizes of blocks.
 const SECTOR_BYTES: usize = 512;
 
-/// The regular files at `paths` and in the directories below them, with their sizes. Links are not followed, what cannot be listed is left out, and a file with several names, which has its data once, is there once.
+/// The regular files at `paths` and in the directories below them, with their sizes. Links are not followed,
+/// what cannot be listed is left out, and a file with several names, which has its data once, is there once.
 pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     let mut found = Vec::new();
     let mut left: Vec<PathBuf> = Vec::new();
@@ -67,7 +69,8 @@ pub fn no_data() -> Error {
     Error::Experiment("there are no data in these files".into())
 }
 
-/// The blocks of a file of `size` bytes that are not wholly in a hole, in ranges one after the other. Where the filesystem does not tell of holes there are none.
+/// The blocks of a file of `size` bytes that are not wholly in a hole, in ranges one after the other. Where
+/// the filesystem does not tell of holes there are none.
 pub fn ranges(
     file: &File,
     size: u64,
@@ -96,7 +99,8 @@ pub fn ranges(
     Ok(())
 }
 
-/// One block of a file of `size` bytes: a small file has one as large as itself, in whole sectors, a large one has blocks of `block` bytes. Past the end are zeros.
+/// One block of a file of `size` bytes: a small file has one as large as itself, in whole sectors, a large
+/// one has blocks of `block` bytes. Past the end are zeros.
 pub fn block(file: &File, size: u64, block: usize, index: u64) -> std::io::Result<Vec<u8>> {
     let small = usize::try_from(size).ok().filter(|size| *size <= block);
     let mut bytes = vec![0; small.map_or(block, |size| size.next_multiple_of(SECTOR_BYTES).min(block))];
@@ -124,7 +128,8 @@ pub fn blocks(path: &Path, size: u64, block: usize, mut each: impl FnMut(&[u8]))
     told.map_err(Error::file(path))
 }
 
-/// A file of a GiB with data in these places, and holes elsewhere, where the filesystem of temporary files has holes.
+/// A file of a GiB with data in these places, and holes elsewhere, where the filesystem of temporary files
+/// has holes.
 #[cfg(test)]
 pub fn sparse(path: &Path, data: &[(u64, &[u8])]) -> bool {
     let file = File::create(path).unwrap();
@@ -178,7 +183,8 @@ mod tests {
     fn holes_are_no_blocks() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sparse");
-        // Within a block, across two, and before the end; the filesystem's own blocks are no larger than these.
+        // Within a block, across two, and before the end; the filesystem's own blocks are no larger than
+        // these.
         let places = [(5 << 20, &[1_u8; 100][..]), ((9 << 20) - 50, &[1; 100]), ((1 << 30) - 1, &[1])];
         if !sparse(&path, &places) {
             return;

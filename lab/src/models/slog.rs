@@ -1,8 +1,11 @@
 //! The largest log device that can be of use.
 //!
-//! A log device holds what was made stable until its transaction group is on the other devices. Three groups can hold such data: one open, one closing, one being written. So it never
-//! holds more than three groups' time of what the link brings, nor more than may be dirty at all: a tenth of memory, at most 4 GiB. What is logged is larger than what was written: each
-//! log block has a chain structure of 184 bytes and each write a record of 192, and blocks are whole sectors of 4 KiB, so that a lone write of 4 KiB takes 8. A log block has 128 KiB at most, so that a larger write is split, each whole block having 124 KiB of it.
+//! A log device holds what was made stable until its transaction group is on the other devices. Three groups
+//! can hold such data: one open, one closing, one being written. So it never holds more than three groups'
+//! time of what the link brings, nor more than may be dirty at all: a tenth of memory, at most 4 GiB. What is
+//! logged is larger than what was written: each log block has a chain structure of 184 bytes and each write a
+//! record of 192, and blocks are whole sectors of 4 KiB, so that a lone write of 4 KiB takes 8. A log block
+//! has 128 KiB at most, so that a larger write is split, each whole block having 124 KiB of it.
 
 use std::fmt;
 

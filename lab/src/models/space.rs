@@ -1,11 +1,14 @@
 //! The space that a block takes on a vdev.
 //!
-//! A block of `s` sectors on a mirror of `w` devices takes `w * s`. On raidz of `w` devices with parity `p` it has a parity sector for each row of `w - p` data sectors, on
-//! each of the `p` parity columns. What it takes in all is rounded up to a multiple of `p + 1` sectors, so that no gap is left that is too small for any block:
+//! A block of `s` sectors on a mirror of `w` devices takes `w * s`. On raidz of `w` devices with parity `p`
+//! it has a parity sector for each row of `w - p` data sectors, on each of the `p` parity columns. What it
+//! takes in all is rounded up to a multiple of `p + 1` sectors, so that no gap is left that is too small for
+//! any block:
 //!
 //! `allocated = roundup(s + p * ceil(s / (w - p)), p + 1)`
 //!
-//! On draid it takes whole rows of a group of `d` data and `p` parity sectors: `allocated = ceil(s / d) * (d + p)`.
+//! On draid it takes whole rows of a group of `d` data and `p` parity sectors:
+//! `allocated = ceil(s / d) * (d + p)`.
 
 use std::fmt;
 
@@ -20,7 +23,8 @@ use crate::table;
 /// Blocks of this size are what a pool reckons by when it says how much its datasets use.
 const COUNTED_BLOCK: u64 = 128 << 10;
 
-/// Bytes on the devices for each byte that a pool of such vdevs, of devices of one size, counts as used by its datasets: there a block of 128 KiB has no parity, and further copies of mirrors are not counted.
+/// Bytes on the devices for each byte that a pool of such vdevs, of devices of one size, counts as used by
+/// its datasets: there a block of 128 KiB has no parity, and further copies of mirrors are not counted.
 ///
 /// Source: OpenZFS 2.3, vdev.c (vdev_set_deflate_ratio: a whole number of 512ths).
 pub(crate) fn raw_for_used(vdevs: &[Vdev], ashift: u32) -> f64 {

@@ -1,21 +1,29 @@
 //! IOPS and bandwidth of a layout of modelled devices.
 //!
 //! # Random reads
-//! Each of `Q` clients reads a block at a random place, waits for it, and reads the next. A block lies on one top-level vdev: on each as many as it has room for, for a pool is filled evenly. Of a mirror the child with the fewest transfers under
-//! way reads it; on raidz and draid each data column it has is read from its own device, and the block is there when the last of them is. The devices are the models of
-//! [`device::simulated`], the same that a modelled pool runs on, so their queues, arms and lanes are what they are there. This closed system is played through.
+//! Each of `Q` clients reads a block at a random place, waits for it, and reads the next. A block lies on one
+//! top-level vdev: on each as many as it has room for, for a pool is filled evenly. Of a mirror the child
+//! with the fewest transfers under way reads it; on raidz and draid each data column it has is read from its
+//! own device, and the block is there when the last of them is. The devices are the models of
+//! [`device::simulated`], the same that a modelled pool runs on, so their queues, arms and lanes are what
+//! they are there. This closed system is played through.
 //!
-//! Its two ends can be told without playing. One client waits for the slowest of the `k` columns: `1 / E[max of k]`. Many clients keep `n` devices busy, of which each
-//! block takes `k`: `n / (k * E[one])`. That is why a raidz vdev reads small blocks as fast as one device, and mirrors read as fast as all.
+//! Its two ends can be told without playing. One client waits for the slowest of the `k` columns:
+//! `1 / E[max of k]`. Many clients keep `n` devices busy, of which each block takes `k`: `n / (k * E[one])`.
+//! That is why a raidz vdev reads small blocks as fast as one device, and mirrors read as fast as all.
 //!
 //! # Where blocks begin
-//! On raidz of `w` devices with parity `p` everything takes a multiple of `p + 1` sectors. So within a metaslab blocks begin on every `gcd(p + 1, w)`-th device only: on raidz2 of six on two
-//! of them, and two other devices have data of every block and do twice the work of the rest. A metaslab's size is a power of two, so that another one may begin elsewhere, and over many of them
-//! all devices are alike. What lies on few is read as slowly as the devices that are in every block allow.
+//! On raidz of `w` devices with parity `p` everything takes a multiple of `p + 1` sectors. So within a
+//! metaslab blocks begin on every `gcd(p + 1, w)`-th device only: on raidz2 of six on two of them, and two
+//! other devices have data of every block and do twice the work of the rest. A metaslab's size is a power of
+//! two, so that another one may begin elsewhere, and over many of them all devices are alike. What lies on
+//! few is read as slowly as the devices that are in every block allow.
 //!
 //! # Writes
-//! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity and copies is the limit. Those that must be stable at once
-//! go their [`Way`] to the pool, and wait for a write and a flush of the device that has the log, one after the other: of a mirror for the last of its children.
+//! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity
+//! and copies is the limit. Those that must be stable at once go their [`Way`] to the pool, and wait for a
+//! write and a flush of the device that has the log, one after the other: of a mirror for the last of its
+//! children.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -140,7 +148,8 @@ pub struct Stable {
 }
 
 impl Speed {
-    /// Of `layout` over devices like `device`, for blocks of `block` that lie as `placed` says: of all vdevs, or of each one.
+    /// Of `layout` over devices like `device`, for blocks of `block` that lie as `placed` says: of all vdevs,
+    /// or of each one.
     pub fn of(
         layout: &Layout,
         device: Device,
@@ -359,7 +368,8 @@ fn columns(
     done.max().unwrap_or(now_ns)
 }
 
-/// Nanoseconds that a write and a flush take in the mean, one at a time, of the last of so many devices that each has a part of it.
+/// Nanoseconds that a write and a flush take in the mean, one at a time, of the last of so many devices that
+/// each has a part of it.
 fn log_ns(device: Device, children: u64) -> f64 {
     let mut media: Vec<Medium> = (1..=children).map(|seed| Medium::new(device, DEVICE_BYTES, seed)).collect();
     let (writes, mut now_ns) = (1000, 0);
@@ -456,7 +466,8 @@ mod tests {
             .unwrap()
     }
 
-    /// What a random read of a disk takes: half a turn, and the mean seek between two random places, which are apart by 8/15 in the mean of the root.
+    /// What a random read of a disk takes: half a turn, and the mean seek between two random places, which
+    /// are apart by 8/15 in the mean of the root.
     fn mean_read_ns(device: Device) -> f64 {
         let arm = device.arm.unwrap();
         let span = (arm.longest_seek_ns - arm.shortest_seek_ns) as f64;

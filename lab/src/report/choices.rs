@@ -1,4 +1,5 @@
-//! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what became of written bytes: rows of words that both kinds of report have.
+//! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what
+//! became of written bytes: rows of words that both kinds of report have.
 
 use serde::Serialize;
 
@@ -54,7 +55,8 @@ pub fn last(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     [runs(experiment, findings), terms(experiment, findings)].into_iter().flatten().collect()
 }
 
-/// The numbers of the runs behind all figures of a variant with a workload, whichever figures each of them had.
+/// The numbers of the runs behind all figures of a variant with a workload, whichever figures each of them
+/// had.
 fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let mut variants: Vec<&str> = Vec::new();
     for finding in &findings.findings {
@@ -220,7 +222,8 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
     Some(Section::new(title, text, rows))
 }
 
-/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and a word of it.
+/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and
+/// a word of it.
 fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
     let compared = findings.layer(upper, lower, workload)?.compared;
     let ratio = compared.comparison.ratio;
@@ -234,7 +237,8 @@ fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Optio
 /// What marks behind ratios mean.
 const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
 
-/// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.
+/// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap
+/// first.
 fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if experiment.compares() {
         return None;
@@ -257,7 +261,8 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     (!is_none).then(|| Section::new("How far the raw device is", text, rows))
 }
 
-/// What each layer of the way to a volume does, by workload: what is lost most between the pool and the export first.
+/// What each layer of the way to a volume does, by workload: what is lost most between the pool and the
+/// export first.
 fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let [pool, export] = plan::ways(experiment)?;
     let metric = experiment.goal.metric;
@@ -323,7 +328,8 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
 pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
-/// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress, and of layouts of like vdevs.
+/// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress,
+/// and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let pools = experiment.target.pools()?;
     let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);

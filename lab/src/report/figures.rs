@@ -1,4 +1,5 @@
-//! The figures of a workload as tables, which the page and Markdown both have: all at a look, each metric with intervals and p-values, and how latencies spread.
+//! The figures of a workload as tables, which the page and Markdown both have: all at a look, each metric
+//! with intervals and p-values, and how latencies spread.
 
 use super::choices::Section;
 use super::{metrics, written};
@@ -56,7 +57,8 @@ pub(super) fn overview(store: &Store, findings: &Findings, workload: &Workload) 
     Some(Section::new("All figures", text, rows))
 }
 
-/// Whether a column would only be that of the goal in another unit: that is told once, and its verdicts too, which may differ only because they are corrected beside others.
+/// Whether a column would only be that of the goal in another unit: that is told once, and its verdicts too,
+/// which may differ only because they are corrected beside others.
 fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
     let is_other = |pair: [Metric; 2]| pair == [experiment.goal.metric, metric];
     let sizes_differ = experiment.factors.iter().any(|factor| factor.name == "bs");
@@ -74,8 +76,9 @@ fn role(variant: &str) -> &'static str {
     }
 }
 
-/// The figures by a metric with their intervals, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they
-/// come from.
+/// The figures by a metric with their intervals, how they compare with the baseline where they are compared
+/// (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that
+/// they come from.
 pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Finding]) -> Section {
     let is_same = says_the_same(experiment, metric);
     let is_compared = !is_same && findings.iter().any(|it| it.compared.is_some());

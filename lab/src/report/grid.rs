@@ -328,7 +328,8 @@ mod tests {
             it[0].0.is_ascii_digit() && it[0].1 && it[2] == ('=', true) && !it[1].1 && !it[3].1,
             "{it:?}"
         );
-        // Two are, and which of them is the best cannot be told: neither has a shade, nor a mark, for both are better than the baseline.
+        // Two are, and which of them is the best cannot be told: neither has a shade, nor a mark, for both
+        // are better than the baseline.
         let it = marks([1000.0, 2000.0, 1000.0, 2000.0]);
         assert!(
             [it[1], it[3]].iter().all(|(last, is_pale)| last.is_ascii_alphanumeric() && *is_pale),

@@ -45,7 +45,8 @@ const LINES_REACH: f64 = 1.5;
 /// How far beyond the longest bar an interval is drawn: one that is wider would leave no room for the bars.
 const INTERVALS_REACH: f64 = 1.25;
 
-/// Horizontal bars from zero on, with intervals (those that go too far end in an arrow), and lines across them; of a line that is far beyond all bars only the label is there.
+/// Horizontal bars from zero on, with intervals (those that go too far end in an arrow), and lines across
+/// them; of a line that is far beyond all bars only the label is there.
 pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
     let most_of = |of: &dyn Fn(&Bar<'_>) -> f64| bars.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let reach = most_of(&|bar| bar.value) * INTERVALS_REACH;
@@ -203,8 +204,8 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
     for dot in dots {
         let (x, y) = (x(dot.x), y(dot.y));
         let class = if dot.is_marked { "marked" } else { "" };
-        // A name stands beside its dot, on the right or else on the left. Where others are in the way it stands above or
-        // below, with a line to the dot.
+        // A name stands beside its dot, on the right or else on the left. Where others are in the way it
+        // stands above or below, with a line to the dot.
         let text_width = LETTER_WIDTH * dot.label.chars().count() as f64;
         let sides = [(x + GAP, x + GAP + text_width), (x - GAP - text_width, x - GAP)];
         let sides = sides.into_iter().filter(|(from, _)| *from >= left);
@@ -237,7 +238,8 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
     svg
 }
 
-/// The ticks of an axis that goes up, with lines across: it stands at `left`, and `place` says where a value is.
+/// The ticks of an axis that goes up, with lines across: it stands at `left`, and `place` says where a value
+/// is.
 pub fn marks_beside(
     axis: &Axis<'_>,
     most: f64,

@@ -1,7 +1,10 @@
 //! What was measured: what a reader must know of it who wants to compare it with something of his own.
 //!
-//! Of pools that the lab made these are the layout, what their devices are, and how large their sectors turned out: `zpool create` chooses them by the devices, so that they are asked of the pool
-//! ([`crate::store::Run::sector`]) and never supposed. Blocks that are no whole sectors, sectors that are no whole pieces of the medium, and operations that are parts of blocks each cost more than the client sees; that is said where it is so.
+//! Of pools that the lab made these are the layout, what their devices are, and how large their sectors
+//! turned out: `zpool create` chooses them by the devices, so that they are asked of the pool
+//! ([`crate::store::Run::sector`]) and never supposed. Blocks that are no whole sectors, sectors that are no
+//! whole pieces of the medium, and operations that are parts of blocks each cost more than the client sees;
+//! that is said where it is so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +17,8 @@ use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
 use crate::store::Store;
 
-/// What properties are that nobody names, of those that speed depends on most; not `volblocksize` and `recordsize`.
+/// What properties are that nobody names, of those that speed depends on most; not `volblocksize` and
+/// `recordsize`.
 const DEFAULTS: [(&str, &str); 5] = [
     ("compression", "on (lz4)"),
     ("checksum", "on (fletcher4)"),

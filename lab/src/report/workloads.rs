@@ -1,4 +1,5 @@
-//! Which variant is the best for which workload, and how the goal's choice does there: what is best for one may lose with another.
+//! Which variant is the best for which workload, and how the goal's choice does there: what is best for one
+//! may lose with another.
 
 use super::choices::Section;
 use crate::analysis::{Best, Findings, Verdict, base_words};
@@ -77,7 +78,8 @@ fn place(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best
 /// Workloads that a sentence names.
 const MOST_NAMED: usize = 4;
 
-/// Where the goal's choice (the baseline, where there is none) loses with other workloads, in a sentence or two.
+/// Where the goal's choice (the baseline, where there is none) loses with other workloads, in a sentence or
+/// two.
 pub(crate) fn elsewhere(experiment: &Experiment, findings: &Findings) -> Vec<String> {
     let (metric, base) = (experiment.goal.metric, base_words(experiment));
     let chosen = findings.best.as_ref().map_or(BASELINE, |best| &best.variant);

@@ -1,10 +1,12 @@
 //! Opening `results.redb`, and what is said where it is damaged.
 //!
-//! redb trusts a file that was shut down in order, and panics over one that something else changed since. So it is asked to check all of it whenever it is opened; and should it panic all the
-//! same, that is an error here, and its words are not printed.
+//! redb trusts a file that was shut down in order, and panics over one that something else changed since. So
+//! it is asked to check all of it whenever it is opened; and should it panic all the same, that is an error
+//! here, and its words are not printed.
 //!
-//! Who only looks needs no right to write: [`look`] opens the file for reading, and what redb would put in order of it stays in memory ([`Beside`]). Who carries the experiment out has it locked, so that a look
-//! at it is refused meanwhile; looks do not disturb each other.
+//! Who only looks needs no right to write: [`look`] opens the file for reading, and what redb would put in
+//! order of it stays in memory ([`Beside`]). Who carries the experiment out has it locked, so that a look at
+//! it is refused meanwhile; looks do not disturb each other.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -101,7 +103,8 @@ pub(super) fn quietly<T>(
     }
 }
 
-/// Locks the database at `path` against whoever would carry the experiment out, without looking at what is in it. It is an empty one where there was none.
+/// Locks the database at `path` against whoever would carry the experiment out, without looking at what is in
+/// it. It is an empty one where there was none.
 pub(super) fn lock(path: &Path) -> Result<impl Sized + use<>> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.map_err(Error::file(path))?;
@@ -114,7 +117,8 @@ pub(super) fn lock(path: &Path) -> Result<impl Sized + use<>> {
     }
 }
 
-/// A file that is only read, and what was written since, which is in memory: what redb puts in order of a database when it opens one, at most as much as it has.
+/// A file that is only read, and what was written since, which is in memory: what redb puts in order of a
+/// database when it opens one, at most as much as it has.
 #[derive(Debug)]
 struct Beside {
     file: FileBackend,
@@ -148,7 +152,8 @@ impl Beside {
     }
 }
 
-/// The pages that `len` bytes from `offset` on are in: of each its number, where in it they begin, where in them it begins, and how many there are.
+/// The pages that `len` bytes from `offset` on are in: of each its number, where in it they begin, where in
+/// them it begins, and how many there are.
 fn pages(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {

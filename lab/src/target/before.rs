@@ -1,4 +1,5 @@
-//! What is asked before anything is made or written: whether what the experiment names is there, large enough, and may be overwritten.
+//! What is asked before anything is made or written: whether what the experiment names is there, large
+//! enough, and may be overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,9 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
     Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
 
-/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where there are some, which has the consent that was noted ([`consent`]).
+/// What is wrong with the files and devices that an experiment measures, before anything is made or written:
+/// all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where
+/// there are some, which has the consent that was noted ([`consent`]).
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
     let of = |path: &Path| -> Result<Option<String>> {

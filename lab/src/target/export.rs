@@ -1,10 +1,17 @@
-//! What is behind the URI of an NBD export or of a disk behind iSCSI, as far as it can be told before anything is read or written.
+//! What is behind the URI of an NBD export or of a disk behind iSCSI, as far as it can be told before
+//! anything is read or written.
 //!
-//! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run, whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it may be
-//! written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
-//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does, with the certificates that libnbd finds by itself. What is reached another way (`vsock`, `ssh`) is not asked.
+//! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run,
+//! whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it
+//! may be written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says
+//! how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed
+//! nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
+//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does,
+//! with the certificates that libnbd finds by itself. What is reached another way (`vsock`, `ssh`) is not
+//! asked.
 //!
-//! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
+//! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`);
+//! libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -27,7 +34,8 @@ const ISCSI_PORT: u16 = 3260;
 pub(crate) const READ_CAPACITY: &str = "iscsi-readcapacity16";
 /// libnbd's program that says what an export is.
 pub(crate) const NBDINFO: &str = "nbdinfo";
-/// What names files in an NBD URI; libnbd opens none unless a program lets it, which fio does not (3.33: "local file access is not allowed").
+/// What names files in an NBD URI; libnbd opens none unless a program lets it, which fio does not (3.33:
+/// "local file access is not allowed").
 const OF_FILES: [&str; 2] = ["tls-certificates", "tls-psk-file"];
 /// As whom fio's engine logs in: a server may let nobody else see the disk.
 const INITIATOR: &str = "iqn.2019-04.org.fio:fio";
@@ -372,7 +380,8 @@ pub(crate) mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    /// Serves an export `v` of so many bytes to as many as ask, as far as they ask what it is; until the test ends.
+    /// Serves an export `v` of so many bytes to as many as ask, as far as they ask what it is; until the test
+    /// ends.
     pub(crate) fn serve(socket: &Path, size: u64, is_read_only: bool) {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {

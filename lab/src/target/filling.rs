@@ -1,8 +1,11 @@
 //! What workloads find.
 //!
-//! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
-//! So is what somebody named (a file, a device, an export), where workloads write to it anyway, if nobody else needs it ([`super::taken`]); where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
-//! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
+//! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds,
+//! so that whoever waits is told how far that is, and can have it stopped. So is what somebody named (a file,
+//! a device, an export), where workloads write to it anyway, if nobody else needs it ([`super::taken`]);
+//! where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
+//! What is copied to is filled by the same copy, so that none but blocks that were written before are
+//! written. What a file, a device or an export of somebody else holds is shared by all workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,7 +41,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Writes once what a workload writes to or reads, with data as its own. Files are made by [`make_files`].
+    /// Writes once what a workload writes to or reads, with data as its own. Files are made by
+    /// [`make_files`].
     pub(super) fn fill(
         &mut self,
         endpoint: &Endpoint,
@@ -115,7 +119,8 @@ pub(super) fn made_by(workload: &Workload) -> Made {
     }
 }
 
-/// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.
+/// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files.
+/// `whole` has the directories where all were made.
 pub(super) fn make_files(
     workload: &Workload,
     directory: &Path,

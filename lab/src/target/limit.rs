@@ -1,7 +1,10 @@
 //! What disks of somebody's own can carry: measured by fio before a pool is made of them.
 //!
-//! They were named for pools to be made of them, and consent to overwrite them is needed for that anyway; they are claimed here exactly as for a pool, and held meanwhile. So nothing is ever written to a disk that anybody
-//! else uses, or that holds what may not be overwritten. Files of the lab's own need none of this: there the raw device is a variant ([`crate::plan::DEVICE`]), with every workload. Of all else no limit is measured, and [`unmeasured`] says why.
+//! They were named for pools to be made of them, and consent to overwrite them is needed for that anyway;
+//! they are claimed here exactly as for a pool, and held meanwhile. So nothing is ever written to a disk that
+//! anybody else uses, or that holds what may not be overwritten. Files of the lab's own need none of this:
+//! there the raw device is a variant ([`crate::plan::DEVICE`]), with every workload. Of all else no limit is
+//! measured, and [`unmeasured`] says why.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +55,8 @@ fn throughput(disk: &Path, rw: &str, size: Size, stops: &mut dyn FnMut() -> bool
     Ok(fio::run_unless(&arguments, stops)?.figures.throughput)
 }
 
-/// Why no limit is measured beside an experiment; nothing where there is one, or devices are modelled and have theirs.
+/// Why no limit is measured beside an experiment; nothing where there is one, or devices are modelled and
+/// have theirs.
 pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
     match &experiment.target {
         Target::Volume(_) | Target::Filesystem(_) => None,

@@ -1,7 +1,8 @@
 //! Which runs share a volume or filesystem, and which do not.
 //!
-//! Rounds of a variant do, so that it ages. Workloads that leave data of another kind do not: else one would read, and be told the space of, what another had left. Nor do those that want devices missing,
-//! which only a pool of their own can be. When a pool is made, [`bytes_of_a_variant`] says how much will be in it.
+//! Rounds of a variant do, so that it ages. Workloads that leave data of another kind do not: else one would
+//! read, and be told the space of, what another had left. Nor do those that want devices missing, which only
+//! a pool of their own can be. When a pool is made, [`bytes_of_a_variant`] says how much will be in it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,7 +98,8 @@ impl Lodging {
     }
 }
 
-/// Bytes that one variant's volumes or filesystems hold at most, with all that its workloads leave. Those with devices missing are in other pools, and count as if they were in the same.
+/// Bytes that one variant's volumes or filesystems hold at most, with all that its workloads leave. Those
+/// with devices missing are in other pools, and count as if they were in the same.
 pub(super) fn bytes_of_a_variant(experiment: &Experiment) -> u64 {
     let size = experiment.target.size();
     let mut most = BTreeMap::new();

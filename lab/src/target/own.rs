@@ -1,11 +1,15 @@
 //! What the lab made in directories that people name, and may remove.
 //!
-//! The lab works in directories that people name: the results lie beside what else there is, and a target's directory is full of somebody's files. So each directory of its own has a file
-//! [`MARK`] in it since it was made, and a directory of that name that is there already, with something in it and without the mark, is somebody else's: it is refused
-//! before anything is written, and left alone at the end.
+//! The lab works in directories that people name: the results lie beside what else there is, and a target's
+//! directory is full of somebody's files. So each directory of its own has a file [`MARK`] in it since it was
+//! made, and a directory of that name that is there already, with something in it and without the mark, is
+//! somebody else's: it is refused before anything is written, and left alone at the end.
 //!
-//! The mark lists what the lab makes, each before it is made ([`take`]), and only what is listed is removed: what somebody puts there meanwhile stays, and the directory with it, which then is
-//! theirs. What is there and not listed is never taken for the lab's. Two labs may be given the same directory to measure, and one's files would be the other's: so the mark is locked by who works there ([`hold`]). What is mounted in a directory of the lab's own was mounted by somebody: then nothing of it is removed.
+//! The mark lists what the lab makes, each before it is made ([`take`]), and only what is listed is removed:
+//! what somebody puts there meanwhile stays, and the directory with it, which then is theirs. What is there
+//! and not listed is never taken for the lab's. Two labs may be given the same directory to measure, and
+//! one's files would be the other's: so the mark is locked by who works there ([`hold`]). What is mounted in
+//! a directory of the lab's own was mounted by somebody: then nothing of it is removed.
 //!
 //! | line | what is removed |
 //! |---|---|
@@ -163,7 +167,8 @@ fn require_ours(directory: &Path) -> Result<()> {
     Err(Error::Results { path: directory.to_owned(), what: what.to_owned() })
 }
 
-/// Says, without making anything, why [`hold`] would be refused of a directory, or why this could not be made in it then.
+/// Says, without making anything, why [`hold`] would be refused of a directory, or why this could not be made
+/// in it then.
 pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Made>) -> Result<()> {
     require_ours(directory)?;
     if !is_own(directory) {
@@ -180,7 +185,8 @@ pub(super) fn is_own(directory: &Path) -> bool {
     is_kind(directory, fs::Metadata::is_dir) && is_kind(&directory.join(MARK), fs::Metadata::is_file)
 }
 
-/// Makes a directory of the lab's own, and keeps other labs from working in it, or removing what is in it, until what this gives is dropped.
+/// Makes a directory of the lab's own, and keeps other labs from working in it, or removing what is in it,
+/// until what this gives is dropped.
 pub(super) fn hold(directory: &Path) -> Result<File> {
     loop {
         make(directory)?;
@@ -214,7 +220,8 @@ fn listed(directory: &Path) -> Result<Vec<Made>> {
     Ok(text.lines().filter_map(Made::read).collect())
 }
 
-/// Lists what is about to be made, durably: who is killed, or loses its power, leaves nothing that is not listed.
+/// Lists what is about to be made, durably: who is killed, or loses its power, leaves nothing that is not
+/// listed.
 fn list(directory: &Path, made: &Made) -> Result<()> {
     let mark = directory.join(MARK);
     let write = || {
@@ -245,7 +252,8 @@ fn make_above(directory: &Path, name: &str) -> Result<()> {
     }
 }
 
-/// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from then.
+/// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from
+/// then.
 pub(super) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
     expect(directory, Made::File(name.to_owned()), name)?;
     Ok(directory.join(name))
@@ -286,7 +294,8 @@ pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> 
     Ok(directory.join(name))
 }
 
-/// Removes what the lab made in a directory of its own, if it made that; the directory too, unless something else is in it. Nothing of it, where something is mounted in it.
+/// Removes what the lab made in a directory of its own, if it made that; the directory too, unless something
+/// else is in it. Nothing of it, where something is mounted in it.
 pub(super) fn remove(directory: &Path) -> Result<()> {
     if !is_own(directory) {
         return Ok(());
@@ -305,7 +314,8 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
     }
 }
 
-/// Removes those files that the lab made in a directory of its own whose names, without those of directories, begin with `prefix`.
+/// Removes those files that the lab made in a directory of its own whose names, without those of directories,
+/// begin with `prefix`.
 pub(super) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
     let is_meant = |made: &&Made| {
         matches!(made, Made::File(name)

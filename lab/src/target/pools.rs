@@ -146,7 +146,8 @@ impl Bench<'_> {
         Ok(arguments.into_iter().skip(first).take(missing).collect())
     }
 
-    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
+    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on
+    /// them is destroyed.
     fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
         let before: BTreeSet<String> = self.disks.keys().cloned().collect();
         if !before.is_empty() {
@@ -173,7 +174,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
+    /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool
+    /// would wait for ever.
     fn require_room(&self, device_size: Size, devices: u64) -> Result<()> {
         let at = &self.devices;
         let stat = rustix::fs::statvfs(at).map_err(|error| Error::file(at)(error.into()))?;
@@ -219,7 +221,8 @@ pub(super) fn require_disk(path: &Path, least: Size) -> Result<()> {
     Ok(())
 }
 
-/// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.
+/// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device
+/// that was just closed, as udev does: for so long it is busy.
 pub(super) fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
     let words = ["destroy".to_owned(), "-r".to_owned(), dataset.to_owned()];
     for _ in 0..BUSY_TRIES {

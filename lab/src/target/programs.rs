@@ -1,4 +1,5 @@
-//! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or those of a host that runs OpenZFS.
+//! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or
+//! those of a host that runs OpenZFS.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -34,7 +35,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What became of bytes that a client wrote, layer by layer: each is written because of the one before, or beside it.
+/// What became of bytes that a client wrote, layer by layer: each is written because of the one before, or
+/// beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layers {
     /// Whole blocks of data, before compression.
@@ -43,7 +45,8 @@ pub struct Layers {
     pub compressed: u64,
     /// The same with copies, parity and padding.
     pub allocated: u64,
-    /// The same, once for each device of a mirror. Results from before it was counted do not have it, and their metadata and logs count a mirror once.
+    /// The same, once for each device of a mirror. Results from before it was counted do not have it, and
+    /// their metadata and logs count a mirror once.
     #[serde(default)]
     pub mirrored: Option<u64>,
     /// Pointers, dnodes, space maps and all else that describes data, once for each device of a mirror.
@@ -102,9 +105,11 @@ pub trait Programs {
     fn zfs(&self, arguments: &[String]) -> Result<String>;
     /// Where the volume `name` is.
     fn volume(&self, name: &str) -> Result<Endpoint>;
-    /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
+    /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot
+    /// be told.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
-    /// Has the process that has the pool open do `load` to the volume `name`, unless `stops` says that it is to stop; how it went, as fio's JSON says it.
+    /// Has the process that has the pool open do `load` to the volume `name`, unless `stops` says that it is
+    /// to stop; how it went, as fio's JSON says it.
     fn load(&self, name: &str, load: &Load, stops: &dyn Fn() -> bool) -> Result<String> {
         let _ = (load, stops);
         Err(Error::Experiment(format!(

@@ -1,6 +1,7 @@
 //! Whether somebody else needs what is in a file or device that is to be written.
 //!
-//! Before anything of what somebody named is written, all of this is looked at, and all that was found is told:
+//! Before anything of what somebody named is written, all of this is looked at, and all that was found is
+//! told:
 //!
 //! | found | of | may be written |
 //! |---|---|---|
@@ -9,16 +10,23 @@
 //! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
 //! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
 //!
-//! Files and devices are told by their numbers, so that another name makes no other of them: a hard link, a bind mount, a link below `/dev`. What a loop device lies on is asked for itself, and for the other loop devices on it.
+//! Files and devices are told by their numbers, so that another name makes no other of them: a hard link, a
+//! bind mount, a link below `/dev`. What a loop device lies on is asked for itself, and for the other loop
+//! devices on it.
 //!
-//! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
-//! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
-//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name later. A device that does not say which it is (no `wwid`, no `serial`) is told from another only until the machine
-//! starts anew: then whoever goes on is asked again, and told why.
+//! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would,
+//! a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that whoever
+//! goes on with the experiment is not asked again because of what the lab itself left there; it is, where
+//! something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
+//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name
+//! later. A device that does not say which it is (no `wwid`, no `serial`) is told from another only until the
+//! machine starts anew: then whoever goes on is asked again, and told why.
 //!
-//! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in any case ([`fault_of_export`]).
+//! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in
+//! any case ([`fault_of_export`]).
 //!
-//! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were filled.
+//! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were
+//! filled.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -44,7 +52,8 @@ const MADE: &str = "user.cenote.lab";
 /// The file in the directory of results that says what was claimed.
 const CLAIMS: &str = "claims.json";
 
-/// Where bytes are looked for that no signature tells of: so much at both ends, and at so many places between, so much each.
+/// Where bytes are looked for that no signature tells of: so much at both ends, and at so many places
+/// between, so much each.
 const END_BYTES: usize = 1 << 20;
 const PLACES: u64 = 64;
 const PLACE_BYTES: usize = 4096;
@@ -246,7 +255,9 @@ impl System {
         (!text.is_empty()).then(|| PathBuf::from(OsString::from_vec(text)))
     }
 
-    /// What a device lies on that is no device of its own kind: what its loop device does, its disk where it is a partition, or those that it is made of (md, dm). With the loop devices on the way, which are known.
+    /// What a device lies on that is no device of its own kind: what its loop device does, its disk where it
+    /// is a partition, or those that it is made of (md, dm). With the loop devices on the way, which are
+    /// known.
     fn foundations(&self, number: &Number, known: &mut Vec<Thing>) -> Vec<PathBuf> {
         let mut all = Vec::new();
         let Ok(directory) = fs::canonicalize(self.directory(number)) else { return all };
@@ -286,7 +297,8 @@ impl System {
         all
     }
 
-    /// Who uses a file or device: by itself, by its partitions, by what it lies on, and by the loop devices that lie on it. Each of `asked` was asked after already.
+    /// Who uses a file or device: by itself, by its partitions, by what it lies on, and by the loop devices
+    /// that lie on it. Each of `asked` was asked after already.
     fn all_uses(&self, thing: &Thing, asked: &mut Vec<Thing>) -> Vec<String> {
         let mut uses = Vec::new();
         if asked.len() >= MOST_ASKED {
@@ -537,7 +549,8 @@ pub(super) fn is_filled(path: &Path) -> bool {
     getxattr(path, MADE, &mut value).is_ok_and(|length| value.get(..length) == Some(b"filled"))
 }
 
-/// Notes that a file was made by the lab, and whether it is filled. Where a filesystem has no such attributes, nothing is known later, and whoever overwrites it is asked.
+/// Notes that a file was made by the lab, and whether it is filled. Where a filesystem has no such
+/// attributes, nothing is known later, and whoever overwrites it is asked.
 pub(super) fn mark(path: &Path, is_filled: bool) {
     let value: &[u8] = if is_filled { b"filled" } else { b"made" };
     let _ = setxattr(path, MADE, value, XattrFlags::empty());
@@ -557,7 +570,8 @@ enum Refused {
     Other(io::Error),
 }
 
-/// Takes what is at a path, and the locks of all that it lies on: who has a pool open on the file of a loop device has locked that file. Nothing where nothing is there to be taken.
+/// Takes what is at a path, and the locks of all that it lies on: who has a pool open on the file of a loop
+/// device has locked that file. Nothing where nothing is there to be taken.
 fn take_all(path: &Path) -> std::result::Result<Vec<File>, Refused> {
     let Some(file) = take(path)? else { return Ok(Vec::new()) };
     let mut held = vec![file];
@@ -629,7 +643,8 @@ impl Claimed {
         self.held.contains(what) || (of_lab && !self.is_untaken)
     }
 
-    /// Whether it may be of the device at a path that is `identity` since the machine started anew, which nobody can tell.
+    /// Whether it may be of the device at a path that is `identity` since the machine started anew, which
+    /// nobody can tell.
     fn is_from_before(&self, path: &Path, identity: &str) -> bool {
         let is_of_a_start = |identity: &str| identity.starts_with(DEVICE) && identity.contains(SINCE);
         self.path == path
@@ -639,11 +654,13 @@ impl Claimed {
     }
 }
 
-/// What the identity of a device begins with, and what stands before the start of the machine that it is of where the device does not say which it is.
+/// What the identity of a device begins with, and what stands before the start of the machine that it is of
+/// where the device does not say which it is.
 const DEVICE: &str = "device ";
 const SINCE: &str = " since ";
 
-/// Why what was found at a path may not be written, of which nothing is left that is known of it. `all` was claimed before.
+/// Why what was found at a path may not be written, of which nothing is left that is known of it. `all` was
+/// claimed before.
 fn fault_of(
     found: &Found,
     path: &Path,
@@ -660,7 +677,8 @@ fn fault_of(
     Some(fault)
 }
 
-/// Which file or device is at a path: another device may have its name after the next start of the machine, unless it says which it is by itself.
+/// Which file or device is at a path: another device may have its name after the next start of the machine,
+/// unless it says which it is by itself.
 fn identity(path: &Path) -> Result<String> {
     let metadata = fs::metadata(path).map_err(Error::file(path))?;
     if metadata.file_type().is_block_device() {
@@ -675,7 +693,8 @@ fn identity(path: &Path) -> Result<String> {
     Ok(format!("file {} of {}", metadata.ino(), metadata.dev()))
 }
 
-/// Claims what is at a path, to write to it, unless somebody else needs it. What was claimed before for the experiment in `directory` may hold what it held then, and data.
+/// Claims what is at a path, to write to it, unless somebody else needs it. What was claimed before for the
+/// experiment in `directory` may hold what it held then, and data.
 pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Result<Claim> {
     claim_as(path, may_overwrite, directory, false)
 }
@@ -742,7 +761,9 @@ fn keep(directory: &Path, all: &[Claimed]) -> Result<()> {
     fs::rename(&beside, &file).map_err(Error::file(&file))
 }
 
-/// Notes, for the experiment in `directory`, that what these files and devices hold now may be overwritten, and what is behind these URIs. What holds nothing needs no consent, and has none for what is put there later.
+/// Notes, for the experiment in `directory`, that what these files and devices hold now may be overwritten,
+/// and what is behind these URIs. What holds nothing needs no consent, and has none for what is put there
+/// later.
 pub fn consent(paths: &[&Path], uris: &[&str], directory: &Path) -> Result<()> {
     let mut all = claims(directory)?;
     for path in paths {
@@ -781,7 +802,8 @@ pub fn fault_of_export(uri: &str, may_overwrite: bool, directory: Option<&Path>)
     }))
 }
 
-/// The faults of what is at a path that workloads would write to: what it was asked about before for the experiment in `directory` is no more.
+/// The faults of what is at a path that workloads would write to: what it was asked about before for the
+/// experiment in `directory` is no more.
 pub fn fault(path: &Path, may_overwrite: bool, directory: Option<&Path>) -> Result<Option<String>> {
     let mut found = look(path)?;
     let Some((directory, identity)) = directory.zip(identity(path).ok()) else {

@@ -7,7 +7,8 @@ use super::{
 use crate::dmu::DmuType;
 use crate::{ByteOrder, Error, Level, Lsize, Psize, Result, Txg};
 
-/// The parts of a regular block pointer, for building one. Encryption parameters go in with [`BlkptrParts::crypt`].
+/// The parts of a regular block pointer, for building one. Encryption parameters go in with
+/// [`BlkptrParts::crypt`].
 #[derive(Debug, Clone)]
 pub struct BlkptrParts {
     /// Addresses, at most three (two when encrypted).
@@ -130,7 +131,8 @@ pub fn embed(
 }
 
 impl Blkptr {
-    /// A pointer to the same block as one that is born in `birth`: what refers to a block that was cloned then.
+    /// A pointer to the same block as one that is born in `birth`: what refers to a block that was cloned
+    /// then.
     pub fn cloned_in(&self, birth: Txg) -> Blkptr {
         let mut words = self.words;
         let physical = self.physical_birth();
@@ -140,7 +142,8 @@ impl Blkptr {
         Blkptr { words }
     }
 
-    /// This pointer to a block just written, as one that was rewritten and has the contents that it had since `birth`.
+    /// This pointer to a block just written, as one that was rewritten and has the contents that it had since
+    /// `birth`.
     pub fn rewritten_since(&self, birth: Txg) -> Blkptr {
         let mut words = self.words;
         let physical = self.physical_birth();

@@ -49,8 +49,8 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Checksum function (`enum zio_checksum`). `Label`, `GangHeader`, `Zilog` and `Zilog2` stand inside the block they
-    /// protect.
+    /// Checksum function (`enum zio_checksum`). `Label`, `GangHeader`, `Zilog` and `Zilog2` stand inside the
+    /// block they protect.
     ChecksumType, "checksum function",
     Inherit = 0 "inherit",
     On = 1 "on",
@@ -76,8 +76,8 @@ impl ChecksumType {
         matches!(self, Label | GangHeader | Zilog | Zilog2)
     }
 
-    /// Strong enough to tell blocks apart (`ZCHECKSUM_FLAG_DEDUP`). When such a checksum shares its words with a MAC it
-    /// is simply cut; a weaker one is folded.
+    /// Strong enough to tell blocks apart (`ZCHECKSUM_FLAG_DEDUP`). When such a checksum shares its words
+    /// with a MAC it is simply cut; a weaker one is folded.
     pub const fn is_dedup(self) -> bool {
         use ChecksumType::*;
         matches!(self, Sha256 | Sha512 | Skein | Blake3)

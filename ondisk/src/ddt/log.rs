@@ -1,7 +1,7 @@
 //! The log of a fast dedup table: changes that are not in the table yet.
 //!
-//! A table has two log objects; one takes new records while the other is flushed into the table, in order of keys. To know
-//! an entry, look into both logs before the table. The bonus is a header:
+//! A table has two log objects; one takes new records while the other is flushed into the table, in order of
+//! keys. To know an entry, look into both logs before the table. The bonus is a header:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -10,8 +10,8 @@
 //! | 16 | 8 | `dlh_first_txg` | txg in which this log began |
 //! | 24 | 40 | `dlh_checkpoint` | key up to which (inclusive) the flush has come |
 //!
-//! The contents are records that never cross a block; the rest of a block is zero. A later record replaces an earlier one of
-//! the same key:
+//! The contents are records that never cross a block; the rest of a block is zero. A later record replaces an
+//! earlier one of the same key:
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|

@@ -182,7 +182,8 @@ fn native_pairs(writer: &mut Writer, list: &Nvlist, depth: usize) -> Result<()> 
         writer.u32(as_u32(measure(value).0)?).u32(value.type_number());
         let name_end = writer.position() + usize::from(name_size);
         writer.bytes(name.as_bytes()).zeros_to(name_end);
-        // Positions count from the start of the packed list, whose headers are 12 bytes; pairs are multiples of 8.
+        // Positions count from the start of the packed list, whose headers are 12 bytes; pairs are multiples
+        // of 8.
         writer.zeros((PAIR_HEADER + usize::from(name_size)).wrapping_neg() & 7);
         let start = writer.position();
         native_value(writer, value);

@@ -1,12 +1,13 @@
 //! Reading and writing a send stream piece by piece.
 //!
-//! The checksum runs from a stream's `BEGIN` on and is a fletcher4 over 32-bit words in the sender's order. For each record: the first
-//! 280 bytes are added; of all records but `BEGIN` the last 32 bytes then hold the checksum as it is now (or zero, which claims
-//! nothing); those 32 bytes are added too; then the payload is. `END` has in its own body the checksum before that
-//! `END`. After `END` the checksum starts again at zero.
+//! The checksum runs from a stream's `BEGIN` on and is a fletcher4 over 32-bit words in the sender's order.
+//! For each record: the first 280 bytes are added; of all records but `BEGIN` the last 32 bytes then hold the
+//! checksum as it is now (or zero, which claims nothing); those 32 bytes are added too; then the payload is.
+//! `END` has in its own body the checksum before that `END`. After `END` the checksum starts again at zero.
 //!
-//! [`StreamReader`] does no I/O: it says how many bytes it wants next, and takes exactly those. A payload is therefore
-//! never copied, and never larger than [`MAX_PAYLOAD_BYTES`] (or [`MAX_BEGIN_PAYLOAD_BYTES`] for the nvlist of `BEGIN`).
+//! [`StreamReader`] does no I/O: it says how many bytes it wants next, and takes exactly those. A payload is
+//! therefore never copied, and never larger than [`MAX_PAYLOAD_BYTES`] (or [`MAX_BEGIN_PAYLOAD_BYTES`] for
+//! the nvlist of `BEGIN`).
 
 use super::{CHECKSUM_OFFSET, MAGIC, RECORD_SIZE, Record, WHAT};
 use crate::{ByteOrder, Error, Reader, Result};
@@ -197,8 +198,8 @@ impl StreamWriter {
         StreamWriter { order, running: Running([0; 4]) }
     }
 
-    /// The bytes of a record, after which the same payload must be sent. The checksum of [`Record::End`] is filled in.
-    /// Fails when the payload is not as long as the record says.
+    /// The bytes of a record, after which the same payload must be sent. The checksum of [`Record::End`] is
+    /// filled in. Fails when the payload is not as long as the record says.
     pub fn put(&mut self, record: &Record, payload: &[u8]) -> Result<Vec<u8>> {
         if payload.len() as u64 != record.payload_bytes() {
             let expected = record.payload_bytes();

@@ -24,7 +24,8 @@ fn crypt(n: u8) -> CryptParts {
     CryptParts { salt: [n; 8], iv: [n; 12], mac: [n; 16] }
 }
 
-/// One record of each kind but `BEGIN` and `END`, with payloads of `size` bytes (a multiple of 8) where there can be one.
+/// One record of each kind but `BEGIN` and `END`, with payloads of `size` bytes (a multiple of 8) where there
+/// can be one.
 fn all_kinds(size: u32, n: u64) -> Vec<Record> {
     let range =
         ByteRange { object: ObjectId(n), offset: ByteOffset(n), length: u64::from(size), to_guid: Guid(3) };

@@ -29,8 +29,8 @@
 //! | 16 | hash (8) | | |
 //! | 22 | | next chunk (2) | next free chunk (2) |
 //!
-//! Links end with `0xffff`. Integers in keys and values are big endian whatever the byte order of the block. Walks are
-//! bounded by the number of chunks, so that a damaged chain that loops is an error.
+//! Links end with `0xffff`. Integers in keys and values are big endian whatever the byte order of the block.
+//! Walks are bounded by the number of chunks, so that a damaged chain that loops is an error.
 
 use super::{BLOCK_LEAF, Cursor, ZapValue, block_shift};
 use crate::{ByteOrder, Error, Reader, Result, Writer};
@@ -174,8 +174,8 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// The entries of this hash. On ZAPs that normalise they come in order of cd, and the first whose name matches after
-    /// normalisation is the one.
+    /// The entries of this hash. On ZAPs that normalise they come in order of cd, and the first whose name
+    /// matches after normalisation is the one.
     pub fn chain(&self, hash: u64) -> impl Iterator<Item = Result<LeafEntry<'a>>> + use<'a> {
         self.bucket_entries(self.bucket(hash))
             .filter(move |entry| entry.as_ref().map_or(true, |entry| entry.hash == hash))
@@ -347,7 +347,8 @@ pub struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// An empty leaf of `1 << block_shift` bytes for hashes that begin with the `prefix_len` bits of `prefix`.
+    /// An empty leaf of `1 << block_shift` bytes for hashes that begin with the `prefix_len` bits of
+    /// `prefix`.
     pub fn new(block_shift: u32, order: ByteOrder, prefix: u64, prefix_len: u32) -> Result<LeafBuilder> {
         if !(9..=17).contains(&block_shift) || prefix_len + block_shift - 5 > 64 {
             return Err(Error::invalid(WHAT, format!("block shift {block_shift}, prefix {prefix_len}")));

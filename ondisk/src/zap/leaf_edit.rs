@@ -1,11 +1,13 @@
 //! Changing a leaf in place. The layout is told in [`Leaf`](super::Leaf).
 //!
-//! Free chunks form a list that starts in the header. An entry takes one chunk, and one for each 21 bytes of key and of value. The chain
-//! of a bucket stays sorted by cd, so that the first entry whose normalised name matches is the one that was there first.
+//! Free chunks form a list that starts in the header. An entry takes one chunk, and one for each 21 bytes of
+//! key and of value. The chain of a bucket stays sorted by cd, so that the first entry whose normalised name
+//! matches is the one that was there first.
 //!
-//! Blocks that are changed are little endian: nothing else is ever written. The bytes came from a disk all the same: every link is checked
-//! before it is followed, and walks are bounded, so that a damaged leaf is an error and never makes a panic or a loop. A leaf on which a change
-//! failed with an error is to be thrown away; `false` and `None` leave it as it was.
+//! Blocks that are changed are little endian: nothing else is ever written. The bytes came from a disk all
+//! the same: every link is checked before it is followed, and walks are bounded, so that a damaged leaf is an
+//! error and never makes a panic or a loop. A leaf on which a change failed with an error is to be thrown
+//! away; `false` and `None` leave it as it was.
 
 use super::leaf::{
     ARRAY_BYTES, CHAIN_END, CHUNK_ARRAY, CHUNK_ENTRY, CHUNK_FREE, CHUNK_SIZE, FLAG_CD_SORTED, HEADER_SIZE,
@@ -103,7 +105,8 @@ struct Found {
 }
 
 impl<'a> LeafMut<'a> {
-    /// Makes `block` an empty leaf for hashes that begin with the `prefix_len` bits of `prefix`. `sorted` is set in ZAPs that normalise.
+    /// Makes `block` an empty leaf for hashes that begin with the `prefix_len` bits of `prefix`. `sorted` is
+    /// set in ZAPs that normalise.
     pub fn initialize(
         block: &'a mut [u8],
         prefix: u64,
@@ -158,7 +161,8 @@ impl<'a> LeafMut<'a> {
         chunks_of(key, value) <= self.chunks
     }
 
-    /// Adds an entry under a key that is not there. `cd` is the least one that is free unless it is given. False when the leaf is full.
+    /// Adds an entry under a key that is not there. `cd` is the least one that is free unless it is given.
+    /// False when the leaf is full.
     pub fn insert(&mut self, hash: u64, cd: Option<u32>, key: &LeafKey, value: &LeafValue) -> Result<bool> {
         let integers = value.integers()?;
         let value = Stored { bytes: &value.bytes, integer_size: value.integer_size as u8, integers };
@@ -194,7 +198,8 @@ impl<'a> LeafMut<'a> {
         Ok(true)
     }
 
-    /// Gives the entry of this key another value. `None` when there is no such entry, `Some(false)` when the leaf is too full.
+    /// Gives the entry of this key another value. `None` when there is no such entry, `Some(false)` when the
+    /// leaf is too full.
     pub fn update(&mut self, hash: u64, key: &LeafKey, value: &LeafValue) -> Result<Option<bool>> {
         let Some(found) = self.find(hash, key)? else {
             return Ok(None);
@@ -231,7 +236,8 @@ impl<'a> LeafMut<'a> {
         Ok(true)
     }
 
-    /// Splits the leaf by the next bit of the hash: entries with the bit set go into `sibling`, a block of the same size.
+    /// Splits the leaf by the next bit of the hash: entries with the bit set go into `sibling`, a block of
+    /// the same size.
     pub fn split(&mut self, sibling: &mut [u8], sorted: bool) -> Result<()> {
         let mut old = self.block.to_vec();
         let old = LeafMut::parse(&mut old)?;
@@ -279,7 +285,8 @@ impl<'a> LeafMut<'a> {
         Ok(HEADER_SIZE + 2 * index)
     }
 
-    /// Visits the chain of a hash's bucket: (offset of the link, chunk, its offset) of each entry, until `visit` says true.
+    /// Visits the chain of a hash's bucket: (offset of the link, chunk, its offset) of each entry, until
+    /// `visit` says true.
     fn walk(
         &self,
         hash: u64,

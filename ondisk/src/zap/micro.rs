@@ -105,7 +105,8 @@ impl<'a> MicroZap<'a> {
 
     /// The entry of exactly this name, and its offset in the block.
     ///
-    /// All entries may have to be looked at, so it first compares one word of each: the last bytes of the name with its NUL, as the names in a directory often begin alike.
+    /// All entries may have to be looked at, so it first compares one word of each: the last bytes of the
+    /// name with its NUL, as the names in a directory often begin alike.
     pub fn find(&self, name: &[u8]) -> Option<(usize, MicroEntry<'a>)> {
         if name.is_empty() || name.contains(&0) {
             return None;

@@ -30,12 +30,13 @@
 //! | 23 | whiteout | as rename, then *create* without directory for the whiteout, before the names |
 //! | 24 | clone range | object, offset, length, block size, count, block pointers |
 //!
-//! - *create*: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid, generation, creation time (2), rdev.
+//! - *create*: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid,
+//!   generation, creation time (2), rdev.
 //! - *acl counts*: entries, domains, FUIDs, bytes of entries, flags.
-//! - *attributes*: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their values), creation time (2), 32 bytes that are an
-//!   anti-virus stamp or begin with a project id.
-//! - *domains*: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a count there are as
-//!   many as the uid and gid have different domain numbers (their upper 32 bits).
+//! - *attributes*: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their
+//!   values), creation time (2), 32 bytes that are an anti-virus stamp or begin with a project id.
+//! - *domains*: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a
+//!   count there are as many as the uid and gid have different domain numbers (their upper 32 bits).
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.h`, `zfs_log.c`, `zfs_replay.c`.
 
@@ -299,7 +300,8 @@ pub enum RenameKind {
 pub enum WriteData<'a> {
     /// Here.
     Inline(&'a [u8]),
-    /// In a block of its own: the whole block of the file that contains the written range. A hole means zeros.
+    /// In a block of its own: the whole block of the file that contains the written range. A hole means
+    /// zeros.
     Block(Blkptr),
 }
 
@@ -521,8 +523,8 @@ impl Record<'_> {
         }
     }
 
-    /// True for the kinds that may be logged in another order than they happened, because they commute with all but their
-    /// own object's.
+    /// True for the kinds that may be logged in another order than they happened, because they commute with
+    /// all but their own object's.
     pub const fn may_be_out_of_order(&self) -> bool {
         matches!(
             self,

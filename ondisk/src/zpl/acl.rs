@@ -1,7 +1,7 @@
 //! Access control lists of files.
 //!
-//! Files with system attributes keep the entries in `ZPL_DACL_ACES` and their number in `ZPL_DACL_COUNT`. Old znodes have an
-//! [`AclPhys`] of 88 bytes with room for a short list, or the object number of a long one:
+//! Files with system attributes keep the entries in `ZPL_DACL_ACES` and their number in `ZPL_DACL_COUNT`. Old
+//! znodes have an [`AclPhys`] of 88 bytes with room for a short list, or the object number of a long one:
 //!
 //! | offset | size | version 1 | version 0 |
 //! |---|---|---|---|

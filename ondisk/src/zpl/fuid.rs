@@ -5,8 +5,8 @@
 //! | 0-31 | id within the domain |
 //! | 32-63 | domain, 0: the id is a plain POSIX id |
 //!
-//! The filesystem's table of domains is a packed nvlist in an object of its own, whose bonus holds the list's size:
-//! an array `fuid_nvlist` of lists with `fuid_idx`, `fuid_offset` (0) and `fuid_domain`.
+//! The filesystem's table of domains is a packed nvlist in an object of its own, whose bonus holds the list's
+//! size: an array `fuid_nvlist` of lists with `fuid_idx`, `fuid_offset` (0) and `fuid_domain`.
 //!
 //! Source: OpenZFS 2.3 `zfs_fuid.h`, `zfs_fuid.c`.
 

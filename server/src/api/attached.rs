@@ -26,7 +26,8 @@ impl Through {
     }
 }
 
-/// Makes a block device of the kernel for a volume, until it is detached, the volume goes, or the daemon ends.
+/// Makes a block device of the kernel for a volume, until it is detached, the volume goes, or the daemon
+/// ends.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttachVolume {

@@ -1,7 +1,8 @@
 //! Requests that change datasets.
 //!
-//! Each is answered when what it did is committed. `command` is what goes into the pool's history: the command line as typed, without what leads
-//! to the program. Where a request names several datasets, those of one pool are changed together or not at all, as OpenZFS does it.
+//! Each is answered when what it did is committed. `command` is what goes into the pool's history: the
+//! command line as typed, without what leads to the program. Where a request names several datasets, those of
+//! one pool are changed together or not at all, as OpenZFS does it.
 
 use serde::{Deserialize, Serialize};
 
@@ -279,7 +280,8 @@ impl Action for InheritProperty {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PropertiesSet {
-    /// Datasets whose properties could not be set, or that have them and could not be mounted as these say, and why.
+    /// Datasets whose properties could not be set, or that have them and could not be mounted as these say,
+    /// and why.
     pub failed: Vec<ApiError>,
     /// What went wrong without stopping it, each a sentence.
     pub warnings: Vec<String>,

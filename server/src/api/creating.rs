@@ -132,7 +132,8 @@ impl Action for AddVdevs {
     type Reply = VdevNode;
 }
 
-/// Destroys pools: their devices are free to be used again. Until they are, an import with `destroyed` brings the pool back.
+/// Destroys pools: their devices are free to be used again. Until they are, an import with `destroyed` brings
+/// the pool back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DestroyPool {
@@ -163,7 +164,8 @@ impl Action for SyncPools {
     type Reply = Listed<String>;
 }
 
-/// Stops committing a pool, so that only its intent logs grow, until it is exported and imported again. For tests.
+/// Stops committing a pool, so that only its intent logs grow, until it is exported and imported again. For
+/// tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FreezePool {
@@ -182,7 +184,8 @@ impl Action for FreezePool {
 pub struct SetPoolProperty {
     /// The pool.
     pub pool: String,
-    /// The vdev that has the property: a name or guid; `root` is the one above all others. The pool itself where absent.
+    /// The vdev that has the property: a name or guid; `root` is the one above all others. The pool itself
+    /// where absent.
     pub vdev: Option<String>,
     /// The property.
     pub property: String,
@@ -241,7 +244,8 @@ pub struct UpgradePools {
     pub pools: Vec<String>,
     /// Only tell.
     pub dry_run: bool,
-    /// The version that they are to get; the newest, that of features, where absent. No features are enabled in an older one.
+    /// The version that they are to get; the newest, that of features, where absent. No features are enabled
+    /// in an older one.
     pub version: Option<u64>,
     /// For the history.
     pub command: Option<String>,
@@ -254,7 +258,8 @@ pub struct UpgradedPool {
     pub pool: String,
     /// Its version before.
     pub version: u64,
-    /// Features that were not enabled before. When it only tells: those too that an upgrade does not enable, and none of a pool of an older version.
+    /// Features that were not enabled before. When it only tells: those too that an upgrade does not enable,
+    /// and none of a pool of an older version.
     pub features: Vec<String>,
 }
 

@@ -36,18 +36,19 @@ impl DatasetKind {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListDatasets {
-    /// Filesystems, volumes, snapshots, bookmarks to begin at; empty for the root dataset of every pool. Several that
-    /// contain each other list nothing twice.
+    /// Filesystems, volumes, snapshots, bookmarks to begin at; empty for the root dataset of every pool.
+    /// Several that contain each other list nothing twice.
     pub names: Vec<String>,
-    /// How many levels to go below each; 0 lists only the named ones, `None` everything below. Children, snapshots and bookmarks are
-    /// one level below their dataset.
+    /// How many levels to go below each; 0 lists only the named ones, `None` everything below. Children,
+    /// snapshots and bookmarks are one level below their dataset.
     pub depth: Option<usize>,
-    /// Kinds to list; empty for all. With a depth of 0, a named dataset of another kind becomes an entry of [`Listed::failed`].
+    /// Kinds to list; empty for all. With a depth of 0, a named dataset of another kind becomes an entry of
+    /// [`Listed::failed`].
     pub kinds: Vec<DatasetKind>,
     /// A named dataset of another kind is passed over instead: its depth was given (`-d 0`).
     pub pass_over: bool,
-    /// Properties to tell, in this order: native ones by name or column, user properties, `written@SNAPSHOT`, `written#BOOKMARK`; `all` stands for
-    /// everything that `zfs get all` shows.
+    /// Properties to tell, in this order: native ones by name or column, user properties, `written@SNAPSHOT`,
+    /// `written#BOOKMARK`; `all` stands for everything that `zfs get all` shows.
     pub properties: Vec<String>,
 }
 
@@ -60,7 +61,8 @@ pub struct DatasetEntry {
     pub kind: DatasetKind,
     /// The transaction group in which it was made.
     pub createtxg: u64,
-    /// Its properties. Of those asked for by name there is one entry each, in that order; `all` gives those that it has.
+    /// Its properties. Of those asked for by name there is one entry each, in that order; `all` gives those
+    /// that it has.
     pub properties: Vec<Property>,
 }
 
@@ -76,8 +78,8 @@ impl DatasetEntry {
 pub struct Property {
     /// Its name.
     pub name: String,
-    /// For people (dates in UTC: who shows them to people formats `parsable` instead). `None` where this thing has no such
-    /// property or value, which listings show as `-`.
+    /// For people (dates in UTC: who shows them to people formats `parsable` instead). `None` where this
+    /// thing has no such property or value, which listings show as `-`.
     pub value: Option<String>,
     /// For programs: numbers in full.
     pub parsable: Option<String>,

@@ -28,7 +28,8 @@ pub struct PoolIo {
     pub age_ns: u64,
     /// The root vdev, with all vdevs below it, and their space where it is known.
     pub vdevs: VdevNode,
-    /// Why nothing is written at the moment, where that is so: the pool waits for its devices, or was given up.
+    /// Why nothing is written at the moment, where that is so: the pool waits for its devices, or was given
+    /// up.
     #[serde(default)]
     pub suspended: Option<String>,
     /// What became of the bytes that were written to a pool that is open for writing.

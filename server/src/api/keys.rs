@@ -10,8 +10,8 @@ use super::Action;
 pub struct LoadKey {
     /// The encryption root.
     pub dataset: String,
-    /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says; a line end after digits or a passphrase does
-    /// not count. `None` reads the file that the root's `keylocation` names.
+    /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says; a line end after digits or a
+    /// passphrase does not count. `None` reads the file that the root's `keylocation` names.
     pub key: Option<Vec<u8>>,
     /// A location to read instead of the root's `keylocation`: `file:///…`.
     pub location: Option<String>,

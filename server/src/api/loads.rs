@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
-/// Reads and writes a volume for a while, and tells how that went. Only a daemon that was told to does it. **What is in the volume is overwritten.** The load ends when
-/// whoever asked goes away.
+/// Reads and writes a volume for a while, and tells how that went. Only a daemon that was told to does it. **What
+/// is in the volume is overwritten.** The load ends when whoever asked goes away.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoad {
@@ -24,7 +24,8 @@ impl Action for RunLoad {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Whether blocks are chosen at random; else each client goes from the beginning to the end and begins anew.
+    /// Whether blocks are chosen at random; else each client goes from the beginning to the end and begins
+    /// anew.
     pub is_random: bool,
     /// How many of a hundred requests read; the others write.
     pub read_percent: u32,
@@ -38,7 +39,8 @@ pub struct Load {
     pub write_sizes: Vec<SizeShare>,
     /// Bytes that each client works on, as far as the volume has them.
     pub extent_bytes: u64,
-    /// How much further on in the volume each client begins than the one before, rounded up to a multiple of the smallest request.
+    /// How much further on in the volume each client begins than the one before, rounded up to a multiple of
+    /// the smallest request.
     #[serde(default)]
     pub offset_increment_bytes: u64,
     /// Requests that each client has under way.
@@ -87,7 +89,8 @@ pub struct Loaded {
     pub flushes: Requested,
     /// How long it took, with that last flush.
     pub elapsed_ns: u64,
-    /// The reads and writes of each step of the time that counts; those that were under way at its end are in the last.
+    /// The reads and writes of each step of the time that counts; those that were under way at its end are in
+    /// the last.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
@@ -120,7 +123,8 @@ pub struct Requested {
     pub p99_ns: u64,
     /// What 999 of 1000 took at most.
     pub p999_ns: u64,
-    /// How many took about as many nanoseconds, the shortest first: what percentiles of several kinds together are made of.
+    /// How many took about as many nanoseconds, the shortest first: what percentiles of several kinds
+    /// together are made of.
     #[serde(default)]
     pub times: Vec<(u64, u64)>,
 }

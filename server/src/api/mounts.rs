@@ -22,7 +22,8 @@ pub struct Mount {
     pub overlay: bool,
     /// Load keys whose location can be read without asking.
     pub load_keys: bool,
-    /// As `mount` of the system asks for it: only what its property says is mounted so (`mountpoint=legacy`), and snapshots; over whatever is there.
+    /// As `mount` of the system asks for it: only what its property says is mounted so (`mountpoint=legacy`),
+    /// and snapshots; over whatever is there.
     pub legacy: bool,
     /// With all below it: those of them that are mounted without being asked for by name.
     pub recursive: bool,
@@ -51,7 +52,8 @@ pub struct Mounted {
     /// Those that were given when it was mounted, and do not come from its properties.
     #[serde(default)]
     pub given: Vec<String>,
-    /// The system's `mount` mounted it (`mountpoint=legacy`, snapshots), so that its `umount` is to unmount it.
+    /// The system's `mount` mounted it (`mountpoint=legacy`, snapshots), so that its `umount` is to unmount
+    /// it.
     #[serde(default)]
     pub by_system: bool,
     /// How many requests came through rings; absent where they come through the device.

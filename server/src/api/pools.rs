@@ -36,7 +36,8 @@ pub struct ImportPool {
     pub load_keys: bool,
     /// Directory under which all mountpoints are placed.
     pub altroot: Option<PathBuf>,
-    /// Pool properties (`readonly`, `altroot`, `cachefile`, and those that `zpool set` knows) as given by `-o name=value`.
+    /// Pool properties (`readonly`, `altroot`, `cachefile`, and those that `zpool set` knows) as given by
+    /// `-o name=value`.
     pub properties: Vec<(String, String)>,
     /// Mount options as given by `-o`.
     pub mount_options: Vec<String>,
@@ -61,7 +62,8 @@ pub struct Rewind {
 pub struct Imported {
     /// The pools that are now open.
     pub pools: Vec<OpenedPool>,
-    /// Pools that were found but not opened, and why. When one pool was asked for by name its failure is the request's.
+    /// Pools that were found but not opened, and why. When one pool was asked for by name its failure is the
+    /// request's.
     pub failed: Vec<ApiError>,
 }
 
@@ -187,7 +189,8 @@ pub struct History {
 /// One record of a pool's history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HistoryRecord {
-    /// When, in seconds since 1970. The reader writes the date, in the time zone of its user, in front of `text`.
+    /// When, in seconds since 1970. The reader writes the date, in the time zone of its user, in front of
+    /// `text`.
     pub time: Option<u64>,
     /// What follows the date; one line or several, the last one ended.
     pub text: String,

@@ -45,19 +45,22 @@ pub struct PoolStatus {
     /// Its health.
     #[serde(flatten)]
     pub health: PoolHealth,
-    /// The files behind the data errors, where asked for: `dataset:/path`, `dataset:<0x…>`, `<metadata>:<0x…>`.
+    /// The files behind the data errors, where asked for: `dataset:/path`, `dataset:<0x…>`,
+    /// `<metadata>:<0x…>`.
     pub error_files: Vec<String>,
     /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,
     /// How far the free space of devices is, or was, trimmed or initialized.
     #[serde(default)]
     pub sweeps: Vec<Sweeping>,
-    /// How far filesystems are with counting what they did not count before the pool got features; absent when nothing is counted.
+    /// How far filesystems are with counting what they did not count before the pool got features; absent
+    /// when nothing is counted.
     #[serde(default)]
     pub counting: Option<Counting>,
 }
 
-/// How far it is with counting the files of filesystems, one after the other, for quotas that the pool did not have before it was upgraded.
+/// How far it is with counting the files of filesystems, one after the other, for quotas that the pool did
+/// not have before it was upgraded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counting {
     /// The filesystem that is gone through.
@@ -81,7 +84,8 @@ pub struct Dedup {
     pub bytes_on_disk: u64,
     /// Their bytes in memory.
     pub bytes_in_core: u64,
-    /// By reference count, as a power of two: what the blocks hold once, and as often as they are referred to.
+    /// By reference count, as a power of two: what the blocks hold once, and as often as they are referred
+    /// to.
     pub histogram: Vec<DedupRow>,
 }
 

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
-/// Asks for what clients asked of a volume since the last such request. The first begins the recording; it ends by itself when nobody asks for ten seconds.
+/// Asks for what clients asked of a volume since the last such request. The first begins the recording; it
+/// ends by itself when nobody asks for ten seconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TakeTrace {

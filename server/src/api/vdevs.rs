@@ -10,8 +10,8 @@ use super::{Action, Listed, Property, VdevNode};
 pub struct ListVdevs {
     /// The pool.
     pub pool: String,
-    /// Names, paths, last parts of paths, or guids; empty for the root and all that hold blocks. One that the pool does not have becomes an
-    /// entry of [`Listed::failed`].
+    /// Names, paths, last parts of paths, or guids; empty for the root and all that hold blocks. One that the
+    /// pool does not have becomes an entry of [`Listed::failed`].
     pub vdevs: Vec<String>,
     /// Properties to tell, in this order; `all` stands for everything that `zpool get all` shows.
     pub properties: Vec<String>,

@@ -8,9 +8,9 @@ use super::Action;
 
 /// Asks where the devices of an open pool are, and at which uberblock they can be read.
 ///
-/// The answer is one line of JSON. The daemon keeps the state that it names for as long as the connection is open:
-/// until then no space of that state is used again. The daemon ends the connection when the pool is closed or needs the
-/// space that it keeps for the state.
+/// The answer is one line of JSON. The daemon keeps the state that it names for as long as the connection is
+/// open: until then no space of that state is used again. The daemon ends the connection when the pool is
+/// closed or needs the space that it keeps for the state.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HoldView {

@@ -143,10 +143,10 @@ fn clear_links(links: &Path, is_left: impl Fn(&Path) -> bool) {
             match entry.file_type() {
                 _ if left == 0 => return,
                 Ok(kind) if kind.is_dir() => directories.push(entry.path()),
-                Ok(kind) if kind.is_symlink() => {
-                    if fs::read_link(entry.path()).is_ok_and(|node| is_left(&node)) {
-                        remove_link(&entry.path(), links);
-                    }
+                Ok(kind)
+                    if kind.is_symlink() && fs::read_link(entry.path()).is_ok_and(|node| is_left(&node)) =>
+                {
+                    remove_link(&entry.path(), links);
                 }
                 _ => {}
             }

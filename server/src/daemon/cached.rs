@@ -1,14 +1,14 @@
 //! The pools that come back when the daemon starts anew: those in its cache file ([`crate::cachefile`]).
 //!
-//! A pool is in the file that its property `cachefile` names, by default the daemon's own, from the time that it is open
-//! for writing until it is exported or destroyed. The end of the daemon is no export: what is open then is there again
-//! after its next start. Pools that are open read-only are not kept, as with OpenZFS.
+//! A pool is in the file that its property `cachefile` names, by default the daemon's own, from the time that
+//! it is open for writing until it is exported or destroyed. The end of the daemon is no export: what is open
+//! then is there again after its next start. Pools that are open read-only are not kept, as with OpenZFS.
 //!
-//! What is imported at the start is not forced: a pool that another host used since, that another process has open, or
-//! that OpenZFS's module has imported is left alone, with a word in the log, and stays in the file.
+//! What is imported at the start is not forced: a pool that another host used since, that another process has
+//! open, or that OpenZFS's module has imported is left alone, with a word in the log, and stays in the file.
 //!
-//! A pool on files in a filesystem of another pool is imported after that one is mounted, at the start or whenever that
-//! happens later.
+//! A pool on files in a filesystem of another pool is imported after that one is mounted, at the start or
+//! whenever that happens later.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ impl Daemon {
         device::block_on(self.import_those_that(|_| true));
     }
 
-    /// Imports the pools of the cache file that lie in filesystems of this daemon, for whoever just mounted some: these
-    /// pools were not there before.
+    /// Imports the pools of the cache file that lie in filesystems of this daemon, for whoever just mounted
+    /// some: these pools were not there before.
     pub(super) async fn import_nested(&self) {
         let Some(file) = self.cachefile.as_deref().filter(|file| file.exists()) else { return };
         // What is wrong with the file was said at the start.
@@ -122,8 +122,8 @@ impl Daemon {
         }
     }
 
-    /// Imports pools of the daemon's cache file. Each may have files in a filesystem of another one, and is found when
-    /// that is mounted; one that is not whole may become so. So those that are go first.
+    /// Imports pools of the daemon's cache file. Each may have files in a filesystem of another one, and is
+    /// found when that is mounted; one that is not whole may become so. So those that are go first.
     async fn import_those_that(&self, are_wanted: impl Fn(&Cached) -> bool) {
         let Some(file) = self.cachefile.as_deref().filter(|file| file.exists()) else { return };
         let mut tried = HashSet::new();

@@ -1,10 +1,13 @@
 //! Closing pools, whatever state they are in.
 //!
 //! # The idea
-//! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless forced; take the pool out of the list; commit what is left; let
-//! the devices go. With force a filesystem that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all the same. Its devices are let go whoever still has something of it, so that others can have them at once.
+//! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless
+//! forced; take the pool out of the list; commit what is left; let the devices go. With force a filesystem
+//! that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all
+//! the same. Its devices are let go whoever still has something of it, so that others can have them at once.
 //!
-//! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by side with others, and whoever asked for it looks after that thread:
+//! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by
+//! side with others, and whoever asked for it looks after that thread:
 //!
 //! | what is seen | what is done |
 //! |---|---|
@@ -14,10 +17,12 @@
 //!
 //! Without force, and as long as the pool is in the list, it is not given up: the closing is called off.
 //!
-//! A pool that was given up is as after a crash. What was stable is in the last group or in the intent logs, and is there when it is imported again.
+//! A pool that was given up is as after a crash. What was stable is in the last group or in the intent logs,
+//! and is there when it is imported again.
 //!
 //! # The end of the process
-//! [`Daemon::close_all`] begins it: from then on no pool is opened. Those that are being opened are waited for, for [`OPENING_LIMIT`]; what was not done then is left as in a crash too.
+//! [`Daemon::close_all`] begins it: from then on no pool is opened. Those that are being opened are waited
+//! for, for [`OPENING_LIMIT`]; what was not done then is left as in a crash too.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -199,7 +204,8 @@ impl Daemon {
     /// Closes pools. Blocks the thread, which is the request's own.
     ///
     /// # Errors
-    /// The first pool that is in use, not open, or closed as after a crash. Those before it are closed, those after it are not.
+    /// The first pool that is in use, not open, or closed as after a crash. Those before it are closed, those
+    /// after it are not.
     pub async fn export(self: &Arc<Self>, request: api::ExportPool) -> Result<Vec<String>, ApiError> {
         let pools = match request.all {
             true => self.open_pools(),
@@ -217,7 +223,8 @@ impl Daemon {
         Ok(exported)
     }
 
-    /// Closes all pools by force, side by side, and opens no more: for the end of the process, which does not wait for devices that do not answer. Blocks the thread.
+    /// Closes all pools by force, side by side, and opens no more: for the end of the process, which does not
+    /// wait for devices that do not answer. Blocks the thread.
     ///
     /// # Errors
     /// Pools that were closed as after a crash, now or when this was called before, and why.

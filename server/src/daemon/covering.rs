@@ -1,11 +1,13 @@
 //! What is mounted inside a place where another filesystem is about to be mounted.
 //!
-//! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted afterwards, and goes on as it is ([`Carried`]); directories are made for it as
-//! for a mount. Where that cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every mount.
+//! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted
+//! afterwards, and goes on as it is ([`Carried`]); directories are made for it as for a mount. Where that
+//! cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every
+//! mount.
 //!
-//! A pool below an altroot is a guest: no directory is made in it for mounts of other pools, and none in those for its
-//! own. When its filesystems are taken away by force, those of other pools inside them stay where they are
-//! ([`Bystanders`]).
+//! A pool below an altroot is a guest: no directory is made in it for mounts of other pools, and none in
+//! those for its own. When its filesystems are taken away by force, those of other pools inside them stay
+//! where they are ([`Bystanders`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -79,7 +81,8 @@ impl Inside {
         Ok(inside)
     }
 
-    /// Puts all at their paths, above what was mounted there. Directories that were made for them before, and are not hidden: it is for who mounted above them to remove those.
+    /// Puts all at their paths, above what was mounted there. Directories that were made for them before, and
+    /// are not hidden: it is for who mounted above them to remove those.
     ///
     /// # Errors
     /// What cannot be put there, and whether nothing was.

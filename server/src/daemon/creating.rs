@@ -1,7 +1,7 @@
 //! Creating, changing and destroying pools.
 //!
-//! A pool is created on devices that were checked and locked first ([`super::disks`]); it takes its place among the open pools when its first
-//! transaction group is committed.
+//! A pool is created on devices that were checked and locked first ([`super::disks`]); it takes its place
+//! among the open pools when its first transaction group is committed.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +67,8 @@ impl Daemon {
         let mut opened = disks::open(devices, &doing, Allowed::all(request.force), &guids, how).await?;
         let mut new = NewPool { root_properties, ..new_pool(&request, &options, (version, features)) };
         new.tops = opened.tops.clone();
-        // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
+        // What the devices hold is still there when this is refused, and a dry run is refused what the pool
+        // would be.
         new.check().map_err(|error| refused(&doing, error))?;
         if request.dry_run {
             return Ok(OpenedPool { name: name.clone(), ..OpenedPool::default() });
@@ -78,7 +79,8 @@ impl Daemon {
         (new.tops, new.spares, new.l2cache) = (opened.tops, opened.spares, opened.l2cache);
         let live = LivePool::create(new, self.surroundings()).await;
         let live = live.map_err(|error| refused(&doing, error))?;
-        // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created anew.
+        // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created
+        // anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());
         let open = Arc::new(OpenPool::new(held, Vec::new(), options.cachefile));
@@ -163,8 +165,8 @@ impl Daemon {
         Ok(root)
     }
 
-    /// Destroys a pool. Blocks the thread, which is the request's own. One that is open read-only is closed, as OpenZFS
-    /// does it, and its devices stay as they are.
+    /// Destroys a pool. Blocks the thread, which is the request's own. One that is open read-only is closed,
+    /// as OpenZFS does it, and its devices stay as they are.
     ///
     /// # Errors
     /// It is in use, or suspended.

@@ -1,8 +1,10 @@
-//! Changes of datasets: what the request means, what stands in the way, and what has to be unmounted and mounted around it.
+//! Changes of datasets: what the request means, what stands in the way, and what has to be unmounted and
+//! mounted around it.
 //!
-//! A change looks at the last commit to find out what it is about, says in OpenZFS's words what forbids it, and asks the engine for the change,
-//! which checks again: between the look and the change somebody else may have been there. What is served of a dataset (mounts, NBD clients)
-//! is the daemon's to take away and bring back.
+//! A change looks at the last commit to find out what it is about, says in OpenZFS's words what forbids it,
+//! and asks the engine for the change, which checks again: between the look and the change somebody else may
+//! have been there. What is served of a dataset (mounts, NBD clients) is the daemon's to take away and bring
+//! back.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -83,7 +85,8 @@ pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
 }
 
 impl OpenPool {
-    /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is kept.
+    /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is
+    /// kept.
     fn keep_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, ApiError> {
         // A device that nothing uses is no reason against it.
         let in_use = self.detach_devices(&is_meant, false);

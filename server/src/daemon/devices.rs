@@ -1,9 +1,10 @@
 //! Devices of open pools: taken offline and back, their errors cleared.
 //!
-//! A device is called by its path, by the last part of that, or by its guid. What is done takes effect at once; the answer comes when the configuration tells of
-//! it, and the command is in the history.
+//! A device is called by its path, by the last part of that, or by its guid. What is done takes effect at
+//! once; the answer comes when the configuration tells of it, and the command is in the history.
 //!
-//! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
+//! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`,
+//! `zpool_clear`).
 
 use std::sync::Arc;
 
@@ -82,7 +83,8 @@ impl Daemon {
     /// Takes devices back, and lets vdevs grow with theirs.
     ///
     /// # Errors
-    /// The pool is open read-only. A device that does not exist, or cannot be expanded, becomes an entry of `failed`.
+    /// The pool is open read-only. A device that does not exist, or cannot be expanded, becomes an entry of
+    /// `failed`.
     pub async fn online_devices(
         &self,
         request: api::OnlineDevices,
@@ -226,7 +228,8 @@ async fn online(live: &Arc<LivePool>, leaf: Guid, expand: bool) -> engine::Resul
     live.online(leaf).await
 }
 
-/// The vdev of a pool that is called so. Hot spares hold nothing of the pool until they stand in for a device.
+/// The vdev of a pool that is called so. Hot spares hold nothing of the pool until they stand in for a
+/// device.
 fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Guid, ApiError> {
     let guid = find(pool, name).ok_or_else(|| no_such_device(doing))?;
     let root = status::vdevs(&pool.view());

@@ -1,10 +1,13 @@
-//! Devices that are to become part of a pool: where they are, whether somebody uses them, and how vdevs made of them go together.
+//! Devices that are to become part of a pool: where they are, whether somebody uses them, and how vdevs made
+//! of them go together.
 //!
-//! All that a person may want to know comes in one refusal; what force overrides is told apart from what must be repaired. Devices
-//! are opened for writing here, with their locks, so that between the check and the use nobody else takes them.
+//! All that a person may want to know comes in one refusal; what force overrides is told apart from what must
+//! be repaired. Devices are opened for writing here, with their locks, so that between the check and the use
+//! nobody else takes them.
 //!
-//! A disk that is given as a whole is partitioned once everything is checked, and the pool gets its first partition ([`engine::vdev::gpt`]). Block devices
-//! that are no disks (partitions, device mapper, loop devices without partitions) are used as they are.
+//! A disk that is given as a whole is partitioned once everything is checked, and the pool gets its first
+//! partition ([`engine::vdev::gpt`]). Block devices that are no disks (partitions, device mapper, loop
+//! devices without partitions) are used as they are.
 //!
 //! Source of the facts: OpenZFS 2.3 `zpool_vdev.c`, `zpool_vdev_os.c`.
 
@@ -78,8 +81,9 @@ impl Faults {
     }
 }
 
-/// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of this daemon, `existing` are vdevs that
-/// the pool has already. Nothing is written to them yet. `ashift` is what was asked for.
+/// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of
+/// this daemon, `existing` are vdevs that the pool has already. Nothing is written to them yet. `ashift` is
+/// what was asked for.
 pub(super) async fn open(
     devices: &NewDevices,
     doing: &str,
@@ -134,7 +138,8 @@ pub(super) async fn open(
 }
 
 impl Opened {
-    /// Puts the first partition in the place of each disk that was given as a whole, which is partitioned anew.
+    /// Puts the first partition in the place of each disk that was given as a whole, which is partitioned
+    /// anew.
     pub(super) async fn partition(&mut self, doing: &str) -> Result<(), ApiError> {
         let tops = self.tops.iter_mut().flat_map(|top| &mut top.leaves);
         for leaf in tops.chain(&mut self.spares).chain(&mut self.l2cache) {
@@ -166,7 +171,8 @@ async fn partitioned(leaf: &mut NewLeaf, doing: &str) -> Result<NewLeaf, ApiErro
     Ok(NewLeaf { device: Arc::new(device), path, is_file: false, whole_disk: true })
 }
 
-/// Whether a block device is a disk that could be partitioned, and that the system would show the partitions of.
+/// Whether a block device is a disk that could be partitioned, and that the system would show the partitions
+/// of.
 fn is_disk(path: &Path) -> bool {
     let Ok(path) = std::fs::canonicalize(path) else { return false };
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
@@ -270,7 +276,8 @@ async fn open_one(
     }
     let options = match is_block {
         true => OpenOptions::read_write(),
-        // Sectors of files are as small as the pool's, whatever the filesystem that they are in can do directly.
+        // Sectors of files are as small as the pool's, whatever the filesystem that they are in can do
+        // directly.
         false => OpenOptions::read_write().unit_at_most(1 << ashift.unwrap_or(FILE_ASHIFT)),
     };
     let device = match options.open_device(path) {
@@ -325,7 +332,8 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
     Some(User { how, force_helps: true })
 }
 
-/// The kind of file system, or of something else that a person would miss. Tables of partitions are no such thing: what counts is what is in the partitions.
+/// The kind of file system, or of something else that a person would miss. Tables of partitions are no such
+/// thing: what counts is what is in the partitions.
 async fn contents_of(device: &dyn Device) -> Option<&'static str> {
     let length = device.size_bytes().min(SIGNATURE_BYTES as u64);
     let start = device.read(0, usize::try_from(length).ok()?).await.ok()?;

@@ -1,4 +1,5 @@
-//! The engine's changes, as the daemon asks for them: by name, with the commit waited for and the command written into the pool's history.
+//! The engine's changes, as the daemon asks for them: by name, with the commit waited for and the command
+//! written into the pool's history.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -91,7 +92,8 @@ impl New {
     }
 }
 
-/// Checks all that can refuse a filesystem or volume whose parents up to `above` exist. Gives its refreservation.
+/// Checks all that can refuse a filesystem or volume whose parents up to `above` exist. Gives its
+/// refreservation.
 pub(super) async fn check_create(
     s: &Syncing,
     new: &New,

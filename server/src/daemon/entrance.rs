@@ -1,8 +1,8 @@
 //! How connections get at a volume, which can be exchanged under them.
 //!
-//! Each request goes in and keeps what it found until it is answered. Who exchanges the volume closes the entrance,
-//! waits until the requests that are inside have come out, and opens it again with another one; requests wait
-//! meanwhile. A volume that is gone answers nothing any more.
+//! Each request goes in and keeps what it found until it is answered. Who exchanges the volume closes the
+//! entrance, waits until the requests that are inside have come out, and opens it again with another one;
+//! requests wait meanwhile. A volume that is gone answers nothing any more.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -68,8 +68,8 @@ impl<A> Entrance<A> {
         }
     }
 
-    /// Closes it, and waits until all requests have come out. False where that takes longer than `limit`: it is open
-    /// then. Blocks the thread. There must be one at a time who closes it.
+    /// Closes it, and waits until all requests have come out. False where that takes longer than `limit`: it
+    /// is open then. Blocks the thread. There must be one at a time who closes it.
     pub fn close(&self, limit: Duration) -> bool {
         let began = Instant::now();
         {

@@ -1,7 +1,7 @@
 //! Listings: pools, datasets with properties, holds, history.
 //!
-//! What is asked for by name and not found becomes an entry of `failed`, and the rest is told all the same, as OpenZFS's
-//! tools do.
+//! What is asked for by name and not found becomes an entry of `failed`, and the rest is told all the same,
+//! as OpenZFS's tools do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -189,8 +189,8 @@ enum Wanted {
     User(String),
     /// Bytes written since a snapshot or bookmark: the whole name, and which one.
     WrittenSince(String, String),
-    /// What a user, group or project uses, or may use: the whole name, the property and who it is, if there is one of
-    /// that name.
+    /// What a user, group or project uses, or may use: the whole name, the property and who it is, if there
+    /// is one of that name.
     Counted(String, UserProperty, Option<u64>),
 }
 

@@ -1,7 +1,7 @@
 //! Load on volumes, put on them by this process itself ([`crate::load`]).
 //!
-//! Each client opens the volume on its shard, as a connection does. All of them end with the first that fails, and with the request: whoever drops its future has no load left
-//! behind, but for what is under way.
+//! Each client opens the volume on its shard, as a connection does. All of them end with the first that
+//! fails, and with the request: whoever drops its future has no load left behind, but for what is under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,8 @@ impl Daemon {
     /// Puts a load on a volume.
     ///
     /// # Errors
-    /// A daemon that does not take loads, a load or volume that makes no sense, a request of the load that failed.
+    /// A daemon that does not take loads, a load or volume that makes no sense, a request of the load that
+    /// failed.
     pub async fn run_load(&self, request: api::RunLoad) -> Result<api::Loaded, ApiError> {
         if !self.takes_loads {
             return Err(ApiError::refused(

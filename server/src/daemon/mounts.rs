@@ -1,13 +1,15 @@
 //! Filesystems: which are mounted, where, in which order, and with which options.
 //!
-//! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount` whether without
-//! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it. What has the mountpoint
-//! `legacy` is mounted by the system's `mount`, through its helper.
-//! Directories that had to be made for a mountpoint are removed with it; those inside another filesystem of the pool only when what was mounted there moves or is destroyed, so that an export
-//! and an import write nothing.
+//! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount`
+//! whether without being asked, and an encrypted filesystem waits for its key. Parents come before what lies
+//! below them, and go after it. What has the mountpoint `legacy` is mounted by the system's `mount`, through
+//! its helper. Directories that had to be made for a mountpoint are removed with it; those inside another
+//! filesystem of the pool only when what was mounted there moves or is destroyed, so that an export and an
+//! import write nothing.
 //!
-//! What is *mounted* is what the kernel's table of mounts has at its mountpoint. A filesystem that left it and that somebody has elsewhere (a bind mount, a container) is *in use*: it is not listed as
-//! mounted, keeps its key and its pool, and comes back to its mountpoint as it is.
+//! What is *mounted* is what the kernel's table of mounts has at its mountpoint. A filesystem that left it
+//! and that somebody has elsewhere (a bind mount, a container) is *in use*: it is not listed as mounted,
+//! keeps its key and its pool, and comes back to its mountpoint as it is.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -37,7 +39,8 @@ use crate::api::{self, ApiError, Mounted};
 use crate::fuse::{FuseMount, MountError, SnapshotsClosed, Table};
 use unmounting::Emptied;
 
-/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open.
+/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody
+/// else has files open.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A mounted filesystem and what was made for it.
@@ -53,7 +56,8 @@ pub(super) struct Mount {
     words: Vec<String>,
     /// The system's `mount` mounted it.
     by_system: bool,
-    /// It was where its properties say, and stayed there when nobody wanted a rename to move it: the next one does.
+    /// It was where its properties say, and stayed there when nobody wanted a rename to move it: the next one
+    /// does.
     is_left_behind: bool,
 }
 
@@ -153,7 +157,8 @@ impl OpenPool {
         dsl.properties(entry, &environment).await
     }
 
-    /// What is in use of one encryption root or below one dataset, mounted or not: names for which `is_wanted` holds.
+    /// What is in use of one encryption root or below one dataset, mounted or not: names for which
+    /// `is_wanted` holds.
     pub(super) fn in_use_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
         self.forget_dead();
         let mounts = lock(&self.mounts);
@@ -191,8 +196,8 @@ impl OpenPool {
         }
     }
 
-    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later. One that has many files to let go takes its time, and is waited for
-    /// as long as there are fewer and fewer.
+    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later. One
+    /// that has many files to let go takes its time, and is waited for as long as there are fewer and fewer.
     fn await_unmounted(&self) {
         let held = || {
             let mounts = lock(&self.mounts);
@@ -212,7 +217,8 @@ impl OpenPool {
         }
     }
 
-    /// Keeps the sessions of what is mounted although the directories that it is mounted on may go, until [`Daemon::mount_displaced`].
+    /// Keeps the sessions of what is mounted although the directories that it is mounted on may go, until
+    /// [`Daemon::mount_displaced`].
     pub(super) fn keep_mounts(&self, mounted: &[Mounted]) {
         for mount in mounted {
             if let Some(fuse) = self.fuse_of(&mount.dataset) {
@@ -225,7 +231,8 @@ impl OpenPool {
         lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse))
     }
 
-    /// A dataset that stays mounted has another name from now on, and is left behind where its properties say no longer.
+    /// A dataset that stays mounted has another name from now on, and is left behind where its properties say
+    /// no longer.
     pub(super) fn rename_mount(&self, from: &str, to: &str, is_left_behind: bool) {
         let mut mounts = lock(&self.mounts);
         if let Some(mount) = mounts.remove(from) {
@@ -239,7 +246,8 @@ impl OpenPool {
         lock(&self.mounts).get(name).is_some_and(|mount| mount.is_left_behind)
     }
 
-    /// Has the kernel's table of mounts show a filesystem by the name that it has now, where that can be done without anybody noticing.
+    /// Has the kernel's table of mounts show a filesystem by the name that it has now, where that can be done
+    /// without anybody noticing.
     ///
     /// # Errors
     /// It is not mounted any more.
@@ -247,7 +255,8 @@ impl OpenPool {
         self.fuse_of(name).map_or(Ok(()), |fuse| fuse.name_anew(name).map_err(mount_error))
     }
 
-    /// Closes snapshots to whoever would open a file in them below `.zfs/snapshot`, as long as what is returned is kept. Refuses where a file is open in one.
+    /// Closes snapshots to whoever would open a file in them below `.zfs/snapshot`, as long as what is
+    /// returned is kept. Refuses where a file is open in one.
     pub(super) fn close_snapshots(
         &self,
         doing: &str,
@@ -325,7 +334,8 @@ pub(super) fn mount_error(error: MountError) -> ApiError {
     ApiError::new(kind, error.to_string().trim_end())
 }
 
-/// Whether a mount lives and is in the kernel's table of mounts, as that is now. All that live are, where it cannot be read.
+/// Whether a mount lives and is in the kernel's table of mounts, as that is now. All that live are, where it
+/// cannot be read.
 fn is_listed() -> impl Fn(&Mount) -> bool {
     let table = Table::read().ok();
     move |mount| mount.fuse.is_alive() && table.as_ref().is_none_or(|table| mount.fuse.is_listed(table))

@@ -1,6 +1,7 @@
 //! What pools and datasets may be called, with OpenZFS's words for what is wrong with a name.
 //!
-//! Source of the facts: OpenZFS 2.3 `zfs_namecheck.c`, `libzfs_dataset.c` (`zfs_validate_name`), `libzfs_pool.c` (`zpool_name_valid`).
+//! Source of the facts: OpenZFS 2.3 `zfs_namecheck.c`, `libzfs_dataset.c` (`zfs_validate_name`),
+//! `libzfs_pool.c` (`zpool_name_valid`).
 
 use crate::api::{ApiError, DatasetKind};
 

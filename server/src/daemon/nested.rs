@@ -1,10 +1,10 @@
 //! Pools on files that lie in a filesystem of this daemon.
 //!
-//! They work, and the outer pool never waits for the inner one: each pool may always have some bytes dirty. But two
-//! things are otherwise than with other devices:
-//! - A daemon that is killed leaves threads of the kernel that wait for answers which only the daemon could give. The
-//!   process stays, and with it its locks, until the connection of the outer mount is aborted by hand
-//!   (`/sys/fs/fuse/connections/N/abort`).
+//! They work, and the outer pool never waits for the inner one: each pool may always have some bytes dirty.
+//! But two things are otherwise than with other devices:
+//! - A daemon that is killed leaves threads of the kernel that wait for answers which only the daemon could
+//!   give. The process stays, and with it its locks, until the connection of the outer mount is aborted by
+//!   hand (`/sys/fs/fuse/connections/N/abort`).
 //! - When the outer pool is suspended, the inner one waits with it.
 //!
 //! There is no way to do without the kernel's threads, so the user is warned.
@@ -62,8 +62,8 @@ impl Daemon {
         ))
     }
 
-    /// Pools in the order in which they can be closed: those of one group side by side, inner ones before those
-    /// that they lie on.
+    /// Pools in the order in which they can be closed: those of one group side by side, inner ones before
+    /// those that they lie on.
     pub(super) fn inside_out(&self, mut pools: Vec<Arc<OpenPool>>) -> Vec<Vec<Arc<OpenPool>>> {
         if pools.len() < 2 {
             return vec![pools];

@@ -1,17 +1,21 @@
 //! Where filesystems are to be mounted, and what becomes of their mounts when that changes.
 //!
 //! # The rules
-//! They are OpenZFS's. Setting or inheriting `mountpoint` touches the filesystem itself and those below that inherit it:
+//! They are OpenZFS's. Setting or inheriting `mountpoint` touches the filesystem itself and those below that
+//! inherit it:
 //! - What was mounted is mounted at its new place, whatever `canmount` says but `off`.
-//! - What was not mounted is mounted too where nobody has to ask for it (`canmount=on`), if its key is loaded.
+//! - What was not mounted is mounted too where nobody has to ask for it (`canmount=on`), if its key is
+//!   loaded.
 //!
-//! `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those below that
-//! inherit it, is unmounted: it is a container's, and this daemon does not mount it.
+//! `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those
+//! below that inherit it, is unmounted: it is a container's, and this daemon does not mount it.
 //!
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
-//! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the system's `mount` put it there, or when nobody wants it
-//! to be moved: it is known under its new name from then on. What nobody wanted to be moved goes with the next rename. The kernel's table of mounts shows the old one where nobody wants mounts to be touched, and where somebody is in it.
+//! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the
+//! system's `mount` put it there, or when nobody wants it to be moved: it is known under its new name from
+//! then on. What nobody wanted to be moved goes with the next rename. The kernel's table of mounts shows the
+//! old one where nobody wants mounts to be touched, and where somebody is in it.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +43,8 @@ pub(super) struct Place {
     pub is_zoned: bool,
     /// It is not encrypted, or its key is loaded.
     has_key: bool,
-    /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
+    /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is
+    /// the default.
     from: Option<String>,
     /// The same of `zoned`.
     zoned_from: Option<String>,
@@ -146,7 +151,8 @@ impl OpenPool {
         false
     }
 
-    /// Refuses properties that only the zone of a filesystem may set: `above` is zoned, or the nearest above it that there is.
+    /// Refuses properties that only the zone of a filesystem may set: `above` is zoned, or the nearest above
+    /// it that there is.
     pub(super) async fn check_zone(
         &self,
         doing: &str,
@@ -268,7 +274,8 @@ impl Daemon {
         failed
     }
 
-    /// Unmounts what has another place when a filesystem is called otherwise, or is zoned then, unless mounts are to stay as they are.
+    /// Unmounts what has another place when a filesystem is called otherwise, or is zoned then, unless mounts
+    /// are to stay as they are.
     pub(super) async fn begin_renaming(
         &self,
         pool: &OpenPool,
@@ -304,7 +311,8 @@ impl Daemon {
         Ok(Moving { unmounted, moved, ..Moving::default() })
     }
 
-    /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name. What could not be mounted.
+    /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name.
+    /// What could not be mounted.
     pub(super) async fn end_renaming(
         &self,
         pool: &OpenPool,

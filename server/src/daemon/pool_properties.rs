@@ -1,6 +1,7 @@
 //! Which values properties of pools may have, in OpenZFS's words, and which features follow from them.
 //!
-//! Source of the facts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_valid_proplist`, `zpool_load_compat`), `zpool-features.7`.
+//! Source of the facts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_valid_proplist`, `zpool_load_compat`),
+//! `zpool-features.7`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -196,7 +197,8 @@ fn compatibility_file(name: &str) -> Option<PathBuf> {
     places.find(|path| plain && path.is_file())
 }
 
-/// The features of a new pool: the usual ones, or none, or all that `compatibility` names a set of, with those that are named.
+/// The features of a new pool: the usual ones, or none, or all that `compatibility` names a set of, with
+/// those that are named.
 pub(super) fn features_of_new(none: bool, properties: &[(String, String)]) -> Result<Vec<Feature>, String> {
     let compatibility = properties.iter().rev().find(|(name, _)| name == "compatibility");
     let allowed = features_of(compatibility.map_or("off", |(_, value)| value))?;

@@ -1,13 +1,15 @@
 //! Opening pools.
 //!
-//! An import looks at the devices and loads the pool before anybody else sees it; only then it takes its place among the
-//! open pools, its volumes are served, and its filesystems are mounted. Until then nothing waits for devices: a pool whose first groups cannot be
-//! committed is dropped again, and the import fails with the error. [`super::closing`] goes the other way.
+//! An import looks at the devices and loads the pool before anybody else sees it; only then it takes its
+//! place among the open pools, its volumes are served, and its filesystems are mounted. Until then nothing
+//! waits for devices: a pool whose first groups cannot be committed is dropped again, and the import fails
+//! with the error. [`super::closing`] goes the other way.
 //!
 //! # Two ways to be open
-//! A pool that is open read-only never changes. One that is open for writing ([`LivePool`]) is told of as of its last commit: each
-//! listing looks at one committed state, and every change waits for its commit before it is answered, so that whoever asks after a
-//! change sees it. Nobody keeps such a state for longer than a request, because the space that it refers to cannot be reused meanwhile.
+//! A pool that is open read-only never changes. One that is open for writing ([`LivePool`]) is told of as of
+//! its last commit: each listing looks at one committed state, and every change waits for its commit before
+//! it is answered, so that whoever asks after a change sees it. Nobody keeps such a state for longer than a
+//! request, because the space that it refers to cannot be reused meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +51,8 @@ pub struct OpenPool {
     cachefile: Mutex<Option<String>>,
     /// Options for each mount, as given to the import.
     mount_options: Vec<String>,
-    /// Held by whoever mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once it is closed.
+    /// Held by whoever mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once it is
+    /// closed.
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     pub(super) volumes: RwLock<Vec<Volume>>,

@@ -1,9 +1,9 @@
 //! How much the vdevs of a pool can lose, and whether new ones can lose as much.
 //!
-//! Vdevs of different redundancy in one pool are rarely what a person wants, so they need force. Different kinds of
-//! vdevs are fine as long as they survive the same number of failed devices: a raidz or draid vdev with P parity
-//! columns goes with mirrors of P + 1 devices, and with any other raidz or draid vdev of that parity. Log devices do
-//! not count. A pool whose own vdevs differ already is not compared with new ones.
+//! Vdevs of different redundancy in one pool are rarely what a person wants, so they need force. Different
+//! kinds of vdevs are fine as long as they survive the same number of failed devices: a raidz or draid vdev
+//! with P parity columns goes with mirrors of P + 1 devices, and with any other raidz or draid vdev of that
+//! parity. Log devices do not count. A pool whose own vdevs differ already is not compared with new ones.
 //!
 //! Source of the facts: OpenZFS 2.4 `zpool_vdev.c` (`get_replication`, `check_replication`).
 
@@ -165,7 +165,8 @@ fn are_of_different_sizes(sizes: impl Iterator<Item = u64> + Clone) -> bool {
     largest - smallest > SIZE_FUZZ_BYTES
 }
 
-/// What is unusual about new vdevs, among themselves and beside those that the pool has: the first such thing.
+/// What is unusual about new vdevs, among themselves and beside those that the pool has: the first such
+/// thing.
 pub(super) fn fault(vdevs: &[NewVdev], tops: &[NewTop], existing: Option<&Replication>) -> Option<String> {
     let mut last: Option<Replication> = None;
     for (vdev, top) in vdevs.iter().zip(tops).filter(|(vdev, _)| vdev.class != NewClass::Log) {

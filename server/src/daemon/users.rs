@@ -67,7 +67,8 @@ fn uid(name: &str) -> Option<u64> {
     // SAFETY: an all-zero `passwd` is a valid one with null pointers.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name is terminated, all pointers are valid for the call, and the buffer's length is the one given.
+    // SAFETY: the name is terminated, all pointers are valid for the call, and the buffer's length is the one
+    // given.
     let code =
         unsafe { libc::getpwnam_r(name.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
     (code == 0 && !found.is_null()).then_some(entry.pw_uid.into())
@@ -79,7 +80,8 @@ fn gid(name: &str) -> Option<u64> {
     // SAFETY: an all-zero `group` is a valid one with null pointers.
     let mut entry: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name is terminated, all pointers are valid for the call, and the buffer's length is the one given.
+    // SAFETY: the name is terminated, all pointers are valid for the call, and the buffer's length is the one
+    // given.
     let code =
         unsafe { libc::getgrnam_r(name.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
     (code == 0 && !found.is_null()).then_some(entry.gr_gid.into())

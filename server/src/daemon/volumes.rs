@@ -1,18 +1,21 @@
 //! Volumes and their snapshots as NBD exports, named like the datasets.
 //!
-//! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb each other's
-//! read-ahead, and closing a pool by force can take the volume from each connection. What is encrypted is listed once
-//! its key is loaded.
+//! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb
+//! each other's read-ahead, and closing a pool by force can take the volume from each connection. What is
+//! encrypted is listed once its key is loaded.
 //!
-//! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All connections of a volume share one
-//! [`LiveZvol`], so that their changes are ordered, and all follow its properties from the moment at which these are set: `sync` and `logbias`, `readonly` (what
-//! a client changes is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a client only when it asks, with
-//! `NBD_OPT_INFO` or by connecting again; until then it sees the size that it was told, and requests beyond a new end fail. Snapshots are read as anywhere.
+//! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All
+//! connections of a volume share one [`LiveZvol`], so that their changes are ordered, and all follow its
+//! properties from the moment at which these are set: `sync` and `logbias`, `readonly` (what a client changes
+//! is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a
+//! client only when it asks, with `NBD_OPT_INFO` or by connecting again; until then it sees the size that it
+//! was told, and requests beyond a new end fail. Snapshots are read as anywhere.
 //!
-//! A volume that is to be destroyed, rolled back or renamed must have no client, and gets none until that is done: [`OpenPool::close_to_clients`]. Whoever is just
-//! opening it opens it again afterwards.
+//! A volume that is to be destroyed, rolled back or renamed must have no client, and gets none until that is
+//! done: [`OpenPool::close_to_clients`]. Whoever is just opening it opens it again afterwards.
 //!
-//! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at once with `failmode=continue`.
+//! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at
+//! once with `failmode=continue`.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -335,7 +338,8 @@ impl OpenPool {
         self.volumes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found before an error.
+    /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found
+    /// before an error.
     pub(super) async fn find_volumes(&self) -> engine::Result<()> {
         let mut volumes = Vec::new();
         let result = self.add_volumes(&mut volumes).await;
@@ -384,7 +388,8 @@ impl OpenPool {
         loop {
             let before = lock(&self.leaving).admits(name)?;
             let export = self.open_export(name, link.clone()).await?;
-            // Whoever takes the volume away looks for clients after it said so: either it has seen this one, or this one sees that.
+            // Whoever takes the volume away looks for clients after it said so: either it has seen this one,
+            // or this one sees that.
             if lock(&self.leaving).admits(name)? == before {
                 return Ok(export);
             }
@@ -420,7 +425,8 @@ impl OpenPool {
         }
     }
 
-    /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where one of them has a client.
+    /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where
+    /// one of them has a client.
     pub(super) fn close_to_clients(&self, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, InUse> {
         let closed = self.close_to_others(&is_meant);
         let mut connected = self.connected_volumes_settled();
@@ -458,8 +464,8 @@ impl OpenPool {
         }
     }
 
-    /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it. Names of the volumes that
-    /// have a client all the same.
+    /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it.
+    /// Names of the volumes that have a client all the same.
     ///
     /// Blocks the thread, which is the request's own.
     pub(super) fn connected_volumes_settled(&self) -> Vec<String> {

@@ -6,7 +6,8 @@ use ondisk::zpl::FileType;
 
 use super::wire::Attributes;
 
-/// The type bits of a mode. A type that Linux does not know is shown as a regular file, as OpenZFS's Linux port does.
+/// The type bits of a mode. A type that Linux does not know is shown as a regular file, as OpenZFS's Linux
+/// port does.
 pub fn type_bits(kind: FileType) -> u32 {
     match kind {
         FileType::Directory => libc::S_IFDIR,

@@ -1,7 +1,8 @@
 //! Memory for requests and answers.
 //!
-//! The kernel wants room for the largest request before it gives any, and almost all are small. So this is memory that takes none before it is written, and gives it back when
-//! nobody needs it for a while: an allocator might keep it, or write zeros into all of it.
+//! The kernel wants room for the largest request before it gives any, and almost all are small. So this is
+//! memory that takes none before it is written, and gives it back when nobody needs it for a while: an
+//! allocator might keep it, or write zeros into all of it.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -47,7 +48,8 @@ impl Buffer {
     }
 
     fn advise(&self, advice: Advice) {
-        // SAFETY: the mapping is ours, and private: zeros are valid bytes. A kernel that does not take the advice changes nothing.
+        // SAFETY: the mapping is ours, and private: zeros are valid bytes. A kernel that does not take the
+        // advice changes nothing.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, advice) };
     }
 }

@@ -1,8 +1,10 @@
 //! A mount that is taken along when another filesystem is mounted around it.
 //!
-//! What is mounted at a directory hides all that is below it. So whoever mounts there holds what is mounted below, and puts it at the same path again, in the
-//! filesystem that came between. It is the same mount where the kernel moves it: files that are open in it, and programs that work there, notice nothing. The kernel moves nothing out of a *shared* mount (under systemd
-//! all are); then it is another mount of the same filesystem, with all that is mounted inside, and the hidden one goes with the last who uses it.
+//! What is mounted at a directory hides all that is below it. So whoever mounts there holds what is mounted
+//! below, and puts it at the same path again, in the filesystem that came between. It is the same mount where
+//! the kernel moves it: files that are open in it, and programs that work there, notice nothing. The kernel
+//! moves nothing out of a *shared* mount (under systemd all are); then it is another mount of the same
+//! filesystem, with all that is mounted inside, and the hidden one goes with the last who uses it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

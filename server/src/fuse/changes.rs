@@ -1,10 +1,13 @@
 //! Changes of names and attributes.
 //!
-//! The kernel checks permissions (`default_permissions`) before it asks, and forgets afterwards what its request has made old. Privileges that a change takes away
-//! (set-user-id, set-group-id, capabilities) are taken away here, which the kernel asks for (`FUSE_HANDLE_KILLPRIV_V2`): so it need not look for them before each write.
+//! The kernel checks permissions (`default_permissions`) before it asks, and forgets afterwards what its
+//! request has made old. Privileges that a change takes away (set-user-id, set-group-id, capabilities) are
+//! taken away here, which the kernel asks for (`FUSE_HANDLE_KILLPRIV_V2`): so it need not look for them
+//! before each write.
 //!
 //! # Umask
-//! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then leaves the umask to us.
+//! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then
+//! leaves the umask to us.
 
 use engine::dataset::zpl::Time;
 use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
@@ -94,7 +97,8 @@ impl Served {
         Ok((told, self.open_object(tree, object, access)?))
     }
 
-    /// Makes a regular file without a name, beside those of a directory, and opens it. If it is `linkable`, it may get a name.
+    /// Makes a regular file without a name, beside those of a directory, and opens it. If it is `linkable`,
+    /// it may get a name.
     pub(super) fn create_nameless(
         &self,
         beside: INodeNo,

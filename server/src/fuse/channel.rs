@@ -1,11 +1,14 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
-//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`](super::waiting)). Which thread reads, and how many there are, is agreed on in
-//! [`readers`](super::readers). The first reads from the mount's own descriptor, each further one from a clone of it, so that they do not queue up for one, and answers where it read. Forgotten nodes
-//! come this way only, also where there are rings ([`ring`](super::ring)).
+//! A request is answered on the thread that read it, but for those that wait for a commit
+//! ([`waiting`](super::waiting)). Which thread reads, and how many there are, is agreed on in
+//! [`readers`](super::readers). The first reads from the mount's own descriptor, each further one from a
+//! clone of it, so that they do not queue up for one, and answers where it read. Forgotten nodes come this
+//! way only, also where there are rings ([`ring`](super::ring)).
 //!
 //! # What an idle mount costs
-//! One thread, which sleeps, and one descriptor. A thread that no request came to for [`PATIENCE`] gives back the memory of its buffers, its clone of the descriptor, and its ring.
+//! One thread, which sleeps, and one descriptor. A thread that no request came to for [`PATIENCE`] gives back
+//! the memory of its buffers, its clone of the descriptor, and its ring.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -57,7 +60,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Begins to answer, with one thread, and up to `most` when they are needed. They end with the connection.
+    /// Begins to answer, with one thread, and up to `most` when they are needed. They end with the
+    /// connection.
     ///
     /// # Errors
     /// There can be no thread.
@@ -195,7 +199,8 @@ enum Next {
     End,
 }
 
-/// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it is `patient`.
+/// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it
+/// is `patient`.
 fn next(device: &Device, incoming: &mut Incoming, reader: &mut Reader, is_patient: bool) -> io::Result<Next> {
     const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;

@@ -1,21 +1,26 @@
 //! Open files: reading, writing, and what is done with ranges of them.
 //!
-//! A handle notices reads in order and loads ahead of them. In a filesystem that is written it also keeps its file: one that loses its last
-//! name is freed when its last handle is released.
+//! A handle notices reads in order and loads ahead of them. In a filesystem that is written it also keeps its
+//! file: one that loses its last name is freed when its last handle is released.
 //!
 //! # Access times
-//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and whenever a part of it is asked for; where it is opened to be read and written and an
-//! access would be noted, the kernel is told to keep nothing that it has of it. A directory counts as read when its list is asked for: where
-//! that would be an access to be noted, the kernel is told at `opendir` to keep none. Links count when they are asked for. `O_NOATIME` is honoured.
+//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and
+//! whenever a part of it is asked for; where it is opened to be read and written and an access would be
+//! noted, the kernel is told to keep nothing that it has of it. A directory counts as read when its list is
+//! asked for: where that would be an access to be noted, the kernel is told at `opendir` to keep none. Links
+//! count when they are asked for. `O_NOATIME` is honoured.
 //!
-//! What is not noted: whole pages that somebody wrote, and that a handle for both which was open by then reads before the kernel lets them go. No request tells of that read, and to take the pages from the kernel after each
-//! write would have databases read all of it again.
+//! What is not noted: whole pages that somebody wrote, and that a handle for both which was open by then
+//! reads before the kernel lets them go. No request tells of that read, and to take the pages from the kernel
+//! after each write would have databases read all of it again.
 //!
 //! # Why writes go through
-//! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages for readers. So times, sizes, quotas and "no space" are
-//! the filesystem's own and are told to the program that wrote, a snapshot holds all that was written before it, and what a program has written and the
-//! daemon knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`, `munmap`).
-//! A cache of writes in the kernel would make small files slower: to close one would wait for the write all the same, and for another request that tells its times.
+//! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages
+//! for readers. So times, sizes, quotas and "no space" are the filesystem's own and are told to the program
+//! that wrote, a snapshot holds all that was written before it, and what a program has written and the daemon
+//! knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`,
+//! `munmap`). A cache of writes in the kernel would make small files slower: to close one would wait for the
+//! write all the same, and for another request that tells its times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,7 +187,8 @@ impl Served {
         Ok(handle)
     }
 
-    /// Whether the kernel may keep what it has of a file that is opened. Not where it would not ask for what is read, and reading is to be noted.
+    /// Whether the kernel may keep what it has of a file that is opened. Not where it would not ask for what
+    /// is read, and reading is to be noted.
     pub(super) fn may_keep(&self, number: INodeNo, flags: i32) -> bool {
         if flags & libc::O_ACCMODE != libc::O_RDWR || Access::of(flags) == Access::Secret {
             return true;
@@ -236,7 +242,8 @@ impl Served {
         }
     }
 
-    /// The kernel knows a file no more. That it may forget one of several lookups only does no harm: a file without a name is freed too early then, and answers that it is gone.
+    /// The kernel knows a file no more. That it may forget one of several lookups only does no harm: a file
+    /// without a name is freed too early then, and answers that it is gone.
     pub(super) fn forget(&self, number: INodeNo) {
         if let (Some((Tree::Head, object)), Some(live)) = (self.place(number), self.live())
             && let Err(error) = device::block_on(live.forget(object))
@@ -293,7 +300,8 @@ impl Served {
         Ok(target)
     }
 
-    /// Brings the access time of a file that was read, or a directory that was listed, up to date, as far as properties say so. Whether that changed it.
+    /// Brings the access time of a file that was read, or a directory that was listed, up to date, as far as
+    /// properties say so. Whether that changed it.
     pub(super) fn note_access(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> bool {
         let noted = self.is_writable().then(|| device::block_on(zpl.accessed(object, Time::now())));
         if let Some(Err(error)) = &noted {
@@ -315,7 +323,8 @@ impl Served {
         }
     }
 
-    /// Writes all of `payload`, which is of a page that was mapped if the kernel says so. Privileges go where somebody is named who is to leave none.
+    /// Writes all of `payload`, which is of a page that was mapped if the kernel says so. Privileges go where
+    /// somebody is named who is to leave none.
     pub(super) fn write(
         &self,
         number: INodeNo,
@@ -357,8 +366,9 @@ impl Served {
         device::block_on(self.trees.fsync(tree, object))
     }
 
-    /// Takes the set-user-id and set-group-id bits away before a change by `by`, of which the kernel does not say whether they go. Only root keeps them; of a
-    /// file that its group may not execute, somebody of the group keeps set-group-id too.
+    /// Takes the set-user-id and set-group-id bits away before a change by `by`, of which the kernel does not
+    /// say whether they go. Only root keeps them; of a file that its group may not execute, somebody of the
+    /// group keeps set-group-id too.
     fn drop_bits(&self, zpl: &Arc<LiveZpl>, number: INodeNo, object: ObjectId, by: Caller) -> Result<()> {
         if by.uid == 0 {
             return Ok(());

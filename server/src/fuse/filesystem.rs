@@ -1,4 +1,5 @@
-//! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come, they pass the [`Gate`].
+//! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come,
+//! they pass the [`Gate`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub enum Outcome {
     Answer(Result<usize, Errno>),
     /// An answer when [`Mounted::make_stable`] is done, which takes as long as a device takes.
     WhenStable(INodeNo),
-    /// An answer when the kernel wrote back pages: by [`Mounted::look_for_with_pages`], not on a thread that reads
-    /// requests.
+    /// An answer when the kernel wrote back pages: by [`Mounted::look_for_with_pages`], not on a thread that
+    /// reads requests.
     WhenWrittenBack(Seek),
     /// Nobody waits for an answer.
     Nothing,
@@ -46,7 +47,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Does what is asked, and writes the answer into `room`. The request is inside the gate until what comes with the answer is dropped.
+    /// Does what is asked, and writes the answer into `room`. The request is inside the gate until what comes
+    /// with the answer is dropped.
     pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Pass<'_>>) {
         let pass = self.gate.pass();
         let outcome = unless_it_panics(|| self.answered(request, room, pass.as_ref()));
@@ -108,8 +110,8 @@ impl Mounted {
     }
 }
 
-/// Does what a request asks for. A panic ends the request alone, whose client gets an error: its thread goes on, and
-/// nobody waits for an answer for ever. What it changed by half stops its pool ([`engine::txg::Tx`]).
+/// Does what a request asks for. A panic ends the request alone, whose client gets an error: its thread goes
+/// on, and nobody waits for an answer for ever. What it changed by half stops its pool ([`engine::txg::Tx`]).
 pub(super) fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     if done.is_err() {
@@ -135,7 +137,8 @@ impl Served {
         Ok(answer)
     }
 
-    /// The file or directory whose change is to be stable before it is answered, on a mount with `sync` or `dirsync`.
+    /// The file or directory whose change is to be stable before it is answered, on a mount with `sync` or
+    /// `dirsync`.
     fn to_be_stable(&self, request: &Request<'_>) -> Option<INodeNo> {
         let (changed, is_of_names) = match request.operation {
             Operation::Symlink { .. }
@@ -245,7 +248,8 @@ impl Served {
                 }
             }
             Operation::Read { handle, offset, size } => {
-                // Less than was asked for would be the end of the file. The kernel never asks for more than was agreed on.
+                // Less than was asked for would be the end of the file. The kernel never asks for more than
+                // was agreed on.
                 let into = bytes.get_mut(..size as usize).ok_or(Errno::EINVAL)?;
                 let read = self.read(node, handle, offset, into);
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
@@ -320,7 +324,8 @@ impl Served {
                 self.done("allocate in", node, allocated)
             }
             Operation::CopyRange { offset, to, to_offset, length } => {
-                // The answer has 32 bits for what was copied. What goes on behind it begins with a block, so that it can be shared as this was.
+                // The answer has 32 bits for what was copied. What goes on behind it begins with a block, so
+                // that it can be shared as this was.
                 let length = length.min(MOST_COPIED_BYTES);
                 match self.copy_range((node, offset), (to, to_offset), length, by) {
                     Ok(copied) => room.count(u32::try_from(copied).unwrap_or(u32::MAX)),
@@ -343,7 +348,8 @@ impl Served {
             (Some((Tree::Head, object)), Some(live)) => {
                 let access = Access::of_directory(flags, self.habits());
                 self.open_object(Tree::Head, object, access).map(|handle| {
-                    // What the kernel keeps is listed without us. It is to ask once where that is an access to be noted.
+                    // What the kernel keeps is listed without us. It is to ask once where that is an access
+                    // to be noted.
                     let is_noted = access == Access::Noted && self.access_is_due(live, object);
                     (handle, if is_noted { FopenFlags::empty() } else { DIRECTORY_FLAGS })
                 })
@@ -361,13 +367,15 @@ impl Served {
     }
 }
 
-/// Bytes of the first answer with attributes. The kernel asks for attributes with each directory's first entries, whether anybody wants them or not, and goes on asking for them
-/// only where somebody looked at the files; so a mere list of names pays for few, and `ls -l` gets all the others at once.
+/// Bytes of the first answer with attributes. The kernel asks for attributes with each directory's first
+/// entries, whether anybody wants them or not, and goes on asking for them only where somebody looked at the
+/// files; so a mere list of names pays for few, and `ls -l` gets all the others at once.
 const FIRST_PLUS_BYTES: u32 = 1 << 10;
 /// Most bytes that one request copies: a multiple of every size of blocks.
 const MOST_COPIED_BYTES: u64 = 1 << 30;
 
-/// The number of an error for what is known by its number: where that is no file any more, whoever came by a name looks that up again, and a handle is old.
+/// The number of an error for what is known by its number: where that is no file any more, whoever came by a
+/// name looks that up again, and a handle is old.
 fn gone(error: Errno) -> Errno {
     if error.code() == libc::ENOENT { Errno::ESTALE } else { error }
 }

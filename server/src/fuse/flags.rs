@@ -8,8 +8,9 @@
 //! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
 //! | `ZFS_IOC_REWRITE` | offset, length, flags, 0: 8 bytes each |
 //!
-//! All in the order of the machine. The kernel checks who may change what, but for the last, which it does not know: there it is checked here. It does not tell who has which capabilities. So for these
-//! a superuser is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.
+//! All in the order of the machine. The kernel checks who may change what, but for the last, which it does
+//! not know: there it is checked here. It does not tell who has which capabilities. So for these a superuser
+//! is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.
 //!
 //! Source: Linux `uapi/linux/fs.h`; `include/sys/fs/zfs.h` and behaviour of OpenZFS 2.3 (`zpl_file.c`).
 
@@ -26,7 +27,8 @@ use ondisk::zpl::ZnodeFlags;
 use super::served::Served;
 use super::wire::Caller;
 
-/// The number of the ioctl that writes blocks of a file again (`zfs rewrite`): offset, length (0: up to the end), flags and 0, in words of 8 bytes.
+/// The number of the ioctl that writes blocks of a file again (`zfs rewrite`): offset, length (0: up to the
+/// end), flags and 0, in words of 8 bytes.
 pub const ZFS_IOC_REWRITE: u32 = 0x4020_8303;
 /// Its flag that lets blocks keep their logical births.
 pub const REWRITE_KEEPS_BIRTHS: u64 = 1;
@@ -114,7 +116,8 @@ impl Served {
         }
     }
 
-    /// The kernel does not tell what the file was opened for; so only who could open it for writing whatever its mode may do this.
+    /// The kernel does not tell what the file was opened for; so only who could open it for writing whatever
+    /// its mode may do this.
     fn rewrite(&self, number: INodeNo, argument: &[u8], by: Caller) -> Result<Vec<u8>> {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(argument.as_chunks::<8>().0) {

@@ -1,11 +1,14 @@
-//! The gate in front of what is served: requests pass it one by one, and wait while the filesystem behind it is exchanged.
+//! The gate in front of what is served: requests pass it one by one, and wait while the filesystem behind it
+//! is exchanged.
 //!
 //! # The idea
-//! A mount outlives what it shows: `zfs rollback` puts another tree behind it, and a pool that is exported by force is let go although somebody still has the mount. So a request does not
-//! keep the filesystem but gets it at the gate, and is inside until its answer is with the kernel. Whoever exchanges the filesystem closes the gate, waits until nobody is inside,
-//! and opens it again ([`Closed`]).
+//! A mount outlives what it shows: `zfs rollback` puts another tree behind it, and a pool that is exported by
+//! force is let go although somebody still has the mount. So a request does not keep the filesystem but gets
+//! it at the gate, and is inside until its answer is with the kernel. Whoever exchanges the filesystem closes
+//! the gate, waits until nobody is inside, and opens it again ([`Closed`]).
 //!
-//! While it is closed, the threads of the mount stand before it with one request each; all others wait in the kernel, where a program that is killed takes its own back.
+//! While it is closed, the threads of the mount stand before it with one request each; all others wait in the
+//! kernel, where a program that is killed takes its own back.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -74,7 +77,8 @@ impl<T> Gate<T> {
         self.state().served.clone()
     }
 
-    /// Closes the gate, and waits until nobody is inside. `None` when that takes longer than `limit`; then it is open again. Blocks the thread.
+    /// Closes the gate, and waits until nobody is inside. `None` when that takes longer than `limit`; then it
+    /// is open again. Blocks the thread.
     pub fn close(self: &Arc<Self>, limit: Duration) -> Option<Closed<T>> {
         let deadline = Instant::now() + limit;
         let mut state = self.state();
@@ -111,7 +115,8 @@ impl<T> Gate<T> {
 }
 
 impl<T> Closed<T> {
-    /// Serves something else from now on, and opens the gate. Until [`Gate::takes_pages`] pages that the kernel writes back are dropped: they were changed before. What was served before.
+    /// Serves something else from now on, and opens the gate. Until [`Gate::takes_pages`] pages that the
+    /// kernel writes back are dropped: they were changed before. What was served before.
     pub fn open_to(self, served: T) -> Option<Arc<T>> {
         let mut state = self.0.state();
         let before = state.served.as_mut().map(|before| std::mem::replace(before, Arc::new(served)));

@@ -1,6 +1,7 @@
 //! Who is of which group.
 //!
-//! The kernel tells with a request the user and the group of the process, but neither its other groups nor its capabilities. So the groups are looked up, and a superuser is whose user number is 0.
+//! The kernel tells with a request the user and the group of the process, but neither its other groups nor
+//! its capabilities. So the groups are looked up, and a superuser is whose user number is 0.
 
 use super::wire::Caller;
 

@@ -1,7 +1,8 @@
-//! Who keeps a mount busy: programs with open or mapped files in it or working there, and what is mounted inside.
+//! Who keeps a mount busy: programs with open or mapped files in it or working there, and what is mounted
+//! inside.
 //!
-//! What this process cannot see (other users' programs for who is not root, loop devices, NFS) is not told. No
-//! filesystem is asked: the kernel alone knows which one a file is of.
+//! What this process cannot see (other users' programs for who is not root, loop devices, NFS) is not told.
+//! No filesystem is asked: the kernel alone knows which one a file is of.
 
 use std::fmt;
 use std::fs;
@@ -72,7 +73,8 @@ fn how_it_holds(process: &Path, device: libc::dev_t) -> Option<String> {
         let file = fs::read_link(open).unwrap_or_default();
         return Some(format!("{} is open", file.display()));
     }
-    // A mapped file need not be open. The third column is where in it the mapping begins, the fourth its filesystem.
+    // A mapped file need not be open. The third column is where in it the mapping begins, the fourth its
+    // filesystem.
     let (major, minor) = (libc::major(device), libc::minor(device));
     let shown = format!("{major:02x}:{minor:02x}");
     let maps = fs::read_to_string(process.join("maps")).ok()?;

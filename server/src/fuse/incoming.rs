@@ -1,7 +1,9 @@
 //! Where a thread receives requests.
 //!
-//! Most are small, and lie in one run. One who writes much sends one large write after the other: from the first on, the thread receives into blocks as large as the dataset's records
-//! ([`Payload`]), so that what is a record as it comes is taken over and not copied, and all that is copied by the kernel goes to the beginning of a page.
+//! Most are small, and lie in one run. One who writes much sends one large write after the other: from the
+//! first on, the thread receives into blocks as large as the dataset's records ([`Payload`]), so that what is
+//! a record as it comes is taken over and not copied, and all that is copied by the kernel goes to the
+//! beginning of a page.
 //!
 //! # Layout
 //! | | first piece, 80 bytes | further pieces |
@@ -80,7 +82,8 @@ impl Incoming {
         Request::of_write(&self.head, Payload::of_blocks(&self.blocks, size - WRITE_HEAD_BYTES))
     }
 
-    /// The request is answered. After a large write others are expected, of data with records of so many bytes.
+    /// The request is answered. After a large write others are expected, of data with records of so many
+    /// bytes.
     pub fn expect(&mut self, is_large_write: bool, record_bytes: impl FnOnce() -> Option<usize>) {
         if !is_large_write {
             self.others += 1;

@@ -1,14 +1,18 @@
 //! Times that somebody set, of files that are mapped and changed.
 //!
-//! What a program changes where it mapped a file comes when the kernel writes it back, which may be after somebody set the file's times. Those must stay: the change was before. So as soon as times are set of
-//! a file that may be mapped, the kernel is made to write back and to let go of all that it has of the file, and what it writes until that is done changes no times. What is changed
-//! later comes later.
+//! What a program changes where it mapped a file comes when the kernel writes it back, which may be after
+//! somebody set the file's times. Those must stay: the change was before. So as soon as times are set of a
+//! file that may be mapped, the kernel is made to write back and to let go of all that it has of the file,
+//! and what it writes until that is done changes no times. What is changed later comes later.
 //!
-//! The kernel waits for answers of those that serve the mount; so it is asked by a thread of the mount's own, for one file after the other. Each stands in line once, however often its times are set before it
-//! comes, and behind [`MAX_LINE`] there is no place: nobody can wait for one here. The thread comes when it is needed, and goes when it is not.
+//! The kernel waits for answers of those that serve the mount; so it is asked by a thread of the mount's own,
+//! for one file after the other. Each stands in line once, however often its times are set before it comes,
+//! and behind [`MAX_LINE`] there is no place: nobody can wait for one here. The thread comes when it is
+//! needed, and goes when it is not.
 //!
-//! All of this is in memory only, and may go with a crash: what was mapped and not written back is lost then as without it, times that were set are with the file, and what `msync` or
-//! `fsync` wrote back before is as stable as any write.
+//! All of this is in memory only, and may go with a crash: what was mapped and not written back is lost then
+//! as without it, times that were set are with the file, and what `msync` or `fsync` wrote back before is as
+//! stable as any write.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -100,7 +104,8 @@ impl KeptTimes {
 }
 
 impl Kept {
-    /// Keeps them until the kernel wrote back what it has of the file, for which it is asked by `write_back`. Does not wait for that.
+    /// Keeps them until the kernel wrote back what it has of the file, for which it is asked by `write_back`.
+    /// Does not wait for that.
     pub fn until_written(self, write_back: impl FnOnce(INodeNo) + Send + 'static) {
         let times = self.times.clone();
         let mut state = times.state();

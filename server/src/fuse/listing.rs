@@ -1,14 +1,18 @@
 //! Listing directories.
 //!
 //! # Reading ahead
-//! A kernel asks for a directory in parts, of 32 KiB and less; but to find where one part begins costs almost as much as reading all: the names of a small directory are not kept in the
-//! order of the walk. So more is read than was asked for, and what is left is kept with the open directory for the next request for names. Whoever begins again at cookie 0 gets
-//! what is there now. At most [`MOST_KEPT`] open directories keep anything.
+//! A kernel asks for a directory in parts, of 32 KiB and less; but to find where one part begins costs almost
+//! as much as reading all: the names of a small directory are not kept in the order of the walk. So more is
+//! read than was asked for, and what is left is kept with the open directory for the next request for names.
+//! Whoever begins again at cookie 0 gets what is there now. At most [`MOST_KEPT`] open directories keep
+//! anything.
 //!
 //! # Never old
-//! All who have a directory open share what the kernel keeps of its list: it appends what one of them is told to what another one was told before, where the places fit. So an answer must never
-//! be of before a change that the kernel knows of, even to one who began before it: the list of everybody would lack a file. Each change of a directory's entries moves on one of the [`STAMPS`], and what was read
-//! under another stamp is not used. The kernel changes nothing in a directory while it waits for a part of its list.
+//! All who have a directory open share what the kernel keeps of its list: it appends what one of them is told
+//! to what another one was told before, where the places fit. So an answer must never be of before a change
+//! that the kernel knows of, even to one who began before it: the list of everybody would lack a file. Each
+//! change of a directory's entries moves on one of the [`STAMPS`], and what was read under another stamp is
+//! not used. The kernel changes nothing in a directory while it waits for a part of its list.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +65,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Entries to read at once. The kernel asks for attributes at first, and goes on with names alone where nobody looks at the files.
+    /// Entries to read at once. The kernel asks for attributes at first, and goes on with names alone where
+    /// nobody looks at the files.
     fn at_once(&self) -> usize {
         match self.with_attributes {
             Some(most) if self.cookie != 0 => most.clamp(1, AT_ONCE),

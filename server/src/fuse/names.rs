@@ -1,13 +1,15 @@
 //! Names and attributes: looking up, telling.
 //!
 //! # How long the kernel may believe what it was told
-//! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link counts and times: it forgets the attributes that
-//! a change of its own has made old, of directories too. So names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from elsewhere
-//! (`zfs rollback`) tells it so (`replacing`). The exceptions:
+//! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link
+//! counts and times: it forgets the attributes that a change of its own has made old, of directories too. So
+//! names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from
+//! elsewhere (`zfs rollback`) tells it so (`replacing`). The exceptions:
 //!
-//! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes others exist. They are asked for each time.
-//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last
-//!   a second, and who has the pool commit (`zpool sync`) sees the new ones at once.
+//! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes
+//!   others exist. They are asked for each time.
+//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed
+//!   lately last a second, and who has the pool commit (`zpool sync`) sees the new ones at once.
 //! - Snapshots of a pool that is written come and go, and so do their names.
 
 use std::sync::Arc;
@@ -102,8 +104,8 @@ impl Served {
         }
     }
 
-    /// All was committed: lets the kernel forget attributes whose space was not known when they were told. Not for a
-    /// thread that answers requests.
+    /// All was committed: lets the kernel forget attributes whose space was not known when they were told.
+    /// Not for a thread that answers requests.
     pub fn forget_brief(&self) {
         let brief = std::mem::take(&mut *self.brief());
         let lasting = brief.into_iter().filter(|(_, told)| told.elapsed() <= BRIEFLY);
@@ -174,7 +176,8 @@ impl Served {
                 place.map(root).transpose()?
             }
             Node::Root if name == ZFS_NAME && self.has_zfs_dir() => Some(self.control(parent, Node::ZfsDir)?),
-            // Whoever has a handle of a file (`open_by_handle_at`, an NFS server), of which the kernel knows no more than the number.
+            // Whoever has a handle of a file (`open_by_handle_at`, an NFS server), of which the kernel knows
+            // no more than the number.
             Node::Root | Node::Object(..) if name == b"." => {
                 let (tree, object) = self.object(parent)?;
                 let zpl = device::block_on(self.trees.zpl(tree))?;
@@ -225,8 +228,9 @@ impl Served {
 
     /// What `readdirplus` tells about an entry beside its name.
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
-        // No node at all: the kernel takes the name and its type, and asks when somebody wants more. It would take a node that has the number of a file which it
-        // knows, and not the generation, for another file in the place of that one, and answer errors for all who have it open.
+        // No node at all: the kernel takes the name and its type, and asks when somebody wants more. It would
+        // take a node that has the number of a file which it knows, and not the generation, for another file
+        // in the place of that one, and answer errors for all who have it open.
         let unknown = || Told {
             attr: Attributes::unknown(INodeNo(0), entry.type_bits),
             lasts: Duration::ZERO,

@@ -1,9 +1,12 @@
 //! Another name of a mount that stays where it is.
 //!
-//! The name in the kernel's table is the mount's, not the filesystem's, and no call changes it. So another mount of the same filesystem, which has the new name, takes the place of the one with the old name: whoever
-//! has the connection can make one, and the session goes on. It is made before the old one goes, so that there always is one, and has what the kernel keeps of that: options, and whom it follows.
+//! The name in the kernel's table is the mount's, not the filesystem's, and no call changes it. So another
+//! mount of the same filesystem, which has the new name, takes the place of the one with the old name:
+//! whoever has the connection can make one, and the session goes on. It is made before the old one goes, so
+//! that there always is one, and has what the kernel keeps of that: options, and whom it follows.
 //!
-//! Only a mount is exchanged that nobody is in, as `umount` says, and in which nothing is mounted. For a moment its directory is seen without it, as whenever something is mounted anew. Only root may.
+//! Only a mount is exchanged that nobody is in, as `umount` says, and in which nothing is mounted. For a
+//! moment its directory is seen without it, as whenever something is mounted anew. Only root may.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -89,7 +92,8 @@ fn attributes(words: &str) -> Option<u64> {
     Some(all | atime)
 }
 
-/// How a mount is to follow others that was put where another one was; `None` where it does, as one that is put into a shared one is shared.
+/// How a mount is to follow others that was put where another one was; `None` where it does, as one that is
+/// put into a shared one is shared.
 fn propagation(old: &Row) -> Option<u64> {
     let has = |kind: &str| old.groups.iter().any(|group| group.starts_with(kind));
     match (has("shared:"), has("master:")) {
@@ -159,7 +163,8 @@ fn configure(context: &OwnedFd, command: libc::c_uint, set: Option<(&CStr, &CStr
     }
 }
 
-/// Lets a new mount follow the mounts that the one at a place follows, and be followed by those that follow that.
+/// Lets a new mount follow the mounts that the one at a place follows, and be followed by those that follow
+/// that.
 fn follow(place: &Place, new: &OwnedFd) -> io::Result<()> {
     let path = CString::new(place.path().as_os_str().as_bytes())?;
     let flags = libc::MOVE_MOUNT_SET_GROUP | libc::MOVE_MOUNT_T_EMPTY_PATH;

@@ -7,9 +7,11 @@
 //! | 2^48-1, 2^48-3 | `.zfs`, `.zfs/snapshot` (OpenZFS gives them these inode numbers; objects never reach them) |
 //! | n·2^48 + object | object of the n-th snapshot, n from 1 |
 //!
-//! Programs see the same numbers as inode numbers, but for the mounted root, whose object number they see. In OpenZFS a snapshot is a mount with a device number of its own, so that its
-//! files can have the object numbers there; here they share the device of the mounted filesystem, and with the live file's number they would be taken for the live file (`cp` would
-//! not restore them, `rsync -H` would link them). The low 48 bits are the object number.
+//! Programs see the same numbers as inode numbers, but for the mounted root, whose object number they see. In
+//! OpenZFS a snapshot is a mount with a device number of its own, so that its files can have the object
+//! numbers there; here they share the device of the mounted filesystem, and with the live file's number they
+//! would be taken for the live file (`cp` would not restore them, `rsync -H` would link them). The low 48
+//! bits are the object number.
 
 use fuser::INodeNo;
 use ondisk::ObjectId;

@@ -20,7 +20,8 @@ pub enum Snapdir {
 /// How a filesystem is mounted.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Users other than the one who mounts may look in. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
+    /// Users other than the one who mounts may look in. Needs root, or `user_allow_other` in
+    /// `/etc/fuse.conf`.
     pub allow_other: bool,
     /// Requests come through rings (`ring`), where the kernel has them.
     pub ring: bool,
@@ -75,7 +76,8 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// What the dataset's properties say. Whether others may look in, and how requests come, is left to the caller.
+    /// What the dataset's properties say. Whether others may look in, and how requests come, is left to the
+    /// caller.
     pub fn from_properties(properties: &PropertySet) -> Self {
         let is_on = |prop| properties.number(prop) != Some(0);
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value);
@@ -159,7 +161,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The words of the mount table, for the properties that a mount overrides: options, and `acltype` where another session has to begin first.
+    /// The words of the mount table, for the properties that a mount overrides: options, and `acltype` where
+    /// another session has to begin first.
     pub fn words(&self) -> Vec<String> {
         let word = |on: bool, name: &str| if on { name.to_owned() } else { format!("no{name}") };
         let mut words = vec![

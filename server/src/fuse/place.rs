@@ -1,21 +1,27 @@
 //! Where a filesystem is mounted: putting it there, telling whether it still is there, taking it away.
 //!
 //! # What is ours
-//! Others mount and unmount too: above ours, in its place, the same filesystem elsewhere (a bind mount, a container). So nothing is taken away by its path alone: what lies at the place now must have the device
-//! number that the kernel gave to ours, which no other filesystem has as long as its session lives. A session that ended leaves a mount only when its connection broke off; that answers
-//! "transport endpoint is not connected", and only such a one is taken away then.
+//! Others mount and unmount too: above ours, in its place, the same filesystem elsewhere (a bind mount, a
+//! container). So nothing is taken away by its path alone: what lies at the place now must have the device
+//! number that the kernel gave to ours, which no other filesystem has as long as its session lives. A session
+//! that ended leaves a mount only when its connection broke off; that answers "transport endpoint is not
+//! connected", and only such a one is taken away then.
 //!
 //! Paths are kept as they were when it was mounted, without symbolic links.
 //!
 //! # Elsewhere
-//! A filesystem that leaves its place lives on as long as somebody has it elsewhere: bound to another directory, or in another mount namespace. So that it can come back as the same filesystem, with
-//! the same session, a mount that is nowhere to be seen is put [`Aside`] before; it keeps the filesystem as every mount does, and so is dropped when [`is_elsewhere`] says that nobody has it.
+//! A filesystem that leaves its place lives on as long as somebody has it elsewhere: bound to another
+//! directory, or in another mount namespace. So that it can come back as the same filesystem, with the same
+//! session, a mount that is nowhere to be seen is put [`Aside`] before; it keeps the filesystem as every
+//! mount does, and so is dropped when [`is_elsewhere`] says that nobody has it.
 //!
 //! # What hangs
-//! A filesystem of somebody else that answers nothing holds up whoever asks it. So nothing is asked of a path before [`answers`] did it on a thread of its own.
+//! A filesystem of somebody else that answers nothing holds up whoever asks it. So nothing is asked of a path
+//! before [`answers`] did it on a thread of its own.
 //!
 //! # Without root
-//! The helper `fusermount3` mounts and unmounts what its user may. It hands over the connection through a socket, which it gets as its standard input.
+//! The helper `fusermount3` mounts and unmounts what its user may. It hands over the connection through a
+//! socket, which it gets as its standard input.
 
 use std::ffi::{CString, OsString};
 use std::fs::OpenOptions;
@@ -158,7 +164,8 @@ impl Place {
         Aside::of(&elsewhere.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
     }
 
-    /// Ends the connection where the filesystem is not at its place. Nothing where the system does not list connections.
+    /// Ends the connection where the filesystem is not at its place. Nothing where the system does not list
+    /// connections.
     pub fn abort(&self) {
         let minor = libc::minor(self.device);
         // Not listed: who uses it is told that there is nothing any more.
@@ -235,7 +242,8 @@ pub struct Row {
     pub name: OsString,
 }
 
-/// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask nobody.
+/// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask
+/// nobody.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forbidden {
     /// Changes.
@@ -335,7 +343,8 @@ impl Table {
     }
 }
 
-/// Whether a filesystem is mounted in any directory, in this mount namespace or another one that this process may look into.
+/// Whether a filesystem is mounted in any directory, in this mount namespace or another one that this process
+/// may look into.
 pub fn is_elsewhere(device: libc::dev_t) -> bool {
     if Table::read().is_ok_and(|table| table.has_any(device)) {
         return true;
@@ -403,7 +412,8 @@ fn device_by(at: &Path, flags: libc::c_int) -> io::Result<libc::dev_t> {
 
 /// What the kernel itself keeps of a mount: flags, and the same as words for the helper.
 fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
-    // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as `mount -o remount` does, is to find what holds.
+    // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as
+    // `mount -o remount` does, is to find what holds.
     let mut all = match options.atime {
         AtimeMode::Off => (libc::MS_NOATIME, vec!["noatime"]),
         // The helper of those who are not root knows no words for the other two.
@@ -465,7 +475,8 @@ fn mount_by_helper(dataset: &str, at: &Path, options: &MountOptions) -> io::Resu
     helper.arg("-o").arg(words.join(",")).arg("--").arg(at);
     helper.env(HELPER_SOCKET, "0").stdin(Stdio::from(OwnedFd::from(theirs)));
     let output = helper.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
-    // It has the other end of the socket, which must be closed here: so nothing is waited for that does not come.
+    // It has the other end of the socket, which must be closed here: so nothing is waited for that does not
+    // come.
     drop(helper);
     if output.status.success() {
         return receive(&ours);
@@ -517,13 +528,15 @@ fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
 pub fn remount(at: &Path, options: &MountOptions) -> io::Result<()> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let flags = libc::MS_REMOUNT | flags(options).0;
-    // SAFETY: `path` is a terminated string that lives through the call; no other argument is used by a remount.
+    // SAFETY: `path` is a terminated string that lives through the call; no other argument is used by a
+    // remount.
     let code =
         unsafe { libc::mount(std::ptr::null(), path.as_ptr(), std::ptr::null(), flags, std::ptr::null()) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether every access answers "transport endpoint is not connected". One that does not answer has somebody who may yet do it.
+/// Whether every access answers "transport endpoint is not connected". One that does not answer has somebody
+/// who may yet do it.
 fn is_stale(at: &Path) -> bool {
     let path = at.to_owned();
     let ask = move || statfs(&path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));

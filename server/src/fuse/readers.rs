@@ -1,20 +1,27 @@
 //! Which threads of a mount read requests, and how many there are.
 //!
 //! # Why not all of them
-//! The kernel gives a request to the thread that has waited longest: the one whose caches are coldest, and which sleeps. Where one program works with many small files, each of its requests so
-//! costs two changes of threads, which take longer than the answer. So one thread reads and answers, and the others rest:
+//! The kernel gives a request to the thread that has waited longest: the one whose caches are coldest, and
+//! which sleeps. Where one program works with many small files, each of its requests so costs two changes of
+//! threads, which take longer than the answer. So one thread reads and answers, and the others rest:
 //!
-//! - A thread that waits in a request and sees that there is another one ([`device::Duty`]) *leaves*: a resting one reads in its place. So does one that is going to compute for long.
-//! - A thread that found [`BUSY`] requests in a row without waiting for one calls another to help. One that finds none rests, if others read.
-//! - The last one looks for requests for a while ([`LOOKING`]) before it sleeps in the kernel: a program that has its answer asks again soon, and to be woken takes longer than that. One
-//!   that was called in another's place and answered nothing yet sleeps at once: the program waits for the other.
+//! - A thread that waits in a request and sees that there is another one ([`device::Duty`]) *leaves*: a
+//!   resting one reads in its place. So does one that is going to compute for long.
+//! - A thread that found [`BUSY`] requests in a row without waiting for one calls another to help. One that
+//!   finds none rests, if others read.
+//! - The last one looks for requests for a while ([`LOOKING`]) before it sleeps in the kernel: a program that
+//!   has its answer asks again soon, and to be woken takes longer than that. One that was called in another's
+//!   place and answered nothing yet sleeps at once: the program waits for the other.
 //!
 //! # How many
-//! A machine may have hundreds of mounts, most of them idle. So a mount begins with one thread. Where another one is called and none rests, one more begins, up to the most there
-//! may be; one that has rested for [`PATIENCE`] ends.
+//! A machine may have hundreds of mounts, most of them idle. So a mount begins with one thread. Where another
+//! one is called and none rests, one more begins, up to the most there may be; one that has rested for
+//! [`PATIENCE`] ends.
 //!
 //! # Invariants
-//! As long as not all threads are busy in requests, one reads at least. A thread that panics counts as one that leaves. One that cannot read any more is not replaced: it keeps its place among the most there may be.
+//! As long as not all threads are busy in requests, one reads at least. A thread that panics counts as one
+//! that leaves. One that cannot read any more is not replaced: it keeps its place among the most there may
+//! be.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -34,9 +41,11 @@ use device::Duty;
 
 /// Requests in a row that were there already, after which another thread is called.
 const BUSY: u32 = 16;
-/// How long a thread rests before it ends, and how long the last one waits for a request before it gives back what it can get again.
+/// How long a thread rests before it ends, and how long the last one waits for a request before it gives back
+/// what it can get again.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last one that reads looks for the next request before it sleeps. A single processor is better used by who has something to do.
+/// How long the last one that reads looks for the next request before it sleeps. A single processor is better
+/// used by who has something to do.
 static LOOKING: LazyLock<Duration> = LazyLock::new(|| {
     let has_several = thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     Duration::from_micros(if has_several { 50 } else { 0 })
@@ -113,7 +122,8 @@ impl Readers {
                 let mut state = self.state();
                 state.threads -= 1;
                 state.reading -= 1;
-                // One that came to rest meanwhile, because this one was counted. Who is busy reads again when it is done.
+                // One that came to rest meanwhile, because this one was counted. Who is busy reads again when
+                // it is done.
                 let wanted = usize::from(state.reading == 0 && state.resting > state.calls);
                 self.call(state, wanted, begin);
             }
@@ -126,7 +136,8 @@ impl Readers {
         }
     }
 
-    /// Waits until a thread has to read; false when it is to end: the connection did, or it was not needed for long. It is not counted then.
+    /// Waits until a thread has to read; false when it is to end: the connection did, or it was not needed
+    /// for long. It is not counted then.
     fn wait_for_turn(&self) -> bool {
         let mut state = self.state();
         if state.reading == 0 && !state.over {
@@ -261,7 +272,8 @@ impl Reader {
         self.readers.end();
     }
 
-    /// This thread cannot read, and ends. It keeps its place: another one might fail in the same way, and again.
+    /// This thread cannot read, and ends. It keeps its place: another one might fail in the same way, and
+    /// again.
     pub fn fail(&mut self) {
         self.is_counted = false;
     }
@@ -290,7 +302,8 @@ mod tests {
 
     use super::*;
 
-    /// Threads that tell when they have a turn or have to end, leave when they are told to, and come back when they are told that.
+    /// Threads that tell when they have a turn or have to end, leave when they are told to, and come back
+    /// when they are told that.
     struct Crew {
         readers: Arc<Readers>,
         turns: mpsc::Sender<(usize, bool)>,

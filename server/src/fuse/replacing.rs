@@ -1,17 +1,22 @@
 //! Another tree behind a mount that stays: `zfs rollback`.
 //!
 //! # What goes on and what is stale
-//! The kernel knows files by number. A file that both trees have (the same number and generation) goes on, with what it is now; programs that have it open, work in it or mapped it notice
-//! no more than that. A file that is gone is *stale*, also where its number is another file's now: whoever asks for it is told `ESTALE`, until the kernel was told of a new file of that number, which
-//! it tells from the old one by its generation. A directory that was removed and comes back is a new one to the kernel too, which lists nothing of a directory that it saw removed: it is told of it with
-//! another generation.
+//! The kernel knows files by number. A file that both trees have (the same number and generation) goes on,
+//! with what it is now; programs that have it open, work in it or mapped it notice no more than that. A file
+//! that is gone is *stale*, also where its number is another file's now: whoever asks for it is told
+//! `ESTALE`, until the kernel was told of a new file of that number, which it tells from the old one by its
+//! generation. A directory that was removed and comes back is a new one to the kernel too, which lists
+//! nothing of a directory that it saw removed: it is told of it with another generation.
 //!
 //! # What the kernel is to forget
-//! It keeps names, attributes and pages for as long as it likes. So it is told of each object that is not the same in both trees, and of each name of a directory that names something else. Both are found in
-//! [`Difference`], as fast as little was changed. What programs mapped and changed before is written back before the exchange; what they change after that and before the kernel forgot it
-//! was done to a file that is no more, and is dropped.
+//! It keeps names, attributes and pages for as long as it likes. So it is told of each object that is not the
+//! same in both trees, and of each name of a directory that names something else. Both are found in
+//! [`Difference`], as fast as little was changed. What programs mapped and changed before is written back
+//! before the exchange; what they change after that and before the kernel forgot it was done to a file that
+//! is no more, and is dropped.
 //!
-//! The kernel is told when the gate is open again, and by a thread that answers no request: to forget a page it may have to wait for an answer.
+//! The kernel is told when the gate is open again, and by a thread that answers no request: to forget a page
+//! it may have to wait for an answer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;

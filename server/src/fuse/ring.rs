@@ -1,32 +1,45 @@
-//! The second way of requests: rings that the kernel writes requests into and takes answers from (FUSE over io_uring, Linux 6.14).
+//! The second way of requests: rings that the kernel writes requests into and takes answers from (FUSE over
+//! io_uring, Linux 6.14).
 //!
 //! # The idea
-//! Through the device a request costs two system calls, one to read it and one to write its answer, and whichever thread reads next gets it. Here the
-//! kernel keeps a *queue* for each processor. A request goes to the queue of the processor on which somebody asks, and the answer to one request and the fetching of the next are
-//! one system call.
+//! Through the device a request costs two system calls, one to read it and one to write its answer, and
+//! whichever thread reads next gets it. Here the kernel keeps a *queue* for each processor. A request goes to
+//! the queue of the processor on which somebody asks, and the answer to one request and the fetching of the
+//! next are one system call.
 //!
-//! A queue has [`Entry`]s: memory for one request and its answer, which belongs to the kernel until it brings a request, and to us until we give it back with the answer.
-//! Here each entry has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the kernel exactly when its thread has nothing to
-//! do, the kernel never gives a request to a thread that is busy, and all that waits, for a device or for a commit, waits where it was read without holding up others.
+//! A queue has [`Entry`]s: memory for one request and its answer, which belongs to the kernel until it brings
+//! a request, and to us until we give it back with the answer. Here each entry has a thread of its own, with
+//! an io_uring of its own for nothing else. So an entry is with the kernel exactly when its thread has
+//! nothing to do, the kernel never gives a request to a thread that is busy, and all that waits, for a device
+//! or for a commit, waits where it was read without holding up others.
 //!
-//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other processor has to be woken and nothing moves between caches. That shows where
-//! processors are busy with something else (small files are created twice as fast then); on an idle machine there is no clear difference. But a thread that another one begins inherits where it may run: what the whole process begins once is begun before ([`begin_shared_threads`]).
+//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other
+//! processor has to be woken and nothing moves between caches. That shows where processors are busy with
+//! something else (small files are created twice as fast then); on an idle machine there is no clear
+//! difference. But a thread that another one begins inherits where it may run: what the whole process begins
+//! once is begun before ([`begin_shared_threads`]).
 //!
 //! # Queues that grow
-//! The kernel serves nobody before every queue has an entry, so that each begins with one thread. With its first request it gets more: [`SPARE_THREADS`] are to have nothing to do, up to
-//! [`USUAL_THREADS`] in all. Threads that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them take no longer than one, and whoever only wants to read
-//! must not stand behind them. Threads have to be there before they are needed: what stands in line in the kernel it gives to who answers, not to who begins.
-//! It prefers the thread that answered last. Threads stay until the connection ends, because an entry cannot be withdrawn.
+//! The kernel serves nobody before every queue has an entry, so that each begins with one thread. With its
+//! first request it gets more: [`SPARE_THREADS`] are to have nothing to do, up to [`USUAL_THREADS`] in all.
+//! Threads that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them
+//! take no longer than one, and whoever only wants to read must not stand behind them. Threads have to be
+//! there before they are needed: what stands in line in the kernel it gives to who answers, not to who
+//! begins. It prefers the thread that answered last. Threads stay until the connection ends, because an entry
+//! cannot be withdrawn.
 //!
 //! # What stays with the device
 //! Forgotten nodes, requests that are called off, and what we tell the kernel. A single thread reads there.
 //!
 //! # Whether there are rings
-//! Somebody has to switch them on, in the kernel and with the mount option `ring`. [`Prepared::new`] finds out why there can be none, and takes what may run out before the
-//! kernel is told that we want them; after that it serves nobody without. When a thread cannot begin all the same, [`take_back`] lets the kernel go on with the device.
+//! Somebody has to switch them on, in the kernel and with the mount option `ring`. [`Prepared::new`] finds
+//! out why there can be none, and takes what may run out before the kernel is told that we want them; after
+//! that it serves nobody without. When a thread cannot begin all the same, [`take_back`] lets the kernel go
+//! on with the device.
 //!
 //! # The end
-//! When the connection ends the kernel gives all entries back without requests, and refuses answers. A thread whose entry came back so ends.
+//! When the connection ends the kernel gives all entries back without requests, and refuses answers. A thread
+//! whose entry came back so ends.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -52,7 +65,8 @@ use super::wire::Room;
 use crate::wakeful;
 use entry::{Entry, Given};
 
-/// Threads of a queue that do not wait for a commit: misses wait on the thread that took them, so that more of them than one keep a device busy.
+/// Threads of a queue that do not wait for a commit: misses wait on the thread that took them, so that more
+/// of them than one keep a device busy.
 const USUAL_THREADS: usize = 8;
 /// Threads of a queue that are to have nothing to do, ready for the next requests.
 const SPARE_THREADS: usize = 2;
@@ -210,7 +224,8 @@ impl Prepared {
     }
 }
 
-/// Lets the kernel go on with the device alone, before all queues have begun: it gives up rings when something is registered that cannot be.
+/// Lets the kernel go on with the device alone, before all queues have begun: it gives up rings when
+/// something is registered that cannot be.
 pub fn take_back(device: &Device) -> io::Result<()> {
     let mut uring = Disabled::new()?.enable()?;
     match uring.exchange(Entry::new(u16::MAX).register(device.as_fd().as_raw_fd()))? {
@@ -228,7 +243,8 @@ struct Crew {
 }
 
 impl Crew {
-    /// Begins a thread of a queue, which was counted. `begun` is told when the kernel has its entry, or why not.
+    /// Begins a thread of a queue, which was counted. `begun` is told when the kernel has its entry, or why
+    /// not.
     fn spawn(
         self: &Arc<Self>,
         place: usize,
@@ -302,7 +318,8 @@ impl Crew {
     fn answer(self: &Arc<Self>, place: usize, entry: &mut Entry) {
         let queue = &self.rings.queues[place];
         self.change(place, |staff| staff.busy += 1);
-        // The answer is given with the call that asks for the next request: much sooner than anything is exchanged behind the gate, which takes a commit.
+        // The answer is given with the call that asks for the next request: much sooner than anything is
+        // exchanged behind the gate, which takes a commit.
         entry.answer(|request, room| match self.mounted.answer(request, room).0 {
             Outcome::Answer(answer) => answer,
             Outcome::WhenStable(number) => {
@@ -424,7 +441,8 @@ impl UringOfOne {
     }
 
     fn push(&mut self, given: &Given) -> io::Result<()> {
-        // SAFETY: what the command points to belongs to `given`, which never frees it and is given up at its completion only.
+        // SAFETY: what the command points to belongs to `given`, which never frees it and is given up at its
+        // completion only.
         let pushed = unsafe { self.0.submission().push(given.command()) };
         pushed.map_err(|_| io::Error::other("more than one command under way"))
     }
@@ -434,7 +452,8 @@ impl UringOfOne {
     }
 }
 
-/// Begins the threads that requests begin where they are missing, and that live as long as the process: they are not to stay on one processor.
+/// Begins the threads that requests begin where they are missing, and that live as long as the process: they
+/// are not to stay on one processor.
 fn begin_shared_threads() {
     engine::background::spawn(async {});
     rayon::current_num_threads();
@@ -444,7 +463,8 @@ fn begin_shared_threads() {
 /// Keeps this thread on a processor, if it may run there.
 fn stay_on(processor: u16) {
     let processor = usize::from(processor);
-    // SAFETY: sets of zeros are empty ones, all live through the calls, and the number is one that a set can hold.
+    // SAFETY: sets of zeros are empty ones, all live through the calls, and the number is one that a set can
+    // hold.
     unsafe {
         let [mut allowed, mut wanted]: [libc::cpu_set_t; 2] = std::mem::zeroed();
         let bytes = size_of::<libc::cpu_set_t>();

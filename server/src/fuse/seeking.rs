@@ -1,16 +1,16 @@
 //! Where a file has data and where it has holes (`SEEK_DATA`, `SEEK_HOLE`).
 //!
 //! # Pages that only the kernel has
-//! A page that a program mapped and changed is in the kernel until the kernel writes it back, so a hole that is
-//! known here may have data there. A copy that leaves out such a hole copies zeros. So before the answer says
-//! "hole" of a file that is open for reading and writing, the kernel is made to write back what it has of that
-//! hole, and then the search is done again. Of data it writes back nothing: those pages stay.
+//! A page that a program mapped and changed is in the kernel until the kernel writes it back, so a hole that
+//! is known here may have data there. A copy that leaves out such a hole copies zeros. So before the answer
+//! says "hole" of a file that is open for reading and writing, the kernel is made to write back what it has
+//! of that hole, and then the search is done again. Of data it writes back nothing: those pages stay.
 //!
 //! # Who waits
 //! The kernel's pages come as requests to the same mount, so no thread that reads requests may wait for them.
 //! Where no other thread can wait, all of the file up to its end is called data: it is never wrong, and only
-//! costs the reader some zeros. The same holds for kernels before Linux 6.16, which let go of a page before they
-//! have written it.
+//! costs the reader some zeros. The same holds for kernels before Linux 6.16, which let go of a page before
+//! they have written it.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -64,7 +64,8 @@ impl Seek {
         Ok(Self { node, handle, from, target })
     }
 
-    /// The hole that the answer `found` would tell of, in a file of which `next_data` knows where data follow.
+    /// The hole that the answer `found` would tell of, in a file of which `next_data` knows where data
+    /// follow.
     fn hole_of(
         &self,
         found: Option<u64>,
@@ -137,8 +138,8 @@ pub fn told(found: Option<u64>) -> Result<u64, Errno> {
 }
 
 impl Mounted {
-    /// Looks for data or a hole, and has the kernel write back what it has where that seems to be a hole. Waits
-    /// for requests of the mount, so not for a thread that reads them.
+    /// Looks for data or a hole, and has the kernel write back what it has where that seems to be a hole.
+    /// Waits for requests of the mount, so not for a thread that reads them.
     pub fn look_for_with_pages(&self, seek: &Seek) -> Result<u64, Errno> {
         let mut settled = 0..0;
         for _ in 0..MOST_ROUNDS {

@@ -10,7 +10,8 @@
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
 //! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
 //!
-//! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that asks.
+//! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that
+//! asks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -72,10 +73,12 @@ pub struct Served {
     habits: RwLock<Habits>,
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
-    /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may know: until it is told of others with their numbers.
+    /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may
+    /// know: until it is told of others with their numbers.
     stale: Mutex<HashSet<ObjectId>>,
     has_stale: AtomicBool,
-    /// Directories that came back after they were removed: the kernel is told of them with another generation.
+    /// Directories that came back after they were removed: the kernel is told of them with another
+    /// generation.
     reborn: HashSet<ObjectId>,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
@@ -107,7 +110,8 @@ impl Served {
         }
     }
 
-    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that are gone.
+    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that
+    /// are gone.
     pub fn after(before: &Self, mut trees: Trees, difference: &Difference, options: &MountOptions) -> Self {
         trees.take_snapshots_of(&before.trees);
         let gone = difference.gone().clone();
@@ -161,7 +165,8 @@ impl Served {
         is_gone(request.node) || other.is_some_and(is_gone)
     }
 
-    /// The generation by which the kernel is told of a file: from now on its number is not that of another one which is gone.
+    /// The generation by which the kernel is told of a file: from now on its number is not that of another
+    /// one which is gone.
     pub(super) fn told_generation(&self, tree: Tree, object: ObjectId, generation: u64) -> u64 {
         // The kernel keeps 32 bits.
         const REBORN: u64 = 1 << 31;
@@ -239,7 +244,8 @@ impl Served {
         self.forget_known(number, -1);
     }
 
-    /// Lets the kernel forget the attributes of a file and its content from an offset on; a directory's content is how it is listed.
+    /// Lets the kernel forget the attributes of a file and its content from an offset on; a directory's
+    /// content is how it is listed.
     fn forget_known(&self, number: INodeNo, offset: i64) {
         if let Some(Err(error)) = self.notifier.get().map(|notifier| notifier.inval_inode(number, offset, 0))
         {

@@ -1,7 +1,9 @@
 //! A session with the kernel: from the mount to the last request.
 //!
-//! [`fuser`] agrees with the kernel on what both can and tells it what it does not know ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `place`'s.
-//! The session ends when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when nobody has a file open any more.
+//! [`fuser`] agrees with the kernel on what both can and tells it what it does not know
+//! ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `place`'s. The session ends
+//! when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when nobody
+//! has a file open any more.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,7 +57,8 @@ impl Drop for Life {
 }
 
 impl Session {
-    /// Begins on the connection of a mount, and answers requests out of what is behind `gate`: through rings, if they are wanted and the kernel has them.
+    /// Begins on the connection of a mount, and answers requests out of what is behind `gate`: through rings,
+    /// if they are wanted and the kernel has them.
     ///
     /// # Errors
     /// What the system says.
@@ -172,7 +175,8 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_MAX_PAGES;
-        // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were written past it.
+        // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were
+        // written past it.
         if served.posix_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
         }

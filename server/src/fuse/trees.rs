@@ -1,18 +1,22 @@
 //! The filesystems behind one mount: the mounted one and its snapshots.
 //!
-//! The mounted one is read from one committed state, or, where the pool is open for writing, is the live filesystem that all changes go to. Snapshots are
-//! listed when `.zfs/snapshot` is looked into, each is opened when it is first entered, and stays open.
+//! The mounted one is read from one committed state, or, where the pool is open for writing, is the live
+//! filesystem that all changes go to. Snapshots are listed when `.zfs/snapshot` is looked into, each is
+//! opened when it is first entered, and stays open.
 //!
 //! # Places
-//! A snapshot has a *place* in a list, which is part of the node numbers of its files. In a pool that is written snapshots come and go. So the list is made up to
-//! date whenever it is asked for after a commit; a snapshot keeps its place for as long as the mount lives, whatever it is called, and the place of one
-//! that was destroyed stays empty. What of a destroyed snapshot is still known to the kernel is answered with an error, never with another file.
+//! A snapshot has a *place* in a list, which is part of the node numbers of its files. In a pool that is
+//! written snapshots come and go. So the list is made up to date whenever it is asked for after a commit; a
+//! snapshot keeps its place for as long as the mount lives, whatever it is called, and the place of one that
+//! was destroyed stays empty. What of a destroyed snapshot is still known to the kernel is answered with an
+//! error, never with another file.
 //!
-//! A snapshot in which a file is open is not destroyed. Whoever is about to destroy some closes their places first ([`SnapshotsClosed`]): the lock under which that is done is the one
-//! under which files are opened.
+//! A snapshot in which a file is open is not destroyed. Whoever is about to destroy some closes their places
+//! first ([`SnapshotsClosed`]): the lock under which that is done is the one under which files are opened.
 //!
 //! # What is held
-//! A mount lives long, and must not keep a committed state, whose space could never be reused. It reads snapshots, whose blocks stay, through states that do not count.
+//! A mount lives long, and must not keep a committed state, whose space could never be reused. It reads
+//! snapshots, whose blocks stay, through states that do not count.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -233,7 +237,8 @@ impl Trees {
         Ok(Self { source, head, available_bytes, record_bytes, snapshots: Mutex::default() })
     }
 
-    /// Takes the places of snapshots from another tree of the same filesystem: the kernel knows files by them.
+    /// Takes the places of snapshots from another tree of the same filesystem: the kernel knows files by
+    /// them.
     pub(super) fn take_snapshots_of(&mut self, before: &Self) {
         let mut snapshots = std::mem::take(&mut *before.lock());
         snapshots.as_of = None;
@@ -296,7 +301,8 @@ impl Trees {
         }
     }
 
-    /// Keeps a snapshot from being destroyed, for a file that is opened in it. Nothing for the mounted filesystem itself.
+    /// Keeps a snapshot from being destroyed, for a file that is opened in it. Nothing for the mounted
+    /// filesystem itself.
     pub fn hold(&self, tree: Tree) -> Result<Option<SnapshotHeld>> {
         let Tree::Snapshot(place) = tree else { return Ok(None) };
         let listed = self.listed()?;
@@ -410,7 +416,8 @@ impl Trees {
         Ok(snapshots)
     }
 
-    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset, but for directories of a project that has a quota.
+    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset, but for directories of
+    /// a project that has a quota.
     pub fn statfs(&self, asked_in: Option<(Tree, ObjectId)>) -> StatFs {
         if let Some(live) = self.live() {
             let told = match asked_in {

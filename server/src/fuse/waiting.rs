@@ -1,9 +1,10 @@
 //! Requests that wait for a commit, away from the threads that read requests.
 //!
-//! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. A few wait on the threads that read them, which is the
-//! shortest way. More wait on threads of their own, which come when they are needed and go when they are not, so that the threads of a mount
-//! answer others meanwhile. When [`MAX_THREADS`] wait, more stand in line. Each mount has its own: a pool that is suspended commits nothing, and all that wait for it
-//! keep their places, which must not be those of another pool.
+//! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. A few
+//! wait on the threads that read them, which is the shortest way. More wait on threads of their own, which
+//! come when they are needed and go when they are not, so that the threads of a mount answer others
+//! meanwhile. When [`MAX_THREADS`] wait, more stand in line. Each mount has its own: a pool that is suspended
+//! commits nothing, and all that wait for it keep their places, which must not be those of another pool.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -139,7 +140,8 @@ mod tests {
 
     const _: () = assert!(MAX_HERE < super::super::THREADS, "a mount must have threads left");
 
-    /// Has so many threads wait until all of them do and somebody else comes; returns the threads and that place.
+    /// Has so many threads wait until all of them do and somebody else comes; returns the threads and that
+    /// place.
     fn fill(waiters: &Arc<Waiters>, count: usize) -> (Vec<std::thread::JoinHandle<()>>, Arc<Barrier>) {
         let all = Arc::new(Barrier::new(count + 1));
         let readers = (0..count).map(|_| {

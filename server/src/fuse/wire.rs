@@ -1,11 +1,13 @@
 //! The protocol of FUSE: requests out of bytes, answers into bytes.
 //!
 //! # The idea
-//! A request is a header, a fixed part that depends on what is asked, and a rest of names or data. They come in one piece
-//! ([`request`]). The answer to it is a header with an error or none, and then what was asked for ([`answer`]). Nothing here knows a filesystem or a transport.
+//! A request is a header, a fixed part that depends on what is asked, and a rest of names or data. They come
+//! in one piece ([`request`]). The answer to it is a header with an error or none, and then what was asked
+//! for ([`answer`]). Nothing here knows a filesystem or a transport.
 //!
 //! # Layout
-//! All numbers are in the order of the machine, since both sides are on it. Version 7.40, which the handshake agrees on.
+//! All numbers are in the order of the machine, since both sides are on it. Version 7.40, which the handshake
+//! agrees on.
 //!
 //! Header of a request, 40 bytes:
 //!

@@ -1,10 +1,12 @@
 //! Extended attributes.
 //!
-//! The kernel checks who may see and change which namespace, but for lists of names. Attributes are stored under their full names; one that another platform stored as `NAME`, and that is shown
-//! as `user.NAME`, gives way to the one that is set.
+//! The kernel checks who may see and change which namespace, but for lists of names. Attributes are stored
+//! under their full names; one that another platform stored as `NAME`, and that is shown as `user.NAME`,
+//! gives way to the one that is set.
 //!
-//! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`, set-group-id does not survive when the owner who sets it is not of the file's group. The kernel
-//! would say that, by an extension of `setxattr` that older ones lack; so this finds out who is of the group.
+//! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`,
+//! set-group-id does not survive when the owner who sets it is not of the file's group. The kernel would say
+//! that, by an extension of `setxattr` that older ones lack; so this finds out who is of the group.
 
 use std::sync::Arc;
 
@@ -62,7 +64,8 @@ impl Served {
         };
         let (zpl, object) = self.changeable(number)?;
         self.check_xattr_name(name)?;
-        // Behind `user.` nothing may stand that is another namespace to other platforms, nor nothing at all: nobody could read it.
+        // Behind `user.` nothing may stand that is another namespace to other platforms, nor nothing at all:
+        // nobody could read it.
         if name.starts_with(b"user.") && bare_name(name).is_none() {
             let what = format!("extended attribute {}", name.escape_ascii());
             return Err(Error::Os { what, errno: libc::EINVAL });
@@ -97,7 +100,8 @@ impl Served {
         })
     }
 
-    /// Whether the mount shows no attribute of that name, though the filesystem may have one (`xattr=off`, `-o noxattr`).
+    /// Whether the mount shows no attribute of that name, though the filesystem may have one (`xattr=off`,
+    /// `-o noxattr`).
     fn is_hidden(&self, name: &[u8]) -> bool {
         name.starts_with(b"user.") && !self.habits().user_xattrs
     }

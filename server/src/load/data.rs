@@ -1,7 +1,9 @@
 //! What is written: bytes of which a stated share compresses away, and no two blocks alike.
 //!
-//! As with fio's `buffer_compress_percentage`, each [`SEGMENT`] begins with bytes that do not compress and ends with zeroes. The former are copied from a stock of [`Noise`],
-//! from another place for each block, because copying costs less than making them; a stamp at the beginning of each segment makes it differ from all others.
+//! As with fio's `buffer_compress_percentage`, each [`SEGMENT`] begins with bytes that do not compress and
+//! ends with zeroes. The former are copied from a stock of [`Noise`], from another place for each block,
+//! because copying costs less than making them; a stamp at the beginning of each segment makes it differ from
+//! all others.
 
 use super::requests::{Random, mixed};
 use crate::api::Load;

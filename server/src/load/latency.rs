@@ -1,7 +1,8 @@
 //! How long requests took, as counts of times that are about alike.
 //!
-//! Times below 128 ns are counted each by itself; above, each power of two is divided into 64, so that a time is known to within 1/64 of it, and told as the middle of its
-//! counter: off by 0.8 per cent at most. fio counts in the same way.
+//! Times below 128 ns are counted each by itself; above, each power of two is divided into 64, so that a time
+//! is known to within 1/64 of it, and told as the middle of its counter: off by 0.8 per cent at most. fio
+//! counts in the same way.
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! Which request comes next: a pure function of the load, the client and what came before.
 //!
-//! Where blocks are not chosen evenly, the ranks are those of Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994), which fio's `zipf` is made after
-//! too; a hash of the rank says which block that is, so that those asked for most do not lie together.
+//! Where blocks are not chosen evenly, the ranks are those of Gray et al., "Quickly generating billion-record
+//! synthetic databases" (SIGMOD 1994), which fio's `zipf` is made after too; a hash of the rank says which
+//! block that is, so that those asked for most do not lie together.
 //!
-//! Where sizes differ, as with fio's `bssplit`, each direction has its own. Places are multiples of its smallest size, counted from where the client begins, and the size is drawn for each
-//! request, among those that fit between its place and the end. A sequence begins anew where not even the smallest fits.
+//! Where sizes differ, as with fio's `bssplit`, each direction has its own. Places are multiples of its
+//! smallest size, counted from where the client begins, and the size is drawn for each request, among those
+//! that fit between its place and the end. A sequence begins anew where not even the smallest fits.
 //!
 //! Source of what fio does: fio 3.33, its `HOWTO`, and what it asks an NBD server for.
 

@@ -1,7 +1,8 @@
-//! The client's side of a handshake: an export is chosen on a socket, which then belongs to whoever sends requests.
+//! The client's side of a handshake: an export is chosen on a socket, which then belongs to whoever sends
+//! requests.
 //!
-//! For the kernel's NBD client, which takes a socket behind its handshake ([`crate::blockdev`]). Simple replies only: that
-//! is what the kernel understands.
+//! For the kernel's NBD client, which takes a socket behind its handshake ([`crate::blockdev`]). Simple
+//! replies only: that is what the kernel understands.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -8,7 +8,8 @@ const MAX_EXTENTS: usize = 1024;
 /// How many steps one request takes at most: each may read an indirect block.
 const MAX_STEPS: usize = 8192;
 
-/// The payload of a block status chunk about the range: the context's number, then length and state of each extent.
+/// The payload of a block status chunk about the range: the context's number, then length and state of each
+/// extent.
 pub(super) async fn describe<E: Export>(
     export: &E,
     offset: u64,

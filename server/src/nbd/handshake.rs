@@ -1,8 +1,9 @@
 //! From the greeting to an opened export (fixed newstyle).
 //!
-//! The client asks for things one by one, each answered before the next is read. Whatever it asks for that is unknown or
-//! malformed is answered with an error, and it may go on; only what breaks the framing ends the connection. Where TLS is to be used,
-//! nothing but its beginning is answered before; where it is not, it is refused with a word about the Unix socket.
+//! The client asks for things one by one, each answered before the next is read. Whatever it asks for that is
+//! unknown or malformed is answered with an error, and it may go on; only what breaks the framing ends the
+//! connection. Where TLS is to be used, nothing but its beginning is answered before; where it is not, it is
+//! refused with a word about the Unix socket.
 
 use std::{io, sync::Arc};
 
@@ -11,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::limits::{Place, Resources};
 use super::{Export, Exports, MAX_REQUEST_BYTES, Unopened, protocol::*};
 
-/// The longest option that is read: a name of the length that the protocol allows (4096), and many context queries.
+/// The longest option that is read: a name of the length that the protocol allows (4096), and many context
+/// queries.
 const MAX_OPTION_BYTES: u32 = 16 << 10;
 
 /// How many options a client may send.
@@ -207,8 +209,8 @@ where
         self.reply(option::LIST, reply::ACK, &[]).await
     }
 
-    /// Opens an export. Without a name it is the only one, where there is only one. What takes so long that the handshake would end is given up before that, so
-    /// that the client hears of it.
+    /// Opens an export. Without a name it is the only one, where there is only one. What takes so long that
+    /// the handshake would end is given up before that, so that the client hears of it.
     async fn open(&self, name: &str) -> Result<Arc<X::Export>, Unopened> {
         let opened = async {
             if name.is_empty() {

@@ -1,15 +1,17 @@
 //! What the clients of one socket may take together: places, memory, time.
 //!
 //! # The idea
-//! A client that means harm must not be felt by the others. So nothing that clients make the server keep is without bound, and what there is little of goes back to
-//! those who use it:
+//! A client that means harm must not be felt by the others. So nothing that clients make the server keep is
+//! without bound, and what there is little of goes back to those who use it:
 //!
-//! - *Newcomers*, who have not chosen an export yet, have places of their own. When these are taken the one who is at it for longest is sent away, once it had a moment:
-//!   ten thousand connections that say nothing delay an honest client by that moment, and take no place from those who are served.
+//! - *Newcomers*, who have not chosen an export yet, have places of their own. When these are taken the one
+//!   who is at it for longest is sent away, once it had a moment: ten thousand connections that say nothing
+//!   delay an honest client by that moment, and take no place from those who are served.
 //! - *Clients* with an export have a fixed number of places. Who comes too late is told so.
-//! - *Memory* for what is under way (reads whose reply was not taken yet, writes whose bytes are arriving): each client has [`OWN_BYTES`], which nobody can take from it.
-//!   For more it takes out a [`Loan`] from what all share, and stands in line when that is used up. A client that holds a loan while others stand in line, and takes its replies or sends
-//!   its bytes at less than [`LEAST_BYTES`] in a while, is disconnected.
+//! - *Memory* for what is under way (reads whose reply was not taken yet, writes whose bytes are arriving):
+//!   each client has [`OWN_BYTES`], which nobody can take from it. For more it takes out a [`Loan`] from what
+//!   all share, and stands in line when that is used up. A client that holds a loan while others stand in
+//!   line, and takes its replies or sends its bytes at less than [`LEAST_BYTES`] in a while, is disconnected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -143,8 +145,8 @@ impl Loan {
         }
     }
 
-    /// Ready when it was the client's turn for too long, and it moved too little, while it holds a loan that others wait for. `moved_bytes` counts all that it
-    /// ever moved.
+    /// Ready when it was the client's turn for too long, and it moved too little, while it holds a loan that
+    /// others wait for. `moved_bytes` counts all that it ever moved.
     pub fn poll_is_stalled(
         &mut self,
         is_its_turn: bool,

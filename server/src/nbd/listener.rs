@@ -38,7 +38,8 @@ pub async fn serve_unix<X: Exports>(
     }
 }
 
-/// Accepts connections on a TCP socket until dropped, and serves each on one of the shards in turn; with `tls`, none without it.
+/// Accepts connections on a TCP socket until dropped, and serves each on one of the shards in turn; with
+/// `tls`, none without it.
 ///
 /// # Errors
 /// When the listener itself fails.
@@ -157,7 +158,8 @@ impl Newcomer {
     }
 }
 
-/// Passes over what concerns one client only, or goes by: a connection that was given up, a network that is down, a want of descriptors.
+/// Passes over what concerns one client only, or goes by: a connection that was given up, a network that is
+/// down, a want of descriptors.
 async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(accepted) => Ok(Some(accepted)),

@@ -1,7 +1,8 @@
 //! TLS: who may connect over TCP, and that nobody else reads along.
 //!
-//! A client asks for TLS within the handshake (`NBD_OPT_STARTTLS`); what comes after its acknowledgement is encrypted, and the negotiation begins anew. Where there
-//! is a certificate nothing else is served over TCP: other options are refused until TLS has begun. With authorities of clients, only those are served whose
+//! A client asks for TLS within the handshake (`NBD_OPT_STARTTLS`); what comes after its acknowledgement is
+//! encrypted, and the negotiation begins anew. Where there is a certificate nothing else is served over TCP:
+//! other options are refused until TLS has begun. With authorities of clients, only those are served whose
 //! certificate one of them signed.
 //!
 //! The protocol itself is `rustls`'s.
@@ -24,8 +25,8 @@ use tokio_rustls::server::TlsStream;
 pub struct Tls(TlsAcceptor);
 
 impl Tls {
-    /// Reads PEM files: the server's certificates, its own first, its private key, and, where only known clients are to be served, the certificates of the
-    /// authorities that sign theirs.
+    /// Reads PEM files: the server's certificates, its own first, its private key, and, where only known
+    /// clients are to be served, the certificates of the authorities that sign theirs.
     ///
     /// # Errors
     /// When a file cannot be read, holds nothing of the kind, or key and certificate do not belong together.

@@ -1,22 +1,26 @@
 //! Requests and replies, after the handshake.
 //!
 //! # The idea
-//! A connection is polled as one state machine: take what has been read from the disks meanwhile, start the requests that are in
-//! the input buffer, write the replies that are there, read more requests. It repeats until nothing moves.
+//! A connection is polled as one state machine: take what has been read from the disks meanwhile, start the
+//! requests that are in the input buffer, write the replies that are there, read more requests. It repeats
+//! until nothing moves.
 //!
-//! A started request is a future in a *slot* (a pinned allocation that is used again and again), with a pooled, page-aligned
-//! buffer for its data. The slot is polled once at once. A request whose data is cached is done then, its slot free again and its
-//! reply queued. One that waits moves, slot and all, to `waiting`.
+//! A started request is a future in a *slot* (a pinned allocation that is used again and again), with a
+//! pooled, page-aligned buffer for its data. The slot is polled once at once. A request whose data is cached
+//! is done then, its slot free again and its reply queued. One that waits moves, slot and all, to `waiting`.
 //!
 //! # Invariants
 //! - Requests under way (waiting or replied but unsent) are at most [`MAX_REQUESTS`], and their bytes at most
-//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have left. A request whose bytes need more memory
-//!   than the client has is *postponed*, and whatever comes after it, until `limits` lends it more.
-//! - Every request gets exactly one reply, in any order. A flush is about the writes that were replied to before it came.
-//! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there nothing else is taken from the
-//!   input. A write that will be refused is read past.
+//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have
+//!   left. A request whose bytes need more memory than the client has is *postponed*, and whatever comes
+//!   after it, until `limits` lends it more.
+//! - Every request gets exactly one reply, in any order. A flush is about the writes that were replied to
+//!   before it came.
+//! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there
+//!   nothing else is taken from the input. A write that will be refused is read past.
 //! - What a client asked for before it took its leave is done first.
-//! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a broken wire.
+//! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a
+//!   broken wire.
 
 use std::{
     collections::VecDeque,
@@ -40,10 +44,12 @@ const MAX_REQUESTS: usize = 256;
 /// Bytes of replies of a connection that are under way.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Replies of this size are written before more requests are started: their memory is still in the processor's cache.
+/// Replies of this size are written before more requests are started: their memory is still in the
+/// processor's cache.
 const WRITE_BATCH_BYTES: usize = 512 << 10;
 
-/// The input buffer: more than a thousand requests without data, or as many small writes as clients have under way.
+/// The input buffer: more than a thousand requests without data, or as many small writes as clients have
+/// under way.
 const INPUT_BYTES: usize = 32 << 10;
 const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 
@@ -515,7 +521,8 @@ fn error(errno: Errno, message: &str) -> ExportError {
     ExportError { errno, message: message.to_owned() }
 }
 
-/// What came from the socket and was not looked at yet: `buffer[start..end]`, after `skip` bytes that nobody wants.
+/// What came from the socket and was not looked at yet: `buffer[start..end]`, after `skip` bytes that nobody
+/// wants.
 struct Input {
     buffer: Box<[u8]>,
     start: usize,

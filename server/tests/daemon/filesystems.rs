@@ -1,6 +1,8 @@
-//! Filesystems that are written through their mounts. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+//! Filesystems that are written through their mounts. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these
+//! tests out.
 //!
-//! All of this is tested twice: in `filesystems_through_rings` the pool is mounted with the option `ring`, which changes something where the kernel has rings.
+//! All of this is tested twice: in `filesystems_through_rings` the pool is mounted with the option `ring`,
+//! which changes something where the kernel has rings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes};
@@ -607,7 +609,8 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
     judge(&running);
 }
 
-/// An ACL that says no more than the mode 0711: owner, group and others, each with its bits, as the kernel has it.
+/// An ACL that says no more than the mode 0711: owner, group and others, each with its bits, as the kernel
+/// has it.
 fn small_acl() -> Vec<u8> {
     let entry =
         |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
@@ -729,7 +732,8 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     set(&running, "tank/a", "xattr", "sa");
     set_xattr(&inner.join("file"), "user.color", b"blue").unwrap();
     set(&running, "tank/a/b", "longname", "on");
-    // Whether there are ACLs the kernel is told when it is mounted: whoever wants them hears of that, and nobody else.
+    // Whether there are ACLs the kernel is told when it is mounted: whoever wants them hears of that, and
+    // nobody else.
     let set_acl = || set_xattr(&inner.join("file"), "system.posix_acl_access", &small_acl());
     let acltype = SetProperties {
         datasets: vec!["tank/a/b".into()],
@@ -999,8 +1003,8 @@ fn quotas_and_properties_reach_files_of_a_mount() {
     judge(&running);
 }
 
-/// What `statvfs` says of the filesystem at `path`.
-/// Writes into new files in each of some directories at once, until there is no room. The bytes in each, and why it ended.
+/// What `statvfs` says of the filesystem at `path`. Writes into new files in each of some directories at
+/// once, until there is no room. The bytes in each, and why it ended.
 fn fill_at_once(directories: &[PathBuf], most: u64) -> Vec<(u64, i32)> {
     let fill = |directory: &PathBuf| {
         let file = File::create(directory.join("fill")).unwrap();

@@ -1,4 +1,5 @@
-//! Where filesystems are mounted when properties, names and snapshots change around them. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+//! Where filesystems are mounted when properties, names and snapshots change around them. Needs `/dev/fuse`;
+//! `CENOTE_SKIP=fuse` leaves these tests out.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

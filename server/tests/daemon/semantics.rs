@@ -1,4 +1,5 @@
-//! What programs expect of any filesystem of Linux, and the kernel leaves to the one that serves it. Needs root and `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+//! What programs expect of any filesystem of Linux, and the kernel leaves to the one that serves it. Needs
+//! root and `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{Read, Write};
@@ -119,7 +120,8 @@ impl Handle {
         let mut handle = Self { bytes: 128, kind: 0, handle: [0; 128] };
         let (path, mut mount) = (terminated(path.to_str().unwrap()), 0);
         let place = (&raw mut handle).cast();
-        // SAFETY: the path is terminated, the handle has as much room as it says, and all live through the call.
+        // SAFETY: the path is terminated, the handle has as much room as it says, and all live through the
+        // call.
         let code = unsafe { libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), place, &mut mount, 0) };
         assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
         handle

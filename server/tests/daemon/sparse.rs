@@ -1,5 +1,5 @@
-//! Copies of files with holes, by what `lseek` says of them. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests
-//! out.
+//! Copies of files with holes, by what `lseek` says of them. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves
+//! these tests out.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

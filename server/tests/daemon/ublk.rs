@@ -1,5 +1,5 @@
-//! Volumes as block devices by ublk, with something else in the kernel's place. What it is told it reads at offsets of its
-//! own, as the kernel would.
+//! Volumes as block devices by ublk, with something else in the kernel's place. What it is told it reads at
+//! offsets of its own, as the kernel would.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

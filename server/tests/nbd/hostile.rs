@@ -244,7 +244,8 @@ fn lengths_that_lie_end_the_handshake_at_once() {
             assert!(client.is_closed(), "option {option} of {len} bytes");
         }
     }
-    // A name that is longer than its option, one of all that an option may be, and more queries than there are bytes.
+    // A name that is longer than its option, one of all that an option may be, and more queries than there
+    // are bytes.
     for data in [
         [&u32::MAX.to_be_bytes()[..], b"tank"].concat(),
         go(&"v".repeat(16_000), &[]),
@@ -285,7 +286,8 @@ fn ten_thousand_silent_connections_take_no_place_from_others() {
     let good = GoodClient::start(&served);
     let silent = |held: &mut VecDeque<UnixStream>| {
         held.push_back(UnixStream::connect(served.socket()).unwrap());
-        // The test may not have more descriptors than that; those that were sent away are in the way only here.
+        // The test may not have more descriptors than that; those that were sent away are in the way only
+        // here.
         if held.len() > 400 {
             held.pop_front();
         }

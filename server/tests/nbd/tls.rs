@@ -30,7 +30,8 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Files as libnbd looks for them, of somebody called `localhost` whom `signer` knows and who trusts `trusted`.
+/// Files as libnbd looks for them, of somebody called `localhost` whom `signer` knows and who trusts
+/// `trusted`.
 fn certificates(at: &Path, role: &str, signer: &Authority, trusted: &Authority) {
     fs::create_dir_all(at).unwrap();
     let key = KeyPair::generate().unwrap();

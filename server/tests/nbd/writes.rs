@@ -1,4 +1,5 @@
-//! Exports that can be written: by a client that says exactly what it is told to, and by the programs that people use.
+//! Exports that can be written: by a client that says exactly what it is told to, and by the programs that
+//! people use.
 
 use std::{
     fs,
@@ -72,7 +73,8 @@ fn data_may_arrive_in_any_pieces() {
     client.request(0, CMD_WRITE, 1, 1000, 300_000);
     for piece in data.chunks(70_001) {
         client.send(&[piece]);
-        // A round trip on another connection: the server has seen the piece by then, or will see it with the next.
+        // A round trip on another connection: the server has seen the piece by then, or will see it with the
+        // next.
         read(&mut Client::chosen(&served, MEMORY, false), 0, 1);
     }
     assert_eq!(client.simple_reply(), (0, 1));

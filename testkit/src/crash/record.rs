@@ -69,7 +69,8 @@ impl Recorder {
         self.growing_device(name, contents, size_bytes)
     }
 
-    /// As [`Recorder::device`]; nobody sees more than the first `size_bytes` of it until somebody looks whether it has grown.
+    /// As [`Recorder::device`]; nobody sees more than the first `size_bytes` of it until somebody looks
+    /// whether it has grown.
     pub fn growing_device(
         &self,
         name: impl Into<PathBuf>,
@@ -106,7 +107,8 @@ impl Recorder {
         self.state().log.len()
     }
 
-    /// A device dies: whatever is asked of it from now on fails, and what it has not answered yet too. What it holds stays as a power cut now could leave it.
+    /// A device dies: whatever is asked of it from now on fails, and what it has not answered yet too. What
+    /// it holds stays as a power cut now could leave it.
     pub fn kill(&self, device: usize) {
         if let Some(dead) = self.state().dead.get_mut(device) {
             *dead = true;
@@ -143,7 +145,8 @@ impl Recorder {
     }
 }
 
-/// A device whose writes are logged. What was written can be read at once; what survives a power cut says a [`super::Player`].
+/// A device whose writes are logged. What was written can be read at once; what survives a power cut says a
+/// [`super::Player`].
 pub struct RecordingDevice {
     name: PathBuf,
     number: usize,

@@ -72,7 +72,8 @@ impl Player {
         self.volatile[device] = rest;
     }
 
-    /// A write is durable by itself. What lies below it and was given to the device before cannot come back on top of it.
+    /// A write is durable by itself. What lies below it and was given to the device before cannot come back
+    /// on top of it.
     fn keep(&mut self, begun: usize) {
         let log = std::sync::Arc::clone(&self.log);
         let Some((device, range)) = log.get(begun).and_then(place) else { return };
@@ -87,7 +88,8 @@ impl Player {
         }
     }
 
-    /// The disks as a power cut here could leave them. The generator decides which unflushed changes are there.
+    /// The disks as a power cut here could leave them. The generator decides which unflushed changes are
+    /// there.
     pub fn disks_after_power_cut(&self, rng: &mut Rng) -> Vec<Disk> {
         let mut disks = self.durable.clone();
         for (disk, volatile) in disks.iter_mut().zip(&self.volatile) {

@@ -1,12 +1,14 @@
 //! What a volume may hold after a power cut.
 //!
-//! Steps on a volume are numbered in the order in which they were begun; one begins when the one before it was answered. So a volume's contents
-//! at any time are those after some number of steps, and after a crash they must again be: at least as many as were promised to be
-//! stable, at most as many as were begun. Of the last one, a part may be there: it was never answered.
+//! Steps on a volume are numbered in the order in which they were begun; one begins when the one before it
+//! was answered. So a volume's contents at any time are those after some number of steps, and after a crash
+//! they must again be: at least as many as were promised to be stable, at most as many as were begun. Of the
+//! last one, a part may be there: it was never answered.
 //!
 //! Each sector that a step writes says which step wrote it, so that contents tell their steps.
 //!
-//! Volumes that are written at the same time, or parts of a volume that different clients write, are a [`Volume`] each.
+//! Volumes that are written at the same time, or parts of a volume that different clients write, are a
+//! [`Volume`] each.
 
 use crate::Rng;
 
@@ -142,9 +144,10 @@ impl Volume {
         Err(self.complain(contents, in_bounds, &agree))
     }
 
-    /// As [`Volume::judge`], for contents that an intent log brought back: each sector by itself must hold what some step from `least` to `most` left
-    /// there. A log carries a write with the data that the volume has when the log is written, later writes to the same place included; what was
-    /// not promised may so be there before what was begun earlier, as with the cache of any disk.
+    /// As [`Volume::judge`], for contents that an intent log brought back: each sector by itself must hold
+    /// what some step from `least` to `most` left there. A log carries a write with the data that the volume
+    /// has when the log is written, later writes to the same place included; what was not promised may so be
+    /// there before what was begun earlier, as with the cache of any disk.
     pub fn judge_sectors(&self, contents: &[u8], least: usize, most: usize) -> Result<(), String> {
         let most = most.min(self.taken.len());
         for (sector, bytes) in contents.chunks_exact(SECTOR_BYTES).enumerate() {
@@ -165,8 +168,8 @@ impl Volume {
         }
     }
 
-    /// The numbers of steps (from, until) after which a sector held what step `found` wrote, or zeroes; those included of which the next
-    /// step wrote it already. In order; they may overlap.
+    /// The numbers of steps (from, until) after which a sector held what step `found` wrote, or zeroes; those
+    /// included of which the next step wrote it already. In order; they may overlap.
     fn moments(
         &self,
         sector: usize,

@@ -1,4 +1,5 @@
-//! Somebody who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and lets vdevs grow with theirs while clients write.
+//! Somebody who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and lets vdevs
+//! grow with theirs while clients write.
 
 use std::sync::Arc;
 

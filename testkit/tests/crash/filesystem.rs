@@ -1,12 +1,14 @@
 //! Files after a power cut.
 //!
-//! A client changes the files of a filesystem at random and makes them stable now and then, while log devices are taken away and given back; after each change
-//! all that can be seen is kept as a *moment*.
-//! After a cut the filesystem must be such as the promises allow:
+//! A client changes the files of a filesystem at random and makes them stable now and then, while log devices
+//! are taken away and given back; after each change all that can be seen is kept as a *moment*. After a cut
+//! the filesystem must be such as the promises allow:
 //!
-//! - Names, links, symbolic links and devices are exactly those of one moment between the last promise of anything and the cut: the log keeps their order.
-//! - Of each file the attributes, and each byte of the content, are of some moment between the last promise of this file and the cut. Bytes that some of these moments
-//!   did not have may be zero: a file may have become longer before what it became longer for was stable.
+//! - Names, links, symbolic links and devices are exactly those of one moment between the last promise of
+//!   anything and the cut: the log keeps their order.
+//! - Of each file the attributes, and each byte of the content, are of some moment between the last promise
+//!   of this file and the cut. Bytes that some of these moments did not have may be zero: a file may have
+//!   become longer before what it became longer for was stable.
 //! - Extended attributes are of such a moment each, or empty where they are being written.
 
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! A run: clients that write to volumes, somebody who changes the tree of datasets, groups that are committed, a device that dies; all recorded.
+//! A run: clients that write to volumes, somebody who changes the tree of datasets, groups that are
+//! committed, a device that dies; all recorded.
 //!
 //! Everything happens on one thread, in turns that follow from the seed.
 
@@ -54,7 +55,8 @@ pub struct History {
 }
 
 impl History {
-    /// The tree that the last answered deed left, and the one that the next would leave, if it was begun before `point`.
+    /// The tree that the last answered deed left, and the one that the next would leave, if it was begun
+    /// before `point`.
     pub fn trees(&self, point: usize) -> (&Tree<Contents>, Option<&Asked>) {
         let done = self.deeds.iter().take_while(|asked| asked.done_at.is_some_and(|at| at <= point)).count();
         let tree =

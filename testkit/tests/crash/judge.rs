@@ -33,7 +33,8 @@ pub struct Care {
     pub stale: bool,
 }
 
-/// Imports what a power cut at `point` left, and compares it with the history. Gives what was recorded meanwhile.
+/// Imports what a power cut at `point` left, and compares it with the history. Gives what was recorded
+/// meanwhile.
 pub fn judge(
     history: &History,
     point: usize,

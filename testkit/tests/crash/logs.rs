@@ -1,8 +1,9 @@
 //! Log devices that are taken away while clients write stable data, and given back.
 //!
-//! A log vdev that was taken away is nobody's as soon as that is answered, until somebody gives it back: whatever its devices hold then must make no difference. A state
-//! after a power cut has them as the removal left them, blank, full of noise, or as they were when the removal was asked for: with labels of the pool and
-//! a log that was right once.
+//! A log vdev that was taken away is nobody's as soon as that is answered, until somebody gives it back:
+//! whatever its devices hold then must make no difference. A state after a power cut has them as the removal
+//! left them, blank, full of noise, or as they were when the removal was asked for: with labels of the pool
+//! and a log that was right once.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -81,7 +82,8 @@ impl Logs {
         log.is_none_or(|log| matches!(self.last_way(log), (Way::Back, true) | (Way::Away, false)))
     }
 
-    /// Takes them away and gives them back until all is over. `dead` tells a device that cannot be given back.
+    /// Takes them away and gives them back until all is over. `dead` tells a device that cannot be given
+    /// back.
     pub async fn come_and_go(
         &self,
         pool: &Arc<LivePool>,
@@ -178,7 +180,8 @@ impl Moves {
         self.gone(point).any(|made| made.devices.contains(&device))
     }
 
-    /// Points worth looking at, beside others: moments of each move, and the one in which a removal is answered.
+    /// Points worth looking at, beside others: moments of each move, and the one in which a removal is
+    /// answered.
     pub fn points(&self, rng: &mut Rng) -> Vec<usize> {
         let mut points = Vec::new();
         for made in &self.0 {

@@ -1,9 +1,10 @@
 //! Nothing that was promised is lost, at whatever moment the power fails.
 //!
-//! A run of clients and an administrator on a pool is recorded; at many points of it the disks are rebuilt as a power cut could have left them, in several
-//! variants; each such state is imported for writing, which replays intent logs, and compared with what was promised. Some are imported without devices
-//! that the pool can do without. On some of them the import itself suffers a power cut, after which the missing devices are back; on some every block is verified and
-//! `zdb` is asked.
+//! A run of clients and an administrator on a pool is recorded; at many points of it the disks are rebuilt as
+//! a power cut could have left them, in several variants; each such state is imported for writing, which
+//! replays intent logs, and compared with what was promised. Some are imported without devices that the pool
+//! can do without. On some of them the import itself suffers a power cut, after which the missing devices are
+//! back; on some every block is verified and `zdb` is asked.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -210,7 +211,8 @@ fn try_state(
         Ok(recorder) => recorder,
         Err(error) => fail(&disks, where_from, &error),
     };
-    // The power fails again while the pool is imported. Devices that were missing come back, without what was written meanwhile.
+    // The power fails again while the pool is imported. Devices that were missing come back, without what was
+    // written meanwhile.
     let mut rng = Rng::new(seed ^ 1);
     if !rng.once_in(6) {
         return;

@@ -99,8 +99,8 @@ impl Kind {
     }
 }
 
-/// Drives a future on this thread. What it gives to compute threads is computed here, between its turns, so that nothing depends on who
-/// is faster.
+/// Drives a future on this thread. What it gives to compute threads is computed here, between its turns, so
+/// that nothing depends on who is faster.
 pub fn run<T: Send>(future: impl Future<Output = T>) -> T {
     device::block_on(async {
         let mut future = pin!(future);

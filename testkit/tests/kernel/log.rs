@@ -1,4 +1,5 @@
-//! OpenZFS's kernel module applies an intent log of ours: the pool crashed, and is what it was promised to be.
+//! OpenZFS's kernel module applies an intent log of ours: the pool crashed, and is what it was promised to
+//! be.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! OpenZFS's kernel module judges pools that we wrote: it imports and scrubs them, reads the same bytes, writes and snapshots, exports; then we read what it wrote.
+//! OpenZFS's kernel module judges pools that we wrote: it imports and scrubs them, reads the same bytes,
+//! writes and snapshots, exports; then we read what it wrote.
 //!
 //! Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out.
 

@@ -1,4 +1,5 @@
-//! A scrub that the kernel module leaves unfinished begins anew when we have written the pool, which grew before.
+//! A scrub that the kernel module leaves unfinished begins anew when we have written the pool, which grew
+//! before.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! The vector steps of fletcher4 in AVX2 and AVX-512.
 //!
-//! They are written with intrinsics because the compiler, left to itself, turns the same loop into anything between
-//! the best and scalar code, depending on its surroundings. AVX2 has sixteen registers, so eight sums of four lanes.
+//! They are written with intrinsics because the compiler, left to itself, turns the same loop into anything
+//! between the best and scalar code, depending on its surroundings. AVX2 has sixteen registers, so eight sums
+//! of four lanes.
 
 use super::Lanes;
 use ondisk::ByteOrder;

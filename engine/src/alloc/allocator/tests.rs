@@ -1,4 +1,5 @@
-//! Random use against a model of single sectors: nobody gets what somebody has, nothing comes back too early, the space maps and the totals are right.
+//! Random use against a model of single sectors: nobody gets what somebody has, nothing comes back too early,
+//! the space maps and the totals are right.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Appending to space maps: which words a change becomes.
 //!
-//! A segment is one word where it fits, two where the pool has the feature `spacemap_v2` and it does not fit (or names its vdev, as in log space
-//! maps), and several one-word entries otherwise. Each batch begins with a word that says when it was made. An entry of two words never lies in two
-//! blocks of the object: a padding word fills the block.
+//! A segment is one word where it fits, two where the pool has the feature `spacemap_v2` and it does not fit
+//! (or names its vdev, as in log space maps), and several one-word entries otherwise. Each batch begins with
+//! a word that says when it was made. An entry of two words never lies in two blocks of the object: a padding
+//! word fills the block.
 
 use ondisk::space_map::{DebugEntry, MapType, Segment};
 use ondisk::{ByteOffset, Txg, VdevId};
@@ -47,7 +48,8 @@ impl Words {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Appends what was allocated or freed, as byte ranges of the vdev, in one pass of the sync of `txg`. `vdev` is for log space maps.
+    /// Appends what was allocated or freed, as byte ranges of the vdev, in one pass of the sync of `txg`.
+    /// `vdev` is for log space maps.
     pub fn batch(
         &mut self,
         kind: MapType,

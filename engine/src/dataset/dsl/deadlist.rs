@@ -1,7 +1,8 @@
 //! Deadlists: how many bytes a dataset's blocks had that its next snapshot has no more.
 //!
-//! A deadlist sorts dead blocks by the snapshot before which they were born: a ZAP whose keys are transaction groups and
-//! whose values are block lists, with the total in the bonus area. Old pools have one plain block list instead.
+//! A deadlist sorts dead blocks by the snapshot before which they were born: a ZAP whose keys are transaction
+//! groups and whose values are block lists, with the total in the bonus area. Old pools have one plain block
+//! list instead.
 
 use ondisk::blkptr::Blkptr;
 use ondisk::bpobj::{self, BpobjPhys};
@@ -28,8 +29,8 @@ pub(super) async fn total(mos: &Mos, id: ObjectId) -> Result<u64> {
     Ok(mos.bonus(id, DeadlistPhys::parse).await?.1.used_bytes)
 }
 
-/// Bytes of the blocks in the deadlist `id` that were born before or with the snapshot of `txg`. `dsize` tells the
-/// deflated size of a block, which only a plain list needs.
+/// Bytes of the blocks in the deadlist `id` that were born before or with the snapshot of `txg`. `dsize`
+/// tells the deflated size of a block, which only a plain list needs.
 pub(super) async fn born_until(
     mos: &Mos,
     id: ObjectId,

@@ -1,17 +1,20 @@
 //! Changing the tree of datasets: the write side of the dataset and snapshot layer.
 //!
-//! Everything here runs as part of the sync of a group, with [`Syncing`]: one change after another, never two at once. So no lock is
-//! needed, what one change reads is as all before it left it, and a change is on disk as a whole or not at all. Each first checks all that
-//! can be refused and then changes; a change that fails after that stops the pool, whose last committed group is as before.
+//! Everything here runs as part of the sync of a group, with [`Syncing`]: one change after another, never two
+//! at once. So no lock is needed, what one change reads is as all before it left it, and a change is on disk
+//! as a whole or not at all. Each first checks all that can be refused and then changes; a change that fails
+//! after that stops the pool, whose last committed group is as before.
 //!
 //! # The shape of things
-//! A head, its snapshots before it, and clones that begin at one of them: a tree of datasets in time, in which blocks are shared. Three rules
-//! carry it all:
-//! - A block belongs to the first dataset in time that has it, and is born in a group: who was taken before has not got it.
-//! - When a head gives a block up that its last snapshot has, the block goes onto the head's *deadlist* (`deadlist`); a new snapshot inherits
-//!   the head's. So a dataset's deadlist is what the snapshot before it has and it has not.
-//! - A block is freed when the last dataset that has it goes: for heads right away or through a tree that is taken down (`freeing`), for
-//!   snapshots as whole lists from the deadlist of the one after.
+//! A head, its snapshots before it, and clones that begin at one of them: a tree of datasets in time, in
+//! which blocks are shared. Three rules carry it all:
+//! - A block belongs to the first dataset in time that has it, and is born in a group: who was taken before
+//!   has not got it.
+//! - When a head gives a block up that its last snapshot has, the block goes onto the head's *deadlist*
+//!   (`deadlist`); a new snapshot inherits the head's. So a dataset's deadlist is what the snapshot before it
+//!   has and it has not.
+//! - A block is freed when the last dataset that has it goes: for heads right away or through a tree that is
+//!   taken down (`freeing`), for snapshots as whole lists from the deadlist of the one after.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! [`Mos`]: the meta object set, read in the units that the DSL thinks in.
 //!
-//! Directories, datasets and fields of ZAPs come out typed, and errors name the dataset they are about. Sizes are
-//! bounded: no ZAP of the DSL is read that claims more entries than [`MAX_ENTRIES`].
+//! Directories, datasets and fields of ZAPs come out typed, and errors name the dataset they are about. Sizes
+//! are bounded: no ZAP of the DSL is read that claims more entries than [`MAX_ENTRIES`].
 
 use std::sync::Arc;
 

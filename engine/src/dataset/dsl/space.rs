@@ -1,9 +1,10 @@
 //! What a dataset may still write, and what it has written since a snapshot.
 //!
-//! A directory's `available` is its parent's, plus what is left of its own reservation, at most what is left of its quota;
-//! the pool's root may use the pool's space less the slop. A head adds what is left of its refreservation and is bounded
-//! by its refquota. What was *written* since an older snapshot is what is referenced now and was not then, plus what was
-//! written and overwritten meanwhile: the deadlists between the two tell.
+//! A directory's `available` is its parent's, plus what is left of its own reservation, at most what is left
+//! of its quota; the pool's root may use the pool's space less the slop. A head adds what is left of its
+//! refreservation and is bounded by its refquota. What was *written* since an older snapshot is what is
+//! referenced now and was not then, plus what was written and overwritten meanwhile: the deadlists between
+//! the two tell.
 
 use std::sync::Arc;
 
@@ -107,7 +108,8 @@ impl Dsl {
         .await
     }
 
-    /// Bytes that destroying all snapshots of one dataset from `first` to `last` gives back (`dsl_dataset_space_wouldfree`).
+    /// Bytes that destroying all snapshots of one dataset from `first` to `last` gives back
+    /// (`dsl_dataset_space_wouldfree`).
     pub async fn space_between(&self, first: &Dataset, last: &Dataset) -> Result<u64> {
         let mut freed = 0u64;
         let mut next = last.phys.next_snap;
@@ -159,7 +161,8 @@ impl Dsl {
         Ok(u64::try_from(written).unwrap_or(0))
     }
 
-    /// Whether the snapshot of `txg` in the directory `dir` lies before `later`, directly or through its origins.
+    /// Whether the snapshot of `txg` in the directory `dir` lies before `later`, directly or through its
+    /// origins.
     async fn is_before(&self, later: &Dataset, dir: ObjectId, txg: Txg) -> Result<bool> {
         let mut later = later.clone();
         for _ in 0..MAX_CHAIN {

@@ -1,7 +1,7 @@
 //! Listing datasets in the order of `zfs list`.
 //!
-//! The order is that of the names as bytes, with a dataset's snapshots behind it, oldest first; its bookmarks follow
-//! them, since `#` sorts before `/`. It is no order of a tree: `pool/a-b` stands before `pool/a/b`.
+//! The order is that of the names as bytes, with a dataset's snapshots behind it, oldest first; its bookmarks
+//! follow them, since `#` sorts before `/`. It is no order of a tree: `pool/a-b` stands before `pool/a/b`.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -99,7 +99,8 @@ pub struct Walk {
     pub snapshots: bool,
     /// Whether bookmarks are wanted.
     pub bookmarks: bool,
-    /// Whether hidden (`$`) and unfinished (`%`) datasets are wanted, and those that are neither filesystem nor volume.
+    /// Whether hidden (`$`) and unfinished (`%`) datasets are wanted, and those that are neither filesystem
+    /// nor volume.
     pub hidden: bool,
 }
 
@@ -162,7 +163,8 @@ impl Dsl {
         Ok(Entry { kind, found })
     }
 
-    /// The entry called `name` and what is below it (of the whole pool when no name is given), in the order of `zfs list`.
+    /// The entry called `name` and what is below it (of the whole pool when no name is given), in the order
+    /// of `zfs list`.
     pub async fn list(&self, name: Option<&str>, walk: Walk) -> Result<Vec<Entry>> {
         let start = self.entry(name.unwrap_or(&self.root.name)).await?;
         let dir = match &start.found {
@@ -178,7 +180,8 @@ impl Dsl {
         Ok(entries)
     }
 
-    /// A directory and all below it, unfinished ones too, in the order of names. Those that the pool has for itself (`$ORIGIN` …) are left out.
+    /// A directory and all below it, unfinished ones too, in the order of names. Those that the pool has for
+    /// itself (`$ORIGIN` …) are left out.
     pub async fn dirs(&self, start: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let all = self.descend(start, Walk { hidden: true, ..Walk::HEADS }).await?;
         let mut all: Vec<_> = all.into_iter().map(|(dir, _)| dir).collect();

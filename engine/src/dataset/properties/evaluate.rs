@@ -1,10 +1,11 @@
 //! Reading all properties of a dataset into a [`PropertySet`].
 //!
-//! Stored values come from the properties ZAP of the dataset's directory, then from those of its ancestors as far as the
-//! property is inheritable; a snapshot may have a ZAP of its own, and inherits from its directory. In a ZAP the bare name
-//! holds the local value, `name$recvd` the received one, `name$inherit` says that the received one does not count,
-//! and `name$iuv` holds an index value that older versions would not understand, which then goes first. Computed values
-//! are laid over that. Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dataset.c`, `dsl_dir.c`, `dsl_crypt.c`, `zvol.c`.
+//! Stored values come from the properties ZAP of the dataset's directory, then from those of its ancestors as
+//! far as the property is inheritable; a snapshot may have a ZAP of its own, and inherits from its directory.
+//! In a ZAP the bare name holds the local value, `name$recvd` the received one, `name$inherit` says that the
+//! received one does not count, and `name$iuv` holds an index value that older versions would not understand,
+//! which then goes first. Computed values are laid over that. Source of the facts: OpenZFS 2.3 `dsl_prop.c`,
+//! `dsl_dataset.c`, `dsl_dir.c`, `dsl_crypt.c`, `zvol.c`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -245,7 +246,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// The object set for those who want nothing secret of it: no key is needed, but with one all is authenticated.
+    /// The object set for those who want nothing secret of it: no key is needed, but with one all is
+    /// authenticated.
     pub(super) async fn clear_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
         if self.key_is_loaded(dataset) {
             return self.mos().open_objset(dataset).await;

@@ -1,8 +1,9 @@
 //! Numbers, sizes, ratios and dates as OpenZFS's tools print them.
 //!
-//! Two styles: parsable (`-p`: plain numbers, seconds since 1970) and human. A human number is at most five characters:
-//! scaled by powers of 1024, with as many decimals as fit, none when it divides evenly. Dates need the offset of the
-//! reader's time zone at that moment, which only the caller can know. Source of the facts: OpenZFS 2.3 `zutil_nicenum.c`.
+//! Two styles: parsable (`-p`: plain numbers, seconds since 1970) and human. A human number is at most five
+//! characters: scaled by powers of 1024, with as many decimals as fit, none when it divides evenly. Dates
+//! need the offset of the reader's time zone at that moment, which only the caller can know. Source of the
+//! facts: OpenZFS 2.3 `zutil_nicenum.c`.
 
 /// How values are to be shown.
 #[derive(Clone, Copy)]
@@ -122,14 +123,16 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// The calendar time `seconds` after 1970 began on the reader's clock; `None` far outside of any calendar.
+    /// The calendar time `seconds` after 1970 began on the reader's clock; `None` far outside of any
+    /// calendar.
     pub fn at(seconds: i64) -> Option<Civil> {
         const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
         const MONTHS: [&str; 12] =
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let days = seconds.div_euclid(86_400);
         let time = seconds.rem_euclid(86_400) as u32;
-        // Days are counted in eras of 400 years that begin on 1 March, so that the leap day is the last of its year.
+        // Days are counted in eras of 400 years that begin on 1 March, so that the leap day is the last of
+        // its year.
         if days.abs() > 1_000_000_000 {
             return None;
         }

@@ -1,8 +1,8 @@
 //! The words of index properties and the numbers that stand for them in a ZAP.
 //!
-//! An index property is stored as a number and shown as a word. Several words may share one number: the first in the
-//! table is the one shown, all are understood. Source of the facts: OpenZFS 2.3 `zfs_prop.c`, `zpool_prop.c` and the
-//! enumerations of `zfs.h`, `zio.h` and `zio_compress.h`.
+//! An index property is stored as a number and shown as a word. Several words may share one number: the first
+//! in the table is the one shown, all are understood. Source of the facts: OpenZFS 2.3 `zfs_prop.c`,
+//! `zpool_prop.c` and the enumerations of `zfs.h`, `zio.h` and `zio_compress.h`.
 
 /// Words and numbers of one index property, in the order in which a number is looked up.
 pub type Names = &'static [(&'static str, u64)];

@@ -1,11 +1,12 @@
 //! [`PropertySet`]: every property of one dataset, read once, shown as often as one likes.
 //!
-//! A set holds what OpenZFS's kernel hands to its tools: values, each with its *origin*. A value found in a properties
-//! ZAP comes from a dataset (this one or an ancestor) or was received; a computed one has no origin; a settable one that
-//! merely equals its default is marked so. [`PropertySet::get`] applies the rules by which `zfs get` turns this into a word
-//! and a source: defaults where nothing is stored, `none` for limits, mount options that override, the mountpoint
-//! completed by the path below the dataset it is inherited from, and silence where a read-only value is absent.
-//! The set is filled by [`super::evaluate`]; nothing here reads the pool.
+//! A set holds what OpenZFS's kernel hands to its tools: values, each with its *origin*. A value found in a
+//! properties ZAP comes from a dataset (this one or an ancestor) or was received; a computed one has no
+//! origin; a settable one that merely equals its default is marked so. [`PropertySet::get`] applies the rules
+//! by which `zfs get` turns this into a word and a source: defaults where nothing is stored, `none` for
+//! limits, mount options that override, the mountpoint completed by the path below the dataset it is
+//! inherited from, and silence where a read-only value is absent. The set is filled by [`super::evaluate`];
+//! nothing here reads the pool.
 
 use std::collections::HashMap;
 
@@ -97,7 +98,8 @@ pub struct ZplProperties {
     pub utf8only: u64,
     /// Case sensitivity.
     pub casesensitivity: u64,
-    /// Quotas of those that have none of their own, by the order of [`ZplProperties::DEFAULT_QUOTAS`]; 0: none.
+    /// Quotas of those that have none of their own, by the order of [`ZplProperties::DEFAULT_QUOTAS`]; 0:
+    /// none.
     pub default_quotas: [u64; 6],
 }
 
@@ -238,7 +240,8 @@ impl PropertySet {
         }
     }
 
-    /// The number behind a numeric or index property, for sorting and for computing; `None` where it is not shown.
+    /// The number behind a numeric or index property, for sorting and for computing; `None` where it is not
+    /// shown.
     pub fn number(&self, prop: Prop) -> Option<u64> {
         if !prop.desc().valid_for(self.kind, false) {
             return None;
@@ -296,7 +299,8 @@ impl PropertySet {
         }
     }
 
-    /// A filesystem's mountpoint: the stored path below the altroot, with the names below the dataset that set it.
+    /// A filesystem's mountpoint: the stored path below the altroot, with the names below the dataset that
+    /// set it.
     fn mountpoint(&self) -> Option<(String, Source)> {
         let (path, source) = self.text("mountpoint", Prop::Mountpoint.desc().default_text())?;
         if !path.starts_with('/') {
@@ -363,7 +367,8 @@ impl PropertySet {
         }
     }
 
-    /// The value that the present mount has, by its options or because it cannot follow yet, where it differs.
+    /// The value that the present mount has, by its options or because it cannot follow yet, where it
+    /// differs.
     fn mount_override(&self, prop: Prop, number: u64) -> Option<u64> {
         let options = &self.mounted.as_ref()?.options;
         let has = |word: &str| options.iter().any(|option| option == word);

@@ -1,9 +1,9 @@
 //! Properties whose names carry an argument: `written@SNAPSHOT`, `userused@USER` and their kin.
 //!
-//! They are shown only when asked for by name. What users, groups and projects use is counted in objects of the
-//! filesystem's own object set; their quotas stand in ZAPs that its master node names. Who has no entry uses nothing and has
-//! no quota. Names of users and groups are the caller's to resolve. Source of the facts: OpenZFS 2.3 `zfs_quota.c`,
-//! `libzfs_dataset.c`.
+//! They are shown only when asked for by name. What users, groups and projects use is counted in objects of
+//! the filesystem's own object set; their quotas stand in ZAPs that its master node names. Who has no entry
+//! uses nothing and has no quota. Names of users and groups are the caller's to resolve. Source of the facts:
+//! OpenZFS 2.3 `zfs_quota.c`, `libzfs_dataset.c`.
 
 use ondisk::accounting::{AccountingKey, AccountingObject, Counted, quota_object_name};
 use ondisk::objset::ObjsetType;
@@ -70,7 +70,8 @@ impl UserProperty {
 }
 
 impl Dsl {
-    /// The value of a property such as `userused@…` for the user, group or project numbered `id`; `None` where the dataset does not count it.
+    /// The value of a property such as `userused@…` for the user, group or project numbered `id`; `None`
+    /// where the dataset does not count it.
     pub async fn user_property(
         &self,
         dataset: &Dataset,
@@ -108,7 +109,8 @@ impl Dsl {
         Ok(all)
     }
 
-    /// The value of `written@since`, where `since` is the name of a snapshot of the dataset, or the full name of a snapshot or bookmark.
+    /// The value of `written@since`, where `since` is the name of a snapshot of the dataset, or the full name
+    /// of a snapshot or bookmark.
     pub async fn written_property(&self, dataset: &Dataset, since: &str) -> Result<u64> {
         let name = match since.contains(['@', '#']) {
             true => since.to_owned(),

@@ -1,10 +1,10 @@
 //! The native properties of datasets, in the order of `zfs get all`.
 //!
-//! One row a property: its name, what its value is, who may set it, which kinds of dataset have it, and its default. The
-//! rows stand in OpenZFS's numbering ([`Prop`] is the index into [`TABLE`]), which is also the order of `zfs get all`;
-//! hidden rows keep their place and are left out there. Values in a properties ZAP are numbers (8-byte integers;
-//! index properties too, by the tables of [`super::index`]) or strings (bytes with a terminating NUL).
-//! Source of the facts: OpenZFS 2.4 `zfs_prop.c` and `zfs.h`.
+//! One row a property: its name, what its value is, who may set it, which kinds of dataset have it, and its
+//! default. The rows stand in OpenZFS's numbering ([`Prop`] is the index into [`TABLE`]), which is also the
+//! order of `zfs get all`; hidden rows keep their place and are left out there. Values in a properties ZAP
+//! are numbers (8-byte integers; index properties too, by the tables of [`super::index`]) or strings (bytes
+//! with a terminating NUL). Source of the facts: OpenZFS 2.4 `zfs_prop.c` and `zfs.h`.
 
 use ondisk::accounting::{AccountingObject, Counted};
 
@@ -106,8 +106,8 @@ impl Desc {
 
     /// Whether a dataset of these types has it.
     ///
-    /// With `of_head`, `types` is the type of the dataset that a snapshot was taken of, and properties that only
-    /// snapshots have count as present.
+    /// With `of_head`, `types` is the type of the dataset that a snapshot was taken of, and properties that
+    /// only snapshots have count as present.
     pub fn valid_for(&self, types: Types, of_head: bool) -> bool {
         (of_head && self.types == Types::SNAPSHOT) || self.types.meets(types)
     }
@@ -290,7 +290,8 @@ properties! {
 
 const VOL_SNAP: Types = VOL.or(SNAP);
 
-/// Properties that can be set and on which the cost of reading and writing does not depend here, each with the reason.
+/// Properties that can be set and on which the cost of reading and writing does not depend here, each with
+/// the reason.
 ///
 /// Whoever compares speeds need not try them. One that the engine learns leaves this list.
 pub const IDLE: &[(Prop, &str)] = &[
@@ -371,7 +372,8 @@ impl Prop {
     }
 }
 
-/// Whether `name` is a well-formed user property: lower-case letters, digits and `-_.:`, with at least one colon.
+/// Whether `name` is a well-formed user property: lower-case letters, digits and `-_.:`, with at least one
+/// colon.
 pub fn is_user(name: &str) -> bool {
     let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(&byte);
     name.bytes().all(valid) && name.contains(':')

@@ -1,7 +1,8 @@
 //! What people type for a property, as the value that is stored.
 //!
-//! Numbers may have a fraction and a suffix for a power of 1024 (`1.5G`, `10M`, `16KiB`); `none` is no limit. Index properties take
-//! their words. What is wrong with a value that is well-formed only the dataset can tell: see [`crate::dataset::dsl::edit`].
+//! Numbers may have a fraction and a suffix for a power of 1024 (`1.5G`, `10M`, `16KiB`); `none` is no limit.
+//! Index properties take their words. What is wrong with a value that is well-formed only the dataset can
+//! tell: see [`crate::dataset::dsl::edit`].
 //!
 //! Source of the facts: OpenZFS 2.3 `libzfs_util.c` (`zprop_parse_value`, `zfs_nicestrtonum`).
 

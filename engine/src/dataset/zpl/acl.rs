@@ -1,7 +1,7 @@
 //! The ACL that every file carries: NFSv4 entries, of which the mode is a summary.
 //!
-//! The Linux port keeps these entries but neither shows nor obeys them; access is by mode, and by POSIX ACLs where `acltype=posix`.
-//! They are told here for those who look into a pool.
+//! The Linux port keeps these entries but neither shows nor obeys them; access is by mode, and by POSIX ACLs
+//! where `acltype=posix`. They are told here for those who look into a pool.
 
 use ondisk::sa::Attr;
 use ondisk::zpl::{Ace, AclPhys, parse_aces};

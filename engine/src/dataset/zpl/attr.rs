@@ -91,7 +91,8 @@ impl Stat {
             ino: node.zpl.ino(node.id()),
             generation: attributes.required(Attr::Gen)?,
             mode: node.mode(),
-            // An owner may be a number within a Windows domain (FUID); the Linux port shows the number and drops the domain.
+            // An owner may be a number within a Windows domain (FUID); the Linux port shows the number and
+            // drops the domain.
             uid: Fuid(attributes.required(Attr::Uid)?).id(),
             gid: Fuid(attributes.required(Attr::Gid)?).id(),
             project: project as u32,

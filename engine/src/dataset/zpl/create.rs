@@ -1,4 +1,5 @@
-//! What a new filesystem holds: its master node, the tables of attributes, the queue of unlinked files, the root directory.
+//! What a new filesystem holds: its master node, the tables of attributes, the queue of unlinked files, the
+//! root directory.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_create_fs`, `zfs_mknode`.
 

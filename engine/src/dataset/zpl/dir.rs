@@ -1,8 +1,8 @@
 //! Directories: looking up a name, and walking over all names.
 //!
-//! The walk's cookies are those of the Linux port: 0 is before `.`, 1 before `..`, 2 before the first entry of the ZAP; any
-//! other is where the ZAP's own walk goes on. A file system that has been walked half way can be walked on after the directory
-//! was closed and opened again.
+//! The walk's cookies are those of the Linux port: 0 is before `.`, 1 before `..`, 2 before the first entry
+//! of the ZAP; any other is where the ZAP's own walk goes on. A file system that has been walked half way can
+//! be walked on after the directory was closed and opened again.
 
 use ondisk::ObjectId;
 use ondisk::zpl::{Dirent, FileType};
@@ -31,7 +31,8 @@ pub struct DirEntry {
 }
 
 impl Znode {
-    /// The object that `name` names in this directory, told from other names as the filesystem's properties say.
+    /// The object that `name` names in this directory, told from other names as the filesystem's properties
+    /// say.
     pub async fn lookup(&self, name: &[u8]) -> Result<Option<ObjectId>> {
         match name {
             b"." => return Ok(Some(self.id())),

@@ -90,7 +90,8 @@ impl Znode {
         Ok((found < self.size).then_some(found))
     }
 
-    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of the file.
+    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of
+    /// the file.
     pub async fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         if offset >= self.size {
             return Ok(None);
@@ -115,7 +116,8 @@ impl Znode {
         let length = usize::try_from(self.size).ok().filter(|length| *length <= MAX_TARGET);
         let length =
             length.ok_or_else(|| self.object.corrupt(format!("symbolic link of {} bytes", self.size)))?;
-        // Before system attributes a short target stood in the bonus area after the znode, a long one in the first block.
+        // Before system attributes a short target stood in the bonus area after the znode, a long one in the
+        // first block.
         if let Some(target) = self.attributes.after_znode().and_then(|rest| rest.get(..length)) {
             return Ok(target.to_vec());
         }
@@ -141,8 +143,8 @@ impl File {
         &self.node
     }
 
-    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Reads in order are served
-    /// ahead of time.
+    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Reads in order are
+    /// served ahead of time.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = self.node.readable(offset, into.len())?;
         self.reader.read_at(offset, &mut into[..length]).await?;

@@ -1,8 +1,9 @@
 //! Filesystems that are written.
 //!
 //! # The idea
-//! A [`LiveZpl`] is a [`Zpl`] over the live objects of its dataset, and the changes that it allows. Each operation locks the files that it
-//! changes, holds the open group, changes objects in memory, and lets go. Nothing is written to devices here.
+//! A [`LiveZpl`] is a [`Zpl`] over the live objects of its dataset, and the changes that it allows. Each
+//! operation locks the files that it changes, holds the open group, changes objects in memory, and lets go.
+//! Nothing is written to devices here.
 //!
 //! | file | operations |
 //! |---|---|
@@ -26,17 +27,18 @@
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
-//! Locks first, then the group ([`Txgs::begin`]): whoever changes the same file later is never in an earlier group. A directory is locked to be
-//! read too, as an entry may just be moving from one leaf of its ZAP to another. The files of an extended attribute are locked by the file they
-//! belong to.
+//! Locks first, then the group ([`Txgs::begin`]): whoever changes the same file later is never in an earlier
+//! group. A directory is locked to be read too, as an entry may just be moving from one leaf of its ZAP to
+//! another. The files of an extended attribute are locked by the file they belong to.
 //!
 //! # Whole operations
-//! What can fail is done before the first change, as far as possible. The future of a change is to be polled to its end: one that is dropped
-//! half-way leaves a part of the operation in the group.
+//! What can fail is done before the first change, as far as possible. The future of a change is to be polled
+//! to its end: one that is dropped half-way leaves a part of the operation in the group.
 //!
 //! Access control is the caller's.
 //!
-//! Each operation notes what it did for the intent log while it holds the group, and ends with `settled` after it let everything go.
+//! Each operation notes what it did for the intent log while it holds the group, and ends with `settled`
+//! after it let everything go.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -45,7 +47,8 @@
 //! | locks of files | what describes a file, and a directory's entries | third, by number |
 //! | `opened` | counts of who has which file open | taken alone |
 //!
-//! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`, `zpl_xattr.c`.
+//! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`,
+//! `zpl_xattr.c`.
 
 mod acls;
 mod allocate;
@@ -160,8 +163,8 @@ pub struct LiveZpl {
 }
 
 impl LiveZpl {
-    /// Opens the filesystem of an object set that is open for writing, and frees the files that nobody can reach any more.
-    /// `zil` is its intent log.
+    /// Opens the filesystem of an object set that is open for writing, and frees the files that nobody can
+    /// reach any more. `zil` is its intent log.
     pub async fn open(
         txgs: &Arc<Txgs>,
         objset: &Arc<LiveObjset>,
@@ -211,8 +214,9 @@ impl LiveZpl {
         Ok(opened)
     }
 
-    /// The filesystem for reading: it shows what was changed up to now. Directories are read through [`LiveZpl::lookup`] and
-    /// [`LiveZpl::read_dir`] instead, extended attributes through [`LiveZpl::xattr`] and [`LiveZpl::list_xattrs`], which wait for changes under way.
+    /// The filesystem for reading: it shows what was changed up to now. Directories are read through
+    /// [`LiveZpl::lookup`] and [`LiveZpl::read_dir`] instead, extended attributes through [`LiveZpl::xattr`]
+    /// and [`LiveZpl::list_xattrs`], which wait for changes under way.
     pub fn zpl(&self) -> &Arc<Zpl> {
         &self.zpl
     }
@@ -295,7 +299,8 @@ impl LiveZpl {
         self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
-    /// Holds the open group for an operation that changes entries of these directories, and makes a file or moves some.
+    /// Holds the open group for an operation that changes entries of these directories, and makes a file or
+    /// moves some.
     async fn begin_naming(&self, dirs: &[&Node]) -> Result<Tx> {
         let entries = |txg| {
             let of = |dir: &&Node| dir.object.newly_dirty_by_entry(txg);
@@ -304,7 +309,8 @@ impl LiveZpl {
         self.begin(entries).await
     }
 
-    /// Holds the open group for an operation that writes a range of a file that then ends at `end` or later. All blocks count that become dirty by that.
+    /// Holds the open group for an operation that writes a range of a file that then ends at `end` or later.
+    /// All blocks count that become dirty by that.
     async fn begin_writing(&self, node: &Node, range: Range<u64>, end: u64) -> Result<Tx> {
         let grown = self.grown(node, end);
         let dirtied = |txg| {
@@ -319,8 +325,8 @@ impl LiveZpl {
         self.begin(dirtied).await
     }
 
-    /// Holds the open group for an operation that gives space back and cuts the content of a file at `edges`: blocks that lose a part are written again. For them there is room that
-    /// others do not get.
+    /// Holds the open group for an operation that gives space back and cuts the content of a file at `edges`:
+    /// blocks that lose a part are written again. For them there is room that others do not get.
     async fn begin_cutting(&self, node: &Node, edges: &[u64]) -> Result<Tx> {
         let dirtied = |txg| {
             let cut = edges.iter().map(|edge| node.object.newly_dirty_by_cut(txg, *edge));

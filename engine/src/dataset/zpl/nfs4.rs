@@ -1,10 +1,11 @@
 //! What becomes of NFSv4 ACLs when files are created, and when modes and owners change.
 //!
-//! Nothing here obeys these entries (see [`super::acl`]); they are kept as they would be where they are obeyed, so that a pool that goes there and back
-//! protects its files as before.
+//! Nothing here obeys these entries (see [`super::acl`]); they are kept as they would be where they are
+//! obeyed, so that a pool that goes there and back protects its files as before.
 //!
 //! # Inheritance
-//! A directory with entries that are to be inherited says so in its flags. What is created in it takes them over by `aclinherit`:
+//! A directory with entries that are to be inherited says so in its flags. What is created in it takes them
+//! over by `aclinherit`:
 //!
 //! | `aclinherit` | entries that allow | entries that deny | the mode that was asked for |
 //! |---|---|---|---|
@@ -14,7 +15,8 @@
 //! | `passthrough` | inherited | inherited | counts where no entry for owner, group or everyone is inherited |
 //! | `passthrough-x` | without execution, unless the mode has some | inherited | as `passthrough` |
 //!
-//! Where the mode counts, entries for it stand around those that are inherited. In any case the mode follows from the ACL at last.
+//! Where the mode counts, entries for it stand around those that are inherited. In any case the mode follows
+//! from the ACL at last.
 //!
 //! # Changes of the mode
 //!
@@ -176,14 +178,16 @@ impl FileAcl {
         Self::of(aces, flags, file)
     }
 
-    /// What a change of the mode to that of `file` makes of these entries of a file that has the flags `flags`.
+    /// What a change of the mode to that of `file` makes of these entries of a file that has the flags
+    /// `flags`.
     pub(super) fn changed(aces: Vec<Ace>, flags: ZnodeFlags, rules: AclRules, file: Subject) -> Self {
         let aces = if rules.mode == AclMode::Discard { Vec::new() } else { aces };
         let aces = with_mode(aces, file, true, rules.mode == AclMode::GroupMask);
         Self::of(aces, flags.0 & KEPT, file)
     }
 
-    /// These entries of a file that gets another owner, and has the flags `flags`: an entry may be about the new one.
+    /// These entries of a file that gets another owner, and has the flags `flags`: an entry may be about the
+    /// new one.
     pub(super) fn given_away(aces: Vec<Ace>, flags: ZnodeFlags, file: Subject) -> Self {
         Self::of(aces, flags.0 & KEPT, file)
     }
@@ -282,7 +286,8 @@ fn inherit(parent: &[Ace], rules: AclRules, file: Subject) -> (Vec<Ace>, bool) {
     (aces, mode_counts)
 }
 
-/// Entries among which those for a mode stand. With `split`, what the mode replaces stays for others to inherit; with `trim`, nobody may more than the group.
+/// Entries among which those for a mode stand. With `split`, what the mode replaces stays for others to
+/// inherit; with `trim`, nobody may more than the group.
 fn with_mode(aces: Vec<Ace>, file: Subject, split: bool, trim: bool) -> Vec<Ace> {
     let is_directory = file.is_directory();
     let trivial::Parts { exceptions, classes, group_mask } = trivial::parts(file.mode, is_directory);
@@ -303,7 +308,8 @@ fn with_mode(aces: Vec<Ace>, file: Subject, split: bool, trim: bool) -> Vec<Ace>
     all
 }
 
-/// The mode that a file has with an ACL, and whether nobody at all is kept from executing it. What the first entry about a right of a class says counts.
+/// The mode that a file has with an ACL, and whether nobody at all is kept from executing it. What the first
+/// entry about a right of a class says counts.
 fn mode_of(aces: &[Ace], file: Subject) -> (u32, bool) {
     let (mut seen, mut allowed, mut some_may_not) = (0, 0, false);
     for ace in aces.iter().filter(|ace| is_known(ace) && ace.flags & ace_flags::INHERIT_ONLY == 0) {

@@ -14,8 +14,9 @@ const MAX_DEPTH: usize = 2048;
 const XATTR_DIR: &[u8] = b"<xattrdir>";
 
 impl Zpl {
-    /// A path of the object `id` from the root of the filesystem, beginning with a slash; of several hard links the one made
-    /// last. `None` when it has no name: it was unlinked, or a directory above it does not list it.
+    /// A path of the object `id` from the root of the filesystem, beginning with a slash; of several hard
+    /// links the one made last. `None` when it has no name: it was unlinked, or a directory above it does not
+    /// list it.
     pub async fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut node = self.node(id).await?;

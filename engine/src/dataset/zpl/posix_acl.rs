@@ -1,8 +1,10 @@
 //! POSIX ACLs: who may do what with a file, beside what its mode says, and what new files in a directory get.
 //!
-//! A file has an *access* ACL, a directory a *default* ACL as well; with `acltype=posix` they are extended attributes in the form in which Linux hands
-//! them to programs. The mode and the access ACL say the same where both can: the owner's and others' bits are entries, and the group's bits are the
-//! *mask*, the most that named users, the group and named groups may do. An ACL without named entries says no more than the mode and is not stored.
+//! A file has an *access* ACL, a directory a *default* ACL as well; with `acltype=posix` they are extended
+//! attributes in the form in which Linux hands them to programs. The mode and the access ACL say the same
+//! where both can: the owner's and others' bits are entries, and the group's bits are the *mask*, the most
+//! that named users, the group and named groups may do. An ACL without named entries says no more than the
+//! mode and is not stored.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -127,7 +129,8 @@ impl PosixAcl {
         }
     }
 
-    /// The access ACL of a file that is created as `mode` in a directory of which this is the default ACL, and its mode: nobody gets more than either says.
+    /// The access ACL of a file that is created as `mode` in a directory of which this is the default ACL,
+    /// and its mode: nobody gets more than either says.
     pub(super) fn inherited(&self, mode: u32) -> (Self, u32) {
         let mut acl = self.clone();
         for (shift, at) in self.classes().collect::<Vec<_>>() {

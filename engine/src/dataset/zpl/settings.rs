@@ -1,7 +1,7 @@
 //! [`Settings`]: what the properties of a dataset say of its filesystem while that is open.
 //!
-//! They are read when a dataset is opened and whenever a property is set that it has or inherits, so that `zfs set` reaches filesystems that are in use.
-//! Some of them concern new files only, as with OpenZFS.
+//! They are read when a dataset is opened and whenever a property is set that it has or inherits, so that
+//! `zfs set` reaches filesystems that are in use. Some of them concern new files only, as with OpenZFS.
 //!
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (property callbacks), `dmu_objset.c` (`dnodesize_changed_cb`).
 

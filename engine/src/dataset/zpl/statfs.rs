@@ -1,7 +1,8 @@
 //! What `statfs` answers for a filesystem.
 //!
-//! ZFS has no fixed number of blocks or inodes: all that the pool can still give is free, for files and for inodes alike. Sizes are told in records: the
-//! property `recordsize` is both the size of a block and that of a fragment, as the Linux port has it, because programs take either for the unit in which files are
+//! ZFS has no fixed number of blocks or inodes: all that the pool can still give is free, for files and for
+//! inodes alike. Sizes are told in records: the property `recordsize` is both the size of a block and that of
+//! a fragment, as the Linux port has it, because programs take either for the unit in which files are
 //! allocated, punched and cloned. Less than a record that is free is not told.
 //!
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (behaviour of `zfs_statvfs`).

@@ -1,5 +1,5 @@
-//! Filesystems that no golden pool has: in either byte order, with files from before system attributes, and with
-//! extended attributes in directories.
+//! Filesystems that no golden pool has: in either byte order, with files from before system attributes, and
+//! with extended attributes in directories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,8 @@ impl Facts {
         writer.finish()
     }
 
-    /// The values of layout 2: the attributes of an old znode, without padding and ACL, and two of variable length.
+    /// The values of layout 2: the attributes of an old znode, without padding and ACL, and two of variable
+    /// length.
     fn areas(&self, order: ByteOrder, variable: [&[u8]; 2]) -> Vec<u8> {
         let words: Vec<[u8; 8]> = self.words().iter().map(|word| order.u64_bytes(*word)).collect();
         let times = words[..8].chunks(2).map(|pair| pair.concat());

@@ -1,8 +1,9 @@
 //! The ACL of a file that has only a mode, and the mode's part in the file's flags.
 //!
-//! Every file carries NFSv4 entries that say what its mode says (a *trivial* ACL): for its owner, its group and everyone what they may do. Where
-//! a class may do less than one below it, entries before these deny that; where the owner may do something that is denied to the group but not
-//! to others, a first entry allows it.
+//! Every file carries NFSv4 entries that say what its mode says (a *trivial* ACL): for its owner, its group
+//! and everyone what they may do. Where a class may do less than one below it, entries before these deny
+//! that; where the owner may do something that is denied to the group but not to others, a first entry allows
+//! it.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_acl.c` (Linux).
 

@@ -1,8 +1,8 @@
 //! Extended attributes: in the file's own system attributes, or as files in a hidden directory.
 //!
-//! With `xattr=sa` small attributes are an nvlist inside the system attribute `ZPL_DXATTR`. With `xattr=on` (or `dir`), and when an
-//! attribute is too large, each is a file in a directory that the system attribute `ZPL_XATTR` names. A file may have both
-//! kinds; of two with one name the first kind is shown.
+//! With `xattr=sa` small attributes are an nvlist inside the system attribute `ZPL_DXATTR`. With `xattr=on`
+//! (or `dir`), and when an attribute is too large, each is a file in a directory that the system attribute
+//! `ZPL_XATTR` names. A file may have both kinds; of two with one name the first kind is shown.
 //!
 //! POSIX ACLs are extended attributes too, in the encoding that Linux uses between kernel and programs.
 

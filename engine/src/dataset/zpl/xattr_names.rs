@@ -1,9 +1,10 @@
 //! Which names extended attributes have on Linux, given the names that are stored.
 //!
-//! A stored name with one of the Linux prefixes is shown as it is. One without a prefix was written on another platform
-//! and is shown in `user.`; a reader who asks for `user.NAME` gets the attribute stored as `user.NAME` before the one
-//! stored as `NAME`. Names of FreeBSD's system namespace are hidden, POSIX ACLs are shown only where `acltype=posix`, and
-//! `user.` only where `xattr` is not `off`. Access control is the caller's: `trusted.` is for privileged processes only.
+//! A stored name with one of the Linux prefixes is shown as it is. One without a prefix was written on
+//! another platform and is shown in `user.`; a reader who asks for `user.NAME` gets the attribute stored as
+//! `user.NAME` before the one stored as `NAME`. Names of FreeBSD's system namespace are hidden, POSIX ACLs
+//! are shown only where `acltype=posix`, and `user.` only where `xattr` is not `off`. Access control is the
+//! caller's: `trusted.` is for privileged processes only.
 //!
 //! Source: OpenZFS 2.3 `zpl_xattr.c` (behaviour of list and get).
 

@@ -1,12 +1,13 @@
 //! Volumes that are written.
 //!
 //! # The idea
-//! A write locks its range, holds the open group, changes the object and notes the write for the intent log. That is all, so that it ends in its first
-//! poll unless there is too much dirty data, or a block of which only a part is written must be read first. Large writes are many
-//! small ones one after the other. What is to be stable is committed through the intent log after the range is free again.
+//! A write locks its range, holds the open group, changes the object and notes the write for the intent log.
+//! That is all, so that it ends in its first poll unless there is too much dirty data, or a block of which
+//! only a part is written must be read first. Large writes are many small ones one after the other. What is
+//! to be stable is committed through the intent log after the range is free again.
 //!
-//! All that has the same volume open shares one [`LiveZvol`], because only so their changes are ordered. Read-ahead is a matter of each reader:
-//! [`LiveZvol::reader`].
+//! All that has the same volume open shares one [`LiveZvol`], because only so their changes are ordered.
+//! Read-ahead is a matter of each reader: [`LiveZvol::reader`].
 //!
 //! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
 
@@ -35,21 +36,25 @@ const METADATA_BYTES: u64 = 128 << 10;
 
 /// Whether there is room for more data. The dataset layer knows.
 pub trait Room: Send + Sync + fmt::Debug {
-    /// Takes what a change makes dirty in the group `txg`, which is held, or fails where there is no room for it.
+    /// Takes what a change makes dirty in the group `txg`, which is held, or fails where there is no room for
+    /// it.
     fn require(&self, txg: Txg, dirtied: &Dirtied) -> Result<()>;
 
-    /// The same for changes that give space back: there is some room for that when there is none for others. Where nothing is under way that could make more room, it fails only for data.
+    /// The same for changes that give space back: there is some room for that when there is none for others.
+    /// Where nothing is under way that could make more room, it fails only for data.
     fn require_to_free(&self, _txg: Txg, _dirtied: &Dirtied) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not known.
+    /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not
+    /// known.
     fn figures(&self) -> (u64, u64) {
         (0, 0)
     }
 }
 
-/// Holds the open group for a change that gives space back, and takes `dirtied` of what is kept for such. While that is used up, it waits for the groups under way; then it goes on without.
+/// Holds the open group for a change that gives space back, and takes `dirtied` of what is kept for such.
+/// While that is used up, it waits for the groups under way; then it goes on without.
 pub(crate) async fn begin_freeing(
     (txgs, dataset): (&Arc<Txgs>, ObjsetId),
     room: Option<Arc<dyn Room>>,
@@ -209,7 +214,8 @@ impl LiveZvol {
         begin_freeing((&self.txgs, self.objset.id()), self.room(), METADATA_BYTES, dirtied).await
     }
 
-    /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a device is read.
+    /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a
+    /// device is read.
     async fn warm(&self, offset: u64, length: u64) -> Result<()> {
         let end = offset + length;
         if !offset.is_multiple_of(self.block_size) {
@@ -234,7 +240,8 @@ impl LiveZvol {
         self.zil.commit().await
     }
 
-    /// Gives space back: blocks that lie in the range as a whole become holes and read as zeroes; other bytes stay as they are.
+    /// Gives space back: blocks that lie in the range as a whole become holes and read as zeroes; other bytes
+    /// stay as they are.
     pub async fn trim(&self, offset: u64, length: u64, stable: bool) -> Result<()> {
         self.check(offset, length)?;
         let first = offset.next_multiple_of(self.block_size);
@@ -299,7 +306,8 @@ impl LiveZvol {
             }
             tx.txg()
         };
-        // The log knows nothing of sizes: nothing may be logged that only the new one allows before that is on disk.
+        // The log knows nothing of sizes: nothing may be logged that only the new one allows before that is
+        // on disk.
         self.txgs.wait_synced(txg).await?;
         self.size.store(size, Ordering::Release);
         Ok(())

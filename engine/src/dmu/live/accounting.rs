@@ -1,19 +1,24 @@
 //! What users, groups and projects use in a filesystem.
 //!
 //! # The idea
-//! A filesystem counts, in three ZAPs whose dnodes stand in its object set's block, the bytes of all files per user, group and project, and (with the
-//! feature `userobj_accounting`) their number under names that begin with `obj-`. A dnode says in its flags what it is counted in. When a group is written, each
-//! file that it changed is taken off from whom it belonged to, with the space it had, and added to whom it belongs to now. The object set's flags say
-//! which of the counts are complete.
+//! A filesystem counts, in three ZAPs whose dnodes stand in its object set's block, the bytes of all files
+//! per user, group and project, and (with the feature `userobj_accounting`) their number under names that
+//! begin with `obj-`. A dnode says in its flags what it is counted in. When a group is written, each file
+//! that it changed is taken off from whom it belonged to, with the space it had, and added to whom it belongs
+//! to now. The object set's flags say which of the counts are complete.
 //!
 //! # Counts that are made complete
-//! A filesystem of a pool that got features later counts what they ask for once all its files were written again ([`Completing`]). A file that is written
-//! says in its dnode's flags that it is counted, so that this may end half-way. Of projects no dnode says that: they are counted from nothing each time, and which files are counted
-//! already is known as long as the object set is open. (OpenZFS takes a file off its project then that was never added to it.)
+//! A filesystem of a pool that got features later counts what they ask for once all its files were written
+//! again ([`Completing`]). A file that is written says in its dnode's flags that it is counted, so that this
+//! may end half-way. Of projects no dnode says that: they are counted from nothing each time, and which files
+//! are counted already is known as long as the object set is open. (OpenZFS takes a file off its project then
+//! that was never added to it.)
 //!
-//! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all files.
+//! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all
+//! files.
 //!
-//! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (`do_userquota_update`), `zfs_quota.c` (`zpl_get_file_info`), `zfs_sa.h`.
+//! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (`do_userquota_update`), `zfs_quota.c`
+//! (`zpl_get_file_info`), `zfs_sa.h`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,7 +210,8 @@ impl LiveObjset {
         phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete() && !is_complete
     }
 
-    /// Files are to be counted, and `projects` where they are wanted, which are not counted completely. Somebody goes through all of them from now on.
+    /// Files are to be counted, and `projects` where they are wanted, which are not counted completely.
+    /// Somebody goes through all of them from now on.
     pub(crate) fn begin_counting(&self, projects: bool) {
         let mut state = self.lock();
         let projects = projects && !state.committed.phys().is_project_quota_complete();

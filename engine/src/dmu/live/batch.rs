@@ -1,11 +1,12 @@
 //! Blocks of many objects in batches.
 //!
-//! The sync of an object set is many small tasks: each waits until its blocks are written and then knows what the indirect block above
-//! them says. Alone each would wait for a device on its own. So they put what they want written into one queue; when no task
-//! can go on, the queue is written in batches of a few MiB, several at a time: while the devices work on one, the next is compressed.
+//! The sync of an object set is many small tasks: each waits until its blocks are written and then knows what
+//! the indirect block above them says. Alone each would wait for a device on its own. So they put what they
+//! want written into one queue; when no task can go on, the queue is written in batches of a few MiB, several
+//! at a time: while the devices work on one, the next is compressed.
 //!
-//! Where that takes long, batches are smaller, so that those who wait for dirty bytes to become fewer go on little by little ([`crate::txg`]). How fast it goes is
-//! measured here, and told to them.
+//! Where that takes long, batches are smaller, so that those who wait for dirty bytes to become fewer go on
+//! little by little ([`crate::txg`]). How fast it goes is measured here, and told to them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -1,7 +1,8 @@
 //! What a change makes dirty: what there must be room for before it is accepted.
 //!
-//! A block that the group has dirty already costs nothing more. So each object says what of a change is new to the group, blocks of data and the indirect
-//! blocks above them; those who know what blocks take on the devices turn that into bytes of these (`pool::live::room`).
+//! A block that the group has dirty already costs nothing more. So each object says what of a change is new
+//! to the group, blocks of data and the indirect blocks above them; those who know what blocks take on the
+//! devices turn that into bytes of these (`pool::live::room`).
 
 use ondisk::Txg;
 use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
@@ -70,8 +71,8 @@ impl Dirtied {
 }
 
 impl State {
-    /// What writing to the blocks `first..after` of `block_size` bytes makes dirty in the group `txg`. Those that it has are dirty already, unless they began to be written early and
-    /// have to be written again.
+    /// What writing to the blocks `first..after` of `block_size` bytes makes dirty in the group `txg`. Those
+    /// that it has are dirty already, unless they began to be written early and have to be written again.
     pub(super) fn newly_dirty(&self, txg: Txg, first: u64, after: u64, block_size: u64) -> Dirtied {
         let layer = self.layers.iter().find(|layer| layer.txg == txg);
         let (mut there, mut replaced_bytes) = (0, 0);

@@ -1,6 +1,7 @@
 //! Dnodes in their slots: which are free, and what a new dnode is like.
 //!
-//! A block of the meta-dnode has 32 slots. A dnode takes one or more slots of one block; its number is that of its first.
+//! A block of the meta-dnode has 32 slots. A dnode takes one or more slots of one block; its number is that
+//! of its first.
 
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
@@ -20,7 +21,8 @@ use crate::error::{Error, Result};
 const MAX_POINTERS: usize = 3;
 /// log2 of the size of indirect blocks (`DN_MAX_INDBLKSHIFT`).
 const INDIRECT_BLOCK_SHIFT: u8 = 17;
-/// Levels with which the meta-dnode of a dataset is born: enough for all object numbers, so that it never has to grow.
+/// Levels with which the meta-dnode of a dataset is born: enough for all object numbers, so that it never has
+/// to grow.
 const META_LEVELS: u8 = 6;
 /// Where a dnode says how many slots it takes beyond its first.
 const EXTRA_SLOTS_OFFSET: usize = 12;

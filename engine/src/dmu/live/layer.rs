@@ -1,13 +1,15 @@
 //! What changed in an object and is not committed yet: plain data, no waiting.
 //!
 //! # The idea
-//! Over the committed block tree of an object lie *layers*, one for each group that changed it: at most the open group's and that of the
-//! group being written. A read asks the newest layer first. In a layer, a block id is a block that was written, or lies in a range
-//! that was punched (and not written since), or is not mentioned, and then the layer below knows.
+//! Over the committed block tree of an object lie *layers*, one for each group that changed it: at most the
+//! open group's and that of the group being written. A read asks the newest layer first. In a layer, a block
+//! id is a block that was written, or lies in a range that was punched (and not written since), or is not
+//! mentioned, and then the layer below knows.
 //!
-//! When a group is quiesced, an operation that still holds it can change an object after one of the next group did. Whoever writes
-//! the same bytes from two places orders them, and begins its `Tx` after it has its turn; so the two never write the same bytes, but they may
-//! write the same block. Such a late write is therefore also made in the newer layer, if that holds the block already.
+//! When a group is quiesced, an operation that still holds it can change an object after one of the next
+//! group did. Whoever writes the same bytes from two places orders them, and begins its `Tx` after it has its
+//! turn; so the two never write the same bytes, but they may write the same block. Such a late write is
+//! therefore also made in the newer layer, if that holds the block already.
 //!
 //! # Invariants
 //! - Layers are in ascending order of their groups.
@@ -68,9 +70,11 @@ pub(super) struct Layer {
     pub(super) freed: bool,
     /// Blocks that are on disk already, as they were when they were written there. See [`super::early`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
-    /// Blocks that are written again with the contents that they had, as these are: as long as the layer has the very same, the pointer keeps its logical birth.
+    /// Blocks that are written again with the contents that they had, as these are: as long as the layer has
+    /// the very same, the pointer keeps its logical birth.
     pub(super) rewritten: BTreeMap<u64, Block>,
-    /// Blocks that began to be written early, whether or not anything came of it. Each has used up the room that was accepted for it.
+    /// Blocks that began to be written early, whether or not anything came of it. Each has used up the room
+    /// that was accepted for it.
     pub(super) begun_early: BTreeSet<u64>,
     /// Written early, and again after that.
     pub(super) outdated: Vec<Blkptr>,
@@ -227,8 +231,8 @@ impl State {
         self.end = self.end.max(id.saturating_add(1));
     }
 
-    /// Makes block `id` in layer `at` a reference to a stored block. Who does has all of the block, so that no newer layer has any of it. Gives back
-    /// what was there, to be dropped without the lock.
+    /// Makes block `id` in layer `at` a reference to a stored block. Who does has all of the block, so that
+    /// no newer layer has any of it. Gives back what was there, to be dropped without the lock.
     pub(super) fn put_cloned(&mut self, at: usize, id: u64, pointer: Blkptr) -> Option<Block> {
         for layer in self.layers.iter_mut().skip(at) {
             layer.end = layer.end.max(id.saturating_add(1));
@@ -239,7 +243,8 @@ impl State {
         layer.blocks.remove(&id)
     }
 
-    /// Makes the blocks `first..after` holes in layer `at`. Gives back what was there, to be dropped without the lock.
+    /// Makes the blocks `first..after` holes in layer `at`. Gives back what was there, to be dropped without
+    /// the lock.
     pub(super) fn punch(&mut self, at: usize, first: u64, after: u64) -> Vec<Block> {
         let Some(layer) = self.layers.get_mut(at) else { return Vec::new() };
         let dropped = layer.blocks.extract_if(first..after, |_, _| true).map(|(_, block)| block).collect();
@@ -254,7 +259,8 @@ impl State {
         dropped
     }
 
-    /// The dnode with all that changed up to layer `upto` (not included). Pointers and space used are those of the last sync.
+    /// The dnode with all that changed up to layer `upto` (not included). Pointers and space used are those
+    /// of the last sync.
     pub(super) fn dnode_below(&self, upto: usize) -> Dnode {
         let mut dnode = self.tree.dnode().clone();
         let mut end = self.committed_end;
@@ -296,8 +302,9 @@ impl State {
         self.layers.iter().rev().find_map(|layer| if layer.freed { Some(None) } else { layer.spill.clone() })
     }
 
-    /// The run of data or holes that block `id` begins, as far as the layers know: (hole, block after it). `None` when the committed
-    /// tree knows what is there; then the second number says how far that is to be asked.
+    /// The run of data or holes that block `id` begins, as far as the layers know: (hole, block after it).
+    /// `None` when the committed tree knows what is there; then the second number says how far that is to be
+    /// asked.
     pub(super) fn run(&self, id: u64) -> (Option<bool>, u64) {
         // No newer layer says anything about blocks from `id` on and before this one.
         let mut limit = u64::MAX;

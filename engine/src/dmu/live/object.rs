@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::{Block, Bookmark};
 
-/// Blocks of a directory that one more entry may make dirty: a leaf, the one that it is split into, and the header.
+/// Blocks of a directory that one more entry may make dirty: a leaf, the one that it is split into, and the
+/// header.
 const SPLIT_BLOCKS: u64 = 3;
 
 /// Blocks of one large read that are in flight together.
@@ -32,7 +33,8 @@ const MAX_IN_FLIGHT: usize = 32;
 /// The smallest new block that counts as part of a stream ([`crate::txg`]).
 const STREAMED_BLOCK_BYTES: usize = 64 << 10;
 
-/// An object of a [`LiveObjset`]. Any number of handles share its state. The state is kept while it has changes that are not committed.
+/// An object of a [`LiveObjset`]. Any number of handles share its state. The state is kept while it has
+/// changes that are not committed.
 #[derive(Clone)]
 pub struct LiveObject {
     objset: Arc<LiveObjset>,
@@ -101,8 +103,9 @@ impl LiveObject {
         }
     }
 
-    /// Changes bytes of the bonus area, in the group of `tx` and in the one after it, if that has a bonus area of its own already. For changes that
-    /// come out the same in whatever order they are made. False, and nothing changed, when `change` says so.
+    /// Changes bytes of the bonus area, in the group of `tx` and in the one after it, if that has a bonus
+    /// area of its own already. For changes that come out the same in whatever order they are made. False,
+    /// and nothing changed, when `change` says so.
     pub(crate) fn merge_bonus(
         &self,
         tx: &Tx,
@@ -134,8 +137,9 @@ impl LiveObject {
         }
     }
 
-    /// The size that blocks of at least `bytes` can have: whole sectors, and a power of two where the object has, or had in a group that is not written yet, more than its
-    /// first block. Such an object keeps the levels of its tree, and the blocks below an indirect one are of a power of two.
+    /// The size that blocks of at least `bytes` can have: whole sectors, and a power of two where the object
+    /// has, or had in a group that is not written yet, more than its first block. Such an object keeps the
+    /// levels of its tree, and the blocks below an indirect one are of a power of two.
     pub fn fitting_block_size(&self, bytes: u32) -> u32 {
         self.core.lock().fitting_block_size(bytes)
     }
@@ -247,7 +251,8 @@ impl LiveObject {
         self.block_retaining(id, Retain::AsItWas).await
     }
 
-    /// Loads data block `id` into the ARC, where it waits for whoever changes it even if it is not to be cached.
+    /// Loads data block `id` into the ARC, where it waits for whoever changes it even if it is not to be
+    /// cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
         self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
@@ -340,7 +345,8 @@ impl LiveObject {
         }
     }
 
-    /// What writing to a range makes dirty in the group `txg`, in blocks of `block_size` bytes if they are to have another size than now.
+    /// What writing to a range makes dirty in the group `txg`, in blocks of `block_size` bytes if they are to
+    /// have another size than now.
     pub fn newly_dirty(&self, txg: Txg, range: &Range<u64>, block_size: Option<u32>) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(block_size.unwrap_or(state.block_size));
@@ -350,7 +356,8 @@ impl LiveObject {
         state.newly_dirty(txg, range.start / block_size, range.end.div_ceil(block_size), block_size)
     }
 
-    /// What cutting the content at `edge` makes dirty in the group `txg`: the block that loses a part, if there is one, and the indirect blocks above the edge.
+    /// What cutting the content at `edge` makes dirty in the group `txg`: the block that loses a part, if
+    /// there is one, and the indirect blocks above the edge.
     pub fn newly_dirty_by_cut(&self, txg: Txg, edge: u64) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(state.block_size);
@@ -363,7 +370,8 @@ impl LiveObject {
         Dirtied { blocks: if is_whole { 0 } else { cut.blocks }, ..cut }
     }
 
-    /// What replacing the blocks of a range by references to stored ones of `block_size` bytes makes dirty in the group `txg`.
+    /// What replacing the blocks of a range by references to stored ones of `block_size` bytes makes dirty in
+    /// the group `txg`.
     pub fn newly_dirty_by_clone(&self, txg: Txg, range: &Range<u64>, block_size: u64) -> Dirtied {
         let state = self.core.lock();
         let all =
@@ -372,7 +380,8 @@ impl LiveObject {
         Dirtied { blocks: 0, cloned, cloned_bytes: cloned.saturating_mul(block_size), ..all }
     }
 
-    /// What changing the description of the object makes dirty in the group `txg`: its dnode's block, unless something of the object changed already.
+    /// What changing the description of the object makes dirty in the group `txg`: its dnode's block, unless
+    /// something of the object changed already.
     pub fn newly_dirty_description(&self, txg: Txg) -> Dirtied {
         let is_dirty = self.core.lock().layers.iter().any(|layer| layer.txg == txg);
         let file = Dirtied::file();
@@ -388,8 +397,9 @@ impl LiveObject {
         let dnode = state.tree.dnode();
         let levels = u64::from(dnode.levels.saturating_sub(1));
         let block_size = u64::from(state.block_size);
-        // A single block may become several: a header and leaves. Otherwise a leaf may split; the header has the table of leaves. Where there is a single indirect block of
-        // each level, these are dirty with the first entry.
+        // A single block may become several: a header and leaves. Otherwise a leaf may split; the header has
+        // the table of leaves. Where there is a single indirect block of each level, these are dirty with the
+        // first entry.
         let (blocks, indirect) = match (state.end > 1, state.end >> dnode.pointers_per_indirect_shift() > 0) {
             (false, _) => (if is_dirty { 0 } else { SPLIT_BLOCKS }, u64::from(!is_dirty)),
             (true, false) => (SPLIT_BLOCKS, if is_dirty { 0 } else { levels.max(1) }),
@@ -536,8 +546,9 @@ impl LiveObject {
         self.objset.pool().read_block(pointer, &at).await
     }
 
-    /// Has block `id` written again with the contents that it has, as blocks are written now; with `keeps_birth` it is as old as before to those who look for changes.
-    /// False where there is nothing to do: a hole, or a block that is written anyway.
+    /// Has block `id` written again with the contents that it has, as blocks are written now; with
+    /// `keeps_birth` it is as old as before to those who look for changes. False where there is nothing to
+    /// do: a hole, or a block that is written anyway.
     pub async fn rewrite(&self, tx: &Tx, id: u64, keeps_birth: bool) -> Result<bool> {
         let mut prepared: Option<(Base, Block)> = None;
         loop {
@@ -589,8 +600,8 @@ impl LiveObject {
         }
     }
 
-    /// Makes data block `id` a reference to a stored block of the same size, which its owner keeps until the group of `tx` is open no more. False when
-    /// the sizes differ.
+    /// Makes data block `id` a reference to a stored block of the same size, which its owner keeps until the
+    /// group of `tx` is open no more. False when the sizes differ.
     pub fn clone_block(&self, tx: &Tx, id: u64, pointer: &Blkptr) -> Result<bool> {
         let mut state = self.core.lock();
         if pointer.lsize().0 != u64::from(state.block_size) || !has_block(state.block_size, id) {
@@ -603,7 +614,8 @@ impl LiveObject {
         Ok(true)
     }
 
-    /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for all to the end.
+    /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for all to the
+    /// end.
     pub async fn punch(&self, tx: &Tx, offset: u64, length: u64) -> Result<()> {
         let (block_size, data_end) = {
             let state = self.core.lock();
@@ -722,7 +734,8 @@ fn copy_from(found: Option<&OrderedBlock>, start: usize, into: &mut [u8]) -> Res
     };
     match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
         Some(bytes) => device::copy(into, bytes),
-        // The block size was changed while this was read: what is beyond the smaller of the two was never written.
+        // The block size was changed while this was read: what is beyond the smaller of the two was never
+        // written.
         None => {
             into.fill(0);
             let bytes = found.block.get(start..).unwrap_or_default();

@@ -103,7 +103,8 @@ impl LiveObjset {
         Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
     }
 
-    /// Lets a filesystem that was just created, and has no file yet, count files (`objects`) and projects too.
+    /// Lets a filesystem that was just created, and has no file yet, count files (`objects`) and projects
+    /// too.
     pub(crate) fn count_also(&self, objects: bool, projects: bool) {
         let mut state = self.lock();
         let mut phys = state.committed.phys().clone();
@@ -224,8 +225,9 @@ impl LiveObjset {
         Arc::clone(&self.lock().committed)
     }
 
-    /// Its dataset was destroyed, or taken back to a snapshot: nobody syncs this object set any more, and its blocks are freed. Whoever still has it
-    /// gets errors from now on, whether it reads, changes or wants what it changed stable.
+    /// Its dataset was destroyed, or taken back to a snapshot: nobody syncs this object set any more, and its
+    /// blocks are freed. Whoever still has it gets errors from now on, whether it reads, changes or wants
+    /// what it changed stable.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -384,7 +386,8 @@ impl LiveObjset {
         }
     }
 
-    /// The object set as readers see it: objects opened from it show what was changed up to now, in whatever group.
+    /// The object set as readers see it: objects opened from it show what was changed up to now, in whatever
+    /// group.
     pub fn view(self: &Arc<Self>) -> Arc<Objset> {
         self.committed().live(self)
     }

@@ -1,8 +1,9 @@
-//! Writing one group of an object set: objects, then their dnodes, then the object set's own block. Sets of numbers get what the group put in before that ([`super::sets`]).
+//! Writing one group of an object set: objects, then their dnodes, then the object set's own block. Sets of
+//! numbers get what the group put in before that ([`super::sets`]).
 //!
-//! Objects are written side by side, as many as make sense, and their blocks meet in batches. Each object shows its new tree as soon as that is
-//! written; the dnodes follow when all objects are done. Until then the dirty objects are held, so that nobody opens one from its
-//! old dnode.
+//! Objects are written side by side, as many as make sense, and their blocks meet in batches. Each object
+//! shows its new tree as soon as that is written; the dnodes follow when all objects are done. Until then the
+//! dirty objects are held, so that nobody opens one from its old dnode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ struct Written {
 }
 
 impl LiveObjset {
-    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
+    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks
+    /// written before are then written in place.
     pub async fn sync(self: &Arc<Self>, writer: &Writer, txg: Txg) -> Result<SyncedObjset> {
         self.settle_sets(txg).await;
         let (committed, dirty) = {
@@ -85,7 +87,8 @@ impl LiveObjset {
         synced
     }
 
-    /// The stored blocks that group `txg`, which nobody changes any more, makes more references to: once for each.
+    /// The stored blocks that group `txg`, which nobody changes any more, makes more references to: once for
+    /// each.
     pub fn cloned(&self, txg: Txg) -> Vec<Blkptr> {
         let dirty: Vec<Arc<Core>> = match self.lock().dirty.get(&txg) {
             Some(dirty) => dirty.objects.values().cloned().collect(),

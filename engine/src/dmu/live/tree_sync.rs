@@ -1,17 +1,22 @@
 //! Writing what changed in one block tree.
 //!
 //! # The idea
-//! A sync has the tree as it is committed, blocks by their ids, and ranges that were punched. First the punched ranges are walked in
-//! the old tree: a subtree that is punched as a whole becomes one hole in the block above it, and all its blocks are *killed*. Then the
-//! tree is built from the bottom. All that changed below one indirect block is a *family*: the old indirect block is copied, its new children are
-//! written (with the pointers that they replace) and noted in the copy, and the copy is written. Its pointer is a change of the level above. Many
-//! families are under way at once; their blocks meet in batches ([`super::batch`]).
+//! A sync has the tree as it is committed, blocks by their ids, and ranges that were punched. First the
+//! punched ranges are walked in the old tree: a subtree that is punched as a whole becomes one hole in the
+//! block above it, and all its blocks are *killed*. Then the tree is built from the bottom. All that changed
+//! below one indirect block is a *family*: the old indirect block is copied, its new children are written
+//! (with the pointers that they replace) and noted in the copy, and the copy is written. Its pointer is a
+//! change of the level above. Many families are under way at once; their blocks meet in batches
+//! ([`super::batch`]).
 //!
-//! A tree that has to be higher gets its old top pointers as the first children of a new block, as OpenZFS does it.
+//! A tree that has to be higher gets its old top pointers as the first children of a new block, as OpenZFS
+//! does it.
 //!
 //! # Accounting
-//! For each pointer that is replaced: the new block is *born*, the old one *killed*, unless it was written over in its place (the same group wrote it before) or kept
-//! (nop-write). A reference to a stored block (a clone) is born too; whoever is told of deaths knows how many references a block has. An indirect block of holes only becomes a hole itself.
+//! For each pointer that is replaced: the new block is *born*, the old one *killed*, unless it was written
+//! over in its place (the same group wrote it before) or kept (nop-write). A reference to a stored block (a
+//! clone) is born too; whoever is told of deaths knows how many references a block has. An indirect block of
+//! holes only becomes a hole itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -95,7 +100,8 @@ impl Account {
         }
     }
 
-    /// A reference to a stored block takes the place of a pointer, which may be another reference to the same.
+    /// A reference to a stored block takes the place of a pointer, which may be another reference to the
+    /// same.
     fn refer(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
         self.kill(batcher.writer(), old);
         self.replace(batcher, &Blkptr::HOLE, new);
@@ -125,7 +131,8 @@ impl Account {
     }
 }
 
-/// A pointer to a block that has the contents of an old one. What is stored in the pointer, or not at all, is new wherever it is.
+/// A pointer to a block that has the contents of an old one. What is stored in the pointer, or not at all, is
+/// new wherever it is.
 fn with_birth_of(old: &Blkptr, new: &Blkptr) -> Blkptr {
     let has_place = !new.is_hole() && !new.is_embedded() && !old.is_hole();
     match has_place && !is_same_place(old, new) && old.logical_birth() < new.logical_birth() {
@@ -161,7 +168,8 @@ type Updates = BTreeMap<u64, Blkptr>;
 type Family = (Range<usize>, Vec<(u64, Blkptr)>);
 
 impl<'a> TreeSync<'a> {
-    /// For the object of `old`, whose dnode is to be as `dnode` says, apart from what follows from its blocks.
+    /// For the object of `old`, whose dnode is to be as `dnode` says, apart from what follows from its
+    /// blocks.
     pub(super) fn new(
         batcher: &'a Batcher<'a>,
         policy: &'a Policy,
@@ -230,7 +238,8 @@ impl<'a> TreeSync<'a> {
         Ok((dnode, account))
     }
 
-    /// Levels and last block id. A higher tree begins without pointers: the old ones go into its first block of the level above.
+    /// Levels and last block id. A higher tree begins without pointers: the old ones go into its first block
+    /// of the level above.
     fn prepare(&mut self, changes: &Changes) {
         let last = changes.end.saturating_sub(1);
         self.dnode.max_block_id = BlockId(last);
@@ -380,7 +389,8 @@ impl<'a> TreeSync<'a> {
         Ok(children)
     }
 
-    /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if that is level 0) and pointers.
+    /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if
+    /// that is level 0) and pointers.
     async fn write_level(&self, parent: u8, blocks: &[(u64, Content)], pointers: Updates) -> Result<Updates> {
         let shift = self.fan_out_shift();
         let mut families: BTreeMap<u64, Family> = BTreeMap::new();
@@ -616,8 +626,9 @@ impl<'a> TreeSync<'a> {
         }
     }
 
-    /// What the cache has of a data block that was written. Of a file, save at its end, where it may go on, only what it had before: the kernel has the pages of what a program
-    /// wrote, and one who wrote much would put out what others read.
+    /// What the cache has of a data block that was written. Of a file, save at its end, where it may go on,
+    /// only what it had before: the kernel has the pages of what a program wrote, and one who wrote much
+    /// would put out what others read.
     fn retain(&self, at: &Bookmark) -> Retain {
         let is_of_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
         match self.old.is_cached(at) {

@@ -1,17 +1,19 @@
 //! Changing system attributes.
 //!
 //! # The tables of a filesystem
-//! The *registry* gives each attribute a number: the first sixteen have theirs since the beginning, others got the next free one when they were
-//! first seen. Attributes that are not in it yet are registered before the first object is written. A *layout* is a sequence of attributes;
-//! each area names the layout it has. A sequence that no layout has gets a new number when it is first needed, so that a filesystem has about
-//! ten. Both tables only grow. They are kept in memory, and in two ZAPs that the *master* object names.
+//! The *registry* gives each attribute a number: the first sixteen have theirs since the beginning, others
+//! got the next free one when they were first seen. Attributes that are not in it yet are registered before
+//! the first object is written. A *layout* is a sequence of attributes; each area names the layout it has. A
+//! sequence that no layout has gets a new number when it is first needed, so that a filesystem has about ten.
+//! Both tables only grow. They are kept in memory, and in two ZAPs that the *master* object names.
 //!
 //! # Groups
-//! A layout is stored in the group that first needs it. One that is known from a group which is not committed yet is stored once more when an
-//! operation of the group before it needs it too.
+//! A layout is stored in the group that first needs it. One that is known from a group which is not committed
+//! yet is stored once more when an operation of the group before it needs it too.
 //!
 //! # Who may call at the same time
-//! Changes of one object are put in order by the caller, as the locks of files do. The tables are shared by all.
+//! Changes of one object are put in order by the caller, as the locks of files do. The tables are shared by
+//! all.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -135,7 +137,8 @@ impl LiveRegistry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets those who read with `registry` see layouts that are added from now on, as well as those that are known now.
+    /// Lets those who read with `registry` see layouts that are added from now on, as well as those that are
+    /// known now.
     pub(crate) fn show_to(&self, registry: &Registry) -> Result<()> {
         let tables = self.schema().to_tables().map_err(Error::format("tables of attributes"))?;
         registry.show(tables);
@@ -180,7 +183,8 @@ impl LiveRegistry {
         Ok(attrs.iter().all(has))
     }
 
-    /// Whether it is certain that an object has none of these attributes at this moment. Can be asked while others change them, and reads nothing.
+    /// Whether it is certain that an object has none of these attributes at this moment. Can be asked while
+    /// others change them, and reads nothing.
     pub(crate) fn has_none(&self, object: &Arc<LiveObject>, attrs: &[Attr]) -> bool {
         let Some(bonus) = object.bonus_alone() else { return false };
         let schema = self.schema();
@@ -189,8 +193,9 @@ impl LiveRegistry {
         schema.locate(&bonus).is_ok_and(|places| !places.iter().any(|(number, _)| is_asked_for(number)))
     }
 
-    /// Merges values into attributes of the same length where they are, in the bonus area, by `how` (old, new). Callers do that at the same time, so that
-    /// `how` must come to the same in whatever order they do. False, and nothing changed, when an attribute is not there.
+    /// Merges values into attributes of the same length where they are, in the bonus area, by `how` (old,
+    /// new). Callers do that at the same time, so that `how` must come to the same in whatever order they do.
+    /// False, and nothing changed, when an attribute is not there.
     pub(crate) fn merge(
         &self,
         object: &Arc<LiveObject>,
@@ -219,7 +224,8 @@ impl LiveRegistry {
         })
     }
 
-    /// Gives attributes other values of the same length where they are, in the bonus area. False, and nothing changed, when that does not do.
+    /// Gives attributes other values of the same length where they are, in the bonus area. False, and nothing
+    /// changed, when that does not do.
     pub(crate) fn overwrite(
         &self,
         object: &Arc<LiveObject>,

@@ -1,9 +1,11 @@
-//! The attributes of one object as plain data: taken apart, changed, and packed again into the bonus area and the spill block.
+//! The attributes of one object as plain data: taken apart, changed, and packed again into the bonus area and
+//! the spill block.
 //!
 //! # What goes where
-//! Attributes have a sequence; a new one is the last. All go into the bonus area when they fit with their header. Otherwise the spill block
-//! is needed, whose pointer takes the last 128 bytes of the dnode: the bonus area keeps as many attributes from the front as fit into what is
-//! left, and the others go into the spill block, which is as large as they need, in steps of 512 bytes.
+//! Attributes have a sequence; a new one is the last. All go into the bonus area when they fit with their
+//! header. Otherwise the spill block is needed, whose pointer takes the last 128 bytes of the dnode: the
+//! bonus area keeps as many attributes from the front as fit into what is left, and the others go into the
+//! spill block, which is as large as they need, in steps of 512 bytes.
 //!
 //! Attributes that this code does not know keep their places.
 //!
@@ -126,7 +128,8 @@ impl AttrSet {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Sets an attribute, at the end when it is new. A new project stands behind the number of links, where the accounting of space looks for it.
+    /// Sets an attribute, at the end when it is new. A new project stands behind the number of links, where
+    /// the accounting of space looks for it.
     pub(super) fn set(&mut self, schema: &Schema, attr: Attr, value: &[u8]) -> Result<()> {
         let length = usize::from(attr.length());
         if (length != 0 && length != value.len()) || u16::try_from(value.len()).is_err() {

@@ -17,7 +17,8 @@ pub(super) type Place = (Position, u32);
 #[derive(Debug)]
 pub struct Cursor {
     zap: Zap,
-    /// Where the walk goes on when what is `ready` is used up; `None` at the end. In a micro ZAP where it began.
+    /// Where the walk goes on when what is `ready` is used up; `None` at the end. In a micro ZAP where it
+    /// began.
     position: Option<Position>,
     /// Where it goes on in the order of a micro ZAP, once that is known.
     place: Option<usize>,
@@ -77,7 +78,8 @@ fn from_leaf(entry: &LeafEntry<'_>, flags: ZapFlags) -> ondisk::Result<Entry> {
 }
 
 impl Zap {
-    /// The next [`RUN`] entries of a micro ZAP from a place in its order on, or from a position; and the place behind them.
+    /// The next [`RUN`] entries of a micro ZAP from a place in its order on, or from a position; and the
+    /// place behind them.
     fn micro_from(
         &self,
         micro: &Micro,

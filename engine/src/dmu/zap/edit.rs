@@ -1,10 +1,11 @@
 //! Changing ZAPs.
 //!
 //! # The idea
-//! Each change first reads what it needs into a `draft`: copies of the few blocks that it touches. Only when all is known to
-//! succeed the new blocks go into the object, in one step without waiting in between. So a change that fails, or whose future is dropped,
-//! leaves the ZAP as it was. The format itself is changed by functions on bytes: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for
-//! micro ZAPs; here is which block to change, when leaves split, and how the pointer table grows.
+//! Each change first reads what it needs into a `draft`: copies of the few blocks that it touches. Only when
+//! all is known to succeed the new blocks go into the object, in one step without waiting in between. So a
+//! change that fails, or whose future is dropped, leaves the ZAP as it was. The format itself is changed by
+//! functions on bytes: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for micro ZAPs; here is which block
+//! to change, when leaves split, and how the pointer table grows.
 //!
 //! | change | blocks written |
 //! |---|---|
@@ -16,13 +17,13 @@
 //! | last entry of two sibling leaves removed | one of them, the pointers to the other, which becomes a hole |
 //!
 //! # When micro becomes fat
-//! When a value is not one 64-bit number, when a name has more than 49 bytes, when more names share a hash than fit into one leaf, and when
-//! the block, which grows by 512 bytes at a time, would exceed 128 KiB. The hash of entries and their collision differentiators stay, and so
-//! do the cookies of whoever walks over it.
+//! When a value is not one 64-bit number, when a name has more than 49 bytes, when more names share a hash
+//! than fit into one leaf, and when the block, which grows by 512 bytes at a time, would exceed 128 KiB. The
+//! hash of entries and their collision differentiators stay, and so do the cookies of whoever walks over it.
 //!
 //! # Who may call at the same time
-//! Nobody: changes of one ZAP, and reads of it while it changes, are put in order by the caller, as the locks of directories do. The MOS is changed by one
-//! task at a time anyway.
+//! Nobody: changes of one ZAP, and reads of it while it changes, are put in order by the caller, as the locks
+//! of directories do. The MOS is changed by one task at a time anyway.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zap_micro.c`, `zap.c`, `zap_leaf.c`.
 
@@ -52,7 +53,8 @@ pub struct NewZap {
     pub flags: u64,
     /// Normalization of names (`U8_*` bits), 0 for none.
     pub normalization: u64,
-    /// Bytes in a block of a micro ZAP at first; it grows up to 128 KiB before it becomes fat. With flags: bytes in every block, a power of two.
+    /// Bytes in a block of a micro ZAP at first; it grows up to 128 KiB before it becomes fat. With flags:
+    /// bytes in every block, a power of two.
     pub micro_block_bytes: u32,
 }
 
@@ -83,7 +85,8 @@ impl NewZap {
     }
 }
 
-/// Makes an object that was just created, or that has no data yet, a ZAP (`mzap_create_impl`; also for `dmu_object_zapify`).
+/// Makes an object that was just created, or that has no data yet, a ZAP (`mzap_create_impl`; also for
+/// `dmu_object_zapify`).
 pub async fn initialize(object: &Arc<LiveObject>, tx: &Tx, new: NewZap) -> Result<()> {
     let changes = draft::initialize(object, new, salt(object, tx))?;
     commit(object, tx, changes).await
@@ -122,7 +125,8 @@ pub async fn set_u64(object: &Arc<LiveObject>, tx: &Tx, name: impl AsRef<[u8]>, 
     set(object, tx, &Key::Name(name.as_ref().to_vec()), &Value::U64(vec![number])).await
 }
 
-/// Adds to the number under a key, which counts as 0 when it is not there and is not kept when it becomes 0 (`zap_increment`). Gives the sum.
+/// Adds to the number under a key, which counts as 0 when it is not there and is not kept when it becomes 0
+/// (`zap_increment`). Gives the sum.
 pub async fn add(object: &Arc<LiveObject>, tx: &Tx, key: &Key, delta: i64) -> Result<u64> {
     let old = lookup(object, key).await?.and_then(|value| value.as_u64()).unwrap_or(0);
     let sum = old.wrapping_add_signed(delta);
@@ -169,7 +173,8 @@ async fn commit(object: &Arc<LiveObject>, tx: &Tx, changes: Changes) -> Result<(
     }
 }
 
-/// Where the hashes of a new ZAP start: another value for each, and the same when a sequence of changes is played again. Never 0.
+/// Where the hashes of a new ZAP start: another value for each, and the same when a sequence of changes is
+/// played again. Never 0.
 fn salt(object: &LiveObject, tx: &Tx) -> u64 {
     let seed = object.id().0 << 32 ^ object.objset().id().0 << 56 ^ tx.txg().get();
     mix(seed) | 1

@@ -80,8 +80,8 @@ impl Zap {
         }
     }
 
-    /// The entry of this name, or of one that is the same by the rules of this ZAP. Of several the one that was there
-    /// first.
+    /// The entry of this name, or of one that is the same by the rules of this ZAP. Of several the one that
+    /// was there first.
     pub async fn lookup_normalized(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
         let rules = self.name_rules()?;
         let rules = match how {

@@ -1,20 +1,22 @@
 //! Names made comparable: case folding and Unicode normalization exactly as OpenZFS does it.
 //!
-//! A ZAP of a filesystem with `normalization` or `casesensitivity` set hashes and compares prepared names, so that a
-//! reader that prepares a name in any other way looks in the wrong leaf. OpenZFS prepares with the tables of Unicode 5.0 and with a
-//! segmentation of its own; both differ from what a current library does:
+//! A ZAP of a filesystem with `normalization` or `casesensitivity` set hashes and compares prepared names, so
+//! that a reader that prepares a name in any other way looks in the wrong leaf. OpenZFS prepares with the
+//! tables of Unicode 5.0 and with a segmentation of its own; both differ from what a current library does:
 //!
-//! - Code points assigned later than Unicode 5.0 are neither decomposed nor folded nor reordered. `LATER_MARKS_AND_FORMS` and
-//!   `LATER_LETTERS` list those that a current library would change; ranges also span neighbours that nobody changes.
-//! - Text is cut into sequences of one character and the combining marks that follow it (or conjoining Hangul Jamo), and each
-//!   sequence is normalized alone; only with a sequence that has no marks may the next starter be composed. A sequence ends by force, with U+034F, at 31 characters.
-//! - Upper case is the simple mapping of one character to one. When a form is asked for too, only the first character of a
-//!   sequence is folded.
+//! - Code points assigned later than Unicode 5.0 are neither decomposed nor folded nor reordered.
+//!   `LATER_MARKS_AND_FORMS` and `LATER_LETTERS` list those that a current library would change; ranges also
+//!   span neighbours that nobody changes.
+//! - Text is cut into sequences of one character and the combining marks that follow it (or conjoining Hangul
+//!   Jamo), and each sequence is normalized alone; only with a sequence that has no marks may the next
+//!   starter be composed. A sequence ends by force, with U+034F, at 31 characters.
+//! - Upper case is the simple mapping of one character to one. When a form is asked for too, only the first
+//!   character of a sequence is folded.
 //! - What is not UTF-8 passes unchanged; a lead byte takes its continuation bytes along unseen.
 //!
-//! Source: behaviour of OpenZFS 2.3 `u8_textprep_str` with `IGNORE_INVALID`, observed code point by code point and on
-//! random strings; the tests keep a sample. What still differs: a compatibility sequence that begins with a character of several
-//! starters and has marks to compose.
+//! Source: behaviour of OpenZFS 2.3 `u8_textprep_str` with `IGNORE_INVALID`, observed code point by code
+//! point and on random strings; the tests keep a sample. What still differs: a compatibility sequence that
+//! begins with a character of several starters and has marks to compose.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{canonical_combining_class, compose};

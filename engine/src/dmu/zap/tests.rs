@@ -1,5 +1,5 @@
-//! ZAPs of every shape, forged: micro and fat, with the pointer table inside and outside of the header, in both byte
-//! orders, with and without normalization.
+//! ZAPs of every shape, forged: micro and fat, with the pointer table inside and outside of the header, in
+//! both byte orders, with and without normalization.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Adding to the pool's history, as part of a group's sync.
 //!
-//! A record goes to the end of the ring. Where there is no room for it, the oldest records are given up. The first command makes everything up
-//! to its own end permanent: the ring begins behind it.
+//! A record goes to the end of the ring. Where there is no room for it, the oldest records are given up. The
+//! first command makes everything up to its own end permanent: the ring begins behind it.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ pub fn event(
     HistoryRecord { nvlist }
 }
 
-/// Adds a record. `pool_bytes` is the space of the normal class less parity, from which a pool without history gets a ring of a suitable size. A
-/// record that the ring cannot hold is left out.
+/// Adds a record. `pool_bytes` is the space of the normal class less parity, from which a pool without
+/// history gets a ring of a suitable size. A record that the ring cannot hold is left out.
 pub async fn append(mos: &Arc<LiveObjset>, tx: &Tx, record: &HistoryRecord, pool_bytes: u64) -> Result<()> {
     let object = open_or_create(mos, tx, pool_bytes).await?;
     let corrupt = |error| object.corrupt(error);

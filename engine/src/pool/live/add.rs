@@ -1,12 +1,15 @@
-//! Adding top-level vdevs, spares and cache devices to a pool that is written, removing the latter two (log devices: [`super::remove`]), and giving the pool another guid.
+//! Adding top-level vdevs, spares and cache devices to a pool that is written, removing the latter two (log
+//! devices: [`super::remove`]), and giving the pool another guid.
 //!
-//! The new vdevs join the tree, the configuration and the allocator in the sync of one group. Their labels name no group until then; the commit writes the first half of all
-//! labels before the uberblock, so that whoever finds that uberblock finds labels on the new devices too. When something fails before, the pool is
+//! The new vdevs join the tree, the configuration and the allocator in the sync of one group. Their labels
+//! name no group until then; the commit writes the first half of all labels before the uberblock, so that
+//! whoever finds that uberblock finds labels on the new devices too. When something fails before, the pool is
 //! what it was, and the devices belong to nobody.
 //!
 //! Spares and cache devices stand in lists of their own in the MOS, and their labels name no pool.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_vdev_add`, `spa_change_guid`, `spa_sync_aux_dev`), `vdev_removal.c` (`spa_vdev_remove`).
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_vdev_add`, `spa_change_guid`, `spa_sync_aux_dev`),
+//! `vdev_removal.c` (`spa_vdev_remove`).
 
 use std::sync::Arc;
 
@@ -25,7 +28,8 @@ use crate::vdev::config::{Devices, build_auxiliary};
 use crate::vdev::{Aux, Class, Vdev};
 
 impl LivePool {
-    /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held is lost.
+    /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held
+    /// is lost.
     pub async fn add(self: &Arc<Self>, tops: Vec<NewTop>, ashift: Option<u8>) -> Result<()> {
         self.check_addition(&tops, ashift, true)?;
         self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await
@@ -34,8 +38,8 @@ impl LivePool {
     /// Refuses top-level vdevs that cannot be added. Their devices keep what they hold.
     ///
     /// # Errors
-    /// A layout or class that needs a feature that is not enabled; devices that do not go; unless they may be `mixed`,
-    /// sector sizes other than that of all vdevs for data.
+    /// A layout or class that needs a feature that is not enabled; devices that do not go; unless they may be
+    /// `mixed`, sector sizes other than that of all vdevs for data.
     pub fn check_addition(&self, tops: &[NewTop], ashift: Option<u8>, mixed: bool) -> Result<()> {
         let configs = check_tops(tops, ashift, |feature| self.features.count(feature).is_some())?;
         let is_data = |top: &&Vdev| top.class() != Class::Log && top.ashift != 0;
@@ -97,10 +101,12 @@ impl LivePool {
         self.config().guid
     }
 
-    /// Gives the pool another guid; returns when that is committed. `guid` must not be in use by another pool.
+    /// Gives the pool another guid; returns when that is committed. `guid` must not be in use by another
+    /// pool.
     ///
     /// # Errors
-    /// Not all devices are there, so that some would not belong to the pool any more, or there is a checkpoint.
+    /// Not all devices are there, so that some would not belong to the pool any more, or there is a
+    /// checkpoint.
     pub async fn reguid(self: &Arc<Self>, guid: Option<Guid>) -> Result<()> {
         self.change(move |s| async move {
             s.pool.refuse_with_checkpoint()?;

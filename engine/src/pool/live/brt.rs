@@ -1,17 +1,20 @@
 //! The block reference tables of a pool that is written: who else refers to a block.
 //!
 //! # The idea
-//! A block that was cloned looks like any other to those who refer to it. So whoever frees a block of data asks here first: as long as the table
-//! of its vdev has an entry for it, which counts the references beyond the first, one of these is taken off and nothing is freed. To spare most frees the
-//! question, each table counts its entries by range of the vdev, and these counts are in memory.
+//! A block that was cloned looks like any other to those who refer to it. So whoever frees a block of data
+//! asks here first: as long as the table of its vdev has an entry for it, which counts the references beyond
+//! the first, one of these is taken off and nothing is freed. To spare most frees the question, each table
+//! counts its entries by range of the vdev, and these counts are in memory.
 //!
 //! # When
-//! References come before frees: at the beginning of a group's sync all clones of the group are counted ([`reference`]), then datasets are written and
-//! give up blocks ([`release`]). Both change the entries in the MOS at once; the counts and sums are written when both are done ([`write`]), before the MOS is.
+//! References come before frees: at the beginning of a group's sync all clones of the group are counted
+//! ([`reference`]), then datasets are written and give up blocks ([`release`]). Both change the entries in
+//! the MOS at once; the counts and sums are written when both are done ([`write`]), before the MOS is.
 //! Metadata are never cloned, so what the writing of the MOS itself frees asks for nothing.
 //!
-//! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The format is in [`ondisk::brt`]: that of entries depends
-//! on the feature `block_cloning_endian`, which is used by all tables of a pool or by none. When it is enabled, the first table begins to use it.
+//! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The
+//! format is in [`ondisk::brt`]: that of entries depends on the feature `block_cloning_endian`, which is used
+//! by all tables of a pool or by none. When it is enabled, the first table begins to use it.
 //!
 //! Source of the facts: OpenZFS 2.4 `brt.c`.
 //!

@@ -1,8 +1,9 @@
 //! Room for changes of the tree of datasets, of properties and of the pool.
 //!
 //! # The idea
-//! Such changes are made while a group is synced and write metadata of the MOS. They take little each, but a full pool has little left, and a thousand of them take what
-//! the pool cannot do without. So each says how many blocks it may write, and which part of the slop it may use (OpenZFS: `zfs_space_check_t`):
+//! Such changes are made while a group is synced and write metadata of the MOS. They take little each, but a
+//! full pool has little left, and a thousand of them take what the pool cannot do without. So each says how
+//! many blocks it may write, and which part of the slop it may use (OpenZFS: `zfs_space_check_t`):
 //!
 //! | [`Spare`] | changes | ends with |
 //! |---|---|---|
@@ -12,11 +13,13 @@
 //! | none | those that give space back: destroying, giving back holds | never |
 //!
 //! # Invariants
-//! - What the open group accepted as data ([`super::room`]) is not touched: a change that would need it is refused.
+//! - What the open group accepted as data ([`super::room`]) is not touched: a change that would need it is
+//!   refused.
 //! - What the changes of one group need counts together.
 //! - A refusal has changed nothing; it says how much is missing.
 //!
-//! Source of the facts: OpenZFS 2.4 `dsl_pool.c` (`dsl_pool_unreserved_space`), and what each of its tasks asks for.
+//! Source of the facts: OpenZFS 2.4 `dsl_pool.c` (`dsl_pool_unreserved_space`), and what each of its tasks
+//! asks for.
 
 use super::room::SMALL_METADATA_BYTES;
 use super::{LivePool, Syncing};
@@ -74,7 +77,8 @@ impl Syncing {
 }
 
 impl LivePool {
-    /// Where little is free, waits until what was freed can be used: a change that comes right after a file was removed is not to be refused.
+    /// Where little is free, waits until what was freed can be used: a change that comes right after a file
+    /// was removed is not to be refused.
     pub(super) async fn until_freed_is_free(&self) -> Result<()> {
         for _ in 0..GROUPS_UNTIL_FREE {
             let allocator = self.allocator();

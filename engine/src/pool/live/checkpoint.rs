@@ -1,16 +1,19 @@
 //! The checkpoint of a pool that is written: taking it, giving it up, going back to it.
 //!
 //! # The idea
-//! Before anything else of a group is written, the uberblock of the group before is entered in the MOS. From then on the allocator keeps what that uberblock
-//! leads to ([`crate::alloc::Allocator::keeps`]). To give the checkpoint up, the entry goes, in the same way before anything else, and then what was kept, some of it in each group; the feature
-//! counts until that is done.
+//! Before anything else of a group is written, the uberblock of the group before is entered in the MOS. From
+//! then on the allocator keeps what that uberblock leads to ([`crate::alloc::Allocator::keeps`]). To give the
+//! checkpoint up, the entry goes, in the same way before anything else, and then what was kept, some of it in
+//! each group; the feature counts until that is done.
 //!
-//! Going back happens at import: the checkpoint's uberblock becomes the newest one, and is written before anything else is. Intent logs that were not claimed at the
-//! checkpoint belong to a time after it, so they are given up.
+//! Going back happens at import: the checkpoint's uberblock becomes the newest one, and is written before
+//! anything else is. Intent logs that were not claimed at the checkpoint belong to a time after it, so they
+//! are given up.
 //!
 //! What changes the vdevs in a way that the checkpoint does not know of is refused while there is one.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `spa.c` (`spa_ld_checkpoint_rewind`), `zil.c` (`zil_claim`).
+//! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `spa.c` (`spa_ld_checkpoint_rewind`), `zil.c`
+//! (`zil_claim`).
 
 use std::sync::{Arc, PoisonError};
 

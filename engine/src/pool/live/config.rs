@@ -1,9 +1,11 @@
 //! The configuration of a pool that is written: what the MOS and the labels say about it.
 //!
-//! One tree of [`VdevConfig`]s, changed as vdevs are added or change, is the source of both. The MOS has all of it, in a packed nvlist; each label has
-//! the top-level vdev that its device belongs to, without the numbers of objects that only the MOS can lead to.
+//! One tree of [`VdevConfig`]s, changed as vdevs are added or change, is the source of both. The MOS has all
+//! of it, in a packed nvlist; each label has the top-level vdev that its device belongs to, without the
+//! numbers of objects that only the MOS can lead to.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa_config.c` (`spa_config_generate`), `vdev_label.c` (`vdev_config_generate`).
+//! Source of the facts: OpenZFS 2.3 `spa_config.c` (`spa_config_generate`), `vdev_label.c`
+//! (`vdev_config_generate`).
 
 use ondisk::nvlist::{ByteString, NvValue, Nvlist};
 use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};

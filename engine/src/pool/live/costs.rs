@@ -1,12 +1,16 @@
 //! What blocks take on the devices of a pool, before they are written: upper bounds.
 //!
-//! All figures are deflated bytes, those in which free space and datasets are counted. A block takes whole sectors; on raidz and draid its parity and padding,
-//! which are more than usual when it is small; and all that once for each copy. That is the *exact* figure of a block that does not compress and finds a free run.
+//! All figures are deflated bytes, those in which free space and datasets are counted. A block takes whole
+//! sectors; on raidz and draid its parity and padding, which are more than usual when it is small; and all
+//! that once for each copy. That is the *exact* figure of a block that does not compress and finds a free
+//! run.
 //!
-//! Where no free run is long enough the block becomes a gang: at worst, leaves of the smallest size that can be allocated, and headers above them. A gang splits in three, of whole units
-//! (or more where headers are larger, which takes fewer of them; a part that finds more than its third leaves less to the others);
-//! so `n` leaves have fewer than `3n/4` headers (two leaves have one, four or five have two or three, and tripling the leaves adds one header to three times as many).
-//! Headers have two copies at least. That is the *worst* figure.
+//! Where no free run is long enough the block becomes a gang: at worst, leaves of the smallest size that can
+//! be allocated, and headers above them. A gang splits in three, of whole units (or more where headers are
+//! larger, which takes fewer of them; a part that finds more than its third leaves less to the others); so
+//! `n` leaves have fewer than `3n/4` headers (two leaves have one, four or five have two or three, and
+//! tripling the leaves adds one header to three times as many). Headers have two copies at least. That is the *worst*
+//! figure.
 
 use std::collections::HashMap;
 
@@ -87,7 +91,8 @@ fn gang(leaves: u64, leaf: u64, header: u64) -> u64 {
 mod tests {
     use std::collections::HashMap;
 
-    /// Most headers of a gang of so many units, wherever its parts find room: headers with so many pointers each.
+    /// Most headers of a gang of so many units, wherever its parts find room: headers with so many pointers
+    /// each.
     #[derive(Default)]
     struct Headers {
         pointers: usize,

@@ -1,8 +1,11 @@
-//! Filesystems that count more since the pool got features: files (`userobj_accounting`) and what projects use (`project_quota`).
+//! Filesystems that count more since the pool got features: files (`userobj_accounting`) and what projects
+//! use (`project_quota`).
 //!
-//! What is open stands in line when the features are enabled, the others when they are opened to be changed. One thread for each pool goes through them, one after the other: all
-//! files are written again for it, which many at a time would only do to each other's disadvantage. It is there as long as somebody stands in line, and lets go when the pool is closed. A filesystem that
-//! was closed before its turn, or during it, stands in line again when it is opened.
+//! What is open stands in line when the features are enabled, the others when they are opened to be changed.
+//! One thread for each pool goes through them, one after the other: all files are written again for it, which
+//! many at a time would only do to each other's disadvantage. It is there as long as somebody stands in line,
+//! and lets go when the pool is closed. A filesystem that was closed before its turn, or during it, stands in
+//! line again when it is opened.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -77,7 +80,8 @@ impl Counting {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a filesystem in line, unless it stands there. `start` gives the thread that goes through the line, where there is none.
+    /// Puts a filesystem in line, unless it stands there. `start` gives the thread that goes through the
+    /// line, where there is none.
     fn enter(&self, filesystem: ObjsetId, start: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
         let mut line = self.line();
         if self.is_ending() || line.waiting.contains(&filesystem) {
@@ -137,7 +141,8 @@ impl Counting {
 }
 
 impl LivePool {
-    /// How far it is with counting what filesystems did not count before the pool got features; `None` when there is nothing to do.
+    /// How far it is with counting what filesystems did not count before the pool got features; `None` when
+    /// there is nothing to do.
     pub fn counting(&self) -> Option<CountingStatus> {
         self.counting.status()
     }
@@ -177,7 +182,8 @@ impl LivePool {
     }
 }
 
-/// Goes through one filesystem, if it is open and does not count everything. Neither it nor the pool is kept for that.
+/// Goes through one filesystem, if it is open and does not count everything. Neither it nor the pool is kept
+/// for that.
 async fn count_one(pool: &Weak<LivePool>, counting: &Counting, id: ObjsetId) -> Result<()> {
     let Some(live) = pool.upgrade() else { return Ok(()) };
     let dataset = live.datasets().get(&id).cloned();

@@ -1,15 +1,19 @@
 //! New pools.
 //!
 //! # The idea
-//! A new pool is a pool of which nothing is committed yet: its vdevs have labels without a pool's state, its MOS is empty, and its first group, number 4, is
-//! synced like any other. One task of that group makes what a pool has from the beginning: the pool directory, features, the ZAPs and metaslabs of all
-//! vdevs, the dataset layer's first directories, the history, the configuration. Until the uberblock of that group is written there is no pool.
+//! A new pool is a pool of which nothing is committed yet: its vdevs have labels without a pool's state, its
+//! MOS is empty, and its first group, number 4, is synced like any other. One task of that group makes what a
+//! pool has from the beginning: the pool directory, features, the ZAPs and metaslabs of all vdevs, the
+//! dataset layer's first directories, the history, the configuration. Until the uberblock of that group is
+//! written there is no pool.
 //!
 //! # Sizes
-//! A leaf's size is rounded down to whole labels (256 KiB); less what labels and boot area take it is the leaf's allocatable size. A mirror has that of its smallest
-//! leaf, raidz as many times that as it has leaves, draid whole rows of 16 MiB less two that are kept for a later reflow.
+//! A leaf's size is rounded down to whole labels (256 KiB); less what labels and boot area take it is the
+//! leaf's allocatable size. A mirror has that of its smallest leaf, raidz as many times that as it has
+//! leaves, draid whole rows of 16 MiB less two that are kept for a later reflow.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_create`), `vdev.c`, `vdev_label.c`, `vdev_raidz.c`, `vdev_draid.c`.
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_create`), `vdev.c`, `vdev_label.c`, `vdev_raidz.c`,
+//! `vdev_draid.c`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -141,7 +145,8 @@ impl NewPool {
     /// Refuses what cannot become a pool, without touching the devices.
     ///
     /// # Errors
-    /// Versions that are not written, features that are lacking, properties of the root filesystem, layouts or devices that do not go.
+    /// Versions that are not written, features that are lacking, properties of the root filesystem, layouts
+    /// or devices that do not go.
     pub fn check(&self) -> Result<()> {
         check_version(self)?;
         let is_enabled = |feature: Feature| self.features.contains(&feature);
@@ -154,8 +159,8 @@ impl NewPool {
     }
 }
 
-/// What top-level vdevs would be configured as; refuses those that a pool with these features cannot have. Their devices are
-/// not touched.
+/// What top-level vdevs would be configured as; refuses those that a pool with these features cannot have.
+/// Their devices are not touched.
 pub(super) fn check_tops(
     tops: &[NewTop],
     ashift: Option<u8>,
@@ -464,8 +469,8 @@ pub(super) fn random_guid(env: &dyn Env) -> Guid {
     }
 }
 
-/// The configurations of new top-level vdevs with numbers from `first` on. Their devices go into `devices` under the
-/// guids that they get.
+/// The configurations of new top-level vdevs with numbers from `first` on. Their devices go into `devices`
+/// under the guids that they get.
 pub(super) fn top_configs(
     tops: &[NewTop],
     first: usize,
@@ -591,7 +596,8 @@ pub(super) fn distributed_spares(tops: &[VdevConfig], env: &dyn Env) -> Vec<Vdev
     configs
 }
 
-/// The configurations of spares or cache devices. Their devices go into `devices` under the guids that they get.
+/// The configurations of spares or cache devices. Their devices go into `devices` under the guids that they
+/// get.
 pub(super) fn leaf_configs(
     leaves: &[NewLeaf],
     are_spares: bool,
@@ -618,8 +624,8 @@ fn log2(bytes: u32) -> u8 {
     bytes.max(512).next_power_of_two().trailing_zeros() as u8
 }
 
-/// The features that a new pool gets when nobody says otherwise: all of OpenZFS 2.3, so that what the stable distributions have can open it.
-/// What is not maintained here is never made use of.
+/// The features that a new pool gets when nobody says otherwise: all of OpenZFS 2.3, so that what the stable
+/// distributions have can open it. What is not maintained here is never made use of.
 pub fn default_features() -> Vec<Feature> {
     Feature::ALL.iter().copied().filter(|feature| feature.is_usual()).collect()
 }

@@ -1,9 +1,12 @@
-//! Devices of a pool that is written: taking them offline and back, clearing their errors, and writing down what became of them.
+//! Devices of a pool that is written: taking them offline and back, clearing their errors, and writing down
+//! what became of them.
 //!
-//! The vdev tree decides what a device is worth ([`crate::vdev::health`]); here it is made known to the pool. The states that outlive an import stand in the
-//! configuration; each sync brings it up to date when a state changed.
+//! The vdev tree decides what a device is worth ([`crate::vdev::health`]); here it is made known to the pool.
+//! The states that outlive an import stand in the configuration; each sync brings it up to date when a state
+//! changed.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_offline`, `vdev_online`, `vdev_clear`), `vdev_label.c` (`vdev_config_generate`).
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_offline`, `vdev_online`, `vdev_clear`), `vdev_label.c`
+//! (`vdev_config_generate`).
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -80,11 +83,12 @@ impl LivePool {
         changed
     }
 
-    /// Takes the device of a leaf away. What it misses meanwhile is noted. The configuration tells of it with the next group.
+    /// Takes the device of a leaf away. What it misses meanwhile is noted. The configuration tells of it with
+    /// the next group.
     ///
     /// # Errors
-    /// There is no such device, or nothing could stand in for it. A log device needs no stand-in once no log has a block
-    /// on it, which this waits for; that fails where a log was not replayed yet.
+    /// There is no such device, or nothing could stand in for it. A log device needs no stand-in once no log
+    /// has a block on it, which this waits for; that fails where a log was not replayed yet.
     pub async fn offline(self: &Arc<Self>, leaf: Guid, how: TakeOffline) -> Result<()> {
         let vdev = self.leaf(leaf)?;
         let vdevs = self.pool.vdevs();
@@ -116,8 +120,8 @@ impl LivePool {
         }
     }
 
-    /// Takes a leaf's device back, if it is there; what went through its free space goes on. Returns the leaf's status
-    /// then.
+    /// Takes a leaf's device back, if it is there; what went through its free space goes on. Returns the
+    /// leaf's status then.
     ///
     /// # Errors
     /// There is no such device.
@@ -140,7 +144,8 @@ impl LivePool {
         Ok(status)
     }
 
-    /// Opens spares and cache devices that the search for the pool did not come across, where they were last seen.
+    /// Opens spares and cache devices that the search for the pool did not come across, where they were last
+    /// seen.
     pub(super) async fn find_auxiliary(&self) {
         let vdevs = self.pool.vdevs();
         for vdev in vdevs.spares.iter().chain(vdevs.l2cache.iter()) {
@@ -171,7 +176,8 @@ impl LivePool {
         }
     }
 
-    /// Forgets errors, of all vdevs or of one and those below it; takes devices back that failed and are there; and lets a suspended pool go on.
+    /// Forgets errors, of all vdevs or of one and those below it; takes devices back that failed and are
+    /// there; and lets a suspended pool go on.
     ///
     /// # Errors
     /// There is no such vdev, or the pool cannot go on: what was lost is not known.
@@ -219,20 +225,22 @@ impl LivePool {
         self.resume_sweeps();
     }
 
-    /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an error. For closing a pool by force. `why` is said where the
-    /// pool has no reason of its own.
+    /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an
+    /// error. For closing a pool by force. `why` is said where the pool has no reason of its own.
     pub fn abandon(&self, why: &str) {
         let why = self.suspended().map_or_else(|| why.to_owned(), |(error, _)| error.to_string());
         self.stop(Error::Suspended(format!("pool '{}' was given up: {why}", self.pool.name())));
     }
 
-    /// From now on nobody waits for devices: whoever cannot write gets the error, and nothing more is committed. For pools that are worth less than the time of those
-    /// who wait. [`LivePool::start`] takes it back.
+    /// From now on nobody waits for devices: whoever cannot write gets the error, and nothing more is
+    /// committed. For pools that are worth less than the time of those who wait. [`LivePool::start`] takes it
+    /// back.
     pub fn never_wait(&self) {
         self.pool.suspension.give_up();
     }
 
-    /// Closes its devices, so that others can have them, whoever still has the pool. Only when nothing more is committed.
+    /// Closes its devices, so that others can have them, whoever still has the pool. Only when nothing more
+    /// is committed.
     pub fn let_go(&self) {
         self.pool.vdevs().let_go();
     }
@@ -303,7 +311,8 @@ impl LivePool {
         }
     }
 
-    /// Makes a write, and flushes it with all that was written before, until it is durable or there is no hope. `uberblock` leads to all of the group.
+    /// Makes a write, and flushes it with all that was written before, until it is durable or there is no
+    /// hope. `uberblock` leads to all of the group.
     pub(super) async fn until_durable(
         &self,
         uberblock: &Uberblock,

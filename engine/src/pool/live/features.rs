@@ -1,7 +1,8 @@
 //! The features of a pool that is written: reference counts in memory and in the MOS.
 //!
-//! A feature that is enabled has an entry in one of two ZAPs; one that is used has a count above zero there. Those that a reader must know before it
-//! can read the MOS are named in every label too, so that using the first of them, or no longer using it, changes the configuration.
+//! A feature that is enabled has an entry in one of two ZAPs; one that is used has a count above zero there.
+//! Those that a reader must know before it can read the MOS are named in every label too, so that using the
+//! first of them, or no longer using it, changes the configuration.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfeature.c`.
 
@@ -102,7 +103,8 @@ pub(super) async fn change(s: &Syncing, feature: Feature, by: i64) -> Result<()>
     if changed == count { Ok(()) } else { store(s, feature, changed).await }
 }
 
-/// Gang headers are larger from this group on, if a gang of an earlier one would have needed that and the pool may have them.
+/// Gang headers are larger from this group on, if a gang of an earlier one would have needed that and the
+/// pool may have them.
 pub(super) async fn enlarge_gang_headers(s: &Syncing) -> Result<()> {
     let is_wanted = s.pool.writer.wanted_larger_gang_headers();
     if is_wanted && s.pool.features.count(Feature::DynamicGangHeader) == Some(0) {

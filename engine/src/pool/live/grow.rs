@@ -1,13 +1,16 @@
 //! Vdevs that grow with their devices.
 //!
-//! A device that has become larger is noticed when somebody looks: it is opened anew, taken online, or the pool is imported. From then on the vdev could be larger
-//! (`expandsize`). It becomes so when a person wants it (`zpool online -e`), or always (`autoexpand=on`), as soon as its smallest device has the room.
+//! A device that has become larger is noticed when somebody looks: it is opened anew, taken online, or the
+//! pool is imported. From then on the vdev could be larger (`expandsize`). It becomes so when a person wants
+//! it (`zpool online -e`), or always (`autoexpand=on`), as soon as its smallest device has the room.
 //!
-//! All of it happens in the sync of a group, so that nobody writes labels while those at the end of a device move. The size of a vdev stands in the configuration; blocks are put into the new
-//! space when the group that brings it is committed ([`crate::alloc::Allocator::grow`]). What the disks hold is right after a crash at any point: a vdev that is smaller than its devices is as
-//! good as one that is not.
+//! All of it happens in the sync of a group, so that nobody writes labels while those at the end of a device
+//! move. The size of a vdev stands in the configuration; blocks are put into the new space when the group
+//! that brings it is committed ([`crate::alloc::Allocator::grow`]). What the disks hold is right after a
+//! crash at any point: a vdev that is smaller than its devices is as good as one that is not.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_online`, `vdev_expand`), `spa.c` (`spa_async_autoexpand`).
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_online`, `vdev_expand`), `spa.c`
+//! (`spa_async_autoexpand`).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +52,8 @@ impl LivePool {
         self.txgs.kick();
     }
 
-    /// Lets the vdev that a device belongs to use all that its devices have: with the next group, if there is more by then.
+    /// Lets the vdev that a device belongs to use all that its devices have: with the next group, if there is
+    /// more by then.
     ///
     /// # Errors
     /// It is a spare or cache device, or none at all.

@@ -1,12 +1,14 @@
 //! Multihost protection (MMP): two hosts that see the same devices must not write one pool.
 //!
 //! # The idea
-//! As long as the property `multihost` is on, a thread of the host that has the pool marks it as in use: in turn on each leaf it writes the last uberblock again, with
-//! a new time or sequence number, into the slot of the ring that is kept for that. It says in it how often it does, and after which time without success it stops writing
-//! the pool. A host that wants to import the pool watches the uberblocks for twice that time; when a newer one appears, the pool is in use.
+//! As long as the property `multihost` is on, a thread of the host that has the pool marks it as in use: in
+//! turn on each leaf it writes the last uberblock again, with a new time or sequence number, into the slot of
+//! the ring that is kept for that. It says in it how often it does, and after which time without success it
+//! stops writing the pool. A host that wants to import the pool watches the uberblocks for twice that time;
+//! when a newer one appears, the pool is in use.
 //!
-//! For this to be safe a host must not write when it cannot mark. So each mark extends a lease, and everything that is written asks for the lease first
-//! ([`crate::pool::suspend`]).
+//! For this to be safe a host must not write when it cannot mark. So each mark extends a lease, and
+//! everything that is written asks for the lease first ([`crate::pool::suspend`]).
 //!
 //! | lock | guards | order |
 //! |---|---|---|

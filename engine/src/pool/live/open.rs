@@ -1,14 +1,18 @@
 //! Importing a pool for writing.
 //!
 //! # The steps
-//! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read ([`crate::pool::import`]).
-//! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up here, pools of old versions or of the
-//!    other byte order, pools that are in the middle of something (removal, expansion, resilver).
+//! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read
+//!    ([`crate::pool::import`]).
+//! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up
+//!    here, pools of old versions or of the other byte order, pools that are in the middle of something
+//!    (removal, expansion, resilver).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
-//! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is given up by name (`-m`).
+//! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is
+//!    given up by name (`-m`).
 //! 5. A pool that goes back to its checkpoint does so ([`super::checkpoint`]).
-//! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name, a scrub that is under way put back to its beginning.
+//! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool
+//!    over: labels with this host's name, a scrub that is under way put back to its beginning.
 //! 7. Logs are replayed, dataset by dataset.
 
 use std::sync::Arc;
@@ -49,8 +53,8 @@ const NOT_WRITTEN: &[(Feature, &str)] = &[
 ];
 
 impl LivePool {
-    /// Opens a found pool for writing: claims and replays intent logs, and takes the pool over for this host. `options.readonly` must not be set.
-    /// The devices of `found` must be open for writing.
+    /// Opens a found pool for writing: claims and replays intent logs, and takes the pool over for this host.
+    /// `options.readonly` must not be set. The devices of `found` must be open for writing.
     pub async fn import(
         found: &FoundPool,
         options: &ImportOptions,

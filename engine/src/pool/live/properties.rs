@@ -1,7 +1,8 @@
 //! Setting properties of a pool that is written.
 //!
-//! Most are numbers (or words for numbers) in a ZAP that the pool directory names once one was set. `comment` and `compatibility` stand in the configuration, so
-//! that they can be read before the pool is open; `feature@…` enables features; user properties are text.
+//! Most are numbers (or words for numbers) in a ZAP that the pool directory names once one was set. `comment`
+//! and `compatibility` stand in the configuration, so that they can be read before the pool is open;
+//! `feature@…` enables features; user properties are text.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_prop_validate`, `spa_sync_props`).
 
@@ -124,8 +125,8 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     zap::edit::set(&zap, &s.tx, &key, &zap::Value::U64(vec![number])).await
 }
 
-/// Sets a property of a vdev, as typed: `comment`, or one of the user's own. An empty value removes it. The others that
-/// OpenZFS lets users set change what it does, and nothing here looks at them.
+/// Sets a property of a vdev, as typed: `comment`, or one of the user's own. An empty value removes it. The
+/// others that OpenZFS lets users set change what it does, and nothing here looks at them.
 pub async fn set_of_vdev(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Result<()> {
     let prop = VdevProp::from_name(name);
     match prop.map(|prop| (prop, prop.desc().attr)) {

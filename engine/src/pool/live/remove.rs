@@ -1,10 +1,13 @@
 //! Taking log devices away from a pool that is written.
 //!
-//! A log device holds blocks of intent logs and nothing else. So it can be taken away as soon as no log has a block there: nothing new is put on it, each log
-//! that is open gives its chain up, and the next commit begins another one elsewhere ([`crate::zil::Zil::leave`]). The blocks are freed with the groups that have what
-//! they hold, and may be written again some groups later; then the vdev becomes a *hole*, which keeps the numbers of the others right.
+//! A log device holds blocks of intent logs and nothing else. So it can be taken away as soon as no log has a
+//! block there: nothing new is put on it, each log that is open gives its chain up, and the next commit
+//! begins another one elsewhere ([`crate::zil::Zil::leave`]). The blocks are freed with the groups that have
+//! what they hold, and may be written again some groups later; then the vdev becomes a *hole*, which keeps
+//! the numbers of the others right.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_removal.c` (`spa_vdev_remove_log`, `vdev_remove_make_hole_and_free`).
+//! Source of the facts: OpenZFS 2.3 `vdev_removal.c` (`spa_vdev_remove_log`,
+//! `vdev_remove_make_hole_and_free`).
 
 use std::sync::Arc;
 
@@ -24,7 +27,8 @@ use crate::vdev::{Class, Kind, Vdev};
 const GROUPS: usize = 16;
 
 impl LivePool {
-    /// Takes a device away that the pool can do without: a spare, a cache device, or a top-level vdev for logs.
+    /// Takes a device away that the pool can do without: a spare, a cache device, or a top-level vdev for
+    /// logs.
     ///
     /// # Errors
     /// It is none of these, or it is in use; there is a checkpoint, which may refer to it.
@@ -127,7 +131,8 @@ fn device_of(vdev: &Vdev) -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Makes devices that were taken away nobody's. One that cannot be written keeps its labels, and the pool does not know it any more.
+/// Makes devices that were taken away nobody's. One that cannot be written keeps its labels, and the pool
+/// does not know it any more.
 async fn wipe(devices: &[Arc<dyn Device>]) {
     for device in devices {
         if let Err(error) = wipe_labels(&**device).await {

@@ -1,17 +1,20 @@
 //! Read repair: places that held a block wrong when it was read are rewritten.
 //!
 //! # The idea
-//! The reader goes on as soon as it has right bytes from somewhere; the repair is asked for ([`crate::pool::repairs`]) and done in the background. Closing the pool waits for it.
+//! The reader goes on as soon as it has right bytes from somewhere; the repair is asked for
+//! ([`crate::pool::repairs`]) and done in the background. Closing the pool waits for it.
 //!
 //! # Never over somebody else's block
-//! What the reader had was a pointer, and since it was looked up the block may have been freed, and its space given to another one. So the repair looks the
-//! block up anew, by its bookmark, in the last committed state, and goes on only when the pointer there is the very same. It holds the view of that state until
-//! the last byte is written, and space that a view refers to is not reused while it is held. A block that is of a group not committed yet may still be written again in
-//! its place; it waits for its group.
+//! What the reader had was a pointer, and since it was looked up the block may have been freed, and its space
+//! given to another one. So the repair looks the block up anew, by its bookmark, in the last committed state,
+//! and goes on only when the pointer there is the very same. It holds the view of that state until the last
+//! byte is written, and space that a view refers to is not reused while it is held. A block that is of a
+//! group not committed yet may still be written again in its place; it waits for its group.
 //!
 //! # Never without a right
-//! Nothing is written when the pool is suspended, has lost its lease to another host, or stopped. A device that is offline or given up is not written either
-//! ([`crate::vdev::write`]). A repair that fails is an error of the device, not of the read.
+//! Nothing is written when the pool is suspended, has lost its lease to another host, or stopped. A device
+//! that is offline or given up is not written either ([`crate::vdev::write`]). A repair that fails is an
+//! error of the device, not of the read.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

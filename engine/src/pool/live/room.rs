@@ -1,39 +1,51 @@
 //! Room for data: refusing what would not fit before it is accepted.
 //!
 //! # The idea
-//! What is accepted must be written, or the pool stops. So whoever accepts data asks first, while it holds the group that the data will be in. Each demand ([`Dirtied`]: blocks, indirect blocks,
-//! descriptions of files) has two prices, both in deflated bytes as free space is counted ([`super::costs`]):
+//! What is accepted must be written, or the pool stops. So whoever accepts data asks first, while it holds
+//! the group that the data will be in. Each demand ([`Dirtied`]: blocks, indirect blocks, descriptions of
+//! files) has two prices, both in deflated bytes as free space is counted ([`super::costs`]):
 //!
 //! | price | of | bounded by | says |
 //! |---|---|---|---|
 //! | exact | blocks as they are before compression, in whole sectors, with parity, padding and copies; a share for metadata | quotas and reservations ([`super::shares`]); of the pool, what is free less half of the slop | whether the data fit at all |
 //! | worst | the same as gangs of the smallest leaves; all indirect blocks, dnodes and directory leaves with the copies that metadata have; entries of space maps | what is free less a part of the slop that is for the MOS | whether they fit into this group |
 //!
-//! What is accepted counts until its group is committed and the figures include it. The sum of worst prices of the groups under way, and what logs were lent, never exceeds what is free: this is why
-//! no group lacks space. It is far above what blocks take, so as a pool fills its groups become small, and what does not fit waits until the groups under way are committed ([`Txgs::begin_dirtying`]).
-//! What was freed waits to be reusable for two more: [`with_room`] tries again that often. It costs speed near the end, and no room: how full a pool
-//! gets is up to the exact price.
+//! What is accepted counts until its group is committed and the figures include it. The sum of worst prices
+//! of the groups under way, and what logs were lent, never exceeds what is free: this is why no group lacks
+//! space. It is far above what blocks take, so as a pool fills its groups become small, and what does not fit
+//! waits until the groups under way are committed ([`Txgs::begin_dirtying`]). What was freed waits to be
+//! reusable for two more: [`with_room`] tries again that often. It costs speed near the end, and no room: how
+//! full a pool gets is up to the exact price.
 //!
 //! # What the prices rest on
 //! - Space: sectors that may be handed out. What was freed and waits for its two groups is not free.
-//! - A block that the group has dirty already costs nothing more, unless it began to be written early (`dmu::live::early`). A block of a volume counts once more: what was written early is claimed after a crash, and written again by the replay.
+//! - A block that the group has dirty already costs nothing more, unless it began to be written early
+//!   (`dmu::live::early`). A block of a volume counts once more: what was written early is claimed after a
+//!   crash, and written again by the replay.
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
-//! - Whoever raises `copies` while a group is open pays for what that accepted; where there is no room for it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
-//! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and entries in the block reference table.
-//! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks, counts of users, deadlists, the object set's own block.
+//! - Whoever raises `copies` while a group is open pays for what that accepted; where there is no room for
+//!   it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
+//! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and
+//!   entries in the block reference table.
+//! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks,
+//!   counts of users, deadlists, the object set's own block.
 //! - What the MOS takes beside that is bounded by the part of the slop that nobody else is given.
 //!
 //! # Giving space back
-//! Removing files makes dnodes and directory leaves dirty too. Such changes have half of what is kept for the MOS beside what others have, wait for groups when that is used up, and
-//! go on without when nothing is under way that they could wait for: one alone always fits.
+//! Removing files makes dnodes and directory leaves dirty too. Such changes have half of what is kept for the
+//! MOS beside what others have, wait for groups when that is used up, and go on without when nothing is under
+//! way that they could wait for: one alone always fits.
 //!
 //! # Intent logs
-//! What a log holds was accepted as data, and stays accepted until its group is committed; so when the pool is lost before that, the replay finds the room that was kept for the group.
-//! A replay asks nobody for room, and may take the slop.
-//! The blocks of the log itself, where they take of the same space, are lent ([`LogSpace`]), no more than half of what is free, so that data are still accepted while a log's blocks wait to be free again.
-//! Data leave a share for logs, unless they are alone: otherwise a dataset whose group takes long to be written would keep all others from having anything logged meanwhile.
+//! What a log holds was accepted as data, and stays accepted until its group is committed; so when the pool
+//! is lost before that, the replay finds the room that was kept for the group. A replay asks nobody for room,
+//! and may take the slop. The blocks of the log itself, where they take of the same space, are lent
+//! ([`LogSpace`]), no more than half of what is free, so that data are still accepted while a log's blocks
+//! wait to be free again. Data leave a share for logs, unless they are alone: otherwise a dataset whose group
+//! takes long to be written would keep all others from having anything logged meanwhile.
 //!
-//! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `spa_misc.c` (`spa_get_worst_case_asize`).
+//! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `spa_misc.c`
+//! (`spa_get_worst_case_asize`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -65,7 +77,8 @@ const LARGE_METADATA_BYTES: u64 = 128 << 10;
 /// Blocks of both sizes that a dataset makes dirty once in each group, however little it changes.
 const DATASET_SMALL_BLOCKS: u64 = 6;
 const DATASET_LARGE_BLOCKS: u64 = 6;
-/// Bytes of the MOS for each block that is written: entries of space maps for it and for what it replaces, an entry of a deadlist, three copies of all.
+/// Bytes of the MOS for each block that is written: entries of space maps for it and for what it replaces, an
+/// entry of a deadlist, three copies of all.
 const BLOCK_MOS_BYTES: u64 = 768;
 /// A leaf of the block reference table, of which each clone may change another.
 const CLONE_LEAF_BYTES: u64 = 8 << 10;
@@ -80,11 +93,12 @@ const MAX_COPIES: u64 = 3;
 const LOG_SHARE: u64 = 16;
 const MOST_FOR_LOGS: u64 = 64 << 20;
 
-/// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
+/// How often a change is tried for which there seems to be no room: what a group frees can be used two groups
+/// later.
 const ROOM_TRIES: u32 = 4;
 
-/// Makes a change that may be refused because there seems to be no room: what is freed can be used some groups later, so a refusal is tried again after a
-/// commit. Needs somebody who commits groups.
+/// Makes a change that may be refused because there seems to be no room: what is freed can be used some
+/// groups later, so a refusal is tried again after a commit. Needs somebody who commits groups.
 pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: impl Fn() -> F) -> Result<T> {
     for _ in 1..ROOM_TRIES {
         match change().await {
@@ -377,7 +391,8 @@ impl DatasetRoom {
 }
 
 impl DatasetRoom {
-    /// Blocks have more copies from now on, in the group `open` too, if there is room for all that it accepted already: false if not. Then they may have them in later groups.
+    /// Blocks have more copies from now on, in the group `open` too, if there is room for all that it
+    /// accepted already: false if not. Then they may have them in later groups.
     pub(crate) fn write_more_copies(&self, open: Txg, copies: u8) -> bool {
         let mut dataset = self.state();
         let (before, after) = (dataset.copies.max(1), u64::from(copies.max(1)));
@@ -470,8 +485,9 @@ impl LivePool {
     pub(super) async fn set_rooms(self: &Arc<Self>, txg: Txg) -> Result<()> {
         {
             let mut room = self.room.state();
-            // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A block whose place is only now being looked for is not counted until the next
-            // group; there are few of each log, and the slop is for such.
+            // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A
+            // block whose place is only now being looked for is not counted until the next group; there are
+            // few of each log, and the slop is for such.
             let (free, slop) = (self.allocator().free_for_data(), self.allocator().slop_bytes());
             room.free = free.saturating_sub(slop / 2);
             room.safe = free.saturating_sub(slop / 4);

@@ -1,15 +1,20 @@
 //! What datasets accept together, directory by directory.
 //!
 //! # The idea
-//! A dataset's own gauge ([`super::room`]) knows what quotas and reservations left it as of the last group. Several that are written at once would each take all of that. So what all of them accepted since
-//! is counted at every directory on the way to the root, as space itself is (`dsl::edit::space`): what a directory uses beyond what is reserved for it reaches the one above. A head is the lowest level of its way: what it
-//! has for itself is used there, and its `refreservation` is what is reserved.
+//! A dataset's own gauge ([`super::room`]) knows what quotas and reservations left it as of the last group.
+//! Several that are written at once would each take all of that. So what all of them accepted since is
+//! counted at every directory on the way to the root, as space itself is (`dsl::edit::space`): what a
+//! directory uses beyond what is reserved for it reaches the one above. A head is the lowest level of its
+//! way: what it has for itself is used there, and its `refreservation` is what is reserved.
 //!
-//! Clones count for a dataset as if they were copies, and so for quotas; of the pool they take next to nothing, and so the root's room does not count them.
+//! Clones count for a dataset as if they were copies, and so for quotas; of the pool they take next to
+//! nothing, and so the root's room does not count them.
 //!
 //! # Invariants
-//! - What is counted at a level is the sum of what the heads below it pass on, so that it does not matter in which order they accepted.
-//! - The figures of levels are those of the last group, of all levels at once; what was accepted into the group that is being written counts until that is committed.
+//! - What is counted at a level is the sum of what the heads below it pass on, so that it does not matter in
+//!   which order they accepted.
+//! - The figures of levels are those of the last group, of all levels at once; what was accepted into the
+//!   group that is being written counts until that is committed.
 //!
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_impl`, `dsl_dir_space_available`).
 

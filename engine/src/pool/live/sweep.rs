@@ -1,13 +1,17 @@
 //! Going through the free space of devices: initializing it, and trimming it by hand.
 //!
 //! # The idea
-//! Both do something to each range that is free, device by device, and take long. What is worked on must not be handed out meanwhile, and no state of the pool that somebody could still
-//! want may refer to it. Both follow from taking free space the way an allocation does: [`crate::alloc::Allocator::borrow_free`] takes runs out of what may be handed out, as part of the group
-//! that is being written, and [`crate::alloc::Allocator::give_back`] returns them before that group's space maps are written. So nothing of it reaches a space map; and what can be taken was freed
-//! long enough ago that neither older uberblocks that are kept safe nor views refer to it.
+//! Both do something to each range that is free, device by device, and take long. What is worked on must not
+//! be handed out meanwhile, and no state of the pool that somebody could still want may refer to it. Both
+//! follow from taking free space the way an allocation does: [`crate::alloc::Allocator::borrow_free`] takes
+//! runs out of what may be handed out, as part of the group that is being written, and
+//! [`crate::alloc::Allocator::give_back`] returns them before that group's space maps are written. So nothing
+//! of it reaches a space map; and what can be taken was freed long enough ago that neither older uberblocks
+//! that are kept safe nor views refer to it.
 //!
-//! A thread for each top-level vdev goes through its metaslabs, a bounded number of runs in each group. How far it is stands in the ZAP of each leaf, written with the group; so it goes on where it
-//! was when the pool is imported again, here or by OpenZFS.
+//! A thread for each top-level vdev goes through its metaslabs, a bounded number of runs in each group. How
+//! far it is stands in the ZAP of each leaf, written with the group; so it goes on where it was when the pool
+//! is imported again, here or by OpenZFS.
 //!
 //! | what | does | runs that are left out |
 //! |---|---|---|
@@ -15,8 +19,9 @@
 //! | trim | tells devices what they need not keep | those that cost more than they give back |
 //!
 //! # Places
-//! A leaf's progress is told as an offset of its device, as OpenZFS does. For mirrors that is the offset in the top-level vdev, behind the labels; a raidz vdev with n children is as far in all of them when they are an
-//! n-th of its own offset far.
+//! A leaf's progress is told as an offset of its device, as OpenZFS does. For mirrors that is the offset in
+//! the top-level vdev, behind the labels; a raidz vdev with n children is as far in all of them when they are
+//! an n-th of its own offset far.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -91,7 +96,8 @@ impl Sweep {
         }
     }
 
-    /// The shortest run that is worked on, and most bytes in one group: what is done to them holds the group up.
+    /// The shortest run that is worked on, and most bytes in one group: what is done to them holds the group
+    /// up.
     fn bounds(self) -> (u64, u64) {
         match self {
             Self::Initialize => (1, 16 << 20),
@@ -279,7 +285,8 @@ impl LivePool {
         self.sweeps.runs().clone()
     }
 
-    /// Begins to sweep leaves, or goes on with those that were suspended. `rate_bytes` bounds the bytes a second.
+    /// Begins to sweep leaves, or goes on with those that were suspended. `rate_bytes` bounds the bytes a
+    /// second.
     ///
     /// # Errors
     /// A vdev that is no leaf with a device that can be written, that cannot do this, or does it already.
@@ -324,8 +331,8 @@ impl LivePool {
         self.begin(work, leaves.to_vec())
     }
 
-    /// Goes on with what is active and not worked on: after the pool was opened, or a device came back. What a device
-    /// cannot do yet stays active.
+    /// Goes on with what is active and not worked on: after the pool was opened, or a device came back. What
+    /// a device cannot do yet stays active.
     pub(super) fn resume_sweeps(self: &Arc<Self>) {
         let vdevs = self.pool.vdevs();
         for work in Sweep::ALL {
@@ -350,8 +357,8 @@ impl LivePool {
         }
     }
 
-    /// Starts a thread for each top-level vdev and the leaves of it that are equally far and fast. One that still works on
-    /// a leaf leaves it to the new one.
+    /// Starts a thread for each top-level vdev and the leaves of it that are equally far and fast. One that
+    /// still works on a leaf leaves it to the new one.
     fn begin(self: &Arc<Self>, work: Sweep, leaves: Vec<Guid>) -> Result<()> {
         for top in &self.pool.vdevs().tops {
             let own = top.walk().map(|vdev| vdev.guid).filter(|guid| leaves.contains(guid));
@@ -517,10 +524,11 @@ impl WorkedOn {
         Self { pool: Arc::clone(pool), work, thread, leaves }
     }
 
-    /// Gives up the leaves that another thread has taken, that are to be worked on no more, or whose devices went away.
-    /// Returns those that failed.
+    /// Gives up the leaves that another thread has taken, that are to be worked on no more, or whose devices
+    /// went away. Returns those that failed.
     fn leave_out_what_stopped(&mut self) -> Vec<Guid> {
-        // Under this lock, so that who brings a device back finds that no thread works on it, or is seen here.
+        // Under this lock, so that who brings a device back finds that no thread works on it, or is seen
+        // here.
         let mut worked_on = self.pool.sweeps.worked_on();
         let mut failed = Vec::new();
         for leaf in self.leaves.clone() {

@@ -1,21 +1,27 @@
 //! The sync of a transaction group: from changes in memory to a new uberblock.
 //!
 //! # The order
-//! 1. The group is quiesced. Nobody changes it any more. Tasks run that must come first (the pool's checkpoint).
-//! 2. References to cloned blocks are counted, before anything is freed. Intent logs are told; every dataset that the group changed is written, and the dataset layer counts what it wrote and frees.
-//! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written as in step 2.
-//! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it changed.
-//! 5. The MOS and the space maps are written in turns until neither changes any more: writing the MOS allocates, what was allocated is noted in the
-//!    space maps, and these are objects of the MOS. A block that this group wrote before is written again in its place, so that this ends after a few turns.
+//! 1. The group is quiesced. Nobody changes it any more. Tasks run that must come first (the pool's
+//!    checkpoint).
+//! 2. References to cloned blocks are counted, before anything is freed. Intent logs are told; every dataset
+//!    that the group changed is written, and the dataset layer counts what it wrote and frees.
+//! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written
+//!    as in step 2.
+//! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it
+//!    changed.
+//! 5. The MOS and the space maps are written in turns until neither changes any more: writing the MOS
+//!    allocates, what was allocated is noted in the space maps, and these are objects of the MOS. A block
+//!    that this group wrote before is written again in its place, so that this ends after a few turns.
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
 //! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
 //!
-//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way, a panic of the thread that commits included, stops the pool: what is
-//! on the devices is the group before.
+//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way, a
+//! panic of the thread that commits included, stops the pool: what is on the devices is the group before.
 //!
 //! # Labels
-//! When the configuration changed, even labels are written before the uberblock and odd ones after it, so that whichever is read with the uberblock that counts
-//! is at least as new as it must be to find all devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
+//! When the configuration changed, even labels are written before the uberblock and odd ones after it, so
+//! that whichever is read with the uberblock that counts is at least as new as it must be to find all
+//! devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
 
 use std::any::Any;
 use std::future::Future;
@@ -59,8 +65,8 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A change of the MOS that waits for the sync of its group.
 pub(super) struct Task {
-    /// The group that was open when it was asked for. No group before that may take it along: what was written before the task was asked for may be of this group,
-    /// and a snapshot must have it.
+    /// The group that was open when it was asked for. No group before that may take it along: what was
+    /// written before the task was asked for may be of this group, and a snapshot must have it.
     txg: Txg,
     /// Before anything of the group is written or freed.
     first: bool,
@@ -76,8 +82,8 @@ impl std::fmt::Debug for Task {
 }
 
 impl LivePool {
-    /// Runs `task` as part of the sync of the group that is open now, after all that was changed before, and waits until that is committed. A task that fails must not have
-    /// changed anything.
+    /// Runs `task` as part of the sync of the group that is open now, after all that was changed before, and
+    /// waits until that is committed. A task that fails must not have changed anything.
     pub async fn change<T, F>(self: &Arc<Self>, task: impl FnOnce(Syncing) -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
@@ -144,7 +150,8 @@ impl LivePool {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Starts the thread that commits groups, and goes on with what was under way when the pool was closed. Without it nothing is committed but by [`LivePool::sync`].
+    /// Starts the thread that commits groups, and goes on with what was under way when the pool was closed.
+    /// Without it nothing is committed but by [`LivePool::sync`].
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
         self.pool.suspension.enable(&self.txgs);
@@ -195,17 +202,20 @@ impl LivePool {
         }
     }
 
-    /// Nothing more is committed: whoever waits, for a group or for devices, gets the error, and so does whoever comes.
+    /// Nothing more is committed: whoever waits, for a group or for devices, gets the error, and so does
+    /// whoever comes.
     pub(super) fn stop(&self, error: Error) {
         self.txgs.stop(error);
         self.pool.suspension.give_up();
         self.pool.repairs.give_up();
     }
 
-    /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
+    /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The
+    /// pool must not be in use.
     ///
     /// # Errors
-    /// Not all could be committed. The pool is closed as after a crash then: what was stable is on its devices, which it has let go.
+    /// Not all could be committed. The pool is closed as after a crash then: what was stable is on its
+    /// devices, which it has let go.
     pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
         if self.txgs.is_frozen() {
             return self.close_frozen().await;
@@ -229,8 +239,9 @@ impl LivePool {
         committed
     }
 
-    /// Commits no group from now on: only intent logs grow, and what would wait for a group fails. For tests of what is
-    /// replayed: all that is left to do with the pool is to close it, which is as a crash to it, and to import it again.
+    /// Commits no group from now on: only intent logs grow, and what would wait for a group fails. For tests
+    /// of what is replayed: all that is left to do with the pool is to close it, which is as a crash to it,
+    /// and to import it again.
     pub async fn freeze(self: &Arc<Self>) -> Result<()> {
         self.change(|_| async { Ok(()) }).await?;
         self.txgs.freeze();
@@ -303,7 +314,8 @@ impl LivePool {
         super::brt::reference(&s, &cloned).await?;
         let written = self.sync_datasets(&s, &[]).await?;
         self.run_tasks(&s, false).await;
-        // Logs of those that were written stay as they are: a snapshot may have the object set as it was written.
+        // Logs of those that were written stay as they are: a snapshot may have the object set as it was
+        // written.
         self.sync_datasets(&s, &written).await?;
         // Freeing what the checkpoint keeps takes space, and gives none back.
         let may_free = self.checkpoint().is_none() || self.free_on_devices() > 0;
@@ -353,7 +365,8 @@ impl LivePool {
         }
     }
 
-    /// Writes every dataset that the group changed, and gives those that are open. The logs of those that were given `before` were told already.
+    /// Writes every dataset that the group changed, and gives those that are open. The logs of those that
+    /// were given `before` were told already.
     async fn sync_datasets(
         self: &Arc<Self>,
         s: &Syncing,
@@ -378,7 +391,8 @@ impl LivePool {
         Ok(open)
     }
 
-    /// A filesystem that has an intent log uses the feature that lets extended attributes be logged. What is logged relies on that, and so comes later.
+    /// A filesystem that has an intent log uses the feature that lets extended attributes be logged. What is
+    /// logged relies on that, and so comes later.
     async fn begin_xattr_log(self: &Arc<Self>, s: &Syncing, dataset: &LiveDataset) -> Result<()> {
         let begins = dataset.objset.kind() == ObjsetType::Zfs
             && !dataset.objset.zil_header().is_empty()
@@ -547,7 +561,8 @@ pub(super) async fn new_packed_nvlist(s: &Syncing) -> Result<Arc<LiveObject>> {
     s.mos().allocate(&s.tx, new).await
 }
 
-/// Replaces the nvlist that an object holds. The last block is filled up with zeroes; the bonus area tells the length.
+/// Replaces the nvlist that an object holds. The last block is filled up with zeroes; the bonus area tells
+/// the length.
 pub(super) async fn write_packed_nvlist(s: &Syncing, object: &Arc<LiveObject>, list: &Nvlist) -> Result<()> {
     let packed = list.encode(Encoding::Xdr).map_err(Error::format("packed nvlist"))?;
     let length = packed.len() as u64;

@@ -1,7 +1,7 @@
 //! Automatic TRIM (`autotrim=on`): telling devices which ranges of theirs hold nothing any more.
 //!
-//! What becomes free is noted by the metaslabs; every few groups what of it is still free is trimmed. How that is kept from those who allocate, and what is
-//! trimmed by hand: [`super::sweep`].
+//! What becomes free is noted by the metaslabs; every few groups what of it is still free is trimmed. How
+//! that is kept from those who allocate, and what is trimmed by hand: [`super::sweep`].
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_trim.c`.
 

@@ -1,8 +1,9 @@
-//! The version of a pool that is written, and taking it to a newer one (`zpool upgrade -V`, `zpool set version=`).
+//! The version of a pool that is written, and taking it to a newer one (`zpool upgrade -V`,
+//! `zpool set version=`).
 //!
-//! Pools had version numbers before they had features: 1 to 28, each of which allows what those before it allow and a little more. Version 5000
-//! means that features say what is allowed. A pool is written as its version and features allow, so that the software it is kept
-//! old for can still open it.
+//! Pools had version numbers before they had features: 1 to 28, each of which allows what those before it
+//! allow and a little more. Version 5000 means that features say what is allowed. A pool is written as its
+//! version and features allow, so that the software it is kept old for can still open it.
 //!
 //! | version | what is not written below it |
 //! |---|---|
@@ -11,10 +12,11 @@
 //! | 27 | intent logs: a snapshot must not have one below 27, so `fsync` waits for its group instead |
 //! | 26 | nothing: such a pool is read only here |
 //!
-//! Below 26 deadlists are flat lists, blocks of what is destroyed are freed at once, and directories do not know their
-//! clones. Nothing here keeps such structures up; OpenZFS can upgrade those pools.
+//! Below 26 deadlists are flat lists, blocks of what is destroyed are freed at once, and directories do not
+//! know their clones. Nothing here keeps such structures up; OpenZFS can upgrade those pools.
 //!
-//! Source of the facts: OpenZFS 2.3 `sys/fs/zfs.h` (`SPA_VERSION_*`), `spa.c` (`spa_sync_version`, `spa_sync_upgrades`).
+//! Source of the facts: OpenZFS 2.3 `sys/fs/zfs.h` (`SPA_VERSION_*`), `spa.c` (`spa_sync_version`,
+//! `spa_sync_upgrades`).
 
 use ondisk::features::Feature;
 use ondisk::pool_directory as directory;
@@ -26,7 +28,8 @@ use crate::zio::{GangHeaders, WriterFeatures};
 
 /// The oldest version that is written.
 pub const OLDEST_WRITTEN: u64 = 26;
-/// From this version on a snapshot may be taken of a dataset that has an intent log (`SPA_VERSION_FAST_SNAP`).
+/// From this version on a snapshot may be taken of a dataset that has an intent log
+/// (`SPA_VERSION_FAST_SNAP`).
 const FAST_SNAP: u64 = 27;
 /// The last version before features.
 pub const LAST_NUMBERED: u64 = 28;

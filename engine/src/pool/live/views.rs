@@ -1,9 +1,11 @@
 //! Views: the pool as of committed groups, and who still reads which.
 //!
-//! A view refers to blocks by the uberblock of its group. Space that a later group freed must not be reused while a view from before that group is
-//! held, or its reader would find other bytes there. So each view that is handed out is remembered weakly, and the oldest one that is still alive
-//! bounds what the allocator may reuse. One that is lent to somebody who may take his time is taken back when it keeps more space than is free
-//! otherwise. Whoever reads for long what is protected by other means (a snapshot's blocks) takes one that does not count.
+//! A view refers to blocks by the uberblock of its group. Space that a later group freed must not be reused
+//! while a view from before that group is held, or its reader would find other bytes there. So each view that
+//! is handed out is remembered weakly, and the oldest one that is still alive bounds what the allocator may
+//! reuse. One that is lent to somebody who may take his time is taken back when it keeps more space than is
+//! free otherwise. Whoever reads for long what is protected by other means (a snapshot's blocks) takes one
+//! that does not count.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

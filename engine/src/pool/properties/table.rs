@@ -1,8 +1,8 @@
 //! The native properties of pools and of vdevs, in the order of `zpool get all`.
 //!
-//! As for datasets, [`PoolProp`] and [`VdevProp`] are OpenZFS's numbers and index their tables. After the native
-//! properties of a pool follow its user properties, `feature@…` for each feature known, and `unsupported@…`.
-//! Source of the facts: OpenZFS 2.3 `zpool_prop.c` and `zfs.h`.
+//! As for datasets, [`PoolProp`] and [`VdevProp`] are OpenZFS's numbers and index their tables. After the
+//! native properties of a pool follow its user properties, `feature@…` for each feature known, and
+//! `unsupported@…`. Source of the facts: OpenZFS 2.3 `zpool_prop.c` and `zfs.h`.
 
 use crate::dataset::properties::index::{self, Names};
 use crate::dataset::properties::{Attr, Kind};
@@ -137,7 +137,8 @@ properties! { PoolProp POOL_TABLE "pool"
     LastScrubbedTxg "last_scrubbed_txg" "LAST_SCRUBBED_TXG" Readonly num(0);
 }
 
-/// Properties of pools that can be set and on which the cost of reading and writing does not depend here, each with the reason; as [`IDLE`](crate::dataset::properties::table::IDLE).
+/// Properties of pools that can be set and on which the cost of reading and writing does not depend here,
+/// each with the reason; as [`IDLE`](crate::dataset::properties::table::IDLE).
 pub const POOL_IDLE: &[(PoolProp, &str)] = &[
     (PoolProp::Bootfs, "it names what a machine starts from"),
     (PoolProp::Delegation, "it says who may administer, and Cenote only keeps it"),

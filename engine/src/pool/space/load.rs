@@ -1,7 +1,9 @@
-//! Reading what [`PoolSpace`] adds up: the trusted configuration, the headers of all space maps, the log space maps.
+//! Reading what [`PoolSpace`] adds up: the trusted configuration, the headers of all space maps, the log
+//! space maps.
 //!
-//! A metaslab's own space map may be behind: changes since its last flush are in log space maps. Replayed in order, a log
-//! only ever allocates what is free and frees what is allocated, so that its bytes can simply be added and taken away.
+//! A metaslab's own space map may be behind: changes since its last flush are in log space maps. Replayed in
+//! order, a log only ever allocates what is free and frees what is allocated, so that its bytes can simply be
+//! added and taken away.
 
 use std::collections::HashMap;
 
@@ -208,7 +210,8 @@ fn add_up(top: &Top<'_>, class: Class) -> Result<VdevSpace> {
     Ok(space)
 }
 
-/// The size of one metaslab. On dRAID vdevs it is cut to whole rows of a group, both where it begins and where it ends.
+/// The size of one metaslab. On dRAID vdevs it is cut to whole rows of a group, both where it begins and
+/// where it ends.
 fn metaslab_size(config: &VdevConfig, layout: MetaslabLayout, index: u64) -> u64 {
     let size = layout.size_bytes();
     let VdevKind::Draid { nparity, ndata, .. } = &config.kind else { return size };

@@ -1,8 +1,8 @@
 //! What deduplication and block cloning save.
 //!
-//! Dedup tables keep histograms of their blocks by number of references, with the space they take and the space they
-//! would take. Fast dedup tables in addition have logs of entries that are not in the tables yet; those are counted
-//! one by one. Cloned blocks are counted per vdev.
+//! Dedup tables keep histograms of their blocks by number of references, with the space they take and the
+//! space they would take. Fast dedup tables in addition have logs of entries that are not in the tables yet;
+//! those are counted one by one. Cloned blocks are counted per vdev.
 
 use std::collections::BTreeMap;
 

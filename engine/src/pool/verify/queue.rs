@@ -1,7 +1,8 @@
 //! The shared stack of block pointers still to be visited.
 //!
-//! One mutex guards the stack and the number of items that were taken and are not done; no other lock is taken under it.
-//! The work is over when the stack is empty and nothing is being worked on that could add to it.
+//! One mutex guards the stack and the number of items that were taken and are not done; no other lock is
+//! taken under it. The work is over when the stack is empty and nothing is being worked on that could add to
+//! it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +25,8 @@ pub(super) struct Work {
     pub min_txg: Txg,
     /// Part of a snapshot, whose intent log is a stale copy.
     pub is_snapshot: bool,
-    /// The object set was met in a snapshot; only its intent log, which is the head's alone, is to be visited.
+    /// The object set was met in a snapshot; only its intent log, which is the head's alone, is to be
+    /// visited.
     pub log_only: bool,
     /// Part of a dataset that is being destroyed: counted as waiting to be freed.
     pub is_leaving: bool,

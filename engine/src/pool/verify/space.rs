@@ -1,7 +1,9 @@
 //! What the space maps call allocated, and whether that is what was claimed.
 //!
-//! Allocated is: each metaslab's space map, plus what the log space maps say that was not flushed to it yet, minus what only the checkpoint still
-//! refers to. What a removal under way has copied is allocated twice, and claimed in both places. A claim on a removed vdev is a claim on the places that its blocks were moved to.
+//! Allocated is: each metaslab's space map, plus what the log space maps say that was not flushed to it yet,
+//! minus what only the checkpoint still refers to. What a removal under way has copied is allocated twice,
+//! and claimed in both places. A claim on a removed vdev is a claim on the places that its blocks were moved
+//! to.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Counters of blocks by type and level, as `zdb -b` keeps them.
 //!
-//! Each block counts in its own level and type. Embedded blocks count with their logical size and no physical one. Blocks of the self-describing
-//! types count together as "other", blocks that wait to be freed as "deferred free". Types by level, totals and the metadata line of `zdb`
-//! all follow from these.
+//! Each block counts in its own level and type. Embedded blocks count with their logical size and no physical
+//! one. Blocks of the self-describing types count together as "other", blocks that wait to be freed as
+//! "deferred free". Types by level, totals and the metadata line of `zdb` all follow from these.
 
 use std::collections::BTreeMap;
 
@@ -185,8 +185,8 @@ impl BlockStats {
         self.sum(|_, of, _| of == level)
     }
 
-    /// The counters of metadata: all indirect blocks, and the data of metadata types. As `zdb` counts, what is embedded alone does
-    /// not appear.
+    /// The counters of metadata: all indirect blocks, and the data of metadata types. As `zdb` counts, what
+    /// is embedded alone does not appear.
     pub fn metadata(&self) -> Counters {
         self.sum(|kind, level, counters| match kind {
             BlockKind::Type(ty) => counters.asize > 0 && (level > 0 || ty.is_metadata()),

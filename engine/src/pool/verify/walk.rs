@@ -1,7 +1,8 @@
 //! From a block to the blocks that it points to.
 //!
-//! Levels only go down: a pointer in an indirect block must be of the level below, a pointer in a dnode of the level that the dnode states. So no walk is endless,
-//! however damaged the pool. Datasets are met as objects of the MOS; each is entered once.
+//! Levels only go down: a pointer in an indirect block must be of the level below, a pointer in a dnode of
+//! the level that the dnode states. So no walk is endless, however damaged the pool. Datasets are met as
+//! objects of the MOS; each is entered once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -76,7 +77,8 @@ async fn numbers(mos: &Arc<Objset>, id: ObjectId) -> Result<Vec<ObjectId>> {
     Ok(entries.iter().filter_map(|entry| entry.value.as_u64().map(ObjectId)).collect())
 }
 
-/// Adds what is left of a deleted clone's livelist: what was allocated and not freed since. A block of a dedup table may be there several times.
+/// Adds what is left of a deleted clone's livelist: what was allocated and not freed since. A block of a
+/// dedup table may be there several times.
 async fn live(mos: &Arc<Objset>, id: ObjectId, pointers: &mut Vec<Blkptr>) -> Result<()> {
     let mut entries = Vec::new();
     read_list(mos, id, &mut entries).await?;
@@ -98,8 +100,8 @@ async fn live(mos: &Arc<Objset>, id: ObjectId, pointers: &mut Vec<Blkptr>) -> Re
 
 /// Adds the roots of datasets that are being destroyed, and not the part of them that is freed already.
 ///
-/// The object is an array of entries (block pointer, txg before which nothing is to be freed, bookmark to go on at); the bonus area says which
-/// entries are left (`bptree_phys`: begin, end, three sizes).
+/// The object is an array of entries (block pointer, txg before which nothing is to be freed, bookmark to go
+/// on at); the bonus area says which entries are left (`bptree_phys`: begin, end, three sizes).
 async fn destroyed(mos: &Arc<Objset>, id: ObjectId, roots: &mut Roots) -> Result<()> {
     const ENTRY_BYTES: u64 = 168;
     let what = || format!("list of datasets being destroyed, object {id}");
@@ -445,7 +447,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Counts the blocks of an intent log and what its records point to. A log ends where a block does not verify: that is no error.
+    /// Counts the blocks of an intent log and what its records point to. A log ends where a block does not
+    /// verify: that is no error.
     async fn intent_log(&self, work: &Work, header: &ZilHeader, results: &mut Results) {
         let first_free_txg = Txg(self.pool.uberblock().txg.get().saturating_add(1));
         let mut next = header.log;
@@ -485,7 +488,8 @@ impl Shared<'_> {
     }
 }
 
-/// What is wrong with the blocks of an object: below indirect blocks, and where there are several, they must be of a power of two.
+/// What is wrong with the blocks of an object: below indirect blocks, and where there are several, they must
+/// be of a power of two.
 fn fault_of_blocks(levels: u8, max_block_id: u64, size: u64) -> Option<String> {
     let may_be_any = (levels == 1 && max_block_id == 0) || size.is_power_of_two();
     (!may_be_any).then(|| format!("blocks of {size} bytes, which is no power of two, in {levels} levels"))

@@ -1,9 +1,11 @@
 //! Telling devices which ranges of theirs hold nothing any more (`autotrim`, `zpool trim`).
 //!
-//! A range of a top-level vdev becomes one range of each leaf at most: a mirror's children give up the same, and what a run of raidz sectors occupies of one
-//! child is a run too. Draid vdevs are left out. It is advice: failures change nothing, and a device that cannot do it is not asked again.
+//! A range of a top-level vdev becomes one range of each leaf at most: a mirror's children give up the same,
+//! and what a run of raidz sectors occupies of one child is a run too. Draid vdevs are left out. It is
+//! advice: failures change nothing, and a device that cannot do it is not asked again.
 //!
-//! Who calls this sees to it that nothing is allocated in the ranges meanwhile, and that no state of the pool to which one could go back refers to them.
+//! Who calls this sees to it that nothing is allocated in the ranges meanwhile, and that no state of the pool
+//! to which one could go back refers to them.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_xlate`), `vdev_trim.c`.
 

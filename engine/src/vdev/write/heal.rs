@@ -1,17 +1,22 @@
 //! Rewriting what a leaf holds of a block when it is not what the block is made of.
 //!
 //! # The idea
-//! The right bytes of a block are known. The block is taken apart as if it were written anew (`plan`): mirror children, raidz and draid columns, parity and spares
-//! included. Each part is read back and compared; the parts that differ, or cannot be read, are written.
+//! The right bytes of a block are known. The block is taken apart as if it were written anew (`plan`): mirror
+//! children, raidz and draid columns, parity and spares included. Each part is read back and compared; the
+//! parts that differ, or cannot be read, are written.
 //!
-//! The caller guarantees that the place belongs to the block until this is done ([`crate::pool::live`]), and that the bytes are right.
+//! The caller guarantees that the place belongs to the block until this is done ([`crate::pool::live`]), and
+//! that the bytes are right.
 //!
 //! # What is left alone
-//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver brings them what they missed.
+//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver brings them
+//!   what they missed.
 //! - Sectors of a raidz block that hold nothing.
-//! - Removed vdevs: their pieces are rewritten in their new places, where whole sectors of those are concerned.
+//! - Removed vdevs: their pieces are rewritten in their new places, where whole sectors of those are
+//!   concerned.
 //!
-//! A part that cannot be written counts as a write error of its leaf. It misses nothing that it had before, so its dirty time log stays as it is.
+//! A part that cannot be written counts as a write error of its leaf. It misses nothing that it had before,
+//! so its dirty time log stays as it is.
 
 use std::time::Instant;
 
@@ -93,7 +98,8 @@ impl VdevTree {
         healed
     }
 
-    /// A piece, or where a removed vdev's bytes of it are now. What cannot be moved by whole sectors is left out.
+    /// A piece, or where a removed vdev's bytes of it are now. What cannot be moved by whole sectors is left
+    /// out.
     fn present_places(&self, piece: Piece) -> Vec<Piece> {
         let mut present = Vec::new();
         let mut pending = vec![(piece, 0)];

@@ -1,7 +1,8 @@
 //! Writing a pattern over ranges that hold nothing (`zpool initialize`).
 //!
-//! Each leaf is written one piece after the other, so that what the pool itself reads and writes is not held up by more than one of them. It is no more than an attempt: what fails is counted as
-//! an error of the device, which is judged by that.
+//! Each leaf is written one piece after the other, so that what the pool itself reads and writes is not held
+//! up by more than one of them. It is no more than an attempt: what fails is counted as an error of the
+//! device, which is judged by that.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_initialize.c`.
 
@@ -20,7 +21,8 @@ const PATTERN: u64 = 0xdead_beef_dead_beee;
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl VdevTree {
-    /// Writes the pattern over ranges, on those leaves that `is_chosen` says. Returns how many bytes of devices were written.
+    /// Writes the pattern over ranges, on those leaves that `is_chosen` says. Returns how many bytes of
+    /// devices were written.
     pub async fn initialize(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
         let ranges = self.ranges(unused, is_chosen);
         let mut pattern = IoBuf::zeroed(PIECE_BYTES as usize);

@@ -1,15 +1,18 @@
 //! Writing labels and uberblocks.
 //!
-//! A label is replaced in two steps with a flush between them, so that two of the four are whole at any time: which half is written is up to the caller
-//! ([`VdevTree::write_label`]). An uberblock goes into one slot of the ring in all four labels; that it is valid says its seal, and nothing depends on it
-//! while older slots stand. What else is in a label (blank space, boot environment) is only written when a device is taken into a pool
-//! ([`VdevTree::initialize_label`]).
+//! A label is replaced in two steps with a flush between them, so that two of the four are whole at any time:
+//! which half is written is up to the caller ([`VdevTree::write_label`]). An uberblock goes into one slot of
+//! the ring in all four labels; that it is valid says its seal, and nothing depends on it while older slots
+//! stand. What else is in a label (blank space, boot environment) is only written when a device is taken into
+//! a pool ([`VdevTree::initialize_label`]).
 //!
-//! When a device grows the last two labels lie elsewhere, where anything may stand: they are made copies of the first ([`copy_labels_to_end`]).
+//! When a device grows the last two labels lie elsewhere, where anything may stand: they are made copies of
+//! the first ([`copy_labels_to_end`]).
 //!
 //! A leaf has what it was given when at least one of its labels has: readers take the best of the four.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`, `vdev_label_sync`).
+//! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`,
+//! `vdev_label_sync`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,8 +33,8 @@ use super::Round;
 use crate::error::{Attempt, Failure, Result};
 
 impl VdevTree {
-    /// Writes an uberblock (the encoded bytes, unsealed) into the slot of its txg, in all four labels of the leaves given.
-    /// Error when no leaf took it. Not flushed.
+    /// Writes an uberblock (the encoded bytes, unsealed) into the slot of its txg, in all four labels of the
+    /// leaves given. Error when no leaf took it. Not flushed.
     pub async fn write_uberblock(
         &self,
         leaves: &[Guid],
@@ -53,7 +56,8 @@ impl VdevTree {
         if taken { Ok(()) } else { Err(failed) }
     }
 
-    /// Writes a heartbeat (the encoded bytes of an uberblock) into the slot that is kept for them, in one label of a leaf. Not flushed; other hosts see it.
+    /// Writes a heartbeat (the encoded bytes of an uberblock) into the slot that is kept for them, in one
+    /// label of a leaf. Not flushed; other hosts see it.
     pub async fn write_heartbeat(
         &self,
         leaf: Guid,
@@ -86,7 +90,8 @@ impl VdevTree {
         one_of(join_all(writes).await)
     }
 
-    /// Writes the configuration into two of a leaf's labels: 0 and 2, or 1 and 3 (`odd`). Error when neither took it. Not flushed.
+    /// Writes the configuration into two of a leaf's labels: 0 and 2, or 1 and 3 (`odd`). Error when neither
+    /// took it. Not flushed.
     pub async fn write_label(&self, leaf: Guid, odd: bool, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let area = config_area(leaf, config)?;
@@ -96,8 +101,8 @@ impl VdevTree {
         one_of(join_all(writes).await)
     }
 
-    /// Makes a leaf of a device: writes all of the four labels, with the configuration, an empty boot environment and without any uberblock. Error when one
-    /// of them could not be written. Not flushed.
+    /// Makes a leaf of a device: writes all of the four labels, with the configuration, an empty boot
+    /// environment and without any uberblock. Error when one of them could not be written. Not flushed.
     pub async fn initialize_label(&self, leaf: Guid, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let config = config_area(leaf, config)?;
@@ -137,7 +142,8 @@ impl VdevTree {
     }
 }
 
-/// Fills the places of the last two labels with what is good of the first, or else of the second. Not flushed; what cannot be written is written with the next change.
+/// Fills the places of the last two labels with what is good of the first, or else of the second. Not
+/// flushed; what cannot be written is written with the next change.
 pub(in crate::vdev) async fn copy_labels_to_end(leaf: &Vdev, device: &dyn Device) {
     let slots = (0..uberblock_count(leaf.ashift)).map(|slot| uberblock_slot(leaf.ashift, slot).get());
     let slot_bytes = 1u64 << uberblock_shift(leaf.ashift);

@@ -1,10 +1,10 @@
 //! From pieces to parts: which bytes go to which place of which leaf, and which of them may fail.
 //!
 //! # Sectors that hold nothing
-//! - The skip sectors of a raidz block belong to it and are never read. They are planned as *filler*: zeroes that are written only where they make one transfer
-//!   of two.
-//! - The columns of a draid row are all written to the length of the longest one, with zeroes. Its parity covers them, and a rebuild by rows (without block
-//!   pointers) relies on them.
+//! - The skip sectors of a raidz block belong to it and are never read. They are planned as *filler*: zeroes
+//!   that are written only where they make one transfer of two.
+//! - The columns of a draid row are all written to the length of the longest one, with zeroes. Its parity
+//!   covers them, and a rebuild by rows (without block pointers) relies on them.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_raidz.c`, `vdev_draid.c` (`vdev_draid_map_alloc_write`).
 
@@ -76,8 +76,8 @@ pub(super) struct Planned<'a> {
 }
 
 impl<'a> Planned<'a> {
-    /// Whether it is written, when these parts are not. Leaves that it is missing from are noted only then: what is nowhere will be written again, or is never
-    /// committed.
+    /// Whether it is written, when these parts are not. Leaves that it is missing from are noted only then:
+    /// what is nowhere will be written again, or is never committed.
     pub(super) fn judge(
         self,
         txg: Txg,
@@ -237,7 +237,8 @@ impl<'a> Plan<'a> {
         Need::Lost
     }
 
-    /// The columns of a block, parity computed. With `even`, all columns of a row are made as long as its longest.
+    /// The columns of a block, parity computed. With `even`, all columns of a row are made as long as its
+    /// longest.
     fn columns(&mut self, vdev: &'a Vdev, map: &Map, data: SharedBuf, even: bool, depth: u32) -> Need {
         let data = padded(data, map.data_bytes() as usize);
         let parity = match parity_of(map, &data) {

@@ -1,9 +1,11 @@
 //! Writing parts: in the order of each leaf, neighbours together.
 //!
 //! # Beside stable writes
-//! A device works off what it was given, more or less in order, so that a stable write that comes behind the transfers of a whole group waits for all of them. So a leaf of which stable
-//! writes were asked a short while ago ([`Stable`]) gets the transfers of a batch one after the other, and smaller ones. "A short while" is counted in such transfers: when
-//! none was asked during the last [`TRANSFERS_IN_TURN`], the others are given together, as to every other leaf.
+//! A device works off what it was given, more or less in order, so that a stable write that comes behind the
+//! transfers of a whole group waits for all of them. So a leaf of which stable writes were asked a short
+//! while ago ([`Stable`]) gets the transfers of a batch one after the other, and smaller ones. "A short
+//! while" is counted in such transfers: when none was asked during the last [`TRANSFERS_IN_TURN`], the others
+//! are given together, as to every other leaf.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,16 +1,21 @@
-//! From a block's bytes to what stands on the devices: the hole, the embedded form, or compressed bytes with their checksum.
+//! From a block's bytes to what stands on the devices: the hole, the embedded form, or compressed bytes with
+//! their checksum.
 //!
 //! Pure functions on plain data, so that a batch can be spread over threads.
 //!
 //! # The rules
 //! - A block of zeroes is a hole, unless compression is off.
-//! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it is.
-//! - What compresses to at most 112 bytes stands in its pointer where the caller allows it: level 0, no dnodes, no object sets.
-//! - What takes the place of a block of the same group, with a checksum in its pointer, keeps the place whenever it fits: it is padded to
-//!   the size of its predecessor. A group's sync writes its last blocks several times, and so sizes only grow, up to the logical size, and
-//!   the sync ends. (OpenZFS gives up compression after some passes for the same end.)
+//! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it
+//!   is.
+//! - What compresses to at most 112 bytes stands in its pointer where the caller allows it: level 0, no
+//!   dnodes, no object sets.
+//! - What takes the place of a block of the same group, with a checksum in its pointer, keeps the place
+//!   whenever it fits: it is padded to the size of its predecessor. A group's sync writes its last blocks
+//!   several times, and so sizes only grow, up to the logical size, and the sync ends. (OpenZFS gives up
+//!   compression after some passes for the same end.)
 //!
-//! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c` (`spa_min_alloc`).
+//! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c`
+//! (`spa_min_alloc`).
 
 use codec::checksum::{self, Digest};
 use codec::compress::compress;
@@ -163,7 +168,8 @@ pub(super) fn level_of(request: &WriteRequest) -> Level {
     Level(i8::try_from(request.at.level.max(0)).unwrap_or(i8::MAX))
 }
 
-/// The compressed bytes at the start of a buffer of the logical size, and their number; `None` when they save too little.
+/// The compressed bytes at the start of a buffer of the logical size, and their number; `None` when they save
+/// too little.
 fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize)> {
     if request.compress == CompressType::Off {
         return None;

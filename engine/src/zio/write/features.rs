@@ -1,10 +1,10 @@
 //! What the features of a pool allow in its blocks.
 //!
-//! Pools of old versions, and pools with features disabled, hold blocks of older forms. The writer asks here for each batch, because
-//! `zpool upgrade` may enable a feature while the pool is written.
+//! Pools of old versions, and pools with features disabled, hold blocks of older forms. The writer asks here
+//! for each batch, because `zpool upgrade` may enable a feature while the pool is written.
 //!
-//! Source of the facts: OpenZFS 2.3 `zio_compress.c` (`zio_compress_select`), `zio.c` (`zio_write_compress`); OpenZFS 2.4 `zio.c`
-//! (`zio_write_gang_block`).
+//! Source of the facts: OpenZFS 2.3 `zio_compress.c` (`zio_compress_select`), `zio.c` (`zio_write_compress`);
+//! OpenZFS 2.4 `zio.c` (`zio_write_gang_block`).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

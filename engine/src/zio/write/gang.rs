@@ -8,20 +8,23 @@
 //! | | | | zeroes |
 //! | size - 40 | 40 | `zg_tail` | trailer (`codec::checksum::embedded`), sealed for the first address of the header and its birth |
 //!
-//! A member is as large a part of what is left as finds room (half of it, a quarter, and so on), in whole units of allocation, and at least what is left
-//! divided by the pointers that are left; one that finds no room is a gang again. A member has as many copies as
-//! the block; a header has at least two, since without it the members are lost. Each address of the block counts the header there
-//! and, member by member, the copy of the same number. The block's own checksum is over the whole.
+//! A member is as large a part of what is left as finds room (half of it, a quarter, and so on), in whole
+//! units of allocation, and at least what is left divided by the pointers that are left; one that finds no
+//! room is a gang again. A member has as many copies as the block; a header has at least two, since without
+//! it the members are lost. Each address of the block counts the header there and, member by member, the copy
+//! of the same number. The block's own checksum is over the whole.
 //!
 //! # Larger headers
-//! A header takes the smallest allocation of its vdev whatever its size is. In pools in which the feature `dynamic_gang_header` is active it
-//! has that size, of its vdevs the smallest: 31 pointers in 4096 bytes. The feature becomes active in the group after the one in which a gang
-//! found no room for a part for which a larger header would have had pointers; and never inactive again. Headers from before stay as they are:
+//! A header takes the smallest allocation of its vdev whatever its size is. In pools in which the feature
+//! `dynamic_gang_header` is active it has that size, of its vdevs the smallest: 31 pointers in 4096 bytes.
+//! The feature becomes active in the group after the one in which a gang found no room for a part for which a
+//! larger header would have had pointers; and never inactive again. Headers from before stay as they are:
 //! readers try both sizes.
 //!
 //! A gang that is written again in its group keeps all its places ([`rewrite`]).
 //!
-//! Source of the facts: OpenZFS 2.4 `zio.c` (`zio_write_gang_block`), `zio.h` (`gbh_nblkptrs`), `vdev.h` (`vdev_gang_header_psize`).
+//! Source of the facts: OpenZFS 2.4 `zio.c` (`zio_write_gang_block`), `zio.h` (`gbh_nblkptrs`), `vdev.h`
+//! (`vdev_gang_header_psize`).
 
 use codec::checksum;
 use device::{IoBuf, SharedBuf};
@@ -111,8 +114,8 @@ pub(super) fn create<S: Space>(
     Ok(headers)
 }
 
-/// Space for the next member of a gang of which `rest` bytes are left: as many of them as find room, and `least` at least. Gives the size of the
-/// member, and nothing when there is no room.
+/// Space for the next member of a gang of which `rest` bytes are left: as many of them as find room, and
+/// `least` at least. Gives the size of the member, and nothing when there is no room.
 fn member_place<S: Space>(
     placement: &mut Placement<'_, S>,
     gang: Gang<'_>,

@@ -1,12 +1,15 @@
 //! Blocks of intent logs: allocated before they are written, sealed by who writes them.
 //!
-//! A log is a chain: each block holds the pointer to the next, which is allocated first. So allocating and writing are two steps. The
-//! pointer's checksum words are not a checksum but say which block of which log is meant; the log puts them in.
+//! A log is a chain: each block holds the pointer to the next, which is allocated first. So allocating and
+//! writing are two steps. The pointer's checksum words are not a checksum but say which block of which log is
+//! meant; the log puts them in.
 //!
 //! # Room
-//! Logs have log vdevs, or a metaslab of each large normal vdev. Where these are full, or there are none, as on small pools, a log takes what is for data. It takes it at
-//! once, while data that were accepted get their place when their group is written: so a log that took what it found would leave nothing for them, and the pool
-//! would stop. Therefore who accepts data lends it ([`LogRoom`]), and where nothing is lent the outcome is a group to wait for.
+//! Logs have log vdevs, or a metaslab of each large normal vdev. Where these are full, or there are none, as
+//! on small pools, a log takes what is for data. It takes it at once, while data that were accepted get their
+//! place when their group is written: so a log that took what it found would leave nothing for them, and the
+//! pool would stop. Therefore who accepts data lends it ([`LogRoom`]), and where nothing is lent the outcome
+//! is a group to wait for.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_alloc_zil`).
 
@@ -23,7 +26,8 @@ use crate::error::{Error, Result};
 use crate::vdev::Class;
 use crate::vdev::write::Piece;
 
-/// Who accepts data, and lends the intent logs of the space that is for them. Bytes are of blocks, without parity.
+/// Who accepts data, and lends the intent logs of the space that is for them. Bytes are of blocks, without
+/// parity.
 pub trait LogRoom: Send + Sync + Debug {
     /// Whether `bytes` would be lent now.
     fn has(&self, bytes: u64) -> bool;
@@ -32,7 +36,8 @@ pub trait LogRoom: Send + Sync + Debug {
     fn lend(&self, bytes: u64) -> bool;
 }
 
-/// How many times the space of a log that is to be written must be free where only logs are: blocks are larger than what they hold, and there is parity.
+/// How many times the space of a log that is to be written must be free where only logs are: blocks are
+/// larger than what they hold, and there is parity.
 const LOG_SHARE: u64 = 4;
 
 impl Writer {
@@ -50,9 +55,9 @@ impl Writer {
         self.log_room.as_ref().is_none_or(|room| room.lend(bytes))
     }
 
-    /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from log devices when there are any that work,
-    /// from the log class embedded in normal vdevs otherwise, and of what is for data where that has no room. The pointer is without checksum words; its checksum
-    /// type is `Zilog2`.
+    /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from log devices
+    /// when there are any that work, from the log class embedded in normal vdevs otherwise, and of what is
+    /// for data where that has no room. The pointer is without checksum words; its checksum type is `Zilog2`.
     pub async fn allocate_log_block(&self, txg: Txg, size: u64) -> Result<Blkptr> {
         let dvas = match self.allocator.allocate(Class::Log, size, 1, txg).await? {
             None if self.borrow_for_log(size) => self.allocator.allocate(Class::Normal, size, 1, txg).await?,

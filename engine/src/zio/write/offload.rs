@@ -1,9 +1,11 @@
 //! Work for all cores: a batch is given to the compute threads as a whole, and its result awaited.
 //!
-//! The hand-over costs some microseconds, so it is for batches only. Meanwhile the thread that waits drives its ring.
+//! The hand-over costs some microseconds, so it is for batches only. Meanwhile the thread that waits drives
+//! its ring.
 //!
-//! What somebody waits for to be stable has threads of its own. On those of the groups it would come behind whole batches of theirs, in the order of arrival;
-//! so the processors are shared by the kernel, thread by thread.
+//! What somebody waits for to be stable has threads of its own. On those of the groups it would come behind
+//! whole batches of theirs, in the order of arrival; so the processors are shared by the kernel, thread by
+//! thread.
 
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -1,6 +1,8 @@
-//! How fast blocks are encoded: the time in which anything of a sync was being encoded, and how much that was.
+//! How fast blocks are encoded: the time in which anything of a sync was being encoded, and how much that
+//! was.
 //!
-//! Batches overlap, so it is not the sum of their times that counts, but the time in which at least one was under way.
+//! Batches overlap, so it is not the sum of their times that counts, but the time in which at least one was
+//! under way.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

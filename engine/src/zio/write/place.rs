@@ -1,7 +1,7 @@
 //! Where encoded blocks go: space for each, and the pieces that are to be written there.
 //!
-//! Plain functions over [`Space`], so that gangs can be tested without a pool. A [`Placement`] collects the pieces of a batch, and what it
-//! allocated, to give it back when the batch fails.
+//! Plain functions over [`Space`], so that gangs can be tested without a pool. A [`Placement`] collects the
+//! pieces of a batch, and what it allocated, to give it back when the batch fails.
 
 use device::SharedBuf;
 use ondisk::Txg;

@@ -1,4 +1,5 @@
-//! Encoding and placing on plain data. Whole batches on pools are tested where there are pools (`engine/tests/write`).
+//! Encoding and placing on plain data. Whole batches on pools are tested where there are pools
+//! (`engine/tests/write`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -221,7 +222,8 @@ fn apply(disk: &mut Disk, pieces: Vec<crate::vdev::write::Piece>) {
     }
 }
 
-/// Joins a gang as a reader would, and counts what is allocated for each copy; checks every checksum on the way.
+/// Joins a gang as a reader would, and counts what is allocated for each copy; checks every checksum on the
+/// way.
 fn join(disk: &Disk, bp: &Blkptr, copy: usize, allocated: &mut u64) -> (Vec<u8>, GangTree) {
     let first = bp.dva(0).unwrap();
     let dva = bp.dva(copy).unwrap();

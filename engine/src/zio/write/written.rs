@@ -1,10 +1,13 @@
 //! What became of the bytes that were written, layer by layer.
 //!
-//! A byte of a file or volume is part of a block, and a small write makes a whole block dirty; the block gets smaller by compression, larger by copies, parity and padding; and pointers,
-//! dnodes and space maps are written with it. The counters say how much of which, since the pool was opened. They only grow; what came of one load is the difference of two
-//! [`WrittenBytes`], taken when everything before was committed. Blocks that are written again in their place within a group count each time, because devices see them each time.
+//! A byte of a file or volume is part of a block, and a small write makes a whole block dirty; the block gets
+//! smaller by compression, larger by copies, parity and padding; and pointers, dnodes and space maps are
+//! written with it. The counters say how much of which, since the pool was opened. They only grow; what came
+//! of one load is the difference of two [`WrittenBytes`], taken when everything before was committed. Blocks
+//! that are written again in their place within a group count each time, because devices see them each time.
 //!
-//! What reaches the devices beside this (labels, uberblocks, resilvered blocks) is in the counters of the vdevs only.
+//! What reaches the devices beside this (labels, uberblocks, resilvered blocks) is in the counters of the
+//! vdevs only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

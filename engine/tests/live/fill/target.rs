@@ -1,7 +1,8 @@
 //! What is written until a pool is full, and what of it must be there afterwards.
 //!
-//! Contents come in *slots*. Each write fills one slot with a pattern of its own number, in one group, so that a slot always holds what some write put there. What was flushed
-//! last, and all that was written since, is what a slot may hold after a crash.
+//! Contents come in *slots*. Each write fills one slot with a pattern of its own number, in one group, so
+//! that a slot always holds what some write put there. What was flushed last, and all that was written since,
+//! is what a slot may hold after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,7 +142,8 @@ impl<'a> Target<'a> {
         self.slots.entry(slot).or_default().since.push(0);
     }
 
-    /// What slots hold is something that they may hold; from now on that is what they held before. Gives how many hold what was flushed, or more.
+    /// What slots hold is something that they may hold; from now on that is what they held before. Gives how
+    /// many hold what was flushed, or more.
     pub async fn check(&mut self) -> usize {
         let mut checked = 0;
         let mut slots = std::mem::take(&mut self.slots);

@@ -1,8 +1,10 @@
 //! The options of fio that a workload may have.
 //!
-//! They are listed, by the one name that fio's list of options has for each: they change how much is done, how fast, in what pattern, and what it is done with, and none of them can lead a workload to write
-//! anywhere but to its target. What is not listed is refused, whatever it does: fio takes shorter names and second names for the same option, and has options that name files, run programs, load engines or
-//! go on past the end of what is worked on.
+//! They are listed, by the one name that fio's list of options has for each: they change how much is done,
+//! how fast, in what pattern, and what it is done with, and none of them can lead a workload to write
+//! anywhere but to its target. What is not listed is refused, whatever it does: fio takes shorter names and
+//! second names for the same option, and has options that name files, run programs, load engines or go on
+//! past the end of what is worked on.
 //!
 //! Some are looked at more closely, because one of their values would do that as well ([`fault`]).
 //!
@@ -50,7 +52,8 @@ const OURS: [&str; 33] = [
     "io_limit",
     "read_iolog",
     "replay_no_stall",
-    // Its output is read as that of all jobs together, and the time before as the workload says it; what is random is another in each round.
+    // Its output is read as that of all jobs together, and the time before as the workload says it; what is
+    // random is another in each round.
     "group_reporting",
     "ramp_time",
     "randseed",
@@ -201,7 +204,8 @@ fn key(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Says that an option is one that a workload cannot have since the lab decides it, and what to write instead, where it is.
+/// Says that an option is one that a workload cannot have since the lab decides it, and what to write
+/// instead, where it is.
 pub(in crate::experiment) fn decided(name: &str) -> Option<String> {
     let instead = key(name).map_or_else(String::new, |key| format!(": write {key}"));
     OURS.contains(&name).then(|| format!("the lab decides fio's option '{name}'{instead}"))
@@ -243,7 +247,8 @@ fn is_place(value: &str, target: Size) -> bool {
     !value.contains(['e', 'E']) && load::increment(value, target).is_some()
 }
 
-/// Whether there are several sizes in each of the lists of a value: with one size fio would go past the end with its last operation.
+/// Whether there are several sizes in each of the lists of a value: with one size fio would go past the end
+/// with its last operation.
 fn are_many(value: &str) -> bool {
     let sizes = |list: &str| -> Option<Vec<Size>> {
         list.split(':').map(|size| size.split('/').next()?.parse().ok()).collect()

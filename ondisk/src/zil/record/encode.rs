@@ -18,8 +18,8 @@ fn write_texts(writer: &mut Writer, texts: &[&[u8]]) {
     }
 }
 impl Record<'_> {
-    /// The bytes in the log. Fails for a record that contradicts itself: a name with a NUL inside, a number of domains that
-    /// its ids do not announce, inline data that is not as long as stated (or empty).
+    /// The bytes in the log. Fails for a record that contradicts itself: a name with a NUL inside, a number
+    /// of domains that its ids do not announce, inline data that is not as long as stated (or empty).
     pub fn encode(&self, txg: Txg, seq: u64, order: ByteOrder) -> Result<Vec<u8>> {
         let mut writer = Writer::new(order);
         RecordHeader { txtype: self.kind_number(), reclen: 0, txg, seq }.write(&mut writer);

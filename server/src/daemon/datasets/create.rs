@@ -171,8 +171,8 @@ impl Daemon {
     }
 }
 
-/// What a new dataset is created with, as `zfs create -v` tells it: the size of a volume, what was typed, and what
-/// follows from that.
+/// What a new dataset is created with, as `zfs create -v` tells it: the size of a volume, what was typed, and
+/// what follows from that.
 fn shown(
     volume: Option<(u64, bool)>,
     typed: &[(String, String)],
@@ -188,8 +188,8 @@ fn shown(
     shown
 }
 
-/// The names above `name` that do not exist, the uppermost first. With `may_be`, they may be created, and `name` itself
-/// may exist where it is of a kind that this allows: then there are none.
+/// The names above `name` that do not exist, the uppermost first. With `may_be`, they may be created, and
+/// `name` itself may exist where it is of a kind that this allows: then there are none.
 pub(super) async fn missing_parents(
     dsl: &Dsl,
     name: &str,
@@ -227,8 +227,9 @@ pub(super) async fn missing_parents(
     Ok(Some(missing))
 }
 
-/// The block size of a new volume: what is said, and then perhaps a word of warning; else one that the vdevs can store without much waste, which becomes
-/// one of its properties if it is not the default (`default_volblocksize`).
+/// The block size of a new volume: what is said, and then perhaps a word of warning; else one that the vdevs
+/// can store without much waste, which becomes one of its properties if it is not the default
+/// (`default_volblocksize`).
 fn volume_block(
     live: &LivePool,
     properties: &mut Vec<(String, String)>,

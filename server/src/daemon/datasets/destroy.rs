@@ -1,7 +1,7 @@
 //! Destroying: a dataset with all that depends on it, snapshots by name or range, bookmarks.
 //!
-//! What depends on a dataset goes before it: children, then its snapshots, before each snapshot its clones. Each head is destroyed in a
-//! transaction group of its own, snapshots that follow each other together.
+//! What depends on a dataset goes before it: children, then its snapshots, before each snapshot its clones.
+//! Each head is destroyed in a transaction group of its own, snapshots that follow each other together.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_main.c` (`zfs_do_destroy`), `libzfs_iter.c` (`zfs_iter_snapspec`).
 
@@ -241,7 +241,8 @@ impl Daemon {
     }
 }
 
-/// The ranges of snapshots (oldest first) that a list like `a,b%c,%d` means. Names that are not there mean nothing.
+/// The ranges of snapshots (oldest first) that a list like `a,b%c,%d` means. Names that are not there mean
+/// nothing.
 fn select(snapshots: &[Dataset], which: &str) -> Result<Vec<std::ops::Range<usize>>, ApiError> {
     let short = |snapshot: &Dataset| snapshot.name.split_once('@').map(|(_, name)| name.to_owned());
     let place = |name: &str| snapshots.iter().position(|snapshot| short(snapshot).as_deref() == Some(name));
@@ -282,8 +283,8 @@ enum Step {
 
 /// Finds what depends on something, in the order in which it can be destroyed.
 ///
-/// Clones of clones may form a chain of any length, so the search keeps its own stack. A promoted clone that lies below
-/// the filesystem it was a clone of closes a circle: each of the two depends on the other one.
+/// Clones of clones may form a chain of any length, so the search keeps its own stack. A promoted clone that
+/// lies below the filesystem it was a clone of closes a circle: each of the two depends on the other one.
 struct Search<'a> {
     dsl: &'a Dsl,
     /// Clones inside of this dataset go with it in any case.

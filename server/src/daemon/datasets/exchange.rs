@@ -1,7 +1,9 @@
 //! What becomes of the mount of a filesystem whose contents are exchanged: it stays, and shows the new ones.
 //!
-//! As in OpenZFS the filesystem is suspended and goes on with what it is then, wherever it is mounted; what is mounted inside it is not touched. Where the two states cannot be compared, because one of them
-//! is damaged, or where the mount is of something that can only be read, it is unmounted by force and mounted again.
+//! As in OpenZFS the filesystem is suspended and goes on with what it is then, wherever it is mounted; what
+//! is mounted inside it is not touched. Where the two states cannot be compared, because one of them is
+//! damaged, or where the mount is of something that can only be read, it is unmounted by force and mounted
+//! again.
 
 use std::sync::Arc;
 

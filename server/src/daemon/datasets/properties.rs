@@ -13,7 +13,8 @@ impl Daemon {
     /// Sets properties of datasets, each although others may fail.
     ///
     /// # Errors
-    /// None: a dataset whose properties cannot be set, or that cannot be mounted then, becomes an entry of `failed`.
+    /// None: a dataset whose properties cannot be set, or that cannot be mounted then, becomes an entry of
+    /// `failed`.
     pub async fn set_properties(&self, request: api::SetProperties) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
         let change = match request.no_mount {
@@ -139,7 +140,8 @@ impl Daemon {
         }
     }
 
-    /// Makes a change of one dataset, quotas of its users among it. What is mounted somewhere else then is taken down before and put up after it.
+    /// Makes a change of one dataset, quotas of its users among it. What is mounted somewhere else then is
+    /// taken down before and put up after it.
     async fn with_mounts<F>(
         &self,
         doing: &str,

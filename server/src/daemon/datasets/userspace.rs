@@ -1,7 +1,7 @@
 //! What users, groups and projects use of a filesystem, and their quotas.
 //!
-//! Quotas stand in the filesystem itself, so that setting one is a change of its files: it goes through the filesystem that is open for writing, whether
-//! that is mounted or not.
+//! Quotas stand in the filesystem itself, so that setting one is a change of its files: it goes through the
+//! filesystem that is open for writing, whether that is mounted or not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

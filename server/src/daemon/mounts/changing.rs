@@ -11,9 +11,12 @@ use crate::daemon::{Daemon, OpenPool, dataset_error, lock};
 use crate::fuse::{MountError, MountOptions};
 
 impl Daemon {
-    /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to.
+    /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could
+    /// not be made to.
     ///
-    /// `is_wish`: something was changed that a mount takes over when it begins. Otherwise nothing is unmounted for the sake of what was changed before while somebody was in it and something is mounted inside.
+    /// `is_wish`: something was changed that a mount takes over when it begins. Otherwise nothing is
+    /// unmounted for the sake of what was changed before while somebody was in it and something is mounted
+    /// inside.
     pub(in crate::daemon) async fn update_mounts(
         &self,
         pool: &OpenPool,
@@ -32,7 +35,8 @@ impl Daemon {
         failed
     }
 
-    /// Lets options hold for what is mounted, beside those that it was mounted with. The system's `mount` repeats what holds already: that is nobody's wish.
+    /// Lets options hold for what is mounted, beside those that it was mounted with. The system's `mount`
+    /// repeats what holds already: that is nobody's wish.
     pub(super) async fn remount(
         &self,
         pool: &OpenPool,

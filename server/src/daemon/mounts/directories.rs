@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists of it is no symbolic link
-/// out of `confined_to`. The links may be the pool's own, in a filesystem that was mounted before.
+/// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists
+/// of it is no symbolic link out of `confined_to`. The links may be the pool's own, in a filesystem that was
+/// mounted before.
 pub(in crate::daemon) fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
     let goes_up = |path: &Path| path.components().any(|component| component == Component::ParentDir);
     let Some(directory) = confined_to else { return !goes_up(at) };

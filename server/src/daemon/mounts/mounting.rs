@@ -1,6 +1,8 @@
-//! Mounting: one filesystem that somebody names, all that are to be mounted, and again what a change of datasets took down.
+//! Mounting: one filesystem that somebody names, all that are to be mounted, and again what a change of
+//! datasets took down.
 //!
-//! What a filesystem's properties say becomes a [`Plan`], which is made of nothing but them and of what was asked for; then it is mounted as planned.
+//! What a filesystem's properties say becomes a [`Plan`], which is made of nothing but them and of what was
+//! asked for; then it is mounted as planned.
 
 use std::collections::HashMap;
 use std::fs;
@@ -53,9 +55,11 @@ enum Left {
 }
 
 impl OpenPool {
-    /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it is the live
-    /// filesystem, also where the mount is read-only (its quotas can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose blocks stay, and
-    /// which finds them in a state that does not count. A filesystem that can only be read here is as a snapshot: nobody changes it.
+    /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose
+    /// space could never be reused: it is the live filesystem, also where the mount is read-only (its quotas
+    /// can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose
+    /// blocks stay, and which finds them in a state that does not count. A filesystem that can only be read
+    /// here is as a snapshot: nobody changes it.
     async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
         let dataset = &plan.dataset;
         let Some(live) = self.live() else {
@@ -122,7 +126,8 @@ impl OpenPool {
         }))
     }
 
-    /// What of a pool, or of what is at or below one filesystem, is to be mounted and is not; and why others are not.
+    /// What of a pool, or of what is at or below one filesystem, is to be mounted and is not; and why others
+    /// are not.
     async fn plans(&self, below: Option<&str>) -> (Vec<Plan>, MountsChanged) {
         let (mut plans, mut changed) = (Vec::new(), MountsChanged::default());
         let listed = async {
@@ -253,7 +258,8 @@ impl OpenPool {
         }
     }
 
-    /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the filesystem away again.
+    /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the
+    /// filesystem away again.
     fn bring_up(&self, name: &str, inside: Inside) -> Result<(), ApiError> {
         let (error, none) = match inside.bring_up(self) {
             Ok(made) => {
@@ -296,7 +302,8 @@ impl OpenPool {
 }
 
 impl Daemon {
-    /// Mounts all filesystems of a pool, or of what is at or below one, that are to be mounted and are not: with options beside those that properties say.
+    /// Mounts all filesystems of a pool, or of what is at or below one, that are to be mounted and are not:
+    /// with options beside those that properties say.
     pub(in crate::daemon) async fn mount_all(
         &self,
         pool: &OpenPool,
@@ -342,7 +349,8 @@ impl Daemon {
         changed
     }
 
-    /// Mounts one filesystem where its properties say so, as when all are mounted. Nothing where they say otherwise.
+    /// Mounts one filesystem where its properties say so, as when all are mounted. Nothing where they say
+    /// otherwise.
     pub(in crate::daemon) async fn mount_if_wanted(
         &self,
         pool: &OpenPool,
@@ -486,7 +494,8 @@ impl Daemon {
     pub async fn mount(&self, request: api::Mount) -> Result<MountsChanged, ApiError> {
         if let Some(name) = &request.dataset {
             let is_remount = request.options.iter().any(|word| word == "remount");
-            // The kernel's table, which the system's `mount` has the name from, may have the one that it had before.
+            // The kernel's table, which the system's `mount` has the name from, may have the one that it had
+            // before.
             let at = request.at.as_deref().filter(|_| request.legacy && is_remount);
             let found = at.and_then(|at| self.open_pools().iter().find_map(|pool| pool.mounted_at(at)));
             let name = found.as_ref().unwrap_or(name);

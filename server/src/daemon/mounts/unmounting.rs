@@ -1,4 +1,5 @@
-//! Unmounting: what somebody names with what is mounted below it, all of a pool, and what is in the way of a change of datasets.
+//! Unmounting: what somebody names with what is mounted below it, all of a pool, and what is in the way of a
+//! change of datasets.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ const COMMITTED_WITHIN: Duration = Duration::from_secs(20);
 pub(super) enum Emptied {
     /// The filesystem is to be elsewhere, or is no more.
     Removed,
-    /// It is mounted there again one day: those inside another filesystem of the pool stay, so that this is not written for it.
+    /// It is mounted there again one day: those inside another filesystem of the pool stay, so that this is
+    /// not written for it.
     KeptInside,
 }
 
@@ -43,7 +45,8 @@ impl OpenPool {
             Ok(left) => {
                 match left {
                     fuse::Left::Nothing => self.remove_emptied(&mount.made, emptied),
-                    // A directory that is removed takes with it what is mounted on it in other mount namespaces.
+                    // A directory that is removed takes with it what is mounted on it in other mount
+                    // namespaces.
                     fuse::Left::Elsewhere => drop(lock(&self.mounts).insert(name.to_owned(), mount)),
                 }
                 Ok(Some(described))
@@ -69,8 +72,8 @@ impl OpenPool {
         remove_directories(&removed);
     }
 
-    /// Unmounts the filesystems that are meant and what is mounted inside them, deepest first: until one fails, or
-    /// with `force` all that can be.
+    /// Unmounts the filesystems that are meant and what is mounted inside them, deepest first: until one
+    /// fails, or with `force` all that can be.
     fn unmount_with_what_is_inside(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> MountsChanged {
         let mut mounts = self.mounts_deepest_first();
         let tops: Vec<PathBuf> = {
@@ -97,8 +100,8 @@ impl OpenPool {
         changed
     }
 
-    /// Returns when what was written to filesystems that were unmounted is on disk. What is said where it is not: a
-    /// pool that is suspended, or is told to by force and takes long, is not waited for.
+    /// Returns when what was written to filesystems that were unmounted is on disk. What is said where it is
+    /// not: a pool that is suspended, or is told to by force and takes long, is not waited for.
     fn commit_unmounted(&self, unmounted: &[Mounted], force: bool) -> Option<String> {
         let live = self.live().filter(|_| !unmounted.is_empty())?;
         let error = commit(live, force.then_some(COMMITTED_WITHIN)).err()?;
@@ -116,7 +119,8 @@ impl OpenPool {
 }
 
 impl Daemon {
-    /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.
+    /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is
+    /// in use. Those that were unmounted.
     pub(in crate::daemon) async fn unmount_mounts(
         &self,
         pool: &OpenPool,
@@ -177,8 +181,8 @@ impl Daemon {
         changed
     }
 
-    /// Unmounts what `zfs mount -a` mounts, over all pools from the inside out. What says so itself is left alone
-    /// (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
+    /// Unmounts what `zfs mount -a` mounts, over all pools from the inside out. What says so itself is left
+    /// alone (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
     async fn unmount_those_of_mount_all(&self, force: bool) -> MountsChanged {
         let mut changed = MountsChanged::default();
         let mut all: Vec<(Arc<OpenPool>, Mounted)> = Vec::new();
@@ -286,8 +290,9 @@ impl Daemon {
         }))
     }
 
-    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what is legacy, unless `zfs mount --at` mounted it. What cannot be read
-    /// can be unmounted, and nobody waits for devices that are away.
+    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what is legacy,
+    /// unless `zfs mount --at` mounted it. What cannot be read can be unmounted, and nobody waits for devices
+    /// that are away.
     async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
         let pool = self.pool_of(name)?;
         if pool.is_suspended() {

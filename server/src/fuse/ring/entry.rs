@@ -1,7 +1,8 @@
 //! An entry of a queue: memory for one request and its answer, with the commands that give it to the kernel.
 //!
 //! # Layout
-//! Two pieces of memory, of which the kernel is told when an entry is registered. All numbers are in the order of the machine.
+//! Two pieces of memory, of which the kernel is told when an entry is registered. All numbers are in the
+//! order of the machine.
 //!
 //! The header, 288 bytes:
 //!
@@ -107,7 +108,8 @@ impl Entry {
         (bytes as usize).min(self.payload.len())
     }
 
-    /// Has the request that came answered by `answer`, which writes into the room that it is given: an error, or how many bytes it wrote.
+    /// Has the request that came answered by `answer`, which writes into the room that it is given: an error,
+    /// or how many bytes it wrote.
     pub fn answer(&mut self, answer: impl FnOnce(&Request<'_>, &mut [u8]) -> Result<usize, Errno>) {
         let came = self.payload_bytes();
         // The answer to what has no payload goes where the kernel reads it.
@@ -151,12 +153,14 @@ impl Given {
     }
 }
 
-/// Where a submission says how many pieces of memory its address means; `io_uring` has no other way to say it.
+/// Where a submission says how many pieces of memory its address means; `io_uring` has no other way to say
+/// it.
 const LENGTH_AT: usize = 24;
 
 fn with_length(mut command: squeue::Entry128, length: u32) -> squeue::Entry128 {
     const { assert!(size_of::<squeue::Entry128>() == 128) };
-    // SAFETY: an `Entry128` is the kernel's submission of 128 bytes, plain numbers throughout, of which these four are one; it is borrowed mutably.
+    // SAFETY: an `Entry128` is the kernel's submission of 128 bytes, plain numbers throughout, of which these
+    // four are one; it is borrowed mutably.
     unsafe {
         let place = (&raw mut command).cast::<u8>().add(LENGTH_AT).cast::<u32>();
         place.write_unaligned(length);

@@ -238,7 +238,8 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// The same with attributes. Where none are known, the entry's node has the number 0, and programs see `number`.
+    /// The same with attributes. Where none are known, the entry's node has the number 0, and programs see
+    /// `number`.
     pub fn push_entry(&mut self, entry: &Entry<'_>, number: u64, cookie: u64, name: &[u8]) -> bool {
         let fits = self.has(ENTRY_BYTES + DIRENT_BYTES + name.len().next_multiple_of(8));
         if fits {

@@ -35,8 +35,8 @@
 //! | 52 | statx | - 24 | |
 //! | 47 | copy_file_range | - 8, offset 8, node of the target 8, - 8, offset there 8, length 8, - 8 | |
 //!
-//! Names end with a zero byte. What is not in the table is answered with `ENOSYS`, which tells the kernel not to ask again, `interrupt` (36) too: no request here
-//! takes so long that it had to be called off.
+//! Names end with a zero byte. What is not in the table is answered with `ENOSYS`, which tells the kernel not
+//! to ask again, `interrupt` (36) too: no request here takes so long that it had to be called off.
 
 use engine::dataset::zpl::Time;
 use engine::dmu::Payload;
@@ -254,7 +254,8 @@ impl<'a> Request<'a> {
         Some(Self::new(header, operation))
     }
 
-    /// The request whose parts come one by one: a header, a fixed part with room behind it, and the rest; `None` where the header is cut short.
+    /// The request whose parts come one by one: a header, a fixed part with room behind it, and the rest;
+    /// `None` where the header is cut short.
     pub fn of_parts(header: &[u8], fixed: &'a [u8], rest: &'a [u8]) -> Option<Self> {
         let header = Header::parse(header)?;
         Some(Self::new(header, Operation::parse(header.opcode, fixed, rest)))
@@ -390,7 +391,8 @@ impl<'a> Operation<'a> {
         is_whole.then_some(Self::Write { offset, payload, kill_privileges, from_page })
     }
 
-    /// Whether there may be much to compute for it: more than to have another thread look for the next request.
+    /// Whether there may be much to compute for it: more than to have another thread look for the next
+    /// request.
     pub fn is_long(&self) -> bool {
         match self {
             Self::Read { size, .. } => *size as usize >= LONG_BYTES,

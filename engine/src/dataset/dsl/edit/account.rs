@@ -1,12 +1,15 @@
-//! What the blocks that a group wrote and gave up mean for their dataset: who counts them, and who frees them.
+//! What the blocks that a group wrote and gave up mean for their dataset: who counts them, and who frees
+//! them.
 //!
-//! A block that a head no longer refers to is freed at once when it was born after the snapshot before the head: nobody else can
-//! have it. Otherwise that snapshot has it: it goes onto the head's deadlist and counts for snapshots from now on; and when it was born
-//! after the snapshot before *that*, it is unique to it.
+//! A block that a head no longer refers to is freed at once when it was born after the snapshot before the
+//! head: nobody else can have it. Otherwise that snapshot has it: it goes onto the head's deadlist and counts
+//! for snapshots from now on; and when it was born after the snapshot before *that*, it is unique to it.
 //!
-//! A head's *unique* bytes are those born since its last snapshot. What they lack to its refreservation its directory counts as reserved.
+//! A head's *unique* bytes are those born since its last snapshot. What they lack to its refreservation its
+//! directory counts as reserved.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_dataset.c` (`dsl_dataset_block_born`, `dsl_dataset_block_kill`), `dsl_bookmark.c`.
+//! Source of the facts: OpenZFS 2.3 `dsl_dataset.c` (`dsl_dataset_block_born`, `dsl_dataset_block_kill`),
+//! `dsl_bookmark.c`.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::blkptr::Blkptr;
@@ -24,7 +27,8 @@ use crate::pool::live::Syncing;
 /// Blocks that are freed side by side.
 const AT_ONCE: usize = 32;
 
-/// The MOS was written: its space counts for the hidden directory `$MOS`, and what it gave up is freed at once.
+/// The MOS was written: its space counts for the hidden directory `$MOS`, and what it gave up is freed at
+/// once.
 pub async fn mos_synced(s: &Syncing, done: &SyncedObjset) -> Result<()> {
     let mut change = Change::more(done.born);
     let killed: Vec<Blkptr> = done.killed.iter().filter(|bp| counts(bp)).copied().collect();
@@ -43,7 +47,8 @@ pub(super) async fn hidden(s: &Syncing, name: &str) -> Result<ObjectId> {
     objects::lookup(s, children, &objects::name(name)).await?.map(ObjectId).ok_or_else(missing)
 }
 
-/// Gives the space of blocks back. The headers of gangs are read many at a time: in a pool whose free space is in pieces most indirect blocks are gangs.
+/// Gives the space of blocks back. The headers of gangs are read many at a time: in a pool whose free space
+/// is in pieces most indirect blocks are gangs.
 pub(super) async fn free(s: &Syncing, blocks: &[Blkptr]) -> Result<()> {
     let mut last = Vec::new();
     for bp in blocks {
@@ -64,7 +69,8 @@ pub(super) async fn free(s: &Syncing, blocks: &[Blkptr]) -> Result<()> {
     freed.buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// A head's object set was written: its pointer, what it counts, and what becomes of the blocks that it gave up.
+/// A head's object set was written: its pointer, what it counts, and what becomes of the blocks that it gave
+/// up.
 pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Result<()> {
     let id = ObjectId(dataset.get());
     let phys = objects::dataset(s, id).await?;
@@ -162,7 +168,8 @@ impl Dead {
     }
 }
 
-/// When the snapshot was taken that a directory's head is a clone of (`dd_origin_txg`); none for what is no clone on old pools.
+/// When the snapshot was taken that a directory's head is a clone of (`dd_origin_txg`); none for what is no
+/// clone on old pools.
 pub(super) async fn origin_txg(s: &Syncing, dir: ObjectId) -> Result<Txg> {
     let origin = objects::dir(s, dir).await?.origin;
     match origin.is_none() {
@@ -190,7 +197,8 @@ async fn note_unique_to_previous(
     .await
 }
 
-/// What a head's unique bytes are by what it references and what the snapshot before it had (`dsl_dataset_recalc_head_uniq`).
+/// What a head's unique bytes are by what it references and what the snapshot before it had
+/// (`dsl_dataset_recalc_head_uniq`).
 pub(super) async fn recount_unique(s: &Syncing, head: ObjectId) -> Result<u64> {
     let phys = objects::dataset(s, head).await?;
     let previous = match phys.prev_snap.is_none() {

@@ -1,9 +1,11 @@
 //! Bookmarks, and what they know of the blocks freed since.
 //!
-//! A bookmark is made of a snapshot and survives it. With the feature `bookmark_written` it also counts what was *freed before the next
-//! snapshot* of the blocks that its snapshot had, so that `written@` can be computed later: a head adds what it gives up to the bookmarks
-//! after its last snapshot ([`blocks_killed`]), and when a snapshot goes, the bookmarks before it take over what its successor's deadlist
-//! has ([`snapshot_destroyed`]). For that its creation group must stay a key of deadlists as long as the bookmark lives.
+//! A bookmark is made of a snapshot and survives it. With the feature `bookmark_written` it also counts what
+//! was *freed before the next snapshot* of the blocks that its snapshot had, so that `written@` can be
+//! computed later: a head adds what it gives up to the bookmarks after its last snapshot ([`blocks_killed`]),
+//! and when a snapshot goes, the bookmarks before it take over what its successor's deadlist has
+//! ([`snapshot_destroyed`]). For that its creation group must stay a key of deadlists as long as the bookmark
+//! lives.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_bookmark.c`.
 
@@ -262,8 +264,8 @@ pub(super) async fn blocks_killed(s: &Syncing, head: ObjectId, killed: &[Blkptr]
     Ok(())
 }
 
-/// A head's deadlist begins anew behind a new snapshot: the bookmarks after the snapshot before are keys of it (`dsl_bookmark_snapshotted`).
-/// `previous` is when the snapshot before the new one was taken.
+/// A head's deadlist begins anew behind a new snapshot: the bookmarks after the snapshot before are keys of
+/// it (`dsl_bookmark_snapshotted`). `previous` is when the snapshot before the new one was taken.
 pub(super) async fn snapshotted(
     s: &Syncing,
     head: ObjectId,

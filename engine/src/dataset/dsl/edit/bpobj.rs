@@ -1,13 +1,15 @@
 //! Block pointer lists (`bpobj`), written.
 //!
-//! A list grows at its end and shrinks from its end. It may take other lists in, whole: what is small is copied, what is large becomes a
-//! *sub-list*, so that taking it in costs the same whatever its length. Most lists of deadlists are empty, so with the feature
-//! `empty_bpobj` all empty ones are one shared object, which is counted by the feature's uses and replaced by a list of its own when the
-//! first pointer comes.
+//! A list grows at its end and shrinks from its end. It may take other lists in, whole: what is small is
+//! copied, what is large becomes a *sub-list*, so that taking it in costs the same whatever its length. Most
+//! lists of deadlists are empty, so with the feature `empty_bpobj` all empty ones are one shared object,
+//! which is counted by the feature's uses and replaced by a list of its own when the first pointer comes.
 //!
-//! Stored pointers lack what nobody needs to free a block (checksum, fill, embedded bytes), so that lists compress well.
+//! Stored pointers lack what nobody needs to free a block (checksum, fill, embedded bytes), so that lists
+//! compress well.
 //!
-//! The lists of livelists have entries of two kinds ([`Kind`]): those that are frees count less than nothing, and their number is in the header.
+//! The lists of livelists have entries of two kinds ([`Kind`]): those that are frees count less than nothing,
+//! and their number is in the header.
 //!
 //! Source of the facts: OpenZFS 2.3 `bpobj.c`.
 
@@ -298,7 +300,8 @@ struct Step {
     phys: BpobjPhys,
 }
 
-/// Takes up to `budget` pointers off the end of a list. Included lists that become empty are freed on the way.
+/// Takes up to `budget` pointers off the end of a list. Included lists that become empty are freed on the
+/// way.
 pub(super) async fn take(s: &Syncing, id: ObjectId, budget: usize) -> Result<Vec<Blkptr>> {
     let per_block = u64::from(BLOCK_BYTES) / Blkptr::SIZE as u64;
     let mut taken = Vec::new();

@@ -1,6 +1,7 @@
 //! Trees of blocks that are being taken down (`bptree`).
 //!
-//! The pool's list of them is an object whose contents are entries of 168 bytes; its bonus area says which are left and what they count:
+//! The pool's list of them is an object whose contents are entries of 168 bytes; its bonus area says which
+//! are left and what they count:
 //!
 //! | offset | size | entry | | offset | size | bonus |
 //! |---|---|---|---|---|---|---|
@@ -8,9 +9,10 @@
 //! | 128 | 8 | only blocks born after this group go | | 8 | 8 | first entry not there yet |
 //! | 136 | 32 | where to go on: object set, object, level, block | | 16 | 24 | space left, in three ways |
 //!
-//! A tree is walked depth first, each block after what it points to, so that what is left is always a tree. A walk stops
-//! only before a block of level 0; that block is where it goes on. An object set's order is that of its block tree: the meta-dnode's blocks,
-//! and before each block of dnodes the blocks of its objects; then the objects that count space (project, group, user).
+//! A tree is walked depth first, each block after what it points to, so that what is left is always a tree. A
+//! walk stops only before a block of level 0; that block is where it goes on. An object set's order is that
+//! of its block tree: the meta-dnode's blocks, and before each block of dnodes the blocks of its objects;
+//! then the objects that count space (project, group, user).
 //!
 //! Source of the facts: OpenZFS 2.3 `bptree.c`, `dmu_traverse.c`, `dsl_scan.c`.
 
@@ -158,7 +160,8 @@ impl List {
         Entry::parse(&bytes).map_err(|error| objects::corrupt(self.object.id(), error))
     }
 
-    /// Notes that blocks of the first tree are freed: how much, and where to go on; at nothing when all of it is.
+    /// Notes that blocks of the first tree are freed: how much, and where to go on; at nothing when all of it
+    /// is.
     pub async fn freed(
         &mut self,
         s: &Syncing,
@@ -190,7 +193,8 @@ impl List {
     }
 }
 
-/// One block on the way down: what it points to and is still to be walked, and the block itself, which goes after that.
+/// One block on the way down: what it points to and is still to be walked, and the block itself, which goes
+/// after that.
 #[derive(Debug)]
 struct Step {
     after: Option<Node>,

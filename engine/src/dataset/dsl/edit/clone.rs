@@ -1,7 +1,8 @@
 //! Clones, and going back to a snapshot.
 //!
-//! A clone is a head whose chain begins at somebody else's snapshot. Going back makes a clone of the last snapshot, exchanges it with the
-//! head ([`swap`]), and destroys it: so that the blocks written since are freed like those of any dataset that goes.
+//! A clone is a head whose chain begins at somebody else's snapshot. Going back makes a clone of the last
+//! snapshot, exchanges it with the head ([`swap`]), and destroys it: so that the blocks written since are
+//! freed like those of any dataset that goes.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.
 
@@ -118,8 +119,8 @@ async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that; in full, or what follows the `@`). Its intent log must be given back before, and whoever has
-/// it open must let it go.
+/// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that; in full, or what follows
+/// the `@`). Its intent log must be given back before, and whoever has it open must let it go.
 pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
     let head = find_head(s, name).await?;
     check_rollback(s, &head, snapshot).await?;
@@ -172,8 +173,8 @@ async fn check_rollback(s: &Syncing, head: &FoundHead, snapshot: Option<&str>) -
     create::check_room(s, phys.dir, reserved.min(phys.unique_bytes)).await
 }
 
-/// Exchanges the contents of a head with those of a clone of its last snapshot (`dsl_dataset_clone_swap_sync_impl`). The clone has no snapshots
-/// and no refreservation.
+/// Exchanges the contents of a head with those of a clone of its last snapshot
+/// (`dsl_dataset_clone_swap_sync_impl`). The clone has no snapshots and no refreservation.
 async fn swap(s: &Syncing, clone: ObjectId, head: ObjectId) -> Result<()> {
     let of_clone = objects::dataset(s, clone).await?;
     let of_head = objects::dataset(s, head).await?;

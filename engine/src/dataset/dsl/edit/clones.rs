@@ -1,8 +1,8 @@
 //! Who is a clone of what: the lists of clones that snapshots and directories keep.
 //!
-//! A snapshot lists the datasets that come after it in other directories (`ds_next_clones_obj`): a clone's first snapshot, or
-//! its head while it has none. A directory lists the heads of all clones of its snapshots (`dd_clones`), since those heads' deadlists have
-//! this directory's snapshots for keys.
+//! A snapshot lists the datasets that come after it in other directories (`ds_next_clones_obj`): a clone's
+//! first snapshot, or its head while it has none. A directory lists the heads of all clones of its snapshots
+//! (`dd_clones`), since those heads' deadlists have this directory's snapshots for keys.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`, `dsl_destroy.c` (`dsl_dir_remove_clones_key`).
 
@@ -63,8 +63,8 @@ async fn heads(s: &Syncing, dir: ObjectId) -> Result<Vec<ObjectId>> {
     }
 }
 
-/// The group `since` is no key any more in the deadlists of the clones of a directory's snapshots, and of their clones, as far as
-/// they were made after it.
+/// The group `since` is no key any more in the deadlists of the clones of a directory's snapshots, and of
+/// their clones, as far as they were made after it.
 pub(super) async fn remove_keys(s: &Syncing, dir: ObjectId, since: Txg) -> Result<()> {
     let mut pending = vec![dir];
     while let Some(dir) = pending.pop() {

@@ -25,7 +25,8 @@ use crate::pool::live::Syncing;
 
 /// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;
-/// The first version of filesystems that compare names by anything but their bytes (`ZPL_VERSION_NORMALIZATION`).
+/// The first version of filesystems that compare names by anything but their bytes
+/// (`ZPL_VERSION_NORMALIZATION`).
 const NORMALIZATION_VERSION: u64 = 3;
 
 async fn open(s: &Syncing, head: &FoundHead) -> Result<Arc<Objset>> {
@@ -57,7 +58,8 @@ pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u
     Ok((volume.size(), volume.block_size()))
 }
 
-/// How names are in a new filesystem whose properties do not say it, and what quotas its users have: as in its parent.
+/// How names are in a new filesystem whose properties do not say it, and what quotas its users have: as in
+/// its parent.
 pub(super) async fn inherit_contents(
     s: &Syncing,
     parent: &FoundHead,

@@ -1,7 +1,7 @@
 //! New directories and datasets: those that every pool has, filesystems, volumes.
 //!
-//! A dataset is created whole: its object set is filled and written in the group that creates it, so that from its first
-//! moment on a dataset has a root block, and can be snapshotted or cloned in that same group.
+//! A dataset is created whole: its object set is filled and written in the group that creates it, so that
+//! from its first moment on a dataset has a root block, and can be snapshotted or cloned in that same group.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_pool.c`, `dsl_dir.c`, `dsl_dataset.c`, `dmu_objset.c`.
 
@@ -71,9 +71,9 @@ pub struct CreatedPool {
     pub root_dataset: ObjsetId,
 }
 
-/// Creates what a new pool has of the DSL (`dsl_pool_create`): the root directory, `$MOS`, `$FREE` with its list, `$ORIGIN` with its
-/// snapshot, and the root filesystem with `properties` as typed. The pool's directory (object 1 of the MOS) and the ZAPs of features must be there;
-/// entries are added to it.
+/// Creates what a new pool has of the DSL (`dsl_pool_create`): the root directory, `$MOS`, `$FREE` with its
+/// list, `$ORIGIN` with its snapshot, and the root filesystem with `properties` as typed. The pool's
+/// directory (object 1 of the MOS) and the ZAPs of features must be there; entries are added to it.
 pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> Result<CreatedPool> {
     let root_dir = create_dir(s, None, s.pool.pool().name()).await?;
     create_dir(s, Some(root_dir), hidden_dir::MOS).await?;
@@ -91,8 +91,9 @@ pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> R
     Ok(CreatedPool { root_dir, root_dataset })
 }
 
-/// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are created.
-/// Gives what its refreservation would be. A dry run does not ask whether there is room for that, as OpenZFS's does not.
+/// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are
+/// created. Gives what its refreservation would be. A dry run does not ask whether there is room for that, as
+/// OpenZFS's does not.
 pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str, dry_run: bool) -> Result<Option<u64>> {
     let parent = find_head(s, above).await?;
     let below = new.name.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
@@ -228,7 +229,8 @@ pub(super) async fn create_dir(s: &Syncing, parent: Option<ObjectId>, name: &str
     Ok(dir)
 }
 
-/// Creates the head of a directory, as a clone of a snapshot where one is given (`dsl_dataset_create_sync_dd`).
+/// Creates the head of a directory, as a clone of a snapshot where one is given
+/// (`dsl_dataset_create_sync_dd`).
 pub(super) async fn create_dataset(s: &Syncing, dir: ObjectId, origin: Option<ObjectId>) -> Result<ObjectId> {
     let names = NewZap { normalization: bookmark::NORMALIZE_CASE, ..NewZap::of(DmuType::DSL_DS_SNAP_MAP) };
     let mut phys = DslDatasetPhys {

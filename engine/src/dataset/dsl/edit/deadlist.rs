@@ -1,11 +1,13 @@
 //! Deadlists, written.
 //!
-//! The deadlist of a dataset holds the blocks that the snapshot before it has and it has no more, sorted by birth into one list for each
-//! snapshot that was there when they died: the list under key *t* has the blocks born after *t* and not after the next key. So when
-//! a snapshot goes, the blocks that only it had are whole lists, which move without being read.
+//! The deadlist of a dataset holds the blocks that the snapshot before it has and it has no more, sorted by
+//! birth into one list for each snapshot that was there when they died: the list under key *t* has the blocks
+//! born after *t* and not after the next key. So when a snapshot goes, the blocks that only it had are whole
+//! lists, which move without being read.
 //!
-//! Invariants: the keys are the creation groups of the snapshots before the dataset, its origin's among them (and of bookmarks that count what
-//! was freed since them), and 0; the head of the deadlist holds the sum of its lists.
+//! Invariants: the keys are the creation groups of the snapshots before the dataset, its origin's among them
+//! (and of bookmarks that count what was freed since them), and 0; the head of the deadlist holds the sum of
+//! its lists.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_deadlist.c`.
 

@@ -1,9 +1,10 @@
 //! Filesystems and volumes that go.
 //!
-//! A head's name is gone at once; its blocks, as far as no snapshot has them, are freed over many groups: the tree of blocks is put on
-//! the pool's list of trees (feature `async_destroy`), and [`super::freeing`] takes it down piece by piece. Until then its space counts for
-//! the hidden directory `$FREE`. Without the feature its blocks are put on the pool's list of blocks in one go. A clone that has a livelist
-//! leaves that ([`super::livelist`]).
+//! A head's name is gone at once; its blocks, as far as no snapshot has them, are freed over many groups: the
+//! tree of blocks is put on the pool's list of trees (feature `async_destroy`), and [`super::freeing`] takes
+//! it down piece by piece. Until then its space counts for the hidden directory `$FREE`. Without the feature
+//! its blocks are put on the pool's list of blocks in one go. A clone that has a livelist leaves that
+//! ([`super::livelist`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
 

@@ -1,9 +1,10 @@
 //! Snapshots that go.
 //!
-//! Three kinds of blocks are concerned. Those on the *next* dataset's deadlist that were born after the snapshot *before* are only this
-//! snapshot's: whole lists that move to the pool's list of blocks to be freed. The other blocks on that deadlist are the snapshot before's,
-//! and stay on it, together with those on this snapshot's own deadlist, which is merged into it. And blocks that this snapshot shared with
-//! one neighbour only become unique to that.
+//! Three kinds of blocks are concerned. Those on the *next* dataset's deadlist that were born after the
+//! snapshot *before* are only this snapshot's: whole lists that move to the pool's list of blocks to be
+//! freed. The other blocks on that deadlist are the snapshot before's, and stay on it, together with those on
+//! this snapshot's own deadlist, which is merged into it. And blocks that this snapshot shared with one
+//! neighbour only become unique to that.
 //!
 //! A snapshot with holds or clones may be marked to go when the last of them does.
 //!
@@ -25,8 +26,8 @@ use crate::dataset::properties::Prop;
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
 
-/// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs them any more; without, they
-/// are an error.
+/// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs
+/// them any more; without, they are an error.
 pub async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> Result<()> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
@@ -155,8 +156,8 @@ pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
     objects::free_zapified(s, id).await
 }
 
-/// Whether blocks were remapped away from removed vdevs since the snapshot before this one. The lists of them go with the snapshot, which is for those who can
-/// remove vdevs.
+/// Whether blocks were remapped away from removed vdevs since the snapshot before this one. The lists of them
+/// go with the snapshot, which is for those who can remove vdevs.
 async fn has_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Result<bool> {
     for id in [id, phys.next_snap] {
         if !id.is_none() && objects::field(s, id, field::REMAP_DEADLIST).await?.is_some() {

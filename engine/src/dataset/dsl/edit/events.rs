@@ -1,7 +1,7 @@
 //! What becomes of datasets, noted in the pool's history: `zpool history -i` shows it.
 //!
-//! Each note belongs to the change that it is about, and is committed with it. Source of the words: OpenZFS 2.3
-//! `spa_history_log_internal_ds` and its callers.
+//! Each note belongs to the change that it is about, and is committed with it. Source of the words: OpenZFS
+//! 2.3 `spa_history_log_internal_ds` and its callers.
 
 use ondisk::ObjectId;
 

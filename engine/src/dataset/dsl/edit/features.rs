@@ -1,8 +1,9 @@
 //! Features that datasets use.
 //!
-//! A feature of the kind *per dataset* is counted by the datasets that use it: each says so with an entry under the feature's guid in the ZAP
-//! that its object is. A snapshot or clone uses what its origin used. A dataset begins to use a feature when it is first written
-//! under properties that need it; it never stops before it is destroyed.
+//! A feature of the kind *per dataset* is counted by the datasets that use it: each says so with an entry
+//! under the feature's guid in the ZAP that its object is. A snapshot or clone uses what its origin used. A
+//! dataset begins to use a feature when it is first written under properties that need it; it never stops
+//! before it is destroyed.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.
 

@@ -1,6 +1,7 @@
 //! Freeing what destroyed datasets left behind, some of it in each group.
 //!
-//! The pool's list of blocks goes first, then the trees, then the livelists of clones, one of their lists after the other. All of it counts for the hidden directory `$FREE` until it is freed.
+//! The pool's list of blocks goes first, then the trees, then the livelists of clones, one of their lists
+//! after the other. All of it counts for the hidden directory `$FREE` until it is freed.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_process_async_destroys`).
 

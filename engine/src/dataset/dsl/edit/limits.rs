@@ -1,7 +1,8 @@
 //! Counts of filesystems and snapshots below a directory, and the times at which snapshots changed.
 //!
-//! Counts are kept from the moment when a limit is first set somewhere above: a directory without a count ends the climb, since there is
-//! no limit above it either. Whoever may change a limit is not bound by it in OpenZFS; here nobody may exceed one but by changing it.
+//! Counts are kept from the moment when a limit is first set somewhere above: a directory without a count
+//! ends the climb, since there is no limit above it either. Whoever may change a limit is not bound by it in
+//! OpenZFS; here nobody may exceed one but by changing it.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dir.c`.
 
@@ -56,7 +57,8 @@ pub(super) async fn adjust(s: &Syncing, dir: ObjectId, counted: Counted, change:
     Ok(())
 }
 
-/// Refuses what would exceed a limit of a directory or of one above it, up to `ancestor`, which has it already (`dsl_fs_ss_limit_check`).
+/// Refuses what would exceed a limit of a directory or of one above it, up to `ancestor`, which has it
+/// already (`dsl_fs_ss_limit_check`).
 pub(super) async fn check(
     s: &Syncing,
     dir: ObjectId,
@@ -93,7 +95,8 @@ pub(super) async fn begin(s: &Syncing, dir: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that a directory and all below it have counts (`dsl_dir_init_fs_ss_count`). Counts that are there are right.
+/// Sees to it that a directory and all below it have counts (`dsl_dir_init_fs_ss_count`). Counts that are
+/// there are right.
 pub(super) async fn initialize(s: &Syncing, dir: ObjectId) -> Result<()> {
     // Parents first, so that the counts can be added up from the end.
     let mut order = vec![(dir, None)];

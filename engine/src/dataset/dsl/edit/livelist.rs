@@ -1,25 +1,33 @@
 //! Livelists: the blocks that a clone has since it began.
 //!
-//! A clone shares most of its blocks with its origin, and what is its own is scattered over its tree: to destroy it, the whole tree would have to be
-//! searched. So its directory keeps a log of what its head wrote and gave up: a deadlist in form, whose lists have entries that are allocations and
-//! entries that are frees ([`Kind`]). A free stands in the same list as the allocation of its block, because blocks are assigned to lists by birth. So each
-//! list tells on its own which blocks are left: gone through from its end, an allocation that no free met before it is one.
+//! A clone shares most of its blocks with its origin, and what is its own is scattered over its tree: to
+//! destroy it, the whole tree would have to be searched. So its directory keeps a log of what its head wrote
+//! and gave up: a deadlist in form, whose lists have entries that are allocations and entries that are frees
+//! ([`Kind`]). A free stands in the same list as the allocation of its block, because blocks are assigned to
+//! lists by birth. So each list tells on its own which blocks are left: gone through from its end, an
+//! allocation that no free met before it is one.
 //!
 //! # Life
 //! - A clone begins with an empty livelist. Each group that changes the head adds to it.
-//! - All blocks of a group are in one list: a new one is begun before a group's entries are added, when the last has enough allocations.
-//! - Two neighbouring lists, the last one apart, are made one when what is left of both is little (*condensing*), so that a livelist does not grow for ever.
-//! - When the clone shares too little with its origin, or gets another origin (promotion, rollback), the livelist goes.
-//! - When the clone is destroyed, the livelist is entered in the pool's `deleted_clones`, and freed one list at a time.
+//! - All blocks of a group are in one list: a new one is begun before a group's entries are added, when the
+//!   last has enough allocations.
+//! - Two neighbouring lists, the last one apart, are made one when what is left of both is little
+//!   (*condensing*), so that a livelist does not grow for ever.
+//! - When the clone shares too little with its origin, or gets another origin (promotion, rollback), the
+//!   livelist goes.
+//! - When the clone is destroyed, the livelist is entered in the pool's `deleted_clones`, and freed one list
+//!   at a time.
 //!
 //! # Invariants
-//! - Blocks left in all lists are those of the head's tree that were born after the origin and are not embedded. What the clone's snapshots have and its head
-//!   has not is not among them, and a clone with snapshots is not destroyed.
-//! - The header counts what is left, which is what the directory counts when there are no snapshots; a livelist that says otherwise is not used to free.
+//! - Blocks left in all lists are those of the head's tree that were born after the origin and are not
+//!   embedded. What the clone's snapshots have and its head has not is not among them, and a clone with
+//!   snapshots is not destroyed.
+//! - The header counts what is left, which is what the directory counts when there are no snapshots; a
+//!   livelist that says otherwise is not used to free.
 //! - Each livelist, of clones that live and of destroyed ones, is a use of the feature `livelist`.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_deadlist.c`, `dsl_dataset.c` (`dsl_flush_pending_livelist`), `dsl_destroy.c` (`dsl_async_clone_destroy`), `spa.c`
-//! (`spa_livelist_delete_cb`).
+//! Source of the facts: OpenZFS 2.3 `dsl_deadlist.c`, `dsl_dataset.c` (`dsl_flush_pending_livelist`),
+//! `dsl_destroy.c` (`dsl_async_clone_destroy`), `spa.c` (`spa_livelist_delete_cb`).
 
 use std::collections::HashMap;
 
@@ -38,12 +46,13 @@ use crate::dmu::{Space, SyncedObjset};
 use crate::error::Result;
 use crate::pool::live::Syncing;
 
-/// Allocations in a list after which the next group begins another, and blocks that may be left in two lists that are made one. A list is freed in one go.
-/// Tests have small ones.
+/// Allocations in a list after which the next group begins another, and blocks that may be left in two lists
+/// that are made one. A list is freed in one go. Tests have small ones.
 const MAX_ALLOCS: u64 = if cfg!(test) { 20 } else { 100_000 };
 /// No list with more entries is condensed: it is read in one go.
 const MAX_CONDENSED: u64 = 4 << 20;
-/// A clone that shares no more of what it refers to with its origin needs no livelist (`zfs_livelist_min_percent_shared`).
+/// A clone that shares no more of what it refers to with its origin needs no livelist
+/// (`zfs_livelist_min_percent_shared`).
 const MIN_PERCENT_SHARED: u128 = 75;
 
 /// The livelist of a directory.
@@ -190,8 +199,8 @@ fn is_useful(referenced_bytes: u64, own_bytes: u64) -> bool {
     referenced_bytes == 0 || shared * 100 / u128::from(referenced_bytes) > MIN_PERCENT_SHARED
 }
 
-/// Leaves the livelist of a directory, whose head goes and which counts `space`, to be freed. Gives what it has; nothing when there is none
-/// that can be trusted.
+/// Leaves the livelist of a directory, whose head goes and which counts `space`, to be freed. Gives what it
+/// has; nothing when there is none that can be trusted.
 pub(super) async fn give_away(s: &Syncing, dir: ObjectId, space: Space) -> Result<Option<Space>> {
     let Some(livelist) = of(s, dir).await? else { return Ok(None) };
     let listed = deadlist::space(s, livelist).await?;
@@ -215,7 +224,8 @@ pub(super) async fn give_away(s: &Syncing, dir: ObjectId, space: Space) -> Resul
     Ok(Some(listed))
 }
 
-/// Takes one list off the livelists of destroyed clones: its blocks are to be freed now. Livelists without lists are removed on the way.
+/// Takes one list off the livelists of destroyed clones: its blocks are to be freed now. Livelists without
+/// lists are removed on the way.
 pub(super) async fn take_deleted(s: &Syncing) -> Result<Option<Vec<Blkptr>>> {
     let Some(deleted) = objects::pool_entry(s, DELETED_CLONES).await? else { return Ok(None) };
     let mut doubtful = false;

@@ -1,8 +1,10 @@
-//! The objects of the DSL in the MOS, as its changes see them: bonus areas as structures, ZAPs as dictionaries of numbers.
+//! The objects of the DSL in the MOS, as its changes see them: bonus areas as structures, ZAPs as
+//! dictionaries of numbers.
 //!
-//! Nothing is held between two changes. Who changes a directory or a dataset says what becomes of it ([`change_dir`],
-//! [`change_dataset`]), and the structure is read, changed and put back in one go: so that no stale copy can undo what another part of the
-//! same operation did. What was read is in memory, since the MOS of an open pool is.
+//! Nothing is held between two changes. Who changes a directory or a dataset says what becomes of it
+//! ([`change_dir`], [`change_dataset`]), and the structure is read, changed and put back in one go: so that
+//! no stale copy can undo what another part of the same operation did. What was read is in memory, since the
+//! MOS of an open pool is.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! How a dataset's blocks are written: its [`Policy`], from its properties and those that it inherits.
 //!
-//! The features that datasets count (large blocks, zstd, strong checksums, large dnodes) become a dataset's own when it first writes under
-//! properties that may need them; OpenZFS waits for the first such block, which a reader cannot tell apart.
+//! The features that datasets count (large blocks, zstd, strong checksums, large dnodes) become a dataset's
+//! own when it first writes under properties that may need them; OpenZFS waits for the first such block,
+//! which a reader cannot tell apart.
 //!
 //! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (property callbacks), `zio_checksum.c`, `zio_compress.c`.
 
@@ -78,7 +79,8 @@ async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl
     })
 }
 
-/// Lets what is open of these datasets write and behave as their properties say now. What cannot be written is not open.
+/// Lets what is open of these datasets write and behave as their properties say now. What cannot be written
+/// is not open.
 pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
     for id in datasets {
         if let Some(open) = s.open_dataset(*id) {
@@ -123,7 +125,8 @@ pub(super) async fn of_dir(s: &Syncing, dir: ObjectId) -> Result<Policy> {
     })
 }
 
-/// What a value of `redundant_metadata` is in a [`Policy`], which numbers `none` and `some` the other way round.
+/// What a value of `redundant_metadata` is in a [`Policy`], which numbers `none` and `some` the other way
+/// round.
 fn redundant_metadata(value: u64) -> u8 {
     match value {
         0 | 1 => value as u8,

@@ -1,12 +1,15 @@
 //! Promoting a clone: its origin's dataset becomes *its* clone.
 //!
-//! The snapshots up to the origin move from the directory of the origin's head to the clone's directory, with their names, their bookmarks,
-//! and what they count. Nothing else changes but who points to whom: no block and no deadlist is touched.
+//! The snapshots up to the origin move from the directory of the origin's head to the clone's directory, with
+//! their names, their bookmarks, and what they count. Nothing else changes but who points to whom: no block
+//! and no deadlist is touched.
 //!
-//! Three chains of snapshots are concerned: the *shared* ones (from the origin back to where its own directory begins) move; the *clone's* own
-//! and those of the origin's head *after* the origin stay where they are.
+//! Three chains of snapshots are concerned: the *shared* ones (from the origin back to where its own
+//! directory begins) move; the *clone's* own and those of the origin's head *after* the origin stay where
+//! they are.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_dataset.c` (`dsl_dataset_promote_check`, `dsl_dataset_promote_sync`).
+//! Source of the facts: OpenZFS 2.3 `dsl_dataset.c` (`dsl_dataset_promote_check`,
+//! `dsl_dataset_promote_sync`).
 
 use ondisk::dsl_dataset::{self, DslDatasetPhys};
 use ondisk::holds::MAX_DATASET_NAME_BYTES;
@@ -224,8 +227,8 @@ fn referenced(phys: &DslDatasetPhys) -> Space {
     }
 }
 
-/// Each snapshot brought what it has and the one before has not, and what died in it: that sums up to what the last one has, and what is on
-/// all their deadlists.
+/// Each snapshot brought what it has and the one before has not, and what died in it: that sums up to what
+/// the last one has, and what is on all their deadlists.
 async fn space_to_move(s: &Syncing, shared: &[Link], before: ObjectId) -> Result<Space> {
     let mut space = shared.first().map(|origin| referenced(&origin.phys)).unwrap_or_default();
     for link in shared {
@@ -239,7 +242,8 @@ async fn space_to_move(s: &Syncing, shared: &[Link], before: ObjectId) -> Result
     Ok(space)
 }
 
-/// The names of the snapshots that move. None may be that of a snapshot of the clone, nor too long below its name; bookmarks likewise.
+/// The names of the snapshots that move. None may be that of a snapshot of the clone, nor too long below its
+/// name; bookmarks likewise.
 async fn check_names(
     s: &Syncing,
     head: &FoundHead,

@@ -1,13 +1,15 @@
 //! Properties, set and inherited.
 //!
-//! A local value stands in the properties ZAP of the dataset's directory under the property's name, a received one under `name$recvd`.
-//! *Inheriting* takes the local value away, and says with `name$inherit` that a received one does not count either. Space
-//! properties are stored the same way and have an effect on counts besides ([`apply_space`]); what a filesystem or volume keeps in its own
-//! objects (its size, how it compares names) is not stored here at all.
+//! A local value stands in the properties ZAP of the dataset's directory under the property's name, a
+//! received one under `name$recvd`. *Inheriting* takes the local value away, and says with `name$inherit`
+//! that a received one does not count either. Space properties are stored the same way and have an effect on
+//! counts besides ([`apply_space`]); what a filesystem or volume keeps in its own objects (its size, how it
+//! compares names) is not stored here at all.
 //!
 //! All that is asked for at once is checked before any of it is done.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dir.c`, `dsl_dataset.c`, `zfs_ioctl.c`, `libzfs_dataset.c`.
+//! Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dir.c`, `dsl_dataset.c`, `zfs_ioctl.c`,
+//! `libzfs_dataset.c`.
 
 use ondisk::blkptr::ChecksumType;
 use ondisk::dmu::DmuType;
@@ -329,8 +331,8 @@ fn check_names(plan: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-/// Normal forms that are asked for need names that have some, whatever the parent's are; and where names need not have
-/// any, they are not compared by normal forms.
+/// Normal forms that are asked for need names that have some, whatever the parent's are; and where names need
+/// not have any, they are not compared by normal forms.
 fn follow_names(plan: &mut Vec<Assignment>) {
     match (assigned(plan, Prop::Normalization), assigned(plan, Prop::Utf8only)) {
         (Some(1..), None) => plan.push(Assignment::of(Prop::Utf8only, Value::Number(1))),
@@ -339,7 +341,8 @@ fn follow_names(plan: &mut Vec<Assignment>) {
     }
 }
 
-/// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's root.
+/// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's
+/// root.
 pub(super) async fn plan_new(
     s: &Syncing,
     new: &NewDataset,
@@ -412,8 +415,8 @@ fn check_volume_size(size: u64, block: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a volume can occupy at most: its blocks, as the widest vdev stores them, and the blocks that lead to them
-/// (`zvol_volsize_to_reservation`).
+/// What a volume can occupy at most: its blocks, as the widest vdev stores them, and the blocks that lead to
+/// them (`zvol_volsize_to_reservation`).
 pub fn volume_reservation(s: &Syncing, size: u64, block: u64, copies: u64) -> u64 {
     const PER_INDIRECT: u64 = 1024;
     const INDIRECT_BYTES: u64 = 128 << 10;
@@ -663,7 +666,8 @@ async fn types_of(s: &Syncing, head: &FoundHead) -> Result<Types> {
     })
 }
 
-/// `refreservation=auto` means what the volume can occupy; and a volume that had that much reserved keeps doing so when its size changes.
+/// `refreservation=auto` means what the volume can occupy; and a volume that had that much reserved keeps
+/// doing so when its size changes.
 async fn resolve_auto(s: &Syncing, head: &FoundHead, types: Types, plan: &mut Vec<Assignment>) -> Result<()> {
     let refreservation = Setting::Space(Prop::Refreservation);
     let asked = plan.iter().find(|one| one.setting == refreservation).map(Assignment::number);

@@ -120,7 +120,8 @@ async fn common_ancestor(s: &Syncing, a: ObjectId, b: ObjectId) -> Result<Option
     Ok(of_a.iter().map(|(id, _)| *id).find(|id| of_b.iter().any(|(other, _)| other == id)))
 }
 
-/// Names of the object sets of a directory and of all below it: those that are open under another name after a rename.
+/// Names of the object sets of a directory and of all below it: those that are open under another name after
+/// a rename.
 pub async fn objsets_below(s: &Syncing, name: &str) -> Result<Vec<ObjsetId>> {
     let mut found = Vec::new();
     let mut pending = vec![find_head(s, name).await?.phys.dir];

@@ -1,9 +1,11 @@
 //! How much a dataset may still write, so that writes can be refused before they are accepted.
 //!
-//! The figure is that of the last group; whoever accepts writes keeps account of what it accepted since, and asks again when
-//! the next group is written. Overwriting needs new space before the old is free, so room is for what is written and not for what grows.
+//! The figure is that of the last group; whoever accepts writes keeps account of what it accepted since, and
+//! asks again when the next group is written. Overwriting needs new space before the old is free, so room is
+//! for what is written and not for what grows.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `dsl_dataset.c` (`dsl_dataset_check_quota`).
+//! Source of the facts: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `dsl_dataset.c`
+//! (`dsl_dataset_check_quota`).
 
 use ondisk::{ObjectId, ObjsetId};
 
@@ -19,7 +21,8 @@ pub struct Room {
     pub below_refquota: u64,
     /// Bytes that the dataset refers to.
     pub referenced_bytes: u64,
-    /// The head, and the directories from its own to the root: what they leave is left for all heads below them together.
+    /// The head, and the directories from its own to the root: what they leave is left for all heads below
+    /// them together.
     pub way: Vec<Level>,
 }
 

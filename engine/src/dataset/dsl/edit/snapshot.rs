@@ -1,8 +1,9 @@
 //! Snapshots: taken, renamed, held, released.
 //!
-//! A snapshot takes the head's place in its chain: it gets the head's root block and deadlist, and the head goes on with an empty
-//! deadlist that has one key more. Nothing is copied and nothing is counted anew, but that the head has no unique space left and so
-//! uses up nothing of its refreservation. The head must be written before: sync tasks run after the datasets of their group.
+//! A snapshot takes the head's place in its chain: it gets the head's root block and deadlist, and the head
+//! goes on with an empty deadlist that has one key more. Nothing is copied and nothing is counted anew, but
+//! that the head has no unique space left and so uses up nothing of its refreservation. The head must be
+//! written before: sync tasks run after the datasets of their group.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`, `dsl_userhold.c`.
 
@@ -206,7 +207,8 @@ pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result
     let mut heads = HashSet::new();
     for (from, to) in names {
         let renamed = check_rename(s, from, to).await?;
-        // What one of them gives up or takes, another one of the same dataset would have to be checked against.
+        // What one of them gives up or takes, another one of the same dataset would have to be checked
+        // against.
         if !heads.insert(renamed.head.object) {
             let detail = "more than one snapshot of a dataset cannot be renamed at once";
             return Err(Error::Invalid(format!("{}: {detail}", renamed.head.name)));
@@ -282,7 +284,8 @@ pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nobody needs them are. Gives their names.
+/// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nobody needs them
+/// are. Gives their names.
 pub async fn release(s: &Syncing, snapshots: &[String], tag: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();

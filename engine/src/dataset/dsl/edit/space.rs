@@ -1,9 +1,10 @@
 //! What directories count, and how a change climbs the tree.
 //!
-//! A directory counts what its head, its snapshots and its children use, and what is reserved and not used yet. What a change adds to a
-//! directory reaches its parent through the directory's reservation: as long as it uses less than is reserved, its parent counts the whole
-//! reservation anyway, and only *what kind* of space it is changes there ([`charge`]). Because what is passed on is the difference
-//! of `max(used, reserved)` before and after, one change of a sum does the same as many of its parts.
+//! A directory counts what its head, its snapshots and its children use, and what is reserved and not used
+//! yet. What a change adds to a directory reaches its parent through the directory's reservation: as long as
+//! it uses less than is reserved, its parent counts the whole reservation anyway, and only *what kind* of
+//! space it is changes there ([`charge`]). Because what is passed on is the difference of
+//! `max(used, reserved)` before and after, one change of a sum does the same as many of its parts.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dir.c`.
 
@@ -81,7 +82,8 @@ impl Change {
     }
 }
 
-/// The sum of a count and a change. A count that was wrong before (old versions miscounted) must not become astronomic.
+/// The sum of a count and a change. A count that was wrong before (old versions miscounted) must not become
+/// astronomic.
 pub(super) fn moved(count: u64, change: i64) -> u64 {
     count.saturating_add_signed(change)
 }
@@ -116,8 +118,8 @@ pub(super) fn counts(bp: &Blkptr) -> bool {
     !bp.is_hole() && !bp.is_redacted()
 }
 
-/// Changes one directory: `change` altogether, of which `tonew` is of kind `new` and the rest is taken from (or given to) kind `old`.
-/// Gives what the parent must count.
+/// Changes one directory: `change` altogether, of which `tonew` is of kind `new` and the rest is taken from
+/// (or given to) kind `old`. Gives what the parent must count.
 fn charge(phys: &mut DslDirPhys, change: Change, tonew: i64, old: Used, new: Used) -> i64 {
     let before = phys.used_bytes;
     phys.used_bytes = moved(before, change.used);
@@ -139,7 +141,8 @@ pub(super) async fn did_use(s: &Syncing, dir: ObjectId, kind: Used, change: Chan
     did_use_and_transfer(s, dir, change, change.used, kind, kind).await
 }
 
-/// A directory uses more, of which `tonew` is of kind `new` (`dsl_dir_diduse_transfer_space`). Climbs to the root.
+/// A directory uses more, of which `tonew` is of kind `new` (`dsl_dir_diduse_transfer_space`). Climbs to the
+/// root.
 pub(super) async fn did_use_and_transfer(
     s: &Syncing,
     dir: ObjectId,
@@ -251,14 +254,16 @@ fn available_in<'a>(
     available
 }
 
-/// What all datasets together may occupy: the usable space of the normal class, less what only the checkpoint refers to.
+/// What all datasets together may occupy: the usable space of the normal class, less what only the checkpoint
+/// refers to.
 pub(super) fn pool_bytes(s: &Syncing) -> u64 {
     let allocator = s.pool.allocator();
     // Datasets count cloned blocks each on their own.
     allocator.usable_bytes().saturating_sub(allocator.kept_bytes()).saturating_add(s.pool.saved_by_clones())
 }
 
-/// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the counts).
+/// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the
+/// counts).
 pub(super) async fn check_transfer(s: &Syncing, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
     let (from_chain, to_chain) = (chain(s, from).await?, chain(s, to).await?);
     let ancestor = from_chain.iter().position(|(id, _)| to_chain.iter().any(|(other, _)| other == id));

@@ -1,7 +1,8 @@
 //! Random changes of a pool of datasets, judged by counting everything anew.
 //!
-//! After each few changes the blocks of every head and snapshot are collected from their trees. From these sets follows what
-//! each dataset references, what is unique to it, what is on its deadlist, and what each directory uses: all of it must be what the MOS says.
+//! After each few changes the blocks of every head and snapshot are collected from their trees. From these
+//! sets follows what each dataset references, what is unique to it, what is on its deadlist, and what each
+//! directory uses: all of it must be what the MOS says.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -146,7 +147,8 @@ impl Blocks {
     }
 }
 
-/// Counts everything anew, and compares. Embedded blocks cannot be told apart, so what they count is left out by having none.
+/// Counts everything anew, and compares. Embedded blocks cannot be told apart, so what they count is left out
+/// by having none.
 async fn check(s: &Syncing) {
     let mut datasets: BTreeMap<ObjectId, (DslDatasetPhys, Blocks)> = BTreeMap::new();
     let mut dirs = Vec::new();

@@ -1,5 +1,6 @@
-//! ACLs of files that are changed. With `acltype=posix` POSIX ACLs follow the mode, the mode follows them, and new files inherit the default ACL of
-//! their directory instead of losing the bits of the umask. NFSv4 ACLs, which every file has, are kept by the rules in [`super::super::nfs4`].
+//! ACLs of files that are changed. With `acltype=posix` POSIX ACLs follow the mode, the mode follows them,
+//! and new files inherit the default ACL of their directory instead of losing the bits of the umask. NFSv4
+//! ACLs, which every file has, are kept by the rules in [`super::super::nfs4`].
 //!
 //! A change of the mode and one of the POSIX ACL are two changes, as with OpenZFS.
 //!

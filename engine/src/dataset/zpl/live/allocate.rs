@@ -1,6 +1,7 @@
 //! Ranges of files: reserved, zeroed, punched, copied, rewritten; where data and holes are.
 //!
-//! ZFS writes a block elsewhere each time, so that space cannot be reserved for a file: a reservation only looks whether there is room now.
+//! ZFS writes a block elsewhere each time, so that space cannot be reserved for a file: a reservation only
+//! looks whether there is room now.
 
 use ondisk::ObjectId;
 use ondisk::accounting::Counted;
@@ -98,8 +99,9 @@ impl LiveZpl {
         self.content_changed(&node, &tx, size).await
     }
 
-    /// Copies a range of one file into another, up to the end of the first one, and tells how much that was. Ranges of one file must not overlap.
-    /// Whole blocks are shared rather than copied, where the pool has the feature `block_cloning`.
+    /// Copies a range of one file into another, up to the end of the first one, and tells how much that was.
+    /// Ranges of one file must not overlap. Whole blocks are shared rather than copied, where the pool has
+    /// the feature `block_cloning`.
     pub async fn copy_range(
         &self,
         from: ObjectId,
@@ -130,9 +132,10 @@ impl LiveZpl {
         Ok(done)
     }
 
-    /// Writes the blocks of a range of a regular file again, to other places and in the way that new ones are written now; `length` 0 is all up to the end. Nothing
-    /// else of the file changes. With `keeps_births`, for which the pool needs the feature `physical_rewrite`, the blocks do not count as changed since a snapshot, as long as
-    /// contents are asked for; their space does.
+    /// Writes the blocks of a range of a regular file again, to other places and in the way that new ones are
+    /// written now; `length` 0 is all up to the end. Nothing else of the file changes. With `keeps_births`,
+    /// for which the pool needs the feature `physical_rewrite`, the blocks do not count as changed since a
+    /// snapshot, as long as contents are asked for; their space does.
     pub async fn rewrite(&self, file: ObjectId, offset: u64, length: u64, keeps_births: bool) -> Result<()> {
         let rewritten = async {
             let size = self.content(file).await?.number(Attr::Size)?;
@@ -179,7 +182,8 @@ impl LiveZpl {
         self.content(file).await?.znode.next_data(offset).await
     }
 
-    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of the file.
+    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of
+    /// the file.
     pub async fn seek_hole(&self, file: ObjectId, offset: u64) -> Result<Option<u64>> {
         self.content(file).await?.znode.next_hole(offset).await
     }

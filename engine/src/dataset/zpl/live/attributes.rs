@@ -42,7 +42,8 @@ const ATIME_SECONDS: i64 = 24 * 3600;
 /// Attributes that are to be changed; the others stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
-    /// Permission bits. The NFSv4 ACL becomes what `aclmode` says; a POSIX ACL says the same as the mode afterwards.
+    /// Permission bits. The NFSv4 ACL becomes what `aclmode` says; a POSIX ACL says the same as the mode
+    /// afterwards.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -64,13 +65,15 @@ pub struct SetAttributes {
     pub project: Option<u64>,
     /// Both times are those of this moment, as for somebody who may only add to the file.
     pub touched: bool,
-    /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody without privileges.
+    /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody
+    /// without privileges.
     pub kill_privileges: bool,
     /// With that set-group-id goes in any case: a change by somebody who is not of the group either.
     pub kill_setgid: bool,
 }
 
-/// When the access times of files that are read are brought up to date: the properties `atime` and `relatime`.
+/// When the access times of files that are read are brought up to date: the properties `atime` and
+/// `relatime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtimeMode {
     /// `atime=off`: never.
@@ -81,7 +84,8 @@ pub enum AtimeMode {
     Relative,
 }
 
-/// A mode without the privileges that a change by somebody else takes away; set-group-id `in_any_case`, or where the group may execute.
+/// A mode without the privileges that a change by somebody else takes away; set-group-id `in_any_case`, or
+/// where the group may execute.
 pub(super) fn without_privileges(mode: u32, in_any_case: bool) -> u32 {
     let setgid = if in_any_case || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
@@ -254,7 +258,8 @@ impl LiveZpl {
             || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
     }
 
-    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes. Whether it did.
+    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and
+    /// nothing else changes. Whether it did.
     pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<bool> {
         if !self.access_is_due(file, now).await? {
             return Ok(false);

@@ -1,15 +1,18 @@
 //! Ranges of files that share their blocks with those that they are copies of.
 //!
 //! # The idea
-//! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks of the source, which are counted when the
-//! group is written ([`crate::pool::live`], feature `block_cloning`). What that does not fit is copied as ever: blocks that were written since the last
-//! commit and so are stored nowhere yet, parts of blocks, files with blocks of another size.
+//! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks
+//! of the source, which are counted when the group is written ([`crate::pool::live`], feature
+//! `block_cloning`). What that does not fit is copied as ever: blocks that were written since the last commit
+//! and so are stored nowhere yet, parts of blocks, files with blocks of another size.
 //!
 //! # Rules
-//! - Offsets are at the beginnings of blocks; so is the end, unless it is the end of the source and not before the end of the target.
+//! - Offsets are at the beginnings of blocks; so is the end, unless it is the end of the source and not
+//!   before the end of the target.
 //! - Both have the same block size; a target without content takes the source's.
-//! - Both ranges are locked while pointers go from one to the other, so that no change of the source comes in between; the range of the lower file, or the
-//!   lower range, first. Who has one range of content and waits for another must ask in this order.
+//! - Both ranges are locked while pointers go from one to the other, so that no change of the source comes in
+//!   between; the range of the lower file, or the lower range, first. Who has one range of content and waits
+//!   for another must ask in this order.
 //! - The intent log has the data, as of a write.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_vnops.c` (`zfs_clone_range`), `dmu.c` (`dmu_brt_clone`).
@@ -52,7 +55,8 @@ pub(super) struct Copy {
 }
 
 impl LiveZpl {
-    /// Makes the beginning of a range share the blocks of another, and tells how much of it; the rest is to be copied.
+    /// Makes the beginning of a range share the blocks of another, and tells how much of it; the rest is to
+    /// be copied.
     pub(super) async fn clone_range(&self, copy: Copy) -> Result<u64> {
         let mut done = 0;
         while self.objset().can_clone() && done < copy.length {

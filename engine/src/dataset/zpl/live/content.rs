@@ -1,10 +1,12 @@
 //! The content of files.
 //!
-//! A file of one block has a block as large as it needs, in steps of 512 bytes, up to `recordsize`; the block grows with the file. From the
-//! second block on the size of blocks stays.
+//! A file of one block has a block as large as it needs, in steps of 512 bytes, up to `recordsize`; the block
+//! grows with the file. From the second block on the size of blocks stays.
 //!
-//! Who writes has the range alone, so that reads see all of a write or nothing of it. What describes the file is shared among those who write it, and
-//! changed by them at the end in a way that comes to the same in whatever order they do, and whichever of two groups they are in. Who appends, makes the block grow or changes the size has all of the content alone.
+//! Who writes has the range alone, so that reads see all of a write or nothing of it. What describes the file
+//! is shared among those who write it, and changed by them at the end in a way that comes to the same in
+//! whatever order they do, and whichever of two groups they are in. Who appends, makes the block grow or
+//! changes the size has all of the content alone.
 
 use std::ops::Range;
 
@@ -45,7 +47,8 @@ pub struct WriteOptions {
 }
 
 impl LiveZpl {
-    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Sees all of a write or nothing of it.
+    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Sees all of a write
+    /// or nothing of it.
     pub async fn read(&self, file: ObjectId, offset: u64, into: &mut [u8]) -> Result<usize> {
         let range = offset..offset.saturating_add(into.len() as u64);
         let _locked = self.locks.content(file, range, Access::Shared).await;
@@ -230,7 +233,8 @@ impl LiveZpl {
         }
     }
 
-    /// The size that the only block of a file needs when the file ends at `end`, if that is another than it has.
+    /// The size that the only block of a file needs when the file ends at `end`, if that is another than it
+    /// has.
     pub(super) fn grown(&self, node: &Node, end: u64) -> Option<u32> {
         let record = u64::from(self.record_size());
         let block_size = node.object.block_size();
@@ -242,7 +246,8 @@ impl LiveZpl {
         may_grow.then_some(wanted).filter(|wanted| u64::from(*wanted) != block_size)
     }
 
-    /// Makes the only block of a file that ends at `end` large enough. All of the content is locked if it has to grow.
+    /// Makes the only block of a file that ends at `end` large enough. All of the content is locked if it has
+    /// to grow.
     pub(super) async fn grow(&self, node: &Node, tx: &Tx, end: u64) -> Result<()> {
         match self.grown(node, end) {
             Some(wanted) => node.object.set_block_size(tx, wanted).await,
@@ -266,7 +271,8 @@ pub(super) fn stamped(size: u64, flags: u64, now: Time) -> Values {
     changed(size, flags).time(Attr::Mtime, now).time(Attr::Ctime, now)
 }
 
-/// Attributes of a file that was written by two at the same time: the later end, all flags, and no privilege that one of them took away.
+/// Attributes of a file that was written by two at the same time: the later end, all flags, and no privilege
+/// that one of them took away.
 pub(super) fn merge(attr: Attr, old: &mut [u8], new: &[u8]) {
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let merged = match attr {

@@ -1,6 +1,8 @@
-//! Making complete what a filesystem counts, after the pool got features that ask for it ([`LiveObjset::begin_counting`]).
+//! Making complete what a filesystem counts, after the pool got features that ask for it
+//! ([`LiveObjset::begin_counting`]).
 //!
-//! All files are written again, a few in each group. Whoever uses the filesystem goes on meanwhile; it may be closed, and the next who opens it begins anew.
+//! All files are written again, a few in each group. Whoever uses the filesystem goes on meanwhile; it may be
+//! closed, and the next who opens it begins anew.
 //!
 //! [`LiveObjset::begin_counting`]: crate::dmu::LiveObjset
 
@@ -15,7 +17,8 @@ use crate::error::{Error, Result};
 const AT_ONCE: usize = 256;
 
 impl LiveZpl {
-    /// Goes through all files, as long as somebody has the filesystem open and `goes_on`, which is asked after each object, says so. Whether it came to the end.
+    /// Goes through all files, as long as somebody has the filesystem open and `goes_on`, which is asked
+    /// after each object, says so. Whether it came to the end.
     pub(crate) async fn count_all(zpl: &Weak<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         if let Some(zpl) = zpl.upgrade() {
             zpl.objset.start_counting();

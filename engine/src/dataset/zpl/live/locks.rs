@@ -1,11 +1,12 @@
-//! Locks of files: of what describes a file (its attributes, a directory's entries), and of ranges of its content.
+//! Locks of files: of what describes a file (its attributes, a directory's entries), and of ranges of its
+//! content.
 //!
-//! Both stand in one list of ranges a file: content has the bytes up to the largest size of a file, and one byte beyond them stands for what describes
-//! it. Who changes attributes has that byte alone. Who writes content shares it with others who write, so that writers to different ranges do not
-//! wait for each other.
+//! Both stand in one list of ranges a file: content has the bytes up to the largest size of a file, and one
+//! byte beyond them stands for what describes it. Who changes attributes has that byte alone. Who writes
+//! content shares it with others who write, so that writers to different ranges do not wait for each other.
 //!
-//! Locks exist while somebody holds them or waits for them. Content is locked before what describes the file; of several files the latter is locked in
-//! the order of their numbers, so that nobody waits in a circle.
+//! Locks exist while somebody holds them or waits for them. Content is locked before what describes the file;
+//! of several files the latter is locked in the order of their numbers, so that nobody waits in a circle.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,7 +72,8 @@ impl FileLocks {
 }
 
 impl Locked<'_> {
-    /// Has what describes one more file alone, if that is in order: whoever holds a lock may only wait for those of greater numbers. False where it has to begin anew.
+    /// Has what describes one more file alone, if that is in order: whoever holds a lock may only wait for
+    /// those of greater numbers. False where it has to begin anew.
     pub(super) async fn has(&mut self, file: ObjectId) -> bool {
         if self.held.iter().any(|(held, guard)| *held == file.0 && guard.is_some()) {
             return true;

@@ -1,8 +1,9 @@
 //! What the intent log is told of each change, and making changes stable.
 //!
-//! An operation notes its record at the end, while it holds its group and its locks, so that the notes of a file stand in the order of its changes.
-//! One that gives bytes up (truncate, punch) notes it before, so that a log that finds them missing finds the reason too. The records are those
-//! that OpenZFS writes, and OpenZFS can apply them. Which are made stable when:
+//! An operation notes its record at the end, while it holds its group and its locks, so that the notes of a
+//! file stand in the order of its changes. One that gives bytes up (truncate, punch) notes it before, so that
+//! a log that finds them missing finds the reason too. The records are those that OpenZFS writes, and OpenZFS
+//! can apply them. Which are made stable when:
 //!
 //! | change | with |
 //! |---|---|
@@ -10,10 +11,12 @@
 //! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, or whose extended attribute moves into the file or out of it, with anything |
 //! | of a file without a name | nothing: after a crash it is gone |
 //!
-//! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty,
-//! and the first name of a file that was made without one. Who wants these stable waits for their group.
+//! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the
+//! feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty, and the first name of a file that was
+//! made without one. Who wants these stable waits for their group.
 //!
-//! While a log is applied ([`super::replay`]), nothing is noted; instead the log is told in which group its record was applied.
+//! While a log is applied ([`super::replay`]), nothing is noted; instead the log is told in which group its
+//! record was applied.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_log.c`, `zfs_vnops.c` (`zfs_get_data`).
 
@@ -95,7 +98,8 @@ pub(super) struct Named<'a> {
 }
 
 impl LiveZpl {
-    /// Makes all that was done to a file stable, and all names. Errors only when the pool can commit nothing any more.
+    /// Makes all that was done to a file stable, and all names. Errors only when the pool can commit nothing
+    /// any more.
     pub async fn fsync(&self, file: ObjectId) -> Result<()> {
         self.journal.zil.commit_object(file.0).await
     }
@@ -219,7 +223,8 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// A name became another. What is pending of the files that moved is made stable no later than this. The one that lost its last name with it is `gone`.
+    /// A name became another. What is pending of the files that moved is made stable no later than this. The
+    /// one that lost its last name with it is `gone`.
     pub(super) fn log_renamed(
         &self,
         tx: &Tx,
@@ -410,8 +415,9 @@ impl Source for LiveZpl {
 }
 
 impl LiveZpl {
-    /// How many bytes there are in the file where a write began. `None` when the file is gone, and its number perhaps another's. Generations say that, and need not be
-    /// groups of this pool: a file that was received has the one that it had elsewhere.
+    /// How many bytes there are in the file where a write began. `None` when the file is gone, and its number
+    /// perhaps another's. Generations say that, and need not be groups of this pool: a file that was received
+    /// has the one that it had elsewhere.
     async fn left_of(&self, write: Written) -> Result<Option<u64>> {
         let node = match self.zpl.node(write.object).await {
             Err(Error::NotFound(_)) => return Ok(None),

@@ -1,11 +1,14 @@
 //! Files without a name that somebody has open or knows.
 //!
-//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked set*, a ZAP of object numbers that is changed
-//! when the group is written ([`crate::dmu::LiveObjset::put_in_set`]), and is freed by the last who closes it, or when the filesystem is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
+//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked
+//! set*, a ZAP of object numbers that is changed when the group is written
+//! ([`crate::dmu::LiveObjset::put_in_set`]), and is freed by the last who closes it, or when the filesystem
+//! is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
 //!
 //! # Files that a kernel knows
-//! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a process, what was opened with `O_PATH`, what is just about to be
-//! opened. Any that loses its last name is known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
+//! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a
+//! process, what was opened with `O_PATH`, what is just about to be opened. Any that loses its last name is
+//! known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_dir.c`, `zfs_vnops_os.c` (`zfs_tmpfile`, `zfs_link`).
 
@@ -52,7 +55,8 @@ impl LiveZpl {
         self.opened().len()
     }
 
-    /// From now on somebody knows files by number: those that lose their last name stay until [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
+    /// From now on somebody knows files by number: those that lose their last name stay until
+    /// [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
     pub fn remember_unlinked(&self) {
         self.remember.fetch_add(1, Ordering::AcqRel);
     }
@@ -122,8 +126,9 @@ impl LiveZpl {
         Ok(files.into_iter().map(ObjectId).collect())
     }
 
-    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it has a name, stays. A set that cannot be read keeps nobody from the
-    /// other files: those in it keep their space.
+    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it
+    /// has a name, stays. A set that cannot be read keeps nobody from the other files: those in it keep their
+    /// space.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
         match self.free_listed().await {
             Err(
@@ -162,7 +167,8 @@ impl LiveZpl {
         }
     }
 
-    /// Frees what is in the unlinked set, if it has no name, and takes it out. One that cannot be read stays in it, and keeps nobody from opening the filesystem.
+    /// Frees what is in the unlinked set, if it has no name, and takes it out. One that cannot be read stays
+    /// in it, and keeps nobody from opening the filesystem.
     async fn free_nameless(&self, file: ObjectId) -> Result<()> {
         let tx = self.begin_freeing().await?;
         let freed = async {
@@ -185,7 +191,8 @@ impl LiveZpl {
         tracing::warn!(%objset, object = file.0, %error, "a file without a name stays for now");
     }
 
-    /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
+    /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it
+    /// a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
     ///
     /// After a crash it is gone. Once it has a name, who wants it stable waits for its group.
     pub async fn create_nameless(
@@ -247,7 +254,8 @@ impl LiveZpl {
         }
     }
 
-    /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever lets it go frees it.
+    /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever
+    /// lets it go frees it.
     pub(super) fn stays(&self, file: ObjectId) -> bool {
         let mut opened = self.opened();
         if self.remember.load(Ordering::Acquire) == 0 {

@@ -242,7 +242,8 @@ impl LiveZpl {
         self.make_as(parent, tx, new, extra, now, None).await
     }
 
-    /// The same, when a log is applied, as it was logged. [`Error::Busy`] when the number is not free; then nothing was changed.
+    /// The same, when a log is applied, as it was logged. [`Error::Busy`] when the number is not free; then
+    /// nothing was changed.
     pub(super) async fn make_as(
         &self,
         parent: &Node,

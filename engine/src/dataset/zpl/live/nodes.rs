@@ -136,7 +136,8 @@ impl LiveZpl {
         registry.write(object, tx, &set).await
     }
 
-    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more directories in it than `node` says.
+    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more
+    /// directories in it than `node` says.
     pub(super) async fn directory_changed(
         &self,
         node: &Node,

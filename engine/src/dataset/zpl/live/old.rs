@@ -1,10 +1,11 @@
 //! Files from before system attributes: a `znode_phys` in the bonus area instead of attributes with a layout.
 //!
 //! # Where they are
-//! All files of a filesystem of a version below 5 are such files, and new ones become such files. A filesystem that was upgraded
-//! ([`LiveZpl::upgrade`]) keeps those that it had; new ones have system attributes. An old file is changed in its place and stays
-//! what it is. OpenZFS gives one system attributes when it changes while its ACL is cached and its lock is free, and symbolic links never, so that
-//! it too has old files in filesystems of version 5 for as long as they exist.
+//! All files of a filesystem of a version below 5 are such files, and new ones become such files. A
+//! filesystem that was upgraded ([`LiveZpl::upgrade`]) keeps those that it had; new ones have system
+//! attributes. An old file is changed in its place and stays what it is. OpenZFS gives one system attributes
+//! when it changes while its ACL is cached and its lock is free, and symbolic links never, so that it too has
+//! old files in filesystems of version 5 for as long as they exist.
 //!
 //! # What goes where
 //! | attribute | place |
@@ -20,7 +21,8 @@
 //! | 2 | entries of directories say the types of files |
 //! | 3 | flags beyond bit 31, and ACLs of version 1 |
 //!
-//! Source: OpenZFS 2.4 `zfs_znode.h`, `zfs_sa.c` (`zfs_sa_upgrade`), `zfs_acl.c` (`zfs_aclset_common`), `zfs_znode_os.c` (`zfs_mknode`).
+//! Source: OpenZFS 2.4 `zfs_znode.h`, `zfs_sa.c` (`zfs_sa_upgrade`), `zfs_acl.c` (`zfs_aclset_common`),
+//! `zfs_znode_os.c` (`zfs_mknode`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -256,7 +258,8 @@ impl LiveZpl {
         })
     }
 
-    /// Takes the filesystem to a newer version; returns when that is committed. Files stay as they are, new ones are of the new version.
+    /// Takes the filesystem to a newer version; returns when that is committed. Files stay as they are, new
+    /// ones are of the new version.
     ///
     /// # Errors
     /// The version does not exist, or is older.

@@ -1,7 +1,8 @@
 //! What the attributes of files forbid: immutable, append-only, not to be unlinked, read-only.
 //!
-//! They hold for everybody, whatever the mode says; but root may open a read-only file to write, as with a mode that
-//! lets nobody write. They do not hold for what the intent log tells: that was allowed when it was done. A file that may not be changed keeps its name and links; a directory keeps its entries.
+//! They hold for everybody, whatever the mode says; but root may open a read-only file to write, as with a
+//! mode that lets nobody write. They do not hold for what the intent log tells: that was allowed when it was
+//! done. A file that may not be changed keeps its name and links; a directory keeps its entries.
 //!
 //! | attribute | write, truncate | attributes, xattrs | remove, rename it | link it | entries of a directory |
 //! |---|---|---|---|---|---|
@@ -10,7 +11,8 @@
 //! | nounlink | yes | yes | no | yes | as without |
 //! | read-only | root, and files that are open already | yes | yes | yes | as without |
 //!
-//! Source: behaviour of OpenZFS 2.3 `zfs_acl.c`, `zfs_vnops.c`, and of Linux `may_create`, `may_delete`, `notify_change`.
+//! Source: behaviour of OpenZFS 2.3 `zfs_acl.c`, `zfs_vnops.c`, and of Linux `may_create`, `may_delete`,
+//! `notify_change`.
 
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
@@ -23,8 +25,8 @@ use crate::error::{Error, Result};
 const FIXED: u64 = ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::APPENDONLY.0;
 
 impl LiveZpl {
-    /// Whether a regular file may be opened to be written; `append`: at its end only. `by_root`: by who may write
-    /// whatever the mode says.
+    /// Whether a regular file may be opened to be written; `append`: at its end only. `by_root`: by who may
+    /// write whatever the mode says.
     pub async fn require_open_for_writing(&self, file: ObjectId, append: bool, by_root: bool) -> Result<()> {
         let node = self.node(file).await?;
         let append_only = if append { 0 } else { ZnodeFlags::APPENDONLY.0 };

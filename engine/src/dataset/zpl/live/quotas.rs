@@ -1,8 +1,9 @@
 //! Quotas of users, groups and projects, in bytes and in files.
 //!
-//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first quota, and has a number, the quota of those
-//! that have none there. What is used is counted when groups
-//! are written ([`crate::dmu`]), so that a quota is reached when the last committed group says so: what was accepted since may be above it.
+//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first
+//! quota, and has a number, the quota of those that have none there. What is used is counted when groups are
+//! written ([`crate::dmu`]), so that a quota is reached when the last committed group says so: what was
+//! accepted since may be above it.
 //!
 //! Source: behaviour of OpenZFS 2.4 `zfs_quota.c`, `zfs_acl.c` (`zfs_acl_ids_overquota`).
 
@@ -187,7 +188,8 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// What `statfs` answers whoever asks in a file or directory: where that hands its project on to what is made in it, and the project has a quota, this is all there is.
+    /// What `statfs` answers whoever asks in a file or directory: where that hands its project on to what is
+    /// made in it, and the project has a quota, this is all there is.
     pub async fn statfs_in(&self, object: ObjectId) -> Result<StatFs> {
         let mut told = self.statfs();
         let stat = self.zpl.node(object).await?.stat()?;
@@ -205,7 +207,8 @@ impl LiveZpl {
         Ok(told)
     }
 
-    /// An owner's quota, and how much of it is used as of the last committed group; `None` where there is none.
+    /// An owner's quota, and how much of it is used as of the last committed group; `None` where there is
+    /// none.
     async fn quota(&self, owner: AccountingObject, counted: Counted, id: u64) -> Result<Option<(u64, u64)>> {
         let own = match self.quotas.zap(owner, counted) {
             Some(quotas) => {

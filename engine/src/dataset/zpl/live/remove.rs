@@ -88,7 +88,8 @@ impl LiveZpl {
         Ok(self.open_xattrs(&node.znode).await?.iter().map(|object| object.id()).collect())
     }
 
-    /// Frees a file and its extended attributes: all of them or, on an error, nothing. What can fail is reading what they say of themselves, and that is done before.
+    /// Frees a file and its extended attributes: all of them or, on an error, nothing. What can fail is
+    /// reading what they say of themselves, and that is done before.
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
         for object in self.open_xattrs(&node.znode).await? {
             self.free_if_there(object.id(), tx).await?;
@@ -107,8 +108,8 @@ impl LiveZpl {
         }
     }
 
-    /// The objects of a file's extended attributes, held open. A directory of attributes that lost its file (OpenZFS puts such ones into the unlinked set) has
-    /// those of its entries.
+    /// The objects of a file's extended attributes, held open. A directory of attributes that lost its file
+    /// (OpenZFS puts such ones into the unlinked set) has those of its entries.
     async fn open_xattrs(&self, node: &Znode) -> Result<Vec<Arc<LiveObject>>> {
         if node.file_type() == FileType::Directory && is_xattr(node) {
             return self.open_entries(node).await;
@@ -139,7 +140,8 @@ impl LiveZpl {
         Ok(opened)
     }
 
-    /// An object of the extended attributes of `owner`. `None` when it is gone, or its number is somebody else's: that is told and left alone.
+    /// An object of the extended attributes of `owner`. `None` when it is gone, or its number is somebody
+    /// else's: that is told and left alone.
     async fn open_xattr(&self, id: ObjectId, owner: ObjectId) -> Result<Option<(Arc<LiveObject>, Znode)>> {
         let object = match self.objset.object(id).await {
             Err(Error::NotFound(_)) => return Ok(None),

@@ -1,12 +1,14 @@
 //! Applying the intent log of a filesystem after a crash.
 //!
 //! # The idea
-//! A record is applied by the operation that it tells of, without that operation's rules for users: what was logged was allowed. Files get the object numbers,
-//! generations, times, modes and owners that the records say, because later records refer to them. Each record is applied in one group, in which the log is
-//! told so ([`Applied`]); where that takes several groups, the groups before the last one tell that the record before was applied, and doing their part again
-//! does no harm.
+//! A record is applied by the operation that it tells of, without that operation's rules for users: what was
+//! logged was allowed. Files get the object numbers, generations, times, modes and owners that the records
+//! say, because later records refer to them. Each record is applied in one group, in which the log is told so
+//! ([`Applied`]); where that takes several groups, the groups before the last one tell that the record before
+//! was applied, and doing their part again does no harm.
 //!
-//! An object number that an earlier record freed can be used when the group of that record is committed: it is waited for.
+//! An object number that an earlier record freed can be used when the group of that record is committed: it
+//! is waited for.
 //!
 //! Refused are records with ids or ACLs of other systems' identities, which Linux never writes.
 //!
@@ -173,8 +175,8 @@ impl LiveZpl {
         self.log_xattr_dir(&tx, &node, made.id()).await
     }
 
-    /// Writes data of which the file is to contain at least `length` bytes. The others, which may be there when a block was logged as a whole, are what later records
-    /// say that the block contains already.
+    /// Writes data of which the file is to contain at least `length` bytes. The others, which may be there
+    /// when a block was logged as a whole, are what later records say that the block contains already.
     async fn write_logged(
         &self,
         file: ObjectId,
@@ -210,7 +212,8 @@ impl LiveZpl {
         }
     }
 
-    /// Sets one extended attribute inside a file, or removes it when there is no value; one of the same name elsewhere is another record's matter.
+    /// Sets one extended attribute inside a file, or removes it when there is no value; one of the same name
+    /// elsewhere is another record's matter.
     async fn set_inner_xattr(&self, file: ObjectId, name: &[u8], value: &[u8]) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;

@@ -1,5 +1,5 @@
-//! Random operations on a filesystem, against a model of files in memory. After them the read side must see the model, and no object may be left
-//! that nothing leads to.
+//! Random operations on a filesystem, against a model of files in memory. After them the read side must see
+//! the model, and no object may be left that nothing leads to.
 
 mod rules;
 

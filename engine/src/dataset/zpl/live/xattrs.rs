@@ -1,8 +1,8 @@
 //! Extended attributes.
 //!
-//! With `xattr=sa` they are an nvlist in the system attribute `ZPL_DXATTR`, as long as each is at most 32 KiB and all together less than
-//! 64 KiB; others, and all with `xattr=dir`, are files in a directory that belongs to the file. Of one name there is one at most: setting it in
-//! one place removes it from the other.
+//! With `xattr=sa` they are an nvlist in the system attribute `ZPL_DXATTR`, as long as each is at most 32 KiB
+//! and all together less than 64 KiB; others, and all with `xattr=dir`, are files in a directory that belongs
+//! to the file. Of one name there is one at most: setting it in one place removes it from the other.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zpl_xattr.c`.
 
@@ -156,14 +156,16 @@ impl LiveZpl {
         self.replace_content(target, &tx, value).await?;
         self.log_content(&node, &tx, target, value)?;
         if had_inner {
-            // The new value is stable with anything; so that the old one does not come back behind it, it goes then too.
+            // The new value is stable with anything; so that the old one does not come back behind it, it
+            // goes then too.
             self.log_inner_xattr(&tx, &node, name, None)?;
             self.log_ordered(&tx, &node);
         }
         Ok(())
     }
 
-    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where the file has none.
+    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where
+    /// the file has none.
     pub async fn xattr(&self, file: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.has_no_xattrs(file).await {
             return Ok(None);

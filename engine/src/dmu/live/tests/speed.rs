@@ -1,4 +1,5 @@
-//! How long a sync takes. Not a test of anything: `cargo test --release -p cenote-engine --lib dmu::live::tests::speed -- --ignored --nocapture`.
+//! How long a sync takes. Not a test of anything: `cargo test --release -p cenote-engine --lib
+//! dmu::live::tests::speed -- --ignored --nocapture`.
 
 use std::time::Instant;
 

@@ -1,12 +1,13 @@
 //! Fat ZAPs: leaves that split, and the pointer table that leads to them.
 //!
-//! Block 0 is the header, which has room for a small pointer table; block 1 is the first leaf. `free_block` is where new blocks come from: leaves,
-//! and pointer tables once that in the header is too small. A leaf of prefix length n has `2^(shift - n)` neighbouring pointers. It splits by
-//! giving the upper half of them to a new leaf; when it has only one, the table is doubled first. OpenZFS doubles a table step by step over many
+//! Block 0 is the header, which has room for a small pointer table; block 1 is the first leaf. `free_block`
+//! is where new blocks come from: leaves, and pointer tables once that in the header is too small. A leaf of
+//! prefix length n has `2^(shift - n)` neighbouring pointers. It splits by giving the upper half of them to a
+//! new leaf; when it has only one, the table is doubled first. OpenZFS doubles a table step by step over many
 //! changes; one found half-way is finished here at once, as it never has more than a few blocks.
 //!
-//! The table never uses all bits of the hash: so many names of equal hash that one leaf cannot hold them are refused, and before the table
-//! grows for nothing.
+//! The table never uses all bits of the hash: so many names of equal hash that one leaf cannot hold them are
+//! refused, and before the table grows for nothing.
 
 use ondisk::zap::{FatHeader, Leaf, LeafKey, LeafMut, LeafValue, PointerPlace, PointerTable, ZapFlags};
 use ondisk::{BlockId, ByteOrder};

@@ -1,5 +1,5 @@
-//! Random changes against a map, on blocks in memory; the shape is checked as `zdb` and OpenZFS's assertions do, and the read side
-//! must see the same entries.
+//! Random changes against a map, on blocks in memory; the shape is checked as `zdb` and OpenZFS's assertions
+//! do, and the read side must see the same entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -230,7 +230,8 @@ fn new_zap() -> NewZap {
     NewZap::of(DmuType::DIRECTORY_CONTENTS)
 }
 
-/// Two strings of eight bytes after which the hash is the same, from wherever it started: found by elimination over the bits of the CRC, which is linear.
+/// Two strings of eight bytes after which the hash is the same, from wherever it started: found by
+/// elimination over the bits of the CRC, which is linear.
 fn twins(salt: u64, hash_bits: u32) -> impl Iterator<Item = Vec<u8>> {
     // Differences of text that change no bit of the hash that is kept.
     let hash = |text: &[u8]| ZapFlags::HASH64.hash_name(salt, text) >> (64 - hash_bits);
@@ -362,7 +363,8 @@ proptest! {
     }
 }
 
-/// Adds many names and removes them again; gives the most blocks that adding one wrote, and the header when all were there.
+/// Adds many names and removes them again; gives the most blocks that adding one wrote, and the header when
+/// all were there.
 fn come_and_go(new: NewZap, count: u64) -> (usize, FatHeader) {
     let mut blocks = Blocks::new(new);
     let key = |index: u64| {

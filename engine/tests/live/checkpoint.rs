@@ -123,7 +123,7 @@ fn goes_back(layout: Layout, count: usize) {
 
 #[test]
 fn a_pool_to_which_a_vdev_was_added_just_now_goes_back_to_its_checkpoint() {
-    let disks = Disks::new(96 << 20);
+    let disks = Disks::new(160 << 20);
     let (first, added) =
         (disks.top(Layout::Single, Class::Normal, "d", 1), disks.top(Layout::Single, Class::Normal, "e", 1));
     let (before, id) = block_on(async {

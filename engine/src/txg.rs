@@ -14,7 +14,7 @@
 //! Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools
 //! that share a cache share what it lends.
 //!
-//! Each dataset has a lane of its own ([`lanes`]). One that compresses hard has no more dirty than the
+//! Each dataset has a lane of its own (`lanes`). One that compresses hard has no more dirty than the
 //! processors encode in two seconds, as its last syncs measured it; one that has little dirty waits for
 //! nobody. So who writes little and wants it stable does not queue behind those who write much, and groups
 //! close in a time that is bounded however scarce processors are.

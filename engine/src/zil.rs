@@ -42,7 +42,7 @@
 //! sake of speed or room, too: a batch that is most of what is dirty, where groups are encoded quickly; more
 //! than the pool lends its logs. It never waits for what other datasets have encoded: blocks of the log are
 //! not compressed, large writes that are logged by pointer have threads of their own
-//! ([`Writer::write_promptly`]), and holding a group ([`Txgs::hold`]) never waits.
+//! (`Writer::write_promptly`), and holding a group (`Txgs::hold`) never waits.
 //!
 //! # Locks
 //! | lock | guards | order |

@@ -89,7 +89,7 @@ next_group() {
 start_daemon
 while group=$(next_group) && [ -n "$group" ]; do
   if [ "$(date +%s)" -ge "$ZTS_DEADLINE" ]; then
-    echo "not begun: $group" | tee -a "$results"
+    echo "not begun: $group" >>"$results"
     continue
   fi
   out=$logs/${group//\//_}

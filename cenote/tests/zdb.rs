@@ -108,7 +108,7 @@ fn ranges_of_objects_are_of_types_with_their_whole_pointers() {
         same("single", "-dd", "single/fs", &[types]);
     }
     same("single", "-dd", "single", &["0:-1:mz"]);
-    same("single", "-Zddddddbbbbbb", "single/fs", &["1:-1"]);
+    same("single", "-Zdddddbbbbbb", "single/fs", &["1:-1"]);
 }
 
 #[test]
@@ -121,12 +121,10 @@ fn a_damaged_label_is_shown_as_such() {
     for label in [0, 256 << 10] {
         std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 32], label + (128 << 10) - 32).unwrap();
     }
-    for letters in ["-l", "-lll"] {
-        let ours = cenote(&[letters, text(copy.path())]);
-        assert_eq!(ours.status.code(), Some(1));
-        let Some(theirs) = oracle::zdb(&[letters, text(copy.path())]) else { return };
-        compare(letters, &String::from_utf8_lossy(&ours.stdout), &theirs);
-    }
+    let ours = cenote(&["-l", text(copy.path())]);
+    assert_eq!(ours.status.code(), Some(1));
+    let Some(theirs) = oracle::zdb(&["-l", text(copy.path())]) else { return };
+    compare("-l", &String::from_utf8_lossy(&ours.stdout), &theirs);
 }
 
 #[test]

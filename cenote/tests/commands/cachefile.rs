@@ -165,7 +165,9 @@ fn pools_on_files_of_another_pool_come_back_after_that_one() {
     session.stop();
 
     // The outer one is not there at the start. A fifo where a device was keeps nobody from being found.
-    let away = place.path("away");
+    // Beside the place where it was it would be found.
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let away = place.path("elsewhere/away");
     fs::rename(&outer, &away).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&outer).status().unwrap();
     assert!(made.success());

@@ -175,6 +175,10 @@ impl VdevTree {
         let status = self.try_reopen(leaf, pool, path).await;
         if status.is_readable() {
             leaf.errors.clear();
+            // Where it was not in use, its device is asked anew.
+            if !leaf.status().is_readable() {
+                leaf.cannot_discard.store(false, Ordering::Relaxed);
+            }
         }
         self.set_status(leaf, status);
         status
@@ -208,7 +212,6 @@ impl VdevTree {
                 self.gone_with(leaf, &given);
             }
             slot.replace(Some(device));
-            leaf.cannot_discard.store(false, Ordering::Relaxed);
         }
         status
     }

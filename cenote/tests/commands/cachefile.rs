@@ -118,7 +118,11 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
     // The daemon's own file is nobody's property.
     let property = format!("cachefile={}", text(&place.cachefile()));
     session.print(&["zpool", "set", &property, "kept"]);
-    assert_eq!(session.print(&["zpool", "get", "-Ho", "value", "cachefile", "kept"]), "-\n");
+    let shown = || session.print(&["zpool", "get", "-Ho", "value", "cachefile", "kept"]);
+    assert_eq!(shown(), "-\n");
+    session.print(&["zpool", "export", "kept"]);
+    session.print(&["zpool", "import", "-o", &property, "-d", text(place.directory.path()), "kept"]);
+    assert_eq!(shown(), "-\n");
     assert!(place.cachefile().exists());
     // Nothing of a pool that may only be read is kept.
     session.print(&["zpool", "export", "kept"]);

@@ -34,6 +34,12 @@ impl Daemon {
         Self { cachefile, ..self }
     }
 
+    /// What a pool's property says, given this value: the daemon's own file is what a pool has that names none.
+    pub(super) fn named(&self, cachefile: Option<String>) -> Option<String> {
+        let is_own = |path: &str| self.cachefile.as_deref() == Some(Path::new(path));
+        cachefile.filter(|path| !path.is_empty() && !is_own(path))
+    }
+
     /// The file that a pool is kept in.
     fn file_of(&self, open: &OpenPool) -> Option<PathBuf> {
         match open.cachefile().as_deref() {
@@ -67,9 +73,7 @@ impl Daemon {
     /// Keeps a pool in another file from now on.
     pub(super) fn keep_in(&self, open: &OpenPool, cachefile: String) -> Result<(), ApiError> {
         let before = self.file_of(open);
-        // The daemon's own file is what a pool has that names none.
-        let is_own = |path: &str| self.cachefile.as_deref() == Some(Path::new(path));
-        open.set_cachefile(Some(cachefile).filter(|path| !path.is_empty() && !is_own(path)));
+        open.set_cachefile(self.named(Some(cachefile)));
         if let Some(before) = before.filter(|before| self.file_of(open).as_ref() != Some(before)) {
             let removed = cachefile::remove(&before, open.guid());
             removed

@@ -83,7 +83,7 @@ impl Daemon {
         // anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());
-        let open = Arc::new(OpenPool::new(held, Vec::new(), options.cachefile));
+        let open = Arc::new(OpenPool::new(held, Vec::new(), self.named(options.cachefile)));
         let changing = open.change().await?;
         self.pools
             .write()
@@ -354,7 +354,8 @@ impl Daemon {
                 "use '-f' to override the following error:\n{shown} is a member of {how} pool \"{name}\""
             )));
         }
-        let device = open(OpenOptions::read_write())?;
+        // Headers of cache devices are of 512 bytes, whatever a filesystem asks of direct I/O.
+        let device = open(OpenOptions::read_write().unit_at_most(512))?;
         let wiped = wipe_labels(&device).await;
         wiped.map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))
     }

@@ -324,7 +324,8 @@ impl Daemon {
             self.start(&live).map_err(|error| refused(&doing, error))?;
             Held::Writing(live, Mutex::default())
         };
-        let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), options.cachefile.clone()));
+        let cachefile = self.named(options.cachefile.clone());
+        let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), cachefile));
         if dry_run {
             return Ok(described(&open));
         }

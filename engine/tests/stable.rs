@@ -226,11 +226,12 @@ fn an_fsync_returns_while_others_have_all_that_may_be_dirty() {
 async fn volume(pool: &Arc<LivePool>, compression: &str) -> Arc<LiveZvol> {
     let properties = [("compression", compression), ("volblocksize", "64K")];
     let id = dataset(pool, "vol", Some(64 * MIB), &properties).await;
+    pool.dataset(id).await.unwrap().zil.prepare().await.unwrap();
     pool.volume(id).await.unwrap()
 }
 
 #[test]
-fn the_first_flush_of_a_new_volume_finds_a_log() {
+fn the_first_flush_finds_a_log_that_was_begun_ahead() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let disks = Disks::new(512 * MIB);
     block_on(async {

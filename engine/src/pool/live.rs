@@ -92,7 +92,6 @@ use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
-use ondisk::objset::ObjsetType;
 use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::uberblock::Uberblock;
 use ondisk::{ObjectId, ObjsetId, Txg};
@@ -512,22 +511,7 @@ impl LivePool {
             }
             *volume = Arc::downgrade(&opened);
         }
-        self.prepare_log(&dataset).await?;
         Ok(opened)
-    }
-
-    /// Has a log of a dataset that will be written ready before anybody wants something stable: the first
-    /// that does would wait for a group. Not where that would be the first use of a feature: a filesystem has
-    /// its first log when it is asked for one.
-    async fn prepare_log(&self, dataset: &LiveDataset) -> Result<()> {
-        let uses_feature = dataset.objset.kind() == ObjsetType::Zfs
-            && self.feature_count(Feature::Zilsaxattr).is_some()
-            && !dataset.zil.logs_xattrs();
-        if !dataset.is_read_only() && !uses_feature && !dataset.zil.needs_replay() {
-            dataset.zil.prepare().await?;
-            self.txgs.kick();
-        }
-        Ok(())
     }
 
     /// The filesystem of a head dataset, the same for all who ask for it, as its properties say now and from
@@ -553,7 +537,6 @@ impl LivePool {
         if !dataset.is_read_only() {
             self.complete_counts(id, &opened);
         }
-        self.prepare_log(&dataset).await?;
         Ok(opened)
     }
 

@@ -194,7 +194,10 @@ def classify(case):
         for words, kind, reason in WORDS:
             if words.search(text):
                 return kind, reason
-    for words, kind, reason in [words for words in WORDS if words[2] in BY_LIBRARY]:
+    by_library = [words for words in WORDS if words[2] in BY_LIBRARY]
+    if base not in REMOVES_NO_DATA:
+        by_library.append((REMOVAL, 'feature', 'removal of data vdevs'))
+    for words, kind, reason in by_library:
         names = names_with(words.pattern, path)
         if names and re.search('|'.join(rf'\b{name}\b' for name in names), source):
             return kind, reason
@@ -300,7 +303,7 @@ def print_runfile(group, out, seconds, only):
               f"post = {run.get('post', 'cleanup')}", f'user = {user}', "tags = ['functional']", sep='\n')
 
 
-RESULT = re.compile(r'Test: \S*/functional/(\S+)/([^/ ]+) \(run as \S+\) \[[\d:]+\] \[(\w+)\]')
+RESULT = re.compile(r'Test(?: \(\w+\))?: \S*/functional/(\S+)/([^/ ]+) \(run as \S+\) \[[\d:]+\] \[(\w+)\]')
 
 
 def plain_name(name):

@@ -142,6 +142,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether what a device holds could not be read, or is damaged: nothing is wrong with what was asked.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Checksum { .. } | Self::Corrupt { .. } | Self::Format { .. })
+    }
+
     /// A structure that passed its checksum and yet makes no sense.
     pub fn corrupt(what: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }

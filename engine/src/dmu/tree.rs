@@ -12,8 +12,12 @@
 //! |---|---|---|
 //! | slot mutex | one handle; held for a clone, never across an await | taken alone |
 
+use std::ops::Range;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::Dnode;
 use ondisk::{BlockId, ByteOrder, Level, ObjectId, ObjsetId};
@@ -23,6 +27,8 @@ use crate::{Block, Bookmark, Error, Pool, Result};
 
 /// Most handles of indirect blocks that one object keeps.
 const MAX_SLOTS: u64 = 64;
+/// Subtrees that are walked at once.
+pub(crate) const WALKS: usize = 16;
 
 /// A block and the byte order of the numbers in it.
 #[derive(Clone, Debug)]
@@ -49,6 +55,33 @@ struct Slot {
     level: u8,
     id: u64,
     indirect: OrderedBlock,
+}
+
+/// A pointer as [`Blkptr::SIZE`] bytes of an indirect block.
+pub(crate) struct RawPointer<'a>(pub(crate) &'a [u8]);
+
+impl RawPointer<'_> {
+    const PROPERTIES: usize = 6 * 8;
+    const FILL: usize = 11 * 8;
+
+    fn word(&self, at: usize, order: ByteOrder) -> u64 {
+        self.0.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| order.u64(*bytes))
+    }
+
+    /// Whether the first address is not empty.
+    pub(crate) fn has_place(&self) -> bool {
+        self.0.get(..16).is_some_and(|address| address != [0; 16])
+    }
+
+    /// Whether the block is stored in the pointer itself.
+    pub(crate) fn is_embedded(&self, order: ByteOrder) -> bool {
+        self.word(Self::PROPERTIES, order) >> 39 & 1 != 0
+    }
+
+    /// Number of blocks of level 0 below it that are no holes.
+    pub(crate) fn fill(&self, order: ByteOrder) -> u64 {
+        self.word(Self::FILL, order)
+    }
 }
 
 /// What lies at a block id.
@@ -136,6 +169,13 @@ impl Tree {
     /// The block of `level` that is or covers data block `id`.
     fn ancestor(&self, id: u64, level: u8) -> u64 {
         self.dnode.ancestor(BlockId(id), Level(level as i8)).0
+    }
+
+    /// Data blocks below block `id` of `level`.
+    pub(crate) fn below(&self, level: u8, id: u64) -> Range<u64> {
+        let shift = self.dnode.pointers_per_indirect_shift() * u32::from(level);
+        let edge = |id: u128| u64::try_from(id.checked_shl(shift).unwrap_or(u128::MAX)).unwrap_or(u64::MAX);
+        edge(id.into())..edge(u128::from(id) + 1)
     }
 
     /// First data block after the subtree of block `id` of `level`; `None` when there can be none.
@@ -239,5 +279,98 @@ impl Tree {
                 Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
             }
         }
+    }
+
+    /// The pointers in indirect block `id` of `level`, to which `pointer` leads, that are no holes, and the
+    /// ids of their blocks.
+    pub(crate) async fn children(
+        &self,
+        pool: &Pool,
+        pointer: &Blkptr,
+        level: u8,
+        id: u64,
+    ) -> Result<Vec<(u64, Blkptr)>> {
+        let at = self.bookmark(level, id);
+        let expected = self.dnode.indirect_block_size();
+        if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
+            return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
+        }
+        let block = self.read(pool, pointer, &at).await?;
+        let order = pointer.byte_order();
+        let first = id << self.dnode.pointers_per_indirect_shift();
+        let mut children = Vec::new();
+        for (index, bytes) in block.chunks_exact(Blkptr::SIZE).enumerate() {
+            let raw = RawPointer(bytes);
+            if !raw.has_place() && !raw.is_embedded(order) {
+                continue;
+            }
+            let child = Blkptr::parse(bytes, order).map_err(|error| {
+                Error::corrupt(self.bookmark(level - 1, first + index as u64).to_string(), error)
+            })?;
+            children.push((first + index as u64, child));
+        }
+        Ok(children)
+    }
+
+    /// Fails where the indirect blocks above data block `id` cannot be read, or cannot be written again. An
+    /// id after the last block stands for that.
+    pub(crate) async fn check_path(&self, pool: &Pool, id: u64) -> Result<()> {
+        if self.dnode.levels <= 1 {
+            return Ok(());
+        }
+        let id = id.min(self.dnode.max_block_id.0);
+        self.find(pool, 0, id).await?;
+        for level in 1..self.dnode.levels {
+            let at = self.ancestor(id, level);
+            if self.kept(level, at).is_some_and(|indirect| indirect.order == ByteOrder::Big) {
+                let at = self.bookmark(level, at);
+                return Err(Error::Unsupported(format!(
+                    "{at}: was written by a big-endian machine and can only be read"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails where an indirect block above one of the data blocks `range` cannot be read.
+    pub(crate) async fn check_subtrees(&self, pool: &Pool, range: Range<u64>) -> Result<()> {
+        let top = self.dnode.levels - 1;
+        let range = range.start..range.end.min(self.dnode.max_block_id.0.saturating_add(1));
+        for (id, pointer) in (0..).zip(&self.dnode.blkptrs) {
+            self.check_subtree(pool, *pointer, (top, id), range.clone()).await?;
+        }
+        Ok(())
+    }
+
+    fn check_subtree<'s>(
+        &'s self,
+        pool: &'s Pool,
+        pointer: Blkptr,
+        (level, id): (u8, u64),
+        range: Range<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 's>> {
+        Box::pin(async move {
+            let below = self.below(level, id);
+            if level == 0 || pointer.is_hole() || below.start >= range.end || below.end <= range.start {
+                return Ok(());
+            }
+            let children = self.children(pool, &pointer, level, id).await?;
+            if level == 1 {
+                return Ok(());
+            }
+            let mut walks = FuturesUnordered::new();
+            for (child, pointer) in children {
+                walks.push(self.check_subtree(pool, pointer, (level - 1, child), range.clone()));
+                if walks.len() >= WALKS
+                    && let Some(checked) = walks.next().await
+                {
+                    checked?;
+                }
+            }
+            while let Some(checked) = walks.next().await {
+                checked?;
+            }
+            Ok(())
+        })
     }
 }

@@ -83,7 +83,7 @@ pub use shares::Level;
 pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
 pub use views::Lent;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -149,6 +149,8 @@ pub struct LivePool {
     counting: Arc<Counting>,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
+    /// Places of the list of destroyed datasets' trees that cannot be freed, as they are damaged.
+    stalled_trees: Mutex<BTreeSet<u64>>,
     checkpoint: Mutex<Option<Uberblock>>,
     syncing: Turns,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -397,6 +399,7 @@ impl LivePool {
             counting: Arc::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
+            stalled_trees: Mutex::default(),
             checkpoint: Mutex::default(),
             syncing: Turns::default(),
             thread: Mutex::default(),

@@ -4,6 +4,7 @@ mod cached;
 mod checkpoint;
 mod clone;
 mod create;
+mod damaged;
 mod data;
 mod datasets;
 mod faults;

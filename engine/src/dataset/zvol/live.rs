@@ -194,8 +194,8 @@ impl LiveZvol {
     }
 
     async fn begin_write(&self, offset: u64, length: u64) -> Result<Tx> {
-        self.warm(offset, length).await?;
         let range = offset..offset.saturating_add(length);
+        self.content.prepare_write(range.clone()).await?;
         let dirtied = |txg| {
             let dirtied = self.content.newly_dirty(txg, &range, None);
             (dirtied, dirtied.data_bytes())
@@ -207,24 +207,12 @@ impl LiveZvol {
     /// Holds the open group for a change that makes holes of a range.
     async fn begin_punching(&self, offset: u64, length: u64) -> Result<Tx> {
         let end = offset.saturating_add(length);
+        self.content.prepare_punch(offset..end).await?;
         let dirtied = |txg| {
             let [from, to] = [offset, end].map(|edge| self.content.newly_dirty_by_cut(txg, edge));
             from.plus(to).plus(Dirtied::file())
         };
         begin_freeing((&self.txgs, self.objset.id()), self.room(), METADATA_BYTES, dirtied).await
-    }
-
-    /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a
-    /// device is read.
-    async fn warm(&self, offset: u64, length: u64) -> Result<()> {
-        let end = offset + length;
-        if !offset.is_multiple_of(self.block_size) {
-            self.content.warm(offset / self.block_size).await?;
-        }
-        if !end.is_multiple_of(self.block_size) && end / self.block_size != offset / self.block_size {
-            self.content.warm(end / self.block_size).await?;
-        }
-        Ok(())
     }
 
     /// Ends a change.
@@ -279,7 +267,6 @@ impl LiveZvol {
             return Ok(());
         }
         let _locked = self.lock(offset, length).await?;
-        self.warm(offset, length).await?;
         let tx = self.begin_punching(offset, length).await?;
         self.content.punch(&tx, offset, length).await?;
         self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
@@ -368,7 +355,6 @@ impl Replay for LiveZvol {
             }
             Record::Truncate { object: CONTENT, offset, length } => {
                 let length = clip(offset, length);
-                self.warm(offset, length).await?;
                 let tx = self.begin_punching(offset, length).await?;
                 self.content.punch(&tx, offset, length).await?;
                 applied.with(&tx);

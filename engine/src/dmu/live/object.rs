@@ -257,6 +257,80 @@ impl LiveObject {
         self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
 
+    /// To be called before a group is held for a write of the bytes `range`. Blocks of which only a part is
+    /// written are brought into the ARC, so that no group is held open while a device is read. Fails where an
+    /// indirect block above the range cannot be read: the group could not be written.
+    pub async fn prepare_write(&self, range: Range<u64>) -> Result<()> {
+        self.warm_edges(&range).await?;
+        let (block_size, fan_out_shift) = (self.block_size(), self.fan_out_shift());
+        let (mut id, after) = (range.start / block_size, range.end.div_ceil(block_size));
+        while id < after {
+            self.check_path(id).await?;
+            id = ((id >> fan_out_shift) + 1).checked_shl(fan_out_shift).unwrap_or(u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// To be called before a group is held in which the bytes `range` are punched, as
+    /// [`LiveObject::prepare_write`]. All indirect blocks that lead into the range are read.
+    pub async fn prepare_punch(&self, range: Range<u64>) -> Result<()> {
+        let end = self.end();
+        if range.start >= end {
+            return Ok(());
+        }
+        self.warm_edges(&range).await?;
+        let block_size = self.block_size();
+        let blocks = range.start / block_size..range.end.min(end).div_ceil(block_size);
+        self.check_path(blocks.start).await?;
+        self.check_path(blocks.end.saturating_sub(1)).await?;
+        let holds_subtrees = (blocks.end - blocks.start) >> self.fan_out_shift() > 0;
+        if holds_subtrees { self.check_subtrees(blocks).await } else { Ok(()) }
+    }
+
+    /// To be called before the object is freed. Fails where an indirect block cannot be read: what it leads
+    /// to could not be freed.
+    pub async fn prepare_free(&self) -> Result<()> {
+        self.check_subtrees(0..u64::MAX).await
+    }
+
+    /// log2 of the blocks below one indirect block of level 1.
+    fn fan_out_shift(&self) -> u32 {
+        self.core.lock().tree.dnode().pointers_per_indirect_shift()
+    }
+
+    /// Brings the blocks that `range` has only a part of into the ARC.
+    async fn warm_edges(&self, range: &Range<u64>) -> Result<()> {
+        let (block_size, end) = (self.block_size(), self.end());
+        for edge in [range.start, range.end] {
+            if !edge.is_multiple_of(block_size) && edge < end {
+                self.warm(edge / block_size).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails where the committed indirect blocks above data block `id` cannot be read or written again.
+    async fn check_path(&self, id: u64) -> Result<()> {
+        loop {
+            // What a group changed already was checked then.
+            let Base::Committed(tree) = self.core.lock().find(id) else { return Ok(()) };
+            match tree.check_path(self.objset.pool(), id).await {
+                Err(_) if !self.is_current(&tree) => {}
+                checked => return checked,
+            }
+        }
+    }
+
+    async fn check_subtrees(&self, blocks: Range<u64>) -> Result<()> {
+        loop {
+            let tree = Arc::clone(&self.core.lock().tree);
+            match tree.check_subtrees(self.objset.pool(), blocks.clone()).await {
+                Err(_) if !self.is_current(&tree) => {}
+                checked => return checked,
+            }
+        }
+    }
+
     /// Data block `id`. `retain` is for what the ARC is not to take in.
     pub(in crate::dmu) async fn block_retaining(
         &self,

@@ -37,13 +37,10 @@ use super::{Policy, Space};
 use crate::alloc::RangeSet;
 use crate::cache::Retain;
 use crate::dmu::objset::first_slots;
-use crate::dmu::tree::{OrderedBlock, Tree};
+use crate::dmu::tree::{RawPointer, Tree, WALKS};
 use crate::error::{Error, Result};
 use crate::zio::{WriteRequest, Writer};
 use crate::{Block, Bookmark};
-
-/// Subtrees of punched ranges that are walked at once.
-const WALKS: usize = 16;
 
 /// What a block is to be.
 pub(super) enum Content {
@@ -278,13 +275,6 @@ impl<'a> TreeSync<'a> {
         Ok(updates.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Data blocks below block `id` of `level`.
-    fn below(&self, level: u8, id: u64) -> Range<u64> {
-        let shift = self.fan_out_shift() * u32::from(level);
-        let edge = |id: u128| u64::try_from(id.checked_shl(shift).unwrap_or(u128::MAX)).unwrap_or(u64::MAX);
-        edge(id.into())..edge(u128::from(id) + 1)
-    }
-
     fn punch_subtree<'s>(
         &'s self,
         changes: &'s Changes,
@@ -294,7 +284,7 @@ impl<'a> TreeSync<'a> {
         id: u64,
     ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 's>> {
         Box::pin(async move {
-            let below = self.below(level, id);
+            let below = self.old.below(level, id);
             // Nothing is after the last block.
             let end = below.end.min(self.old.dnode().max_block_id.0.saturating_add(1));
             if pointer.is_hole() || changes.punched.within(below.start, end).next().is_none() {
@@ -313,7 +303,7 @@ impl<'a> TreeSync<'a> {
                 // Punched and then written: what is written replaces it.
                 return Ok(());
             }
-            let children = self.children(&pointer, level, id).await?;
+            let children = self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?;
             let mut walks = FuturesOrdered::new();
             for (child, pointer) in children {
                 walks.push_back(self.punch_subtree(changes, updates, pointer, level - 1, child));
@@ -342,14 +332,16 @@ impl<'a> TreeSync<'a> {
                 return Ok(());
             }
             if level == 1 {
-                let children = self.children(&pointer, level, id).await?;
+                let children = self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?;
                 let mut account = self.account();
                 for (_, child) in &children {
                     account.kill(self.batcher.writer(), child);
                 }
             } else if level > 1 {
                 let mut walks = FuturesOrdered::new();
-                for (child, pointer) in self.children(&pointer, level, id).await? {
+                for (child, pointer) in
+                    self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?
+                {
                     walks.push_back(self.kill_subtree(pointer, level - 1, child));
                     if walks.len() >= WALKS
                         && let Some(walked) = walks.next().await
@@ -364,29 +356,6 @@ impl<'a> TreeSync<'a> {
             self.account().kill(self.batcher.writer(), &pointer);
             Ok(())
         })
-    }
-
-    /// The pointers in an old indirect block that are no holes.
-    async fn children(&self, pointer: &Blkptr, level: u8, id: u64) -> Result<Vec<(u64, Blkptr)>> {
-        let at = self.old.bookmark(level, id);
-        let expected = self.old.dnode().indirect_block_size();
-        if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
-            return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
-        }
-        let block = self.old.read(self.batcher.writer().pool(), pointer, &at).await?;
-        let indirect = OrderedBlock { block, order: pointer.byte_order() };
-        let first = id << self.fan_out_shift();
-        let mut children = Vec::new();
-        for (index, bytes) in indirect.block.chunks_exact(Blkptr::SIZE).enumerate() {
-            if bytes[..16] == [0; 16] && !Raw(bytes).is_embedded(indirect.order) {
-                continue;
-            }
-            let child = Blkptr::parse(bytes, indirect.order).map_err(|error| {
-                Error::corrupt(self.old.bookmark(level - 1, first + index as u64).to_string(), error)
-            })?;
-            children.push((first + index as u64, child));
-        }
-        Ok(children)
     }
 
     /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if
@@ -653,32 +622,14 @@ impl<'a> TreeSync<'a> {
     }
 }
 
-/// A pointer as bytes of an indirect block.
-struct Raw<'a>(&'a [u8]);
-
-impl Raw<'_> {
-    const PROPERTIES: usize = 6 * 8;
-    const FILL: usize = 11 * 8;
-
-    fn word(&self, at: usize, order: ByteOrder) -> u64 {
-        self.0.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| order.u64(*bytes))
-    }
-
-    fn is_embedded(&self, order: ByteOrder) -> bool {
-        self.word(Self::PROPERTIES, order) >> 39 & 1 != 0
-    }
-}
-
 /// The fill count of an indirect block; `None` when it holds nothing but holes.
 fn fill_of(indirect: &[u8]) -> Option<u64> {
     let mut fill = None;
-    for bytes in indirect.chunks_exact(Blkptr::SIZE) {
-        let raw = Raw(bytes);
-        let is_embedded = raw.is_embedded(ByteOrder::Little);
-        if is_embedded {
+    for pointer in indirect.chunks_exact(Blkptr::SIZE).map(RawPointer) {
+        if pointer.is_embedded(ByteOrder::Little) {
             fill = Some(fill.unwrap_or(0) + 1);
-        } else if bytes[..16] != [0; 16] {
-            fill = Some(fill.unwrap_or(0) + raw.word(Raw::FILL, ByteOrder::Little));
+        } else if pointer.has_place() {
+            fill = Some(fill.unwrap_or(0) + pointer.fill(ByteOrder::Little));
         }
     }
     fill

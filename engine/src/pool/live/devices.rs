@@ -195,6 +195,7 @@ impl LivePool {
             }
             None => {
                 self.pool.root_errors().clear();
+                self.stalled_trees().clear();
                 let auxiliary = vdevs.spares.iter().chain(vdevs.l2cache.iter());
                 vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk).collect()
             }

@@ -24,6 +24,7 @@
 //! devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -144,6 +145,11 @@ impl LivePool {
 
     fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places in the list of destroyed datasets' trees that are not tried again for now.
+    pub(crate) fn stalled_trees(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.stalled_trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_thread(&self) -> bool {

@@ -14,9 +14,13 @@
 //! of its block tree: the meta-dnode's blocks, and before each block of dnodes the blocks of its objects;
 //! then the objects that count space (project, group, user).
 //!
+//! A tree that is done while one before it is not keeps its place; only blocks born after the last group there
+//! can be go, which are none.
+//!
 //! Source of the facts: OpenZFS 2.3 `bptree.c`, `dmu_traverse.c`, `dsl_scan.c`.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::blkptr::Blkptr;
@@ -153,29 +157,37 @@ impl List {
         self.header.begin >= self.header.end
     }
 
-    /// The first tree that is left.
-    pub async fn first(&self) -> Result<Entry> {
+    /// Places of the trees that are left. Some may have nothing any more.
+    pub fn places(&self) -> Range<u64> {
+        self.header.begin..self.header.end
+    }
+
+    /// The tree at a place.
+    pub async fn entry(&self, place: u64) -> Result<Entry> {
         let mut bytes = [0; ENTRY_BYTES as usize];
-        self.object.read_at(self.header.begin * ENTRY_BYTES, &mut bytes).await?;
+        self.object.read_at(place * ENTRY_BYTES, &mut bytes).await?;
         Entry::parse(&bytes).map_err(|error| objects::corrupt(self.object.id(), error))
     }
 
-    /// Notes that blocks of the first tree are freed: how much, and where to go on; at nothing when all of it
-    /// is.
+    /// Notes that blocks of the tree at `place` are freed: how much, and how the walk ended. A tree all of
+    /// which is freed is removed, or emptied while there is one before it.
     pub async fn freed(
         &mut self,
         s: &Syncing,
+        place: u64,
         entry: Entry,
         space: Space,
         resume: Option<Place>,
     ) -> Result<()> {
-        let at = self.header.begin * ENTRY_BYTES;
+        let at = place * ENTRY_BYTES;
         self.header.space = difference(self.header.space, space);
-        match resume {
-            Some(_) => {
-                let entry = Entry { resume, ..entry };
-                self.object.write_at(&s.tx, at, &entry.encode()).await?;
-            }
+        let left = match resume {
+            Some(_) => Some(Entry { resume, ..entry }),
+            None if place > self.header.begin => Some(Entry { since: Txg(u64::MAX), ..entry }),
+            None => None,
+        };
+        match left {
+            Some(entry) => self.object.write_at(&s.tx, at, &entry.encode()).await?,
             None => {
                 self.object.punch(&s.tx, at, ENTRY_BYTES).await?;
                 self.header.begin += 1;

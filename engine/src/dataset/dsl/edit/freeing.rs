@@ -3,6 +3,9 @@
 //! The pool's list of blocks goes first, then the trees, then the livelists of clones, one of their lists
 //! after the other. All of it counts for the hidden directory `$FREE` until it is freed.
 //!
+//! A tree with a damaged block stops where that is met, and the others go on; it is tried again after the next
+//! import or `zpool clear`.
+//!
 //! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_process_async_destroys`).
 
 use ondisk::blkptr::Blkptr;
@@ -49,25 +52,43 @@ pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
 /// Frees up to about `left` blocks of trees. True when there are more.
 async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
     let Some(mut trees) = bptree::open(s).await? else { return Ok(false) };
-    while !trees.is_empty() {
-        let entry = trees.first().await?;
+    for place in trees.places() {
+        if s.pool.stalled_trees().contains(&place) {
+            continue;
+        }
+        let entry = trees.entry(place).await?;
         let mut walk = bptree::Walk::new(entry.bp, entry.since, entry.resume);
         let mut freed = Space::default();
-        loop {
-            let blocks = walk.next(s.pool.pool(), (*left).min(BATCH)).await?;
-            *left -= blocks.len().min(*left);
-            freed = sum(freed, free_all(s, &blocks).await?);
-            if walk.stopped.is_none() || *left == 0 {
-                break;
+        let mut resume = entry.resume;
+        let is_stalled = loop {
+            match walk.next(s.pool.pool(), (*left).min(BATCH)).await {
+                Ok(blocks) => {
+                    *left -= blocks.len().min(*left);
+                    freed = sum(freed, free_all(s, &blocks).await?);
+                    resume = walk.stopped;
+                    if resume.is_none() || *left == 0 {
+                        break false;
+                    }
+                }
+                Err(error) if error.is_damage() => {
+                    let pool = s.pool.pool().name();
+                    tracing::warn!(pool, %error, "a part of a destroyed dataset cannot be read: what is left of it keeps its space until the pool is cleared or imported again");
+                    s.pool.stalled_trees().insert(place);
+                    break true;
+                }
+                Err(error) => return Err(error),
             }
+        };
+        if resume.is_some() || !is_stalled {
+            trees.freed(s, place, entry, freed, resume).await?;
         }
-        let stopped = walk.stopped;
-        trees.freed(s, entry, freed, stopped).await?;
-        if stopped.is_some() {
+        if resume.is_some() && !is_stalled {
             return Ok(true);
         }
     }
-    trees.destroy(s).await?;
+    if trees.is_empty() {
+        trees.destroy(s).await?;
+    }
     Ok(false)
 }
 

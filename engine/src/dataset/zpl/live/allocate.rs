@@ -91,8 +91,7 @@ impl LiveZpl {
         if offset >= size || length == 0 {
             return Ok(());
         }
-        self.warm(&node, offset).await?;
-        self.warm(&node, end).await?;
+        node.object.prepare_punch(offset..end).await?;
         let tx = self.begin_cutting(&node, &[offset, end]).await?;
         self.log_punched(&tx, &node, offset, length.min(size - offset))?;
         node.object.punch(&tx, offset, if end >= size { u64::MAX } else { length }).await?;

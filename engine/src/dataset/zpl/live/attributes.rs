@@ -166,7 +166,7 @@ impl LiveZpl {
         values = values.time(Attr::Ctime, set.ctime.unwrap_or_else(Time::now));
         if let Some(size) = set.size {
             self.range(file, size, 0)?;
-            self.warm(&node, size).await?;
+            node.object.prepare_punch(size..u64::MAX).await?;
             values = values.number(Attr::Size, size);
         }
         if mode != node.znode.mode() {

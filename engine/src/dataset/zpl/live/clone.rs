@@ -100,6 +100,7 @@ impl LiveZpl {
             return Ok(0);
         }
         let range = copy.to_offset..copy.to_offset + length;
+        target.object.prepare_write(range.clone()).await?;
         let stored_in_pointers = pieces.iter().filter(|piece| matches!(piece, Piece::Data(_))).count() as u64;
         let dirtied = |txg| {
             let cloned = target.object.newly_dirty_by_clone(txg, &range, block_size);

@@ -144,9 +144,7 @@ impl LiveZpl {
                 access = Access::Alone;
                 continue;
             }
-            // Blocks of which only a part is written are brought into the cache before the group is held.
-            self.warm(&node, offset).await?;
-            self.warm(&node, end).await?;
+            node.object.prepare_write(offset..end).await?;
             let tx = self.begin_writing(&node, offset..end, end).await?;
             self.grow(&node, &tx, end).await?;
             node.object.write_payload(&tx, offset, payload).await?;
@@ -177,15 +175,6 @@ impl LiveZpl {
         }
     }
 
-    /// Brings the block that is cut at `edge` into the cache.
-    pub(super) async fn warm(&self, node: &Node, edge: u64) -> Result<()> {
-        let block_size = node.object.block_size();
-        if !edge.is_multiple_of(block_size) && edge < node.object.end() {
-            node.object.warm(edge / block_size).await?;
-        }
-        Ok(())
-    }
-
     /// Makes a regular file shorter, or longer by a hole.
     pub async fn truncate(&self, file: ObjectId, size: u64) -> Result<()> {
         let truncated = {
@@ -200,7 +189,7 @@ impl LiveZpl {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
         node.require_resizable()?;
-        self.warm(&node, size).await?;
+        node.object.prepare_punch(size..u64::MAX).await?;
         self.range(file, size, 0)?;
         let tx = self.begin_resizing(&node, size).await?;
         let set = SetAttributes { size: Some(size), mtime: Some(Time::now()), ..SetAttributes::default() };

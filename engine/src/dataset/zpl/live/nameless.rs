@@ -105,6 +105,7 @@ impl LiveZpl {
         if node.has_name()? {
             return Ok(());
         }
+        self.prepare_to_lose_name(&node).await?;
         let tx = self.begin_freeing().await?;
         self.free_file(&node, &tx).await?;
         self.objset.take_from_set(&tx, self.unlinked_set, file.0);
@@ -131,12 +132,7 @@ impl LiveZpl {
     /// space.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
         match self.free_listed().await {
-            Err(
-                error @ (Error::Io { .. }
-                | Error::Checksum { .. }
-                | Error::Corrupt { .. }
-                | Error::Format { .. }),
-            ) => {
+            Err(error) if error.is_damage() => {
                 let objset = self.objset.id();
                 tracing::warn!(%objset, %error, "the list of files that lost their names cannot be read: those that are in it are not freed");
                 Ok(())

@@ -56,12 +56,23 @@ impl LiveZpl {
         if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
             return Err(self.refuse(name, errno::ENOTEMPTY));
         }
+        self.prepare_to_lose_name(&node).await?;
         let tx = self.begin_freeing().await?;
         let now = Time::now();
         edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;
         self.directory_changed(&parent, &tx, -1, -i64::from(directory), now).await?;
         let gone = self.lost_name(&node, &tx, now).await?;
         self.log_removed(&tx, Named { dir, name: &stored }, &node, gone);
+        Ok(())
+    }
+
+    /// To be called before a group is held in which a file loses a name: the indirect blocks of a large file
+    /// are read without one. An error of that is for [`LiveZpl::free_file`].
+    pub(super) async fn prepare_to_lose_name(&self, node: &Node) -> Result<()> {
+        const LEVELS_OF_LARGE: u8 = 3;
+        if node.object.dnode().levels >= LEVELS_OF_LARGE && node.number(Attr::Links)? <= 1 {
+            let _ = node.object.prepare_free().await;
+        }
         Ok(())
     }
 
@@ -89,9 +100,13 @@ impl LiveZpl {
     }
 
     /// Frees a file and its extended attributes: all of them or, on an error, nothing. What can fail is
-    /// reading what they say of themselves, and that is done before.
+    /// reading what they say of themselves and their indirect blocks, and that is done before.
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
-        for object in self.open_xattrs(&node.znode).await? {
+        let xattrs = self.open_xattrs(&node.znode).await?;
+        for object in xattrs.iter().chain([&node.object]) {
+            object.prepare_free().await?;
+        }
+        for object in xattrs {
             self.free_if_there(object.id(), tx).await?;
         }
         if let Some(acl) = self.acl_object(&node.znode) {

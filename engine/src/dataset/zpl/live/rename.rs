@@ -157,6 +157,7 @@ impl LiveZpl {
                     }
                     _ => {}
                 }
+                self.prepare_to_lose_name(&target).await?;
                 let tx = self.begin_naming(&[&from, &to]).await?;
                 let now = Time::now();
                 let links = i64::from(node.is_directory());

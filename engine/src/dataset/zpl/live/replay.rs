@@ -197,8 +197,7 @@ impl LiveZpl {
             self.journal.applying(Some(if is_last { applied.clone() } else { applied.before() }));
             let node = self.content(file).await?;
             let end = at + piece.len() as u64;
-            self.warm(&node, at).await?;
-            self.warm(&node, end).await?;
+            node.object.prepare_write(at..end).await?;
             let tx = self.begin_writing(&node, at..end, end.max(eof)).await?;
             self.grow(&node, &tx, end.max(eof)).await?;
             node.object.write_at(&tx, at, piece).await?;

@@ -248,6 +248,7 @@ impl LiveZpl {
         dirent: Dirent,
         now: Time,
     ) -> Result<()> {
+        self.objset.object(dirent.object).await?.prepare_free().await?;
         edit::remove(&dir.object, tx, &Key::Name(stored.clone())).await?;
         self.directory_changed(dir, tx, -1, 0, now).await?;
         self.objset.free(tx, dirent.object).await?;
@@ -257,6 +258,7 @@ impl LiveZpl {
     /// Gives a small file another content.
     async fn replace_content(&self, file: ObjectId, tx: &Tx, content: &[u8]) -> Result<()> {
         let node = self.node(file).await?;
+        node.object.prepare_punch(0..u64::MAX).await?;
         node.object.punch(tx, 0, u64::MAX).await?;
         self.grow(&node, tx, content.len() as u64).await?;
         node.object.write_at(tx, 0, content).await?;

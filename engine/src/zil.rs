@@ -28,7 +28,7 @@
 //! - A group in which a block was allocated is not committed before the block that points to it is stable.
 //!   Otherwise a crash would leave an allocated block that nothing points to.
 //! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on
-//!   disk. A chain can be begun ahead of that ([`Zil::prepare`]).
+//!   disk.
 //! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its
 //!   group instead. The chain is then given up as a whole, once all that it holds is committed.
 //! - Data of a write are not kept with its note: they are read from the object when they are logged, and may
@@ -241,19 +241,6 @@ impl Zil {
     /// Errors only when the pool can commit nothing any more.
     pub async fn commit(&self) -> Result<()> {
         self.commit_scope(Scope::All).await
-    }
-
-    /// Begins a chain where there is none, and does not wait until it is on disk. So the first commit need
-    /// not wait for a group, if that is committed by then.
-    ///
-    /// # Errors
-    /// The dataset is gone. A chain that cannot be begun now is no error.
-    pub async fn prepare(&self) -> Result<()> {
-        self.inner.backing.check()?;
-        if self.sync_mode() != SyncMode::Disabled {
-            self.inner.prepare().await;
-        }
-        Ok(())
     }
 
     async fn commit_scope(&self, scope: Scope) -> Result<()> {

@@ -14,7 +14,6 @@ use device::block_on;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zpl::LiveZpl;
 use engine::dataset::zpl::live::WriteOptions;
-use engine::dataset::zvol::LiveZvol;
 use engine::pool::live::{Layout, LivePool, Surroundings};
 use engine::txg::Limits;
 use engine::vdev::Class;
@@ -223,36 +222,6 @@ fn an_fsync_returns_while_others_have_all_that_may_be_dirty() {
     fsync_beside(&[("compression", "off")], false);
 }
 
-async fn volume(pool: &Arc<LivePool>, compression: &str) -> Arc<LiveZvol> {
-    let properties = [("compression", compression), ("volblocksize", "64K")];
-    let id = dataset(pool, "vol", Some(64 * MIB), &properties).await;
-    pool.dataset(id).await.unwrap().zil.prepare().await.unwrap();
-    pool.volume(id).await.unwrap()
-}
-
-#[test]
-fn the_first_flush_finds_a_log_that_was_begun_ahead() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let disks = Disks::new(512 * MIB);
-    block_on(async {
-        let pool = pool(&disks).await;
-        let bulk = dataset(&pool, "bulk", None, &[("compression", "gzip-9")]).await;
-        let bulk = pool.filesystem(bulk).await.unwrap();
-        let vol = volume(&pool, "off").await;
-        commit(&pool).await;
-        let held = Held::all();
-        let writer = Writer::begin(&bulk);
-        writer.is_held_up();
-        let written = Arc::clone(&vol);
-        at_once("a flush", move || block_on(written.write_at(0, &noise(1, 4096), true)).unwrap());
-        drop(held);
-        writer.end();
-        drop((bulk, vol));
-        pool.close(PoolState::Exported).await.unwrap();
-    });
-    disks.judge("tank");
-}
-
 #[test]
 fn large_writes_that_are_logged_by_pointer_are_not_compressed_behind_groups() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -261,7 +230,11 @@ fn large_writes_that_are_logged_by_pointer_are_not_compressed_behind_groups() {
         let pool = pool(&disks).await;
         let bulk = dataset(&pool, "bulk", None, &[("compression", "gzip-9")]).await;
         let bulk = pool.filesystem(bulk).await.unwrap();
-        let vol = volume(&pool, "gzip-9").await;
+        let properties = [("compression", "gzip-9"), ("volblocksize", "64K")];
+        let vol = dataset(&pool, "vol", Some(64 * MIB), &properties).await;
+        let vol = pool.volume(vol).await.unwrap();
+        // The first flush begins the log, and waits for its group.
+        vol.write_at(0, &noise(2, 4096), true).await.unwrap();
         commit(&pool).await;
         let held = Held::all();
         let writer = Writer::begin(&bulk);

@@ -95,7 +95,7 @@ impl Inner {
                 match &groups.running {
                     Some(running) => Some(running.clone()),
                     None if groups.waiting < groups.expected && turns > 0 => None,
-                    None => Some(self.begin(&mut groups, false)),
+                    None => Some(self.begin(&mut groups)),
                 }
             };
             match running {
@@ -112,28 +112,8 @@ impl Inner {
         }
     }
 
-    /// Begins a chain if there is none.
-    pub(super) async fn prepare(self: &Arc<Self>) {
-        loop {
-            let (running, is_ours) = {
-                let mut groups = lock(&self.groups);
-                if lock(&self.chain).state != State::Empty {
-                    return;
-                }
-                match &groups.running {
-                    Some(running) => (running.clone(), false),
-                    None => (self.begin(&mut groups, true), true),
-                }
-            };
-            running.await;
-            if is_ours {
-                return;
-            }
-        }
-    }
-
-    /// Starts the next batch. With `prepares` it begins a chain, whatever there is to be logged.
-    fn begin(self: &Arc<Self>, groups: &mut Groups, prepares: bool) -> Shared<BoxFuture<'static, ()>> {
+    /// Starts the next batch.
+    fn begin(self: &Arc<Self>, groups: &mut Groups) -> Shared<BoxFuture<'static, ()>> {
         let members = std::mem::take(&mut groups.waiting);
         let batch = std::mem::take(&mut groups.next);
         let scope = std::mem::take(&mut groups.wanted);
@@ -144,9 +124,6 @@ impl Inner {
         };
         let inner = Arc::clone(self);
         let running = async move {
-            if prepares {
-                inner.start_ahead().await;
-            }
             let outcome = inner.log(notes).await;
             let mut groups = lock(&inner.groups);
             groups.expected = members + groups.waiting;
@@ -219,22 +196,6 @@ impl Inner {
     /// Whether the pool has room for a batch of so many bytes, and for the block that waits after it.
     fn has_room(&self, weight: u64) -> bool {
         self.backing.has_room(weight.saturating_add(MAX_BLOCK_BYTES as u64))
-    }
-
-    /// Begins a chain of which nobody needs anything yet.
-    async fn start_ahead(&self) {
-        let is_empty = {
-            let chain = lock(&self.chain);
-            chain.state == State::Empty && chain.unlogged <= self.txgs.synced_txg()
-        };
-        if !is_empty || !self.has_room(0) {
-            return;
-        }
-        // As in `log`: others may wait for this batch.
-        let started = AssertUnwindSafe(self.start(0)).catch_unwind().await;
-        if let Ok(Err(error)) = started {
-            tracing::debug!(objset = %self.backing.objset(), %error, "no intent log is begun ahead");
-        }
     }
 
     /// Begins a chain: its header is on disk with the group that this gives.

@@ -33,6 +33,7 @@ mod log;
 mod metaslab;
 pub mod range_set;
 mod remove;
+mod slop;
 pub mod space_map;
 mod sync;
 mod trim;
@@ -41,6 +42,7 @@ mod vdev_map;
 pub use allocator::{Allocator, ClassSpace, Denied, MetaslabId};
 pub(crate) use load::choose_ms_shift;
 pub use range_set::RangeSet;
+pub(crate) use slop::slop_bytes;
 pub use trim::Run;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::zio::Bookmark;
+use crate::Bookmark;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,10 +2,11 @@
 //!
 //! The folders follow the way of a block from the edge to the platter; `ARCHITECTURE.md` has the table.
 //! Everything is runtime-neutral `async` over `Send + Sync` shared state, and the block layer has one entry:
-//! [`Pool::read_block`].
+//! [`store::Store::read_block`].
 
 pub mod alloc;
 pub mod background;
+mod bookmark;
 pub mod cache;
 pub mod dataset;
 pub mod dmu;
@@ -13,12 +14,13 @@ pub mod env;
 pub mod error;
 pub mod pool;
 mod queue;
+pub mod store;
 pub mod txg;
 pub mod vdev;
 pub mod zil;
 pub mod zio;
 
+pub use bookmark::Bookmark;
 pub use cache::Block;
 pub use error::{Error, Result};
-pub use pool::Pool;
-pub use zio::Bookmark;
+pub use store::Pool;

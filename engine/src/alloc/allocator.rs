@@ -39,20 +39,19 @@ use ondisk::blkptr::{Dva, GANG_HEADER_SIZE};
 use ondisk::features::Feature;
 use ondisk::{Asize, ByteOffset, ObjectId, Txg, VdevId};
 
-use crate::Pool;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
-use crate::pool::space::slop_bytes;
+use crate::store::Store;
 use crate::txg::Tx;
 use crate::vdev::indirect::Place;
 use crate::vdev::{Class, Kind, Vdev, VdevTree};
 
-use super::RangeSet;
 use super::class::{Rotor, share};
 use super::group::{Answer, Group, Totals, Use, reusable_after};
 use super::log::Logs;
 use super::space_map;
 use super::vdev_map::VdevMap;
+use super::{RangeSet, slop_bytes};
 
 /// Why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +84,7 @@ const UNLOAD_EARLY_AFTER_TXGS: u64 = 8;
 /// The space of an open pool: metaslabs of all top-level vdevs, by class.
 #[derive(Debug)]
 pub struct Allocator {
-    pub(super) pool: Arc<Pool>,
+    pub(super) store: Arc<Store>,
     /// Where the space maps are, once there are any.
     pub(super) mos: OnceLock<Arc<LiveObjset>>,
     pub(super) maps: AsyncMutex<()>,
@@ -321,10 +320,10 @@ impl State {
 }
 
 impl Allocator {
-    pub(super) fn of(pool: &Arc<Pool>, state: State) -> Arc<Self> {
+    pub(super) fn of(store: &Arc<Store>, state: State) -> Arc<Self> {
         let state = Mutex::new(state);
         Arc::new(Self {
-            pool: Arc::clone(pool),
+            store: Arc::clone(store),
             mos: OnceLock::new(),
             maps: AsyncMutex::new(()),
             checkpoint: AtomicU64::new(0),
@@ -338,17 +337,17 @@ impl Allocator {
 
     /// The vdevs whose space this is.
     pub(crate) fn vdevs(&self) -> &VdevTree {
-        self.pool.vdevs()
+        self.store.vdevs()
     }
 
     /// For a pool that is being created: no vdev yet.
-    pub fn empty(pool: &Arc<Pool>) -> Arc<Self> {
-        Self::of(pool, State::new(true))
+    pub fn empty(store: &Arc<Store>) -> Arc<Self> {
+        Self::of(store, State::new(true))
     }
 
     /// The space of a pool, as the MOS (and its log space maps) says.
-    pub async fn load(pool: &Arc<Pool>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
-        let allocator = Self::of(pool, super::load::load(pool, &mos.view()).await?);
+    pub async fn load(store: &Arc<Store>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
+        let allocator = Self::of(store, super::load::load(store, &mos.view()).await?);
         let _ = allocator.mos.set(Arc::clone(mos));
         Ok(allocator)
     }
@@ -414,7 +413,7 @@ impl Allocator {
         txg: Txg,
     ) -> Result<Vec<Dva>, Denied> {
         let asize_on = |vdev: u32| {
-            let top = self.pool.vdevs().top(vdev)?;
+            let top = self.store.vdevs().top(vdev)?;
             top.status().is_readable().then(|| top.psize_to_asize(psize, txg.get())).flatten()
         };
         self.state().allocate(class, copies, txg, &asize_on)
@@ -452,7 +451,7 @@ impl Allocator {
 
     /// Bytes that an address takes itself: of a gang, the header.
     fn range_of(&self, dva: &Dva, txg: Txg) -> (u64, u64) {
-        let size = match self.pool.vdevs().top(dva.vdev.get()) {
+        let size = match self.store.vdevs().top(dva.vdev.get()) {
             Some(top) if dva.gang => {
                 top.psize_to_asize(GANG_HEADER_SIZE as u64, txg.get()).unwrap_or(dva.asize.get())
             }
@@ -467,7 +466,7 @@ impl Allocator {
     /// ([`Allocator::keeps`]).
     pub fn free(&self, dva: &Dva, txg: Txg, kept: bool) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
-        let vdevs = self.pool.vdevs();
+        let vdevs = self.store.vdevs();
         let is_removed = vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_)));
         if !is_removed && !kept {
             return self.state().group(dva.vdev)?.free(from, to, txg);
@@ -617,7 +616,7 @@ impl Allocator {
         let groups = state.groups.iter().flatten();
         let groups = groups.filter(|group| group.class == Class::Normal && group.allocating);
         let takes = groups.filter_map(|group| {
-            let asize = self.pool.vdevs().top(group.vdev)?.psize_to_asize(psize, txg.get())?;
+            let asize = self.store.vdevs().top(group.vdev)?.psize_to_asize(psize, txg.get())?;
             Some(state.deflated(group, asize))
         });
         takes.max().unwrap_or(psize)

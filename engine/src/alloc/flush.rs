@@ -22,10 +22,9 @@ use super::log::Log;
 use super::metaslab::Changes;
 use super::space_map::{Form, Words};
 use super::sync::{Enabled, Job, MAP_BLOCK_BYTES, create_map, new_map, set_header, write_map};
-use crate::dmu::zap::{Key, Value, edit};
+use crate::dmu::zap::{self, Key, Value, edit};
 use crate::dmu::{LiveObjset, NewObject};
 use crate::error::{Error, Result};
-use crate::pool::live::zap_metadata;
 use crate::txg::Tx;
 
 /// Bytes in a block of a log.
@@ -108,7 +107,7 @@ impl Allocator {
         let zap = match zap {
             Some(zap) => zap,
             None => {
-                let zap = edit::create(mos, tx, edit::NewZap::of(zap_metadata())).await?.id();
+                let zap = edit::create(mos, tx, edit::NewZap::of(zap::metadata_type())).await?.id();
                 let root = mos.object(DIRECTORY_OBJECT).await?;
                 edit::set(&root, tx, &name(pool_directory::LOG_SPACEMAP_ZAP), &number(zap.get())).await?;
                 let mut state = self.state();

@@ -64,7 +64,7 @@ fn golden_pools_have_the_space_that_their_headers_say() {
                 let expected: Vec<_> =
                     space.vdevs.iter().map(|vdev| (vdev.id, vdev.size_bytes, vdev.allocated_bytes)).collect();
                 assert_eq!(vdevs(&state), expected, "{name}");
-                let allocator = Allocator::of(&pool, state);
+                let allocator = Allocator::of(pool.store(), state);
                 let saved = space.dedup.saved_bytes() + space.clones.saved_bytes;
                 let put_off = space.checkpoint_bytes + space.deferred_frees_bytes;
                 assert_eq!(allocator.usable_bytes() + saved, space.adjusted_bytes() + put_off, "{name}");
@@ -109,7 +109,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
                 .await
                 .unwrap()
                 .is_enabled(Feature::LogSpacemap);
-            let allocator = Allocator::load(&pool, &mos).await.unwrap();
+            let allocator = Allocator::load(pool.store(), &mos).await.unwrap();
             let committed = pool.uberblock().txg.get();
             let mut blocks = Vec::new();
             let mut changes = Vec::new();
@@ -136,7 +136,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
                     assert!(allocator.sync(&mos, &tx).await.unwrap());
                 }
                 assert!(!allocator.sync(&mos, &tx).await.unwrap());
-                let again = Allocator::load(&pool, &mos).await.unwrap();
+                let again = Allocator::load(pool.store(), &mos).await.unwrap();
                 allocator.sync_done(Txg(txg), Txg(txg));
                 assert_eq!(vdevs(&again.state()), vdevs(&allocator.state()), "{name}");
                 load_all(&again).await;
@@ -149,7 +149,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
             let flushed = allocator.sync(&mos, &tx).await.unwrap();
             assert!(!allocator.sync(&mos, &tx).await.unwrap());
             assert_eq!((logs(&mos).await, flushed), if is_logged { (Some(1), true) } else { (None, false) });
-            let again = Allocator::load(&pool, &mos).await.unwrap();
+            let again = Allocator::load(pool.store(), &mos).await.unwrap();
             load_all(&again).await;
             allocator.sync_done(Txg(committed + 6), Txg(committed + 6));
             assert_eq!(vdevs(&again.state()), vdevs(&allocator.state()), "{name}");

@@ -21,9 +21,9 @@ use super::metaslab::{Bounds, Changes, Metaslab, OnDisk};
 use super::space_map;
 use super::sync::Enabled;
 use super::vdev_map::{Purpose, VdevMap};
-use crate::Pool;
 use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
+use crate::store::Store;
 use crate::txg::Tx;
 use crate::vdev::{Kind, Vdev};
 
@@ -130,25 +130,25 @@ pub fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
 }
 
 /// Reads the space of all vdevs.
-pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
+pub async fn load(store: &Store, mos: &Arc<Objset>) -> Result<State> {
     let root = mos.object(DIRECTORY_OBJECT).await?;
     let deflate = zap::lookup_u64(&root, pool_directory::DEFLATE).await?;
     let mut state = State::new(deflate.is_some_and(|on| on != 0));
     let (zap, mut logs) = read_logs(mos).await?;
     state.logs.zap = zap;
     let mut unflushed = Unflushed::default();
-    for top in &pool.vdevs().tops {
+    for top in &store.vdevs().tops {
         if let Some((array, since)) = unflushed_txgs(mos, top).await? {
             state.logs.set_array(VdevId(top.id as u32), array);
             unflushed.since.insert(top.id, since);
         }
     }
-    read_changes(pool, mos, &mut logs, &mut unflushed).await?;
+    read_changes(store, mos, &mut logs, &mut unflushed).await?;
     for (txg, log) in logs {
         state.logs.set_log(txg, log);
     }
     if Enabled::read(mos).await?.obsolete {
-        for top in pool.vdevs().tops.iter().filter(|top| matches!(top.kind, Kind::Indirect(_))) {
+        for top in store.vdevs().tops.iter().filter(|top| matches!(top.kind, Kind::Indirect(_))) {
             let top_zap = top.config.top_zap.ok_or_else(|| {
                 Error::Unsupported(format!("{}: it has no ZAP; the pool can be read only", top.name))
             })?;
@@ -157,7 +157,7 @@ pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
             state.vdev_maps.insert(VdevId(top.id as u32), map);
         }
     }
-    for top in &pool.vdevs().tops {
+    for top in &store.vdevs().tops {
         let Some(group) = load_group(mos, top, &mut unflushed).await? else { continue };
         if zap.is_some() && group.top_zap.is_none() {
             let detail = "log space maps need one; the pool can be read only";
@@ -293,13 +293,13 @@ async fn read_logs(mos: &Arc<Objset>) -> Result<(Option<ObjectId>, BTreeMap<Txg,
 
 /// Reads all log space maps.
 async fn read_changes(
-    pool: &Arc<Pool>,
+    store: &Store,
     mos: &Arc<Objset>,
     logs: &mut BTreeMap<Txg, Log>,
     unflushed: &mut Unflushed,
 ) -> Result<()> {
     let mut layouts = BTreeMap::new();
-    for top in &pool.vdevs().tops {
+    for top in &store.vdevs().tops {
         if let Some((_, layout)) = layout_of(top)? {
             layouts.insert(top.id, layout);
         }

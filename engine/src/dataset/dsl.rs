@@ -28,9 +28,9 @@ use ondisk::holds::{DatasetName, Part};
 use ondisk::pool_directory::{self, hidden_dir};
 use ondisk::{ObjectId, ObjsetId};
 
+use crate::Pool;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 use crate::pool::space::PoolSpace;
 
 pub(crate) use mos::{Mos, ValueExt, zap_value};

@@ -23,7 +23,8 @@ use ondisk::dnode::Dnode;
 use ondisk::{BlockId, ByteOrder, Level, ObjectId, ObjsetId};
 
 use crate::cache::{PrimaryCache, Retain};
-use crate::{Block, Bookmark, Error, Pool, Result};
+use crate::store::Store;
+use crate::{Block, Bookmark, Error, Result};
 
 /// Most handles of indirect blocks that one object keeps.
 const MAX_SLOTS: u64 = 64;
@@ -94,7 +95,7 @@ pub(crate) enum Found {
 }
 
 impl Tree {
-    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]).
+    /// With `keyless` blocks are read as they are shown without a key ([`Store::read_block_without_key`]).
     /// `primary` says what the ARC takes in.
     pub(crate) fn new(
         objset: ObjsetId,
@@ -116,17 +117,23 @@ impl Tree {
 
     /// A block of this tree, as the object set is opened. One that the ARC is not to take in stays there if
     /// it was.
-    pub(crate) async fn read(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        self.read_retaining(pool, bp, at, Retain::AsItWas).await
+    pub(crate) async fn read(&self, store: &Store, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        self.read_retaining(store, bp, at, Retain::AsItWas).await
     }
 
     /// As [`Tree::read`]; `retain` is for what the ARC is not to take in.
-    async fn read_retaining(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
+    async fn read_retaining(
+        &self,
+        store: &Store,
+        bp: &Blkptr,
+        at: &Bookmark,
+        retain: Retain,
+    ) -> Result<Block> {
         if self.keyless {
-            return pool.read_block_without_key(bp, at).await;
+            return store.read_block_without_key(bp, at).await;
         }
         let retain = if retain != Retain::Ahead && self.is_cached(at) { Retain::In } else { retain };
-        pool.read_retaining(bp, at, retain).await
+        store.read_retaining(bp, at, retain).await
     }
 
     /// Whether the ARC takes in a block.
@@ -188,7 +195,7 @@ impl Tree {
     }
 
     /// The pointer to the block `wanted` levels above data block `id`.
-    pub(crate) async fn find(&self, pool: &Pool, wanted: u8, id: u64) -> Result<Found> {
+    pub(crate) async fn find(&self, store: &Store, wanted: u8, id: u64) -> Result<Found> {
         let top = self.dnode.levels - 1;
         if wanted > top || id > self.dnode.max_block_id.0 {
             return Ok(Found::Hole { end: None });
@@ -223,7 +230,7 @@ impl Tree {
             if level == wanted {
                 return Ok(Found::Data(pointer));
             }
-            let block = self.read(pool, &pointer, &self.bookmark(level, here)).await?;
+            let block = self.read(store, &pointer, &self.bookmark(level, here)).await?;
             let indirect = OrderedBlock { block, order: pointer.byte_order() };
             level -= 1;
             pointer = self.pointer(&indirect, level, id)?;
@@ -254,16 +261,21 @@ impl Tree {
     }
 
     /// Block `id` of `level` above the data, with its pointer; `None` for a hole.
-    pub(crate) async fn indirect(&self, pool: &Pool, level: u8, id: u64) -> Result<Option<(Blkptr, Block)>> {
+    pub(crate) async fn indirect(
+        &self,
+        store: &Store,
+        level: u8,
+        id: u64,
+    ) -> Result<Option<(Blkptr, Block)>> {
         let shift = self.dnode.pointers_per_indirect_shift() * u32::from(level);
         let first = if shift < 64 { id.checked_mul(1 << shift) } else { (id == 0).then_some(0) };
         let Some(first) = first else { return Ok(None) };
-        match self.find(pool, level, first).await? {
+        match self.find(store, level, first).await? {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
                 let block = match self.kept(level, id) {
                     Some(kept) => kept.block,
-                    None => self.read(pool, &pointer, &self.bookmark(level, id)).await?,
+                    None => self.read(store, &pointer, &self.bookmark(level, id)).await?,
                 };
                 Ok(Some((pointer, block)))
             }
@@ -271,11 +283,11 @@ impl Tree {
     }
 
     /// Data block `id`, or `None` for a hole. `retain` is for what the ARC is not to take in.
-    pub(crate) async fn block(&self, pool: &Pool, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
-        match self.find(pool, 0, id).await? {
+    pub(crate) async fn block(&self, store: &Store, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
+        match self.find(store, 0, id).await? {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
-                let block = self.read_retaining(pool, &pointer, &self.bookmark(0, id), retain).await?;
+                let block = self.read_retaining(store, &pointer, &self.bookmark(0, id), retain).await?;
                 Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
             }
         }
@@ -285,7 +297,7 @@ impl Tree {
     /// ids of their blocks.
     pub(crate) async fn children(
         &self,
-        pool: &Pool,
+        store: &Store,
         pointer: &Blkptr,
         level: u8,
         id: u64,
@@ -295,7 +307,7 @@ impl Tree {
         if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
             return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
         }
-        let block = self.read(pool, pointer, &at).await?;
+        let block = self.read(store, pointer, &at).await?;
         let order = pointer.byte_order();
         let first = id << self.dnode.pointers_per_indirect_shift();
         let mut children = Vec::new();
@@ -314,12 +326,12 @@ impl Tree {
 
     /// Fails where the indirect blocks above data block `id` cannot be read, or cannot be written again. An
     /// id after the last block stands for that.
-    pub(crate) async fn check_path(&self, pool: &Pool, id: u64) -> Result<()> {
+    pub(crate) async fn check_path(&self, store: &Store, id: u64) -> Result<()> {
         if self.dnode.levels <= 1 {
             return Ok(());
         }
         let id = id.min(self.dnode.max_block_id.0);
-        self.find(pool, 0, id).await?;
+        self.find(store, 0, id).await?;
         for level in 1..self.dnode.levels {
             let at = self.ancestor(id, level);
             if self.kept(level, at).is_some_and(|indirect| indirect.order == ByteOrder::Big) {
@@ -333,18 +345,18 @@ impl Tree {
     }
 
     /// Fails where an indirect block above one of the data blocks `range` cannot be read.
-    pub(crate) async fn check_subtrees(&self, pool: &Pool, range: Range<u64>) -> Result<()> {
+    pub(crate) async fn check_subtrees(&self, store: &Store, range: Range<u64>) -> Result<()> {
         let top = self.dnode.levels - 1;
         let range = range.start..range.end.min(self.dnode.max_block_id.0.saturating_add(1));
         for (id, pointer) in (0..).zip(&self.dnode.blkptrs) {
-            self.check_subtree(pool, *pointer, (top, id), range.clone()).await?;
+            self.check_subtree(store, *pointer, (top, id), range.clone()).await?;
         }
         Ok(())
     }
 
     fn check_subtree<'s>(
         &'s self,
-        pool: &'s Pool,
+        store: &'s Store,
         pointer: Blkptr,
         (level, id): (u8, u64),
         range: Range<u64>,
@@ -354,13 +366,13 @@ impl Tree {
             if level == 0 || pointer.is_hole() || below.start >= range.end || below.end <= range.start {
                 return Ok(());
             }
-            let children = self.children(pool, &pointer, level, id).await?;
+            let children = self.children(store, &pointer, level, id).await?;
             if level == 1 {
                 return Ok(());
             }
             let mut walks = FuturesUnordered::new();
             for (child, pointer) in children {
-                walks.push(self.check_subtree(pool, pointer, (level - 1, child), range.clone()));
+                walks.push(self.check_subtree(store, pointer, (level - 1, child), range.clone()));
                 if walks.len() >= WALKS
                     && let Some(checked) = walks.next().await
                 {

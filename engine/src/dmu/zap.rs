@@ -25,12 +25,18 @@ pub use lookup::{Found, Match};
 use std::sync::{Arc, OnceLock};
 
 use ondisk::ByteOrder;
+use ondisk::dmu::{Byteswap, DmuType};
 pub use ondisk::zap::ZapValue as Value;
 use ondisk::zap::{FatHeader, MicroZap, ZapFlags, ZapKind};
 
 use super::object::Object;
 use crate::{Block, Error, Result};
 use normalize::NameRules;
+
+/// The type of ZAPs that have no type of their own (`DMU_OTN_ZAP_METADATA`).
+pub fn metadata_type() -> DmuType {
+    DmuType::self_describing(Byteswap::Zap, true, false)
+}
 
 /// An open ZAP. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -32,9 +32,9 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState};
 use ondisk::{Guid, Txg};
 
-use super::Pool;
 use super::discovery::{Candidate, DEVICES_AT_ONCE, FoundPool};
 use super::load::{Assembly, load};
+use crate::Pool;
 use crate::cache::ArcCache;
 use crate::error::Error;
 use crate::vdev::label::read_uberblocks;

@@ -13,7 +13,7 @@
 //! waits until the group is committed. So the dataset layer never sees half of another change.
 //!
 //! # When something cannot be written
-//! Then whoever writes waits for the devices ([`super::suspend`]). Where a second try cannot help nothing
+//! Then whoever writes waits for the devices ([`crate::store::suspend`]). Where a second try cannot help nothing
 //! more is written: the groups stop with the error, whoever waits gets it, and the devices keep the last
 //! committed state.
 //!
@@ -96,7 +96,7 @@ use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::uberblock::Uberblock;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
-use super::Pool;
+use crate::Pool;
 use crate::alloc::Allocator;
 use crate::cache::Primary;
 use crate::dataset::dsl::{Dsl, edit};
@@ -332,7 +332,7 @@ impl Syncing {
 
     /// Creates a ZAP of metadata and enters it in the pool directory.
     pub async fn create_in_directory(&self, name: &str) -> Result<Arc<LiveObject>> {
-        let zap = self.create_zap(zap_metadata()).await?;
+        let zap = self.create_zap(zap::metadata_type()).await?;
         self.set_in_directory(name, zap::Value::U64(vec![zap.id().get()])).await?;
         Ok(zap)
     }
@@ -355,11 +355,6 @@ fn policy_of_mos() -> Policy {
     }
 }
 
-/// The type of ZAPs that have no type of their own (`DMU_OTN_ZAP_METADATA`).
-pub fn zap_metadata() -> DmuType {
-    DmuType::self_describing(ondisk::dmu::Byteswap::Zap, true, false)
-}
-
 impl LivePool {
     /// A pool whose configuration and metadata are known, and of which nothing is open yet. `counts` are the
     /// features that it has.
@@ -376,7 +371,7 @@ impl LivePool {
         let room = Arc::new(PoolGauge::new(&allocator));
         let shares = Arc::<Shares>::default();
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
-        let writer = Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space);
+        let writer = Writer::new(Arc::clone(pool.store()), allocator).with_log_room(log_space);
         writer.set_features(version::writer_features(config.version, &counts));
         Arc::new(Self {
             writer,

@@ -3,7 +3,7 @@
 //! [`super::import`] decides which uberblock; here it is loaded. Nothing is written and nothing remembered: a
 //! load that fails can be tried again with another uberblock.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use codec::raidz::Reflow;
 use ondisk::features::Feature;
@@ -18,11 +18,11 @@ use ondisk::{Guid, ObjectId, ObjsetId, Reader};
 use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, version_is_supported};
 use super::status::{Progress, ScanKind, VdevNode, root_node, scan_of};
-use super::{Pool, Shared};
 use crate::alloc::{RangeSet, space_map};
 use crate::cache::ArcCache;
 use crate::dmu::{Object, Objset, zap};
 use crate::error::{Error, Result};
+use crate::store::{Pool, Store};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::dtl::TxgRanges;
 use crate::vdev::indirect::Moved;
@@ -66,7 +66,7 @@ pub(super) async fn load(assembly: &Assembly<'_>, uberblock: &Uberblock) -> Resu
     load_dependencies(&pool, &mos).await.map_err(damaged)?;
     let features = unknown_features(&mos).await.map_err(damaged)?;
     if !features.is_empty() {
-        return Err(ImportError::UnsupportedFeatures { name: pool.name.clone(), features });
+        return Err(ImportError::UnsupportedFeatures { name: pool.name().to_owned(), features });
     }
     Ok(pool)
 }
@@ -187,10 +187,10 @@ fn refuse_missing(pool: &Pool, options: &ImportOptions) -> Result<(), ImportErro
     let logs: Vec<&Vdev> = logs.into_iter().filter(is_away).collect();
     let names = |vdevs: Vec<&Vdev>| vdevs.into_iter().map(|vdev| vdev.name.clone()).collect();
     if !others.is_empty() {
-        return Err(ImportError::MissingDevices { name: pool.name.clone(), missing: names(others) });
+        return Err(ImportError::MissingDevices { name: pool.name().to_owned(), missing: names(others) });
     }
     if !logs.is_empty() && !options.missing_log {
-        return Err(ImportError::MissingLog { name: pool.name.clone(), missing: names(logs) });
+        return Err(ImportError::MissingLog { name: pool.name().to_owned(), missing: names(logs) });
     }
     Ok(())
 }
@@ -212,26 +212,8 @@ impl Assembly<'_> {
         checkpoint: Option<Uberblock>,
     ) -> Arc<Pool> {
         let name = self.options.new_name.clone().unwrap_or_else(|| self.found.name.clone());
-        Arc::new(Pool {
-            name,
-            guid: self.found.guid,
-            config,
-            uberblock: uberblock.clone(),
-            checkpoint,
-            altroot: self.options.altroot.clone(),
-            shared: Arc::new(Shared {
-                vdevs,
-                root_errors: Default::default(),
-                damage: Default::default(),
-                repairs: Arc::default(),
-                suspension: Default::default(),
-                salt: OnceLock::new(),
-                keystore: Default::default(),
-                cache: Arc::clone(&self.cache),
-                cache_id: self.cache.register_pool(),
-                ahead: Arc::default(),
-            }),
-        })
+        let store = Store::new(name, self.options.altroot.clone(), vdevs, Arc::clone(&self.cache));
+        Pool::of(store, self.found.guid, config, uberblock.clone(), checkpoint)
     }
 }
 

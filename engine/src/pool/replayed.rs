@@ -23,10 +23,10 @@ use ondisk::zil::ZilHeader;
 use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, import};
 use super::live::{LivePool, Surroundings};
+use crate::Pool;
 use crate::dataset::dsl::Dsl;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 use crate::zil;
 
 /// What one write keeps at least: a page.

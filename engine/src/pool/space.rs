@@ -25,14 +25,12 @@ use ondisk::Asize;
 use ondisk::blkptr::Blkptr;
 use ondisk::space_map::HISTOGRAM_BUCKETS;
 
+use crate::alloc;
 use crate::vdev::Class;
 
 const MIN_BLOCK_SHIFT: u32 = 9;
 /// The smallest number of metaslabs with which none is set apart for the intent log.
 const EMBEDDED_LOG_MAX_NONE: usize = 64;
-const SLOP_SHIFT: u32 = 5;
-const MIN_SLOP_BYTES: u64 = 128 << 20;
-const MAX_SLOP_BYTES: u64 = 128 << 30;
 
 /// Mark for free segments of 512 B, 1 KiB, 2 KiB and so on; longer ones than the last have the last's.
 const FRAGMENTATION_MARKS: [u8; 21] =
@@ -225,7 +223,7 @@ impl PoolSpace {
 
     /// What is kept back: a thirty-second of the space, at least 128 MiB but at most half, at most 128 GiB.
     pub fn slop_bytes(&self) -> u64 {
-        slop_bytes(self.real_bytes(), self.usable(|vdev| vdev.embedded_log_bytes))
+        alloc::slop_bytes(self.real_bytes(), self.usable(|vdev| vdev.embedded_log_bytes))
     }
 
     /// The deflated size of `asize` raw bytes on a top-level vdev.
@@ -251,14 +249,6 @@ impl PoolSpace {
             .saturating_sub(self.deferred_frees_bytes)
             .saturating_sub(self.slop_bytes())
     }
-}
-
-/// What is kept back of `space` bytes of the normal class, when `embedded_log` bytes beside them are set
-/// apart for the log; all deflated.
-pub(crate) fn slop_bytes(space: u64, embedded_log: u64) -> u64 {
-    let mut slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES);
-    slop -= embedded_log.min(slop >> 1);
-    slop.max((space >> 1).min(MIN_SLOP_BYTES))
 }
 
 #[cfg(test)]

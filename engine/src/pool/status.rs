@@ -21,15 +21,16 @@ use ondisk::{ByteOrder, Guid, Reader};
 use serde::{Deserialize, Serialize};
 
 use super::discovery::FoundPool;
+use super::errlog;
 use super::features::Features;
 use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
 use super::load::{Assembly, provisional};
 use super::space::PoolSpace;
-use super::suspend::FailMode;
-use super::{Pool, errlog};
+use crate::Pool;
 use crate::cache::ArcCache;
 use crate::dataset::dsl::Dsl;
 use crate::error::{Error, Result};
+use crate::store::suspend::FailMode;
 use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree, state_of_parent};
 
 /// The newest version with a number; after it come feature flags.

@@ -39,11 +39,11 @@ use ondisk::Txg;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::ddt::DdtKey;
 
-use super::Pool;
 use super::space::PoolSpace;
+use crate::Bookmark;
+use crate::Pool;
 use crate::dataset::dsl::Dsl;
 use crate::error::{Attempt, Error, Result};
-use crate::zio::Bookmark;
 use queue::Queue;
 
 pub use space::{Claim, Range, SpaceReport, metaslab_bounds};

@@ -147,7 +147,7 @@ impl Backing for Live {
         tops.sort_unstable();
         tops.dedup();
         async move {
-            let flushed = self.writer.pool().vdevs().flush_tops(&tops).await;
+            let flushed = self.writer.store().vdevs().flush_tops(&tops).await;
             let at = blocks.first().map_or(Bookmark::objset_root(0), |bp| self.bookmark(bp));
             flushed.map_err(|tried| Error::NotWritten { at, tried })
         }
@@ -163,12 +163,12 @@ impl Backing for Live {
     }
 
     fn read<'a>(&'a self, bp: &'a Blkptr) -> BoxFuture<'a, Result<IoBuf>> {
-        async move { self.writer.pool().read_raw(bp, &self.bookmark(bp)).await }.boxed()
+        async move { self.writer.store().read_raw(bp, &self.bookmark(bp)).await }.boxed()
     }
 
     fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
         let at = Bookmark { object: object.get(), ..self.bookmark(bp) };
-        async move { self.writer.pool().read_block(bp, &at).await }.boxed()
+        async move { self.writer.store().read_block(bp, &at).await }.boxed()
     }
 
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {
@@ -192,7 +192,7 @@ impl Backing for Live {
     }
 
     fn has_log_devices(&self) -> bool {
-        let tops = &self.writer.pool().vdevs().tops;
+        let tops = &self.writer.store().vdevs().tops;
         tops.iter().any(|top| top.class() == Class::Log)
     }
 

@@ -14,7 +14,6 @@
 //! waits for the first record.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use device::IoBuf;
 use ondisk::blkptr::{Blkptr, ChecksumType};
@@ -28,6 +27,7 @@ use super::{Inner, lock, plan};
 use crate::Pool;
 use crate::env::Env;
 use crate::error::{Error, Result};
+use crate::store::Store;
 use crate::txg::Tx;
 
 /// More than any log has: a bound for chains that lead back into themselves.
@@ -229,10 +229,10 @@ pub(super) fn cloned(blocks: &[Blkptr]) -> impl Iterator<Item = Blkptr> {
 
 /// Whether the log of `header` can be followed to its end. An error says that a device is missing that may
 /// hold records which are not committed: who imports the pool without it loses them.
-pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
+pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {
-        let bytes: IoBuf = match pool.read_raw(&bp, &log_bookmark(objset, &bp)).await {
+        let bytes: IoBuf = match store.read_raw(&bp, &log_bookmark(objset, &bp)).await {
             Ok(bytes) => bytes,
             Err(error @ Error::Io { .. }) => return Err(error),
             Err(_) => return Ok(()),
@@ -245,7 +245,7 @@ pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Re
 }
 
 /// Whether the log of `header` holds records that no committed group has.
-pub async fn has_records(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> bool {
+pub async fn has_records(pool: &Pool, objset: ObjsetId, header: &ZilHeader) -> bool {
     let first = match header.claim_txg {
         Txg::NONE => Txg(pool.uberblock().txg.get().saturating_add(1)),
         claimed => claimed,

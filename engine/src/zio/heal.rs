@@ -15,7 +15,7 @@ use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::{Guid, Txg};
 
 use super::physical::How;
-use crate::pool::Pool;
+use crate::store::Store;
 use crate::vdev::write::{Known, Piece};
 
 /// What heals of a block need to know.
@@ -27,7 +27,7 @@ pub(crate) struct Healing<'a> {
     pub counted: &'a [Guid],
 }
 
-impl Pool {
+impl Store {
     /// Rewrites what is wrong of a block, which must stay where it is until this is done. Gives the bytes
     /// that were rewritten, and how many parts could not be.
     pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> (u64, usize) {

@@ -24,9 +24,9 @@ use ondisk::Reader;
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva, GANG_HEADER_SIZE, MAX_BLOCK_SIZE, gang_pointers};
 use ondisk::dmu::DmuType;
 
-use super::Bookmark;
+use crate::Bookmark;
 use crate::error::{Attempt, Error, Failure, Result};
-use crate::pool::Pool;
+use crate::store::Store;
 use crate::vdev::Vdev;
 use crate::vdev::read::{Noticed, ReadResult, Request};
 
@@ -78,7 +78,7 @@ impl How<'_> {
     }
 }
 
-impl Pool {
+impl Store {
     /// The bytes that `bp` points to as they lie on disk: checksum verified, still encrypted and compressed.
     ///
     /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer.

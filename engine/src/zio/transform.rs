@@ -8,7 +8,7 @@ use codec::crypt::{DatasetKey, decrypt_block, verify_indirect_mac};
 use device::IoBuf;
 use ondisk::blkptr::{Blkptr, CompressType, Embedded, EmbeddedType, Protection};
 
-use super::Bookmark;
+use crate::Bookmark;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 

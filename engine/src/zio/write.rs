@@ -16,7 +16,7 @@
 //! A *nop-write* keeps the old pointer when the new bytes are the same, as a strong checksum tells.
 //!
 //! # When it fails
-//! What cannot be written waits until it can ([`crate::pool::suspend`]); where there is nothing to wait for,
+//! What cannot be written waits until it can ([`crate::store::suspend`]); where there is nothing to wait for,
 //! a batch that is not written whole fails. Then what it allocated is given back, pointers of the batch are
 //! worth nothing, and blocks that were to be written in their place may be damaged: the group cannot be
 //! committed. A copy that could not be written is a failure even when there are others.
@@ -67,9 +67,10 @@ use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::cache::Retain;
 use crate::error::{Attempt, Error, Result};
+use crate::store::Store;
 use crate::vdev::write::Piece;
 use crate::vdev::{Class, Kind, Vdev};
-use crate::{Block, Bookmark, Pool};
+use crate::{Block, Bookmark};
 
 /// From this many bytes on a batch is worth the hand-over to the compute threads.
 const OFFLOAD_BYTES: usize = 256 << 10;
@@ -127,7 +128,7 @@ pub struct WriteRequest {
 /// Writes and frees blocks of a pool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    pool: Arc<Pool>,
+    store: Arc<Store>,
     allocator: Arc<Allocator>,
     features: Arc<LiveWriterFeatures>,
     written: Arc<Written>,
@@ -136,8 +137,8 @@ pub struct Writer {
 
 impl Writer {
     /// A writer for a pool that has [`WriterFeatures::ALL`].
-    pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self { pool, allocator, features: Arc::default(), written: Arc::default(), log_room: None }
+    pub fn new(store: Arc<Store>, allocator: Arc<Allocator>) -> Self {
+        Self { store, allocator, features: Arc::default(), written: Arc::default(), log_room: None }
     }
 
     /// What the pool's blocks may be.
@@ -161,9 +162,9 @@ impl Writer {
         Self { log_room: Some(log_room), ..self }
     }
 
-    /// The pool.
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+    /// What lies under the blocks.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// What was written until now, by this writer and its clones.
@@ -210,8 +211,8 @@ impl Writer {
             request.may_embed &= features.embedded_data;
             request.compress = features.compress(request.compress);
         }
-        let units = Units::of(self.pool.vdevs());
-        let salt = self.pool.salt.get().copied();
+        let units = Units::of(self.store.vdevs());
+        let salt = self.store.salt.get().copied();
         let (batch, encoded) = encode_all(batch, units, salt, txg, haste).await?;
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
         let placed = loop {
@@ -235,14 +236,14 @@ impl Writer {
         for owner in stored {
             if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
                 is_stored[owner] = true;
-                let key = |pointer: &Blkptr| self.pool.cache_key(pointer, false);
+                let key = |pointer: &Blkptr| self.store.cache_key(pointer, false);
                 let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
-                let cache = self.pool.cache();
+                let cache = self.store.cache();
                 cache.supersede(old.map(key), key(pointer), request.data.clone(), request.retain);
             }
         }
         for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {
-            self.written.count(request, Some(pointer).filter(|_| is_stored), self.pool.vdevs());
+            self.written.count(request, Some(pointer).filter(|_| is_stored), self.store.vdevs());
         }
         Ok(pointers)
     }
@@ -252,10 +253,10 @@ impl Writer {
     async fn wait_for_room(&self, error: Error) -> Result<()> {
         let holds_data = |top: &&Vdev| !matches!(top.kind, Kind::Indirect(_) | Kind::Hole);
         let is_away = |top: &&Vdev| top.class() != Class::Log && !top.status().is_readable();
-        let mut tops = self.pool.vdevs().tops.iter().filter(holds_data);
+        let mut tops = self.store.vdevs().tops.iter().filter(holds_data);
         let Some(away) = tops.find(is_away) else { return Err(error) };
         let why = format!("{error}, while '{}' is away", away.name);
-        self.pool.suspension.wait(Error::Suspended(why)).await
+        self.store.suspension.wait(Error::Suspended(why)).await
     }
 
     /// Finds places for a batch, all or none.
@@ -267,7 +268,7 @@ impl Writer {
         units: Units,
         txg: Txg,
     ) -> Result<Placed> {
-        let salt = self.pool.salt.get();
+        let salt = self.store.salt.get();
         let mut placement = Placement::new(&*self.allocator, units, self.features().gang_headers, txg);
         let mut pointers = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
@@ -309,8 +310,8 @@ impl Writer {
         at: impl Fn(usize) -> Bookmark,
     ) -> Result<()> {
         while !pieces.is_empty() {
-            self.pool.suspension.check()?;
-            let vdevs = self.pool.vdevs();
+            self.store.suspension.check()?;
+            let vdevs = self.store.vdevs();
             let written = vdevs.write(txg, pieces.clone()).await;
             if vdevs.has_unseen_errors() {
                 vdevs.diagnose().await;
@@ -328,7 +329,7 @@ impl Writer {
             }
             (pieces, owners) = again;
             if let Some((owner, tried)) = failed {
-                self.pool.suspension.wait(Error::NotWritten { at: at(owner), tried }).await?;
+                self.store.suspension.wait(Error::NotWritten { at: at(owner), tried }).await?;
             }
         }
         Ok(())
@@ -348,7 +349,7 @@ impl Writer {
     fn unchanged(&self, request: &WriteRequest, block: &Stored) -> Option<Blkptr> {
         let previous = request.previous.filter(|_| request.nopwrite)?;
         let is_indirect = |dva: &Dva| {
-            let top = self.pool.vdevs().top(dva.vdev.get());
+            let top = self.store.vdevs().top(dva.vdev.get());
             top.is_none_or(|top| matches!(top.kind, Kind::Indirect(_)))
         };
         let same = !previous.is_hole()
@@ -387,7 +388,7 @@ impl Writer {
     }
 
     async fn gang_tree(&self, bp: &Blkptr, at: &Bookmark) -> Result<GangTree> {
-        let tree = self.pool.gang_tree(bp, How::default()).await;
+        let tree = self.store.gang_tree(bp, How::default()).await;
         tree.map_err(|tried| Error::Io { at: *at, tried })
     }
 
@@ -398,7 +399,7 @@ impl Writer {
             return Ok(());
         }
         if bp.is_dedup() {
-            let what = format!("pool '{}': freeing deduplicated blocks", self.pool.name());
+            let what = format!("pool '{}': freeing deduplicated blocks", self.store.name());
             return Err(Error::Unsupported(what));
         }
         let kept = self.allocator.keeps(bp, txg);
@@ -445,7 +446,7 @@ impl Writer {
 
     /// As [`Writer::flush`], for whoever commits group `txg` ([`crate::vdev::VdevTree::flush_group`]).
     pub(crate) async fn flush_group(&self, txg: Txg) -> Result<()> {
-        let flushed = self.pool.vdevs().flush_group(txg).await;
+        let flushed = self.store.vdevs().flush_group(txg).await;
         flushed.map_err(|tried| Error::NotWritten { at: Bookmark::objset_root(0), tried })
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::support::import_golden;
 use device::block_on;
+use engine::Pool;
 use engine::dmu::zap::{Key, Zap};
 use engine::dmu::{Object, Objset};
-use engine::pool::Pool;
 use ondisk::blkptr::ChecksumType;
 use ondisk::bpobj::BpobjPhys;
 use ondisk::brt::BrtVdevPhys;

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use engine::pool::Pool;
+use engine::Pool;
 use engine::pool::live::Lent;
 use engine::vdev::{Kind, Vdev};
 

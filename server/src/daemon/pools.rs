@@ -17,9 +17,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use engine::Pool;
 use engine::dataset::dsl::Dsl;
 use engine::env::System;
-use engine::pool::Pool;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use engine::pool::import::{self, ImportError, ImportOptions};
 use engine::pool::live::{LivePool, Surroundings};

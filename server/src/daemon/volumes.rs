@@ -26,7 +26,7 @@ use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
 use engine::pool::live::{LiveDataset, LivePool, with_room};
-use engine::pool::suspend::FailMode;
+use engine::store::suspend::FailMode;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::entrance::Entrance;

@@ -16,10 +16,10 @@ use ondisk::zap::ZapValue;
 use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::{Dataset, Dir};
+use crate::Pool;
 use crate::dmu::zap::{self, Zap};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 
 /// More entries than any pool has datasets, snapshots of a dataset, or properties.
 const MAX_ENTRIES: usize = 4 << 20;

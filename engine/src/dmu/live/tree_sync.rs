@@ -303,7 +303,7 @@ impl<'a> TreeSync<'a> {
                 // Punched and then written: what is written replaces it.
                 return Ok(());
             }
-            let children = self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?;
+            let children = self.old.children(self.batcher.writer().store(), &pointer, level, id).await?;
             let mut walks = FuturesOrdered::new();
             for (child, pointer) in children {
                 walks.push_back(self.punch_subtree(changes, updates, pointer, level - 1, child));
@@ -332,7 +332,7 @@ impl<'a> TreeSync<'a> {
                 return Ok(());
             }
             if level == 1 {
-                let children = self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?;
+                let children = self.old.children(self.batcher.writer().store(), &pointer, level, id).await?;
                 let mut account = self.account();
                 for (_, child) in &children {
                     account.kill(self.batcher.writer(), child);
@@ -340,7 +340,7 @@ impl<'a> TreeSync<'a> {
             } else if level > 1 {
                 let mut walks = FuturesOrdered::new();
                 for (child, pointer) in
-                    self.old.children(self.batcher.writer().pool(), &pointer, level, id).await?
+                    self.old.children(self.batcher.writer().store(), &pointer, level, id).await?
                 {
                     walks.push_back(self.kill_subtree(pointer, level - 1, child));
                     if walks.len() >= WALKS
@@ -400,7 +400,7 @@ impl<'a> TreeSync<'a> {
         pointers: Vec<(u64, Blkptr)>,
     ) -> Result<Option<(u64, Blkptr)>> {
         let old_dnode = self.old.dnode();
-        let pool = self.batcher.writer().pool();
+        let pool = self.batcher.writer().store();
         let first = id << self.fan_out_shift();
         let size = self.dnode.indirect_block_size() as usize;
         let old = if parent < old_dnode.levels { self.old.indirect(pool, parent, id).await? } else { None };
@@ -466,7 +466,7 @@ impl<'a> TreeSync<'a> {
             return Ok(None);
         }
         let shift = self.fan_out_shift();
-        let above = self.old.indirect(self.batcher.writer().pool(), level + 1, id >> shift).await?;
+        let above = self.old.indirect(self.batcher.writer().store(), level + 1, id >> shift).await?;
         let at = (id & ((1 << shift) - 1)) as usize * Blkptr::SIZE;
         Ok(above.and_then(|(pointer, block)| {
             Blkptr::parse(block.get(at..at + Blkptr::SIZE)?, pointer.byte_order()).ok()

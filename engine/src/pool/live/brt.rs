@@ -34,10 +34,10 @@ use ondisk::zap::ZapFlags;
 use ondisk::{ByteOffset, ByteOrder, ObjectId, VdevId};
 
 use super::Syncing;
+use crate::Pool;
 use crate::dmu::zap::{self, edit::NewZap};
 use crate::dmu::{LiveObjset, NewObject};
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 
 /// Bytes of a vdev that one count is for.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -275,7 +275,7 @@ async fn entries_of(s: &Syncing, place: Place) -> Result<ObjectId> {
     let new = NewZap {
         flags: ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0,
         micro_block_bytes: ENTRIES_BLOCK_BYTES,
-        ..NewZap::of(super::zap_metadata())
+        ..NewZap::of(zap::metadata_type())
     };
     let entries = zap::edit::create(s.mos(), &s.tx, new).await?.id();
     let phys = BrtVdevPhys {

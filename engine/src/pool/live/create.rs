@@ -43,7 +43,8 @@ use crate::dataset::properties::Types;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::{Env, System};
 use crate::error::{Error, Result};
-use crate::pool::{Pool, history};
+use crate::pool::history;
+use crate::store::{Pool, Store};
 use crate::txg::{Limits, Tx};
 use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
@@ -229,7 +230,8 @@ impl LivePool {
         // The name that is on the devices may be another than the one it has while it is open.
         let temporary = new.properties.iter().rev().find(|(property, _)| property == "tname");
         let name = temporary.map_or(&new.name, |(_, name)| name).clone();
-        let pool = Pool::new_empty(&name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
+        let store = Store::new(name, new.altroot.clone(), tree, cache);
+        let pool = Pool::of(store, pool_guid, parsed, before_first, None);
         let salt: Vec<u8> = (0..4).flat_map(|_| env.random().to_le_bytes()).collect();
         if let Ok(salt) = <[u8; 32]>::try_from(salt) {
             let _ = pool.salt().set(salt);
@@ -237,7 +239,7 @@ impl LivePool {
         for top in &config.root.children {
             label_new(&pool, &config, top).await?;
         }
-        let allocator = Allocator::empty(&pool);
+        let allocator = Allocator::empty(pool.store());
         let first = Tx::syncing(Txg::INITIAL);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
         let live =
@@ -414,7 +416,7 @@ fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &HashMap<Guid, ObjectId>) {
 
 /// A ZAP for a vdev, entered in the map of all of them.
 async fn new_vdev_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>) -> Result<ObjectId> {
-    let zap = s.create_zap(super::zap_metadata()).await?.id();
+    let zap = s.create_zap(zap::metadata_type()).await?.id();
     let key = zap::Key::Name(format!("{:x}", zap.get()).into_bytes());
     zap::edit::set(map, &s.tx, &key, &zap::Value::U64(vec![zap.get()])).await?;
     Ok(zap)

@@ -20,8 +20,8 @@ use ondisk::{Guid, VdevId};
 
 use super::{Auxiliary, LivePool};
 use crate::error::{Error, Result};
-use crate::pool::suspend::FailMode;
 use crate::pool::verify;
+use crate::store::suspend::FailMode;
 use crate::vdev::stats::Transfer;
 use crate::vdev::{Aux, Class, Kind, State, Status, Vdev, config::config_path};
 

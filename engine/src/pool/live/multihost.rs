@@ -8,7 +8,7 @@
 //! when a newer one appears, the pool is in use.
 //!
 //! For this to be safe a host must not write when it cannot mark. So each mark extends a lease, and
-//! everything that is written asks for the lease first ([`crate::pool::suspend`]).
+//! everything that is written asks for the lease first ([`crate::store::suspend`]).
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -31,17 +31,17 @@ use super::features::LiveFeatures;
 use super::multihost::watch;
 use super::sweep::sweeps_of;
 use super::{LivePool, Surroundings, Syncing, checkpoint, scan, version};
+use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
 use crate::dataset::zpl::LiveZpl;
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
-use crate::pool::suspend::FailMode;
+use crate::store::suspend::FailMode;
 use crate::zil::{self, Replayed};
 
 /// Features whose structures must be kept up when they are in use, and are not.
@@ -229,7 +229,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
         has_vdev_zaps: stored.has_per_vdev_zaps,
     };
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
-    let allocator = Allocator::load(&pool, &mos).await?;
+    let allocator = Allocator::load(pool.store(), &mos).await?;
     let brt = Brt::load(&pool, &mos).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
     let (mut multihost, mut autotrim, mut autoexpand) = (false, false, false);

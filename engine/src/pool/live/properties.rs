@@ -23,7 +23,7 @@ use crate::dmu::{LiveObject, zap};
 use crate::error::{Error, Result};
 use crate::pool::properties::table::VDEV_TABLE;
 use crate::pool::properties::{PoolProp, VdevProp};
-use crate::pool::suspend::FailMode;
+use crate::store::suspend::FailMode;
 
 /// Blocks that a property takes.
 const BLOCKS: u64 = 6;

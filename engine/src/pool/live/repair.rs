@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! The reader goes on as soon as it has right bytes from somewhere; the repair is asked for
-//! ([`crate::pool::repairs`]) and done in the background. Closing the pool waits for it.
+//! ([`crate::store::repairs`]) and done in the background. Closing the pool waits for it.
 //!
 //! # Never over somebody else's block
 //! What the reader had was a pointer, and since it was looked up the block may have been freed, and its space
@@ -25,13 +25,14 @@ use ondisk::blkptr::Blkptr;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::LivePool;
+use crate::Bookmark;
+use crate::Pool;
 use crate::dataset::dsl::Dsl;
 use crate::dmu::Objset;
 use crate::error::Result;
-use crate::pool::Pool;
-use crate::pool::repairs::{Repair, Running};
+use crate::store::repairs::{Repair, Running};
 use crate::txg::Txgs;
-use crate::zio::{Bookmark, Healing};
+use crate::zio::Healing;
 
 /// Repairs for which one view is held.
 const BATCH: usize = 64;

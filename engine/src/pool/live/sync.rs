@@ -15,7 +15,7 @@
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
 //! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
 //!
-//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way, a
+//! A write that fails waits until it can be made ([`crate::store::suspend`]); any other failure on the way, a
 //! panic of the thread that commits included, stops the pool: what is on the devices is the group before.
 //!
 //! # Labels

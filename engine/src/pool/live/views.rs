@@ -14,7 +14,7 @@ use std::task::Poll;
 use futures_util::task::AtomicWaker;
 use ondisk::Txg;
 
-use crate::pool::Pool;
+use crate::Pool;
 
 /// The newest view, and those from before it that are still held.
 #[derive(Debug)]

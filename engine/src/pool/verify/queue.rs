@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
 
-use crate::zio::Bookmark;
+use crate::Bookmark;
 
 /// Bytes on disk of the blocks of one batch, about.
 const BATCH_BYTES: u64 = 1 << 20;

@@ -15,10 +15,10 @@ use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
 use ondisk::space_map::MapType;
 use ondisk::{ByteOffset, ByteOrder, ObjectId, ObjsetId, Reader, Txg, VdevId, log_space_map};
 
+use crate::Pool;
 use crate::alloc::{RangeSet, space_map};
 use crate::dmu::{Objset, zap};
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 use crate::pool::load::read_moved;
 use crate::vdev::{Kind, Vdev};
 

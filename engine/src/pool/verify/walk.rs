@@ -20,12 +20,13 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId, Reader, Txg};
 
 use super::queue::Work;
 use super::{BlockError, BlockKind, Depth, Results, Shared};
+use crate::Bookmark;
+use crate::Pool;
 use crate::dmu::{Objset, zap};
 use crate::error::{Attempt, Error, Result};
-use crate::pool::Pool;
 use crate::vdev::read::Request;
 use crate::vdev::scrub::{Extent, Scrubbed, Window};
-use crate::zio::{Bookmark, How, decode, decode_embedded};
+use crate::zio::{How, decode, decode_embedded};
 
 /// Most blocks of one intent log that are followed.
 const MAX_LOG_BLOCKS: usize = 1 << 24;

@@ -64,7 +64,7 @@ impl Writer {
             dvas => dvas,
         };
         let dvas =
-            dvas.ok_or_else(|| Error::NoSpace(format!("intent log of pool '{}'", self.pool.name())))?;
+            dvas.ok_or_else(|| Error::NoSpace(format!("intent log of pool '{}'", self.store.name())))?;
         let parts = BlkptrParts {
             dvas: dvas.clone(),
             lsize: Lsize(size),
@@ -95,9 +95,9 @@ impl Writer {
         if bytes.len() as u64 != psize || bp.is_gang() {
             return Err(Error::Invalid(format!("{at}: {} bytes for a block of {psize}", bytes.len())));
         }
-        self.pool.suspension.check()?;
+        self.store.suspension.check()?;
         let bytes = SharedBuf::from(bytes);
-        let (txg, vdevs) = (bp.physical_birth(), self.pool.vdevs());
+        let (txg, vdevs) = (bp.physical_birth(), self.store.vdevs());
         for dva in bp.dvas() {
             let piece = Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: bytes.clone() };
             let written = match durably {

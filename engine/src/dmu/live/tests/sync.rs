@@ -9,11 +9,11 @@ use ondisk::vdev_config::VdevConfig;
 use ondisk::{Guid, Level};
 
 use super::*;
-use crate::Pool;
 use crate::alloc::Allocator;
 use crate::cache::Retain;
 use crate::dmu::zap::edit::{self, NewZap};
 use crate::dmu::{Object, Objset};
+use crate::store::{Pool, Store};
 use crate::vdev::Class;
 use crate::vdev::config::{Devices, build_tree};
 use crate::zio::Writer;
@@ -40,7 +40,7 @@ impl Rig {
 
     fn of_kind(kind: ObjsetType, size: usize, ashift: u64, policy: Policy) -> Option<Self> {
         let forge = Forge::new(ByteOrder::Little)?;
-        let mut pool = forge.pool;
+        let pool = forge.pool;
         let mut leaf = Nvlist::new();
         for (name, value) in
             [("id", 0), ("guid", 1), ("ashift", ashift), ("asize", (size - (5 << 20)) as u64)]
@@ -55,12 +55,13 @@ impl Rig {
         tree.push("children", vec![leaf]);
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_content("disk", vec![0; size]));
         let devices: Devices = [(Guid(1), device)].into_iter().collect();
-        let shared = Arc::get_mut(&mut Arc::get_mut(&mut pool).unwrap().shared).unwrap();
-        shared.vdevs = build_tree(&VdevConfig::parse(&tree).unwrap(), &devices, None).unwrap();
+        let vdevs = build_tree(&VdevConfig::parse(&tree).unwrap(), &devices, None).unwrap();
+        let store = Store::new(pool.name().into(), None, vdevs, Arc::clone(pool.cache()));
+        let pool = Pool::of(store, pool.guid(), pool.config().clone(), pool.uberblock().clone(), None);
         let tx = tx(4);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, policy.clone(), &tx);
-        let allocator = Allocator::empty(&pool);
-        let writer = Writer::new(Arc::clone(&pool), Arc::clone(&allocator));
+        let allocator = Allocator::empty(pool.store());
+        let writer = Writer::new(Arc::clone(pool.store()), Arc::clone(&allocator));
         let objset = LiveObjset::create(&pool, DATASET, kind, policy, &tx);
         let new = NewObject { dmu_type: DmuType::OBJECT_DIRECTORY, ..new_object(512) };
         block_on(async {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::zio::Bookmark;
+use crate::Bookmark;
 
 /// Blocks that are remembered. A pool that lost more than this has lost its disks, and every further block
 /// says the same.

@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 use ondisk::blkptr::Blkptr;
 use ondisk::{Guid, Txg};
 
-use crate::zio::Bookmark;
+use crate::Bookmark;
 
 /// Most requests that wait in a pool that is written: about 16 MiB. A block that finds no place is asked for
 /// again when it is read again.

@@ -1,0 +1,246 @@
+//! What lies under a block: devices, cache, keys, and who is told when something is wrong with them.
+//!
+//! [`Store`] is what all that read or write a pool's blocks share, from the import to the export. [`Pool`] is
+//! a store as of one committed group: a view, which keeps the space that it refers to from being reused for
+//! as long as it is held. A pool that is open for reading is one such view; a pool that is written has a new
+//! one with each group ([`crate::pool::live`]).
+//!
+//! Nothing here knows what pools are made of, or how one is found, opened and written: the block layer
+//! ([`crate::zio`]), objects, space and logs stand on this module, and [`crate::pool`] on those.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `damage` | blocks that could not be read |
+//! | `repairs` | blocks that some place held wrong: what read repair has to do |
+//! | `suspend` | who waits while nothing can be written |
+//! | `keystore` | the loaded keys |
+
+mod damage;
+pub mod keystore;
+pub(crate) mod repairs;
+pub mod suspend;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ondisk::Guid;
+use ondisk::blkptr::Blkptr;
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::PoolConfig;
+
+pub use damage::Damage;
+pub use keystore::Keystore;
+
+use crate::background;
+use crate::cache::ArcCache;
+use crate::vdev::{ErrorCounters, VdevTree};
+
+/// A pool as of one committed group, shared as `Arc<Pool>`.
+///
+/// It never changes but for what its [`Store`] counts and holds.
+#[derive(Debug)]
+pub struct Pool {
+    guid: Guid,
+    config: PoolConfig,
+    uberblock: Uberblock,
+    checkpoint: Option<Uberblock>,
+    store: Arc<Store>,
+}
+
+/// What reads and writes of an open pool share, whichever group they are of.
+#[derive(Debug)]
+pub struct Store {
+    name: String,
+    altroot: Option<PathBuf>,
+    pub(crate) vdevs: VdevTree,
+    pub(crate) root_errors: ErrorCounters,
+    pub(crate) damage: Damage,
+    pub(crate) repairs: Arc<repairs::Repairs>,
+    pub(crate) suspension: suspend::Suspension,
+    pub(crate) salt: OnceLock<[u8; 32]>,
+    pub(crate) keystore: Keystore,
+    pub(crate) cache: Arc<ArcCache>,
+    pub(crate) cache_id: u32,
+    /// Loads that nobody waits for yet.
+    pub(crate) ahead: Arc<AtomicUsize>,
+}
+
+/// One of what is counted, as long as it is there.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Deref for Pool {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Store {
+    /// A store on these vdevs. `name` is the one under which the pool is imported, `altroot` where its mount
+    /// points begin if not at the root.
+    pub(crate) fn new(
+        name: String,
+        altroot: Option<PathBuf>,
+        vdevs: VdevTree,
+        cache: Arc<ArcCache>,
+    ) -> Arc<Store> {
+        let cache_id = cache.register_pool();
+        Arc::new(Store {
+            name,
+            altroot,
+            vdevs,
+            root_errors: ErrorCounters::default(),
+            damage: Damage::default(),
+            repairs: Arc::default(),
+            suspension: Default::default(),
+            salt: OnceLock::new(),
+            keystore: Keystore::default(),
+            cache,
+            cache_id,
+            ahead: Arc::default(),
+        })
+    }
+
+    /// The salt of checksums, known once the MOS was read.
+    pub(crate) fn salt(&self) -> &OnceLock<[u8; 32]> {
+        &self.salt
+    }
+
+    /// The name under which the pool is imported.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the pool's mount points begin, if not at the root.
+    pub fn altroot(&self) -> Option<&Path> {
+        self.altroot.as_deref()
+    }
+
+    /// The vdevs.
+    pub fn vdevs(&self) -> &VdevTree {
+        &self.vdevs
+    }
+
+    /// Errors that no redundancy could make up for.
+    pub fn root_errors(&self) -> &ErrorCounters {
+        &self.root_errors
+    }
+
+    /// Blocks that could not be read since the pool was opened.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// The loaded keys.
+    pub fn keystore(&self) -> &Keystore {
+        &self.keystore
+    }
+
+    /// Does `task` in the background. Whoever closes the pool waits for it, since it keeps devices open.
+    pub(crate) fn load_ahead(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let counted = Counted::new(&self.ahead);
+        background::spawn(async move {
+            // Until all that the task had is dropped.
+            let _counted = counted;
+            task.await;
+        });
+    }
+
+    /// Waits until nothing is loaded any more that nobody waits for, or that takes longer than `patience`.
+    /// Blocks the thread.
+    pub(crate) fn end_loads_ahead(&self, patience: Duration) {
+        let start = Instant::now();
+        while self.ahead.load(Ordering::Acquire) > 0 && start.elapsed() < patience {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The cache, which the pool may share with others.
+    pub fn cache(&self) -> &Arc<ArcCache> {
+        &self.cache
+    }
+}
+
+impl Pool {
+    /// A store as of an uberblock.
+    pub(crate) fn of(
+        store: Arc<Store>,
+        guid: Guid,
+        config: PoolConfig,
+        uberblock: Uberblock,
+        checkpoint: Option<Uberblock>,
+    ) -> Arc<Pool> {
+        Arc::new(Pool { guid, config, uberblock, checkpoint, store })
+    }
+
+    /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and
+    /// counters are shared.
+    pub(crate) fn at(
+        &self,
+        uberblock: Uberblock,
+        config: PoolConfig,
+        checkpoint: Option<Uberblock>,
+    ) -> Arc<Pool> {
+        let guid = config.pool_guid.unwrap_or(self.guid);
+        Self::of(Arc::clone(&self.store), guid, config, uberblock, checkpoint)
+    }
+
+    /// The same pool as of the same uberblock, in a view of its own.
+    pub(crate) fn again(&self) -> Arc<Pool> {
+        self.at(self.uberblock.clone(), self.config.clone(), self.checkpoint.clone())
+    }
+
+    /// What it shares with other views of the pool.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The pool's guid.
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// The pool's config: of the MOS once imported.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// The uberblock that the pool was opened at.
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The pool's checkpoint, if it has one: the uberblock that it can be opened at instead.
+    pub fn checkpoint(&self) -> Option<&Uberblock> {
+        self.checkpoint.as_ref()
+    }
+
+    /// The block pointer of the meta object set.
+    pub fn root_blkptr(&self) -> &Blkptr {
+        &self.uberblock.root_bp
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.cache.evict_pool(self.cache_id);
+    }
+}

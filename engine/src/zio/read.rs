@@ -1,0 +1,97 @@
+//! From a block pointer to its block: the one entry of the block layer.
+
+use std::sync::Arc;
+
+use codec::crypt::DatasetKey;
+use ondisk::ObjsetId;
+use ondisk::blkptr::{Blkptr, Protection};
+use ondisk::dmu::DmuType;
+
+use super::{decode, decode_embedded};
+use crate::Bookmark;
+use crate::cache::arc::Key;
+use crate::cache::{Block, Retain};
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+impl Store {
+    /// The block that `bp` points to: from the ARC, or read, verified, decrypted and decompressed.
+    ///
+    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the
+    /// choice of the key. When the block is cached the future completes in its first poll without allocating.
+    ///
+    /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else
+    /// is [`Error::KeyNotLoaded`].
+    pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        self.read_retaining(bp, at, Retain::In).await
+    }
+
+    /// As [`Store::read_block`], and says what of it is to be in the ARC afterwards.
+    pub(crate) async fn read_retaining(&self, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
+        if bp.is_hole() {
+            return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
+        }
+        if let Some(embedded) = bp.embedded() {
+            return decode_embedded(&embedded, at);
+        }
+        let key = self.key_for(bp, at)?;
+        self.read_cached(bp, at, key, retain).await
+    }
+
+    /// The key that a block needs, if it needs one.
+    fn key_for(&self, bp: &Blkptr, at: &Bookmark) -> Result<Option<Arc<DatasetKey>>> {
+        if !bp.uses_crypt() {
+            return Ok(None);
+        }
+        match self.keystore.get(ObjsetId(at.objset)) {
+            None if !is_readable_without_key(bp) => Err(Error::KeyNotLoaded { at: *at }),
+            key => Ok(key),
+        }
+    }
+
+    /// As [`Store::read_block`], for those who look at the structure of datasets whose keys are not loaded:
+    /// what is in the clear is not authenticated, and the private parts of dnodes are ciphertext. Encrypted
+    /// data are [`Error::KeyNotLoaded`].
+    pub async fn read_block_without_key(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        match bp.protection() {
+            Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
+            _ if bp.is_hole() || bp.is_embedded() => self.read_block(bp, at).await,
+            _ => self.read_cached(bp, at, None, Retain::In).await,
+        }
+    }
+
+    async fn read_cached(
+        &self,
+        bp: &Blkptr,
+        at: &Bookmark,
+        key: Option<Arc<DatasetKey>>,
+        retain: Retain,
+    ) -> Result<Block> {
+        let cache_key = self.cache_key(bp, key.is_some());
+        if let Some(block) = self.cache.get(&cache_key, retain) {
+            return Ok(block);
+        }
+        Box::pin(self.cache.get_or_load(cache_key, retain, || async move {
+            let bytes = self.read_raw(bp, at).await?;
+            decode(bp, at, bytes, key.as_deref())
+        }))
+        .await
+    }
+
+    /// What was decoded with a key and what was not are different blocks to the cache.
+    pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
+        let (vdev, offset_bytes) =
+            bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
+        // All of it: a block that is written again in its place differs in nothing else, and sums may agree
+        // in a word.
+        let mix = |mixed: u64, word: u64| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let checksum_word = bp.checksum().into_iter().fold(0, mix);
+        let checksum_word = if with_key { !checksum_word } else { checksum_word };
+        Key { pool: self.cache_id, vdev, offset_bytes, birth: bp.physical_birth().get(), checksum_word }
+    }
+}
+
+/// What a dataset shows of itself while its key is not loaded.
+fn is_readable_without_key(bp: &Blkptr) -> bool {
+    bp.protection() == Protection::IndirectMac || bp.dmu_type() == DmuType::OBJSET
+}

@@ -14,6 +14,8 @@ pub mod env;
 pub mod error;
 pub mod pool;
 mod queue;
+pub mod range_set;
+pub mod space_maps;
 pub mod store;
 pub mod txg;
 pub mod vdev;

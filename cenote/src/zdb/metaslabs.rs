@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use engine::alloc::space_map;
 use engine::dmu::Object;
 use engine::dmu::zap::{Zap, lookup_u64};
 use engine::pool::space::fragmentation;
 use engine::pool::verify::metaslab_bounds;
+use engine::space_maps::replay;
 use engine::vdev::indirect::Moved;
 use engine::vdev::{Class, Kind, Vdev};
 use ondisk::indirect::MappingEntry;
@@ -204,7 +204,7 @@ async fn write_free(
     shift: u8,
     out: &mut Out<'_>,
 ) -> Result<()> {
-    let allocated = match space_map::load(&view.mos, map, metaslab.start, metaslab.size, shift).await {
+    let allocated = match replay::load(&view.mos, map, metaslab.start, metaslab.size, shift).await {
         Ok(allocated) => allocated,
         Err(error) => return Ok(writeln!(out, "\t\t({error})")?),
     };

@@ -31,27 +31,28 @@
 //! first.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use futures_util::future::BoxFuture;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Dva, GANG_HEADER_SIZE};
 use ondisk::features::Feature;
 use ondisk::{Asize, ByteOffset, ObjectId, Txg, VdevId};
 
-use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::store::Store;
-use crate::txg::Tx;
 use crate::vdev::indirect::Place;
-use crate::vdev::{Class, Kind, Vdev, VdevTree};
+use crate::vdev::{Class, Kind, VdevTree};
 
 use super::class::{Rotor, share};
 use super::group::{Answer, Group, Totals, Use, reusable_after};
 use super::log::Logs;
-use super::space_map;
+use super::metaslab::Bounds;
+use super::slop_bytes;
 use super::vdev_map::VdevMap;
-use super::{RangeSet, slop_bytes};
+use crate::range_set::RangeSet;
 
 /// Why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +82,21 @@ const IDLE_RUNS: usize = 1 << 20;
 /// after so many groups.
 const UNLOAD_EARLY_AFTER_TXGS: u64 = 8;
 
+/// Where space maps are read from: the MOS, which stands on the blocks whose space this is.
+pub(crate) trait SpaceMaps: fmt::Debug + Send + Sync {
+    /// What the space map `map` says is allocated of a metaslab.
+    fn read(&self, map: ObjectId, bounds: Bounds) -> BoxFuture<'_, Result<RangeSet>>;
+}
+
 /// The space of an open pool: metaslabs of all top-level vdevs, by class.
 #[derive(Debug)]
 pub struct Allocator {
-    pub(super) store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     /// Where the space maps are, once there are any.
-    pub(super) mos: OnceLock<Arc<LiveObjset>>,
-    pub(super) maps: AsyncMutex<()>,
+    pub(crate) source: OnceLock<Box<dyn SpaceMaps>>,
+    pub(crate) maps: AsyncMutex<()>,
     /// The group of the pool's checkpoint; 0 for none.
-    pub(super) checkpoint: AtomicU64,
+    pub(crate) checkpoint: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -110,25 +117,25 @@ pub struct ClassSpace {
 
 /// What the lock guards.
 #[derive(Debug)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Whether the pool accounts in deflated space, as all but the oldest do.
-    pub(super) deflate: bool,
+    pub(crate) deflate: bool,
     /// By number of the vdev; absent for removed vdevs and holes.
-    pub(super) groups: Vec<Option<Group>>,
+    pub(crate) groups: Vec<Option<Group>>,
     /// Space maps of whole vdevs.
-    pub(super) vdev_maps: BTreeMap<VdevId, VdevMap>,
+    pub(crate) vdev_maps: BTreeMap<VdevId, VdevMap>,
     /// By [`slot`].
-    pub(super) rotors: [Rotor; 5],
+    pub(crate) rotors: [Rotor; 5],
     /// Log space maps.
-    pub(super) logs: Logs,
+    pub(crate) logs: Logs,
     /// Runs of changes of all metaslabs that their own maps lack.
-    pub(super) unflushed_runs: usize,
+    pub(crate) unflushed_runs: usize,
     /// The next sync flushes all metaslabs.
-    pub(super) flush_all: bool,
+    pub(crate) flush_all: bool,
     /// Uses of features that were begun or ended, not reported yet.
-    pub(super) feature_changes: Vec<(Feature, i64)>,
+    pub(crate) feature_changes: Vec<(Feature, i64)>,
     /// The group that is being synced, and its passes so far.
-    pub(super) pass: (Txg, u16),
+    pub(crate) pass: (Txg, u16),
 }
 
 /// The places that a request is tried at: classes, and the metaslabs set apart for the log.
@@ -155,7 +162,7 @@ fn chain(class: Class) -> &'static [(Class, Use)] {
 
 impl State {
     /// Without vdevs.
-    pub(super) fn new(deflate: bool) -> Self {
+    pub(crate) fn new(deflate: bool) -> Self {
         Self {
             deflate,
             groups: Vec::new(),
@@ -175,7 +182,7 @@ impl State {
     }
 
     /// Takes up a vdev.
-    pub(super) fn add_group(&mut self, group: Group) {
+    pub(crate) fn add_group(&mut self, group: Group) {
         let place = group.vdev as usize;
         self.rotors[slot(group.class, Use::Class)].members.push(place);
         if group.totals(Use::EmbeddedLog).size > 0 {
@@ -187,7 +194,7 @@ impl State {
         self.groups[place] = Some(group);
     }
 
-    pub(super) fn group(&mut self, vdev: VdevId) -> Result<&mut Group> {
+    pub(crate) fn group(&mut self, vdev: VdevId) -> Result<&mut Group> {
         let group = usize::try_from(vdev.get()).ok().and_then(|place| self.groups.get_mut(place)?.as_mut());
         group.ok_or_else(|| {
             Error::corrupt(format!("top-level vdev {vdev}"), "space on it is named, and it has no metaslabs")
@@ -320,18 +327,18 @@ impl State {
 }
 
 impl Allocator {
-    pub(super) fn of(store: &Arc<Store>, state: State) -> Arc<Self> {
+    pub(crate) fn of(store: &Arc<Store>, state: State) -> Arc<Self> {
         let state = Mutex::new(state);
         Arc::new(Self {
             store: Arc::clone(store),
-            mos: OnceLock::new(),
+            source: OnceLock::new(),
             maps: AsyncMutex::new(()),
             checkpoint: AtomicU64::new(0),
             state,
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -345,13 +352,6 @@ impl Allocator {
         Self::of(store, State::new(true))
     }
 
-    /// The space of a pool, as the MOS (and its log space maps) says.
-    pub async fn load(store: &Arc<Store>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
-        let allocator = Self::of(store, super::load::load(store, &mos.view()).await?);
-        let _ = allocator.mos.set(Arc::clone(mos));
-        Ok(allocator)
-    }
-
     /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not
     /// asked for again.
     pub async fn load_metaslab(&self, id: MetaslabId) -> Result<()> {
@@ -363,11 +363,9 @@ impl Allocator {
                 _ => return Ok(()),
             }
         };
-        let read = match (on_disk.object, self.mos.get()) {
+        let read = match (on_disk.object, self.source.get()) {
             (None, _) => Ok(RangeSet::default()),
-            (Some(map), Some(mos)) => {
-                space_map::load(&mos.view(), map, bounds.start, bounds.size, bounds.shift).await
-            }
+            (Some(map), Some(source)) => source.read(map, bounds).await,
             (Some(map), None) => Err(Error::corrupt(format!("space map {map}"), "nobody knows where it is")),
         };
         let (read, error) = match read {
@@ -384,22 +382,6 @@ impl Allocator {
             tracing::error!(%vdev, place, %error, "the free space of a metaslab is not used");
         }
         Ok(())
-    }
-
-    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives
-    /// (metaslab array, ms_shift). Until the group of `tx` is committed, only blocks of that group are put on
-    /// it.
-    pub async fn add_top(
-        &self,
-        mos: &Arc<LiveObjset>,
-        tx: &Tx,
-        top: &Vdev,
-        top_zap: Option<ObjectId>,
-    ) -> Result<(ObjectId, u8)> {
-        let (group, array, ms_shift) = super::load::new_group(mos, tx, top, top_zap).await?;
-        let _ = self.mos.set(Arc::clone(mos));
-        self.state().add_group(group);
-        Ok((array, ms_shift))
     }
 
     /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as

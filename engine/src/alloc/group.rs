@@ -27,9 +27,9 @@ use std::collections::BTreeSet;
 
 use ondisk::{ObjectId, Txg};
 
-use super::RangeSet;
 use super::metaslab::{DEFER_TXGS, Metaslab, rank_of};
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
 use crate::vdev::Class;
 
 /// The largest number of metaslabs with which none is set apart for the intent log.

@@ -9,10 +9,12 @@ use ondisk::metaslab::MetaslabLayout;
 use ondisk::{Txg, VdevId};
 
 use super::allocator::Allocator;
-use super::load::bounds;
-use super::metaslab::Metaslab;
+use super::metaslab::{Bounds, Metaslab};
 use crate::error::{Error, Result};
 use crate::vdev::Vdev;
+
+/// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.
+pub(crate) const MAX_METASLABS: u64 = 1 << 20;
 
 impl Allocator {
     /// A vdev has `asize` bytes as soon as group `txg` is committed.
@@ -25,4 +27,13 @@ impl Allocator {
         group.grow_with(txg, more.map(Metaslab::unused).collect());
         Ok(())
     }
+}
+
+/// Where the metaslabs of a vdev lie.
+pub fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
+    if layout.count() > MAX_METASLABS {
+        return Err(Error::corrupt(&top.name, format!("{} metaslabs", layout.count())));
+    }
+    let starts = (0..layout.count()).filter_map(|index| layout.start(index));
+    starts.map(|start| Bounds::of(top, start.get(), layout.size_bytes())).collect()
 }

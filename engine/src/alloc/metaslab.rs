@@ -34,9 +34,9 @@ use std::collections::VecDeque;
 use ondisk::space_map::HISTOGRAM_BUCKETS;
 use ondisk::{ObjectId, Txg};
 
-use super::RangeSet;
 use super::free_set::{self, FreeSet};
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
 use crate::vdev::{Kind, Vdev};
 
 /// Groups that must be committed after the one that freed something before that is reused (`TXG_DEFER_SIZE`).

@@ -21,27 +21,15 @@
 //! `metaslab.c` (`metaslab_sync`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ondisk::features::Feature;
 use ondisk::pool_directory::top_zap;
 use ondisk::space_map::MapType;
-use ondisk::{ByteOffset, ObjectId, Txg, VdevId};
+use ondisk::{ObjectId, Txg, VdevId};
 
-use super::RangeSet;
-use super::allocator::{Allocator, State};
-use super::flush::{name, number};
-use super::load::read_header;
+use super::allocator::State;
 use super::metaslab::OnDisk;
-use super::space_map::{Form, Words};
-use super::sync::{Enabled, new_map, set_header};
-use crate::dmu::zap::{self, edit};
-use crate::dmu::{LiveObject, LiveObjset, Objset};
 use crate::error::{Error, Result};
-use crate::txg::Tx;
-
-/// Bytes in a block of a map.
-const BLOCK_BYTES: u32 = 128 << 10;
+use crate::range_set::RangeSet;
 
 /// What a map is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +54,7 @@ impl Purpose {
         }
     }
 
-    fn kind(self) -> MapType {
+    pub(crate) fn kind(self) -> MapType {
         match self {
             Self::Obsolete => MapType::Alloc,
             Self::Checkpoint { .. } => MapType::Free,
@@ -82,7 +70,7 @@ impl Purpose {
     }
 
     /// Cuts a range as entries must be.
-    fn entries(self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn entries(self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
         let mut from = from;
         std::iter::from_fn(move || {
             let end = match self {
@@ -113,14 +101,6 @@ impl VdevMap {
         Self { purpose, top_zap, on_disk: OnDisk::default(), pending: BTreeMap::new() }
     }
 
-    /// As the MOS has it; `None` when it was not begun.
-    pub async fn load(mos: &Arc<Objset>, purpose: Purpose, top_zap: ObjectId) -> Result<Option<Self>> {
-        let map = zap::lookup_u64(&mos.object(top_zap).await?, purpose.entry()).await?;
-        let Some(map) = map.filter(|map| *map != 0) else { return Ok(None) };
-        let (on_disk, _) = read_header(mos, ObjectId(map)).await?;
-        Ok(Some(Self { on_disk, ..Self::new(purpose, top_zap) }))
-    }
-
     /// Adds a range.
     pub fn add(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
         if self.pending.entry(txg).or_default().add(from, to) != 0 {
@@ -143,73 +123,9 @@ impl VdevMap {
     }
 }
 
-impl Allocator {
-    /// Writes what the group of `tx` added to maps of vdevs.
-    pub(super) async fn write_vdev_maps(
-        &self,
-        mos: &Arc<LiveObjset>,
-        tx: &Tx,
-        pass: u16,
-        enabled: Enabled,
-    ) -> Result<()> {
-        let jobs = self.state().take_vdev_maps(tx.txg());
-        for (vdev, map, ranges) in jobs {
-            let object = match map.on_disk.object {
-                Some(id) => mos.object(id).await?,
-                None => self.begin_vdev_map(mos, tx, &map, enabled).await?,
-            };
-            let form = Form {
-                start: ByteOffset(0),
-                shift: map.purpose.shift(),
-                block_bytes: object.block_size(),
-                two_words: enabled.two_words,
-            };
-            let at = map.on_disk.length_bytes;
-            let mut words = Words::new(form, at);
-            let entries = ranges.iter().flat_map(|range| map.purpose.entries(range));
-            words.batch(map.purpose.kind(), (tx.txg(), pass), None, entries)?;
-            object.write_at(tx, at, &words.bytes()).await?;
-            let bytes = match map.purpose.kind() {
-                MapType::Alloc => ranges.total() as i64,
-                MapType::Free => -(ranges.total() as i64),
-            };
-            let on_disk = OnDisk {
-                object: Some(object.id()),
-                length_bytes: words.length_bytes(),
-                allocated_bytes: map.on_disk.allocated_bytes.saturating_add(bytes),
-            };
-            set_header(&object, tx, on_disk.length_bytes, on_disk.allocated_bytes, |old| old)?;
-            if let Some(map) = self.state().vdev_maps.get_mut(&vdev) {
-                map.on_disk = on_disk;
-            }
-        }
-        Ok(())
-    }
-
-    async fn begin_vdev_map(
-        &self,
-        mos: &Arc<LiveObjset>,
-        tx: &Tx,
-        map: &VdevMap,
-        enabled: Enabled,
-    ) -> Result<Arc<LiveObject>> {
-        let object = mos.allocate(tx, new_map(BLOCK_BYTES, enabled)).await?;
-        let top = mos.object(map.top_zap).await?;
-        edit::set(&top, tx, &name(map.purpose.entry()), &number(object.id().get())).await?;
-        let mut state = self.state();
-        if map.purpose == Purpose::Obsolete {
-            state.feature_changes.push((Feature::ObsoleteCounts, 1));
-        }
-        if enabled.histogram {
-            state.feature_changes.push((Feature::SpacemapHistogram, 1));
-        }
-        Ok(object)
-    }
-}
-
 impl State {
     /// Maps as they are, and what is to be added to each.
-    fn take_vdev_maps(&mut self, txg: Txg) -> Vec<(VdevId, VdevMap, RangeSet)> {
+    pub(crate) fn take_vdev_maps(&mut self, txg: Txg) -> Vec<(VdevId, VdevMap, RangeSet)> {
         let maps = self.vdev_maps.iter_mut();
         maps.filter_map(|(vdev, map)| {
             let ranges = map.pending.remove(&txg)?;

@@ -18,10 +18,11 @@ use ondisk::{Guid, ObjectId, ObjsetId, Reader};
 use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, version_is_supported};
 use super::status::{Progress, ScanKind, VdevNode, root_node, scan_of};
-use crate::alloc::{RangeSet, space_map};
 use crate::cache::ArcCache;
 use crate::dmu::{Object, Objset, zap};
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
+use crate::space_maps::replay;
 use crate::store::{Pool, Store};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::dtl::TxgRanges;
@@ -302,7 +303,7 @@ async fn load_class(mos: &Arc<Objset>, top: &Vdev) -> Result<()> {
 async fn load_missing_txgs(mos: &Arc<Objset>, leaf: &Vdev) -> Result<()> {
     let Some(object) = leaf.config.dtl_object else { return Ok(()) };
     let mut txgs = RangeSet::default();
-    space_map::for_each(mos, object, |segment| {
+    replay::for_each(mos, object, |segment| {
         let end = segment.offset_units.saturating_add(segment.run_units);
         match segment.kind {
             MapType::Alloc => txgs.add(segment.offset_units, end),

@@ -19,7 +19,6 @@ use ondisk::vdev_config::VdevKind;
 use super::config::Needs;
 use super::write::copy_labels_to_end;
 use super::{Class, Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
-use crate::alloc::choose_ms_shift;
 
 /// Bytes of each child in one row of draid groups.
 const DRAID_ROW_BYTES: u64 = 16 << 20;
@@ -126,4 +125,38 @@ impl Vdev {
         copy_labels_to_end(self, &*device).await;
         true
     }
+}
+
+/// Metaslabs are at least as large as the largest block.
+const MIN_MS_SHIFT: u32 = 24;
+/// The usual size.
+const DEFAULT_MS_SHIFT: u32 = 29;
+/// The largest, unless there would be too many.
+const MAX_MS_SHIFT: u32 = 34;
+/// Fewer make metaslabs smaller than usual.
+const MIN_METASLABS: u64 = 16;
+/// More make them larger.
+const USUAL_METASLABS: u64 = 200;
+/// More than this many make them larger than the largest.
+const METASLABS_LIMIT: u64 = 1 << 17;
+
+/// The size of metaslabs of a new vdev of `asize` bytes, as a power of two (`vdev_metaslab_set_size`).
+pub(crate) fn choose_ms_shift(asize: u64) -> u8 {
+    let above = |number: u64| number.checked_ilog2().map_or(0, |power| power + 1);
+    let usual = asize >> DEFAULT_MS_SHIFT;
+    let shift = if usual < MIN_METASLABS {
+        above(asize / MIN_METASLABS)
+    } else if usual > USUAL_METASLABS {
+        above(asize / USUAL_METASLABS)
+    } else {
+        DEFAULT_MS_SHIFT
+    };
+    let mut shift = shift.max(MIN_MS_SHIFT);
+    if shift > MAX_MS_SHIFT {
+        shift = MAX_MS_SHIFT;
+        if asize >> shift > METASLABS_LIMIT {
+            shift = above(asize / METASLABS_LIMIT);
+        }
+    }
+    shift as u8
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::group::GroupConfig;
 use super::super::metaslab::{Bounds, Metaslab};
 use super::*;
-use crate::alloc::RangeSet;
+use crate::range_set::RangeSet;
 
 const SECTOR: u64 = 4096;
 const MS_SHIFT: u8 = 16;

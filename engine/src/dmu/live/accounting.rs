@@ -39,10 +39,10 @@ use super::object::LiveObject;
 use super::objset::LiveObjset;
 use super::sync::Work;
 use super::tree_sync::{Account, TreeSync};
-use crate::alloc::RangeSet;
 use crate::dmu::tree::Tree;
 use crate::dmu::zap::{Key, edit};
 use crate::error::Result;
+use crate::range_set::RangeSet;
 use crate::txg::Tx;
 
 /// First word of attributes in a bonus area.

@@ -26,8 +26,8 @@ use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR};
 use ondisk::{BlockId, ByteOrder, ObjectId, Txg};
 
 use crate::Block;
-use crate::alloc::RangeSet;
 use crate::dmu::tree::Tree;
+use crate::range_set::RangeSet;
 
 /// The state of an open object, shared by all its handles.
 #[derive(Debug)]

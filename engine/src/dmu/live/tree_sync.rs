@@ -34,11 +34,11 @@ use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 use super::batch::Batcher;
 use super::policy::Which;
 use super::{Policy, Space};
-use crate::alloc::RangeSet;
 use crate::cache::Retain;
 use crate::dmu::objset::first_slots;
 use crate::dmu::tree::{RawPointer, Tree, WALKS};
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
 use crate::zio::{WriteRequest, Writer};
 use crate::{Block, Bookmark};
 

@@ -47,8 +47,9 @@ use super::{LiveDataset, LivePool, Syncing, checkpoint};
 use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
+use crate::space_maps::sync_dtls;
 use crate::txg::Tx;
-use crate::vdev::{Class, Kind, dtl};
+use crate::vdev::{Class, Kind};
 
 /// Turns of MOS and space maps after which something must be wrong.
 const MAX_TURNS: u32 = 64;
@@ -332,7 +333,7 @@ impl LivePool {
             self.txgs.kick();
         }
         super::brt::write(&s).await?;
-        for (leaf, object) in dtl::sync_dtls(self.pool.vdevs(), &self.mos, &s.tx).await? {
+        for (leaf, object) in sync_dtls(self.pool.vdevs(), &self.mos, &s.tx).await? {
             if let Some(leaf) = self.config().find_mut(leaf) {
                 leaf.dtl_object = Some(object);
             }

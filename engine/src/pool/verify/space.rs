@@ -16,10 +16,11 @@ use ondisk::space_map::MapType;
 use ondisk::{ByteOffset, ByteOrder, ObjectId, ObjsetId, Reader, Txg, VdevId, log_space_map};
 
 use crate::Pool;
-use crate::alloc::{RangeSet, space_map};
 use crate::dmu::{Objset, zap};
 use crate::error::{Error, Result};
 use crate::pool::load::read_moved;
+use crate::range_set::RangeSet;
+use crate::space_maps::replay;
 use crate::vdev::{Kind, Vdev};
 
 /// Most metaslabs of one vdev: OpenZFS makes some hundreds, at most 131072.
@@ -146,7 +147,7 @@ async fn read_metaslabs(
     for (index, map) in (0u64..).zip(space_maps(&bytes, order)) {
         let (Some(map), Some(start)) = (map, layout.start(index)) else { continue };
         let (start, size) = metaslab_bounds(top, start.get(), layout.size_bytes());
-        let of_metaslab = space_map::load(mos, map, start, size, top.ashift as u8).await?;
+        let of_metaslab = replay::load(mos, map, start, size, top.ashift as u8).await?;
         of_metaslab.iter().for_each(|(start, end)| {
             ranges.add(start, end);
         });
@@ -203,7 +204,7 @@ async fn apply_logs(
         by_txg.insert(txg, ObjectId(entry.value.as_u64().unwrap_or(0)));
     }
     for (log_txg, object) in by_txg {
-        space_map::for_each(mos, object, |segment| {
+        replay::for_each(mos, object, |segment| {
             let what = || format!("log space map {object}");
             let vdev = segment.vdev.map_or(0, VdevId::get);
             // Removed since: its space map is gone with it.
@@ -254,7 +255,7 @@ async fn exclude_checkpoint(mos: &Arc<Objset>, id: u32, top: &Vdev, allocated: &
     let zap_object = mos.object(zap_id).await?;
     let Some(map) = zap::lookup_u64(&zap_object, top_zap::POOL_CHECKPOINT_SM).await? else { return Ok(()) };
     let mut kept = 0;
-    space_map::for_each(mos, ObjectId(map), |segment| {
+    replay::for_each(mos, ObjectId(map), |segment| {
         let shift = top.ashift as u8;
         let (start, length) =
             segment.bytes(ByteOffset(0), u64::MAX, shift).map_err(Error::format(&top.name))?;

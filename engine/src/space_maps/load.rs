@@ -7,68 +7,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use ondisk::dmu::DmuType;
 use ondisk::metaslab::{MetaslabLayout, MetaslabUnflushedPhys, space_maps};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
 use ondisk::space_map::{HISTOGRAM_BUCKETS, MapType, SpaceMapPhys};
 use ondisk::{ByteOffset, ObjectId, Reader, Txg, VdevId, log_space_map};
 
-use super::allocator::{MetaslabId, State};
-use super::class::ALIQUOT_BYTES;
-use super::group::{Group, GroupConfig};
-use super::log::Log;
-use super::metaslab::{Bounds, Changes, Metaslab, OnDisk};
-use super::space_map;
+use super::replay;
 use super::sync::Enabled;
-use super::vdev_map::{Purpose, VdevMap};
+use crate::alloc::Allocator;
+use crate::alloc::allocator::{MetaslabId, SpaceMaps, State};
+use crate::alloc::class::ALIQUOT_BYTES;
+use crate::alloc::group::{Group, GroupConfig};
+use crate::alloc::grow::{MAX_METASLABS, bounds};
+use crate::alloc::log::Log;
+use crate::alloc::metaslab::{Bounds, Changes, Metaslab, OnDisk};
+use crate::alloc::vdev_map::{Purpose, VdevMap};
 use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
 use crate::store::Store;
 use crate::txg::Tx;
+use crate::vdev::capacity::choose_ms_shift;
 use crate::vdev::{Kind, Vdev};
 
-/// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.
-const MAX_METASLABS: u64 = 1 << 20;
 /// Most log space maps.
 const MAX_LOGS: usize = 1 << 20;
 /// Log space maps count in sectors of 512 bytes, whatever the vdev's sector size.
 pub const LOG_SHIFT: u8 = 9;
 /// A block whose raw size tells how much of a vdev is parity.
 const DEFLATE_BLOCK_BYTES: u64 = 128 << 10;
-
-/// Metaslabs are at least as large as the largest block.
-const MIN_MS_SHIFT: u32 = 24;
-/// The usual size.
-const DEFAULT_MS_SHIFT: u32 = 29;
-/// The largest, unless there would be too many.
-const MAX_MS_SHIFT: u32 = 34;
-/// Fewer make metaslabs smaller than usual.
-const MIN_METASLABS: u64 = 16;
-/// More make them larger.
-const USUAL_METASLABS: u64 = 200;
-/// More than this many make them larger than the largest.
-const METASLABS_LIMIT: u64 = 1 << 17;
-
-/// The size of metaslabs of a new vdev of `asize` bytes, as a power of two (`vdev_metaslab_set_size`).
-pub fn choose_ms_shift(asize: u64) -> u8 {
-    let above = |number: u64| number.checked_ilog2().map_or(0, |power| power + 1);
-    let usual = asize >> DEFAULT_MS_SHIFT;
-    let shift = if usual < MIN_METASLABS {
-        above(asize / MIN_METASLABS)
-    } else if usual > USUAL_METASLABS {
-        above(asize / USUAL_METASLABS)
-    } else {
-        DEFAULT_MS_SHIFT
-    };
-    let mut shift = shift.max(MIN_MS_SHIFT);
-    if shift > MAX_MS_SHIFT {
-        shift = MAX_MS_SHIFT;
-        if asize >> shift > METASLABS_LIMIT {
-            shift = above(asize / METASLABS_LIMIT);
-        }
-    }
-    shift as u8
-}
 
 /// What of a vdev's config matters here.
 fn config_of(top: &Vdev, array: ObjectId, ms_shift: u8, added: Option<Txg>) -> Result<GroupConfig> {
@@ -120,13 +90,40 @@ pub fn new_array() -> NewObject {
     }
 }
 
-/// Where the metaslabs of a vdev lie.
-pub fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
-    if layout.count() > MAX_METASLABS {
-        return Err(Error::corrupt(&top.name, format!("{} metaslabs", layout.count())));
+/// The MOS as the place of space maps.
+#[derive(Debug)]
+struct Mos(Arc<LiveObjset>);
+
+impl SpaceMaps for Mos {
+    fn read(&self, map: ObjectId, bounds: Bounds) -> BoxFuture<'_, Result<RangeSet>> {
+        async move { replay::load(&self.0.view(), map, bounds.start, bounds.size, bounds.shift).await }
+            .boxed()
     }
-    let starts = (0..layout.count()).filter_map(|index| layout.start(index));
-    starts.map(|start| Bounds::of(top, start.get(), layout.size_bytes())).collect()
+}
+
+impl Allocator {
+    /// The space of a pool, as the MOS (and its log space maps) says.
+    pub async fn load(store: &Arc<Store>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
+        let allocator = Self::of(store, load(store, &mos.view()).await?);
+        let _ = allocator.source.set(Box::new(Mos(Arc::clone(mos))));
+        Ok(allocator)
+    }
+
+    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives
+    /// (metaslab array, ms_shift). Until the group of `tx` is committed, only blocks of that group are put on
+    /// it.
+    pub async fn add_top(
+        &self,
+        mos: &Arc<LiveObjset>,
+        tx: &Tx,
+        top: &Vdev,
+        top_zap: Option<ObjectId>,
+    ) -> Result<(ObjectId, u8)> {
+        let (group, array, ms_shift) = new_group(mos, tx, top, top_zap).await?;
+        let _ = self.source.set(Box::new(Mos(Arc::clone(mos))));
+        self.state().add_group(group);
+        Ok((array, ms_shift))
+    }
 }
 
 /// Reads the space of all vdevs.
@@ -306,7 +303,7 @@ async fn read_changes(
     }
     for (&log_txg, log) in logs.iter_mut() {
         let (since, changes) = (&unflushed.since, &mut unflushed.changes);
-        let phys = space_map::for_each(mos, log.object, |segment| {
+        let phys = replay::for_each(mos, log.object, |segment| {
             let what = || format!("log space map {}", log.object);
             let vdev = u64::from(segment.vdev.map_or(0, VdevId::get));
             // Removed since: its space is gone with it.

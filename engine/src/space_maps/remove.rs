@@ -9,9 +9,10 @@ use std::sync::Arc;
 use ondisk::VdevId;
 use ondisk::features::Feature;
 
-use super::allocator::{Allocator, State};
-use super::group::Group;
 use super::sync::has_histogram;
+use crate::alloc::Allocator;
+use crate::alloc::allocator::State;
+use crate::alloc::group::Group;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::txg::Tx;

@@ -16,12 +16,13 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
 use ondisk::space_map::MapType;
 use ondisk::{ByteOffset, ObjectId, Txg, VdevId, log_space_map};
 
-use super::allocator::{Allocator, MetaslabId, State};
+use super::append::{Form, Words};
 use super::load::{LOG_SHIFT, new_array};
-use super::log::Log;
-use super::metaslab::Changes;
-use super::space_map::{Form, Words};
 use super::sync::{Enabled, Job, MAP_BLOCK_BYTES, create_map, new_map, set_header, write_map};
+use crate::alloc::Allocator;
+use crate::alloc::allocator::{MetaslabId, State};
+use crate::alloc::log::Log;
+use crate::alloc::metaslab::Changes;
 use crate::dmu::zap::{self, Key, Value, edit};
 use crate::dmu::{LiveObjset, NewObject};
 use crate::error::{Error, Result};
@@ -86,7 +87,7 @@ impl State {
 
 impl Allocator {
     /// The log of the group of `tx`, begun if it is not. In the first pass metaslabs are flushed.
-    pub(super) async fn log_of(
+    pub(crate) async fn log_of(
         &self,
         mos: &Arc<LiveObjset>,
         tx: &Tx,
@@ -199,7 +200,7 @@ impl Allocator {
     }
 
     /// Appends to the log what metaslabs changed in this pass.
-    pub(super) async fn append_to_log(
+    pub(crate) async fn append_to_log(
         &self,
         mos: &Arc<LiveObjset>,
         tx: &Tx,

@@ -9,10 +9,11 @@ use ondisk::features::Feature;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 use ondisk::{ObjectId, ObjsetId, Txg, VdevId};
 
-use super::allocator::{Allocator, MetaslabId, State};
-use super::group::Use;
 use super::load::load;
 use crate::Pool;
+use crate::alloc::Allocator;
+use crate::alloc::allocator::{MetaslabId, State};
+use crate::alloc::group::Use;
 use crate::dataset::dsl::Dsl;
 use crate::dmu::{LiveObjset, Objset, Policy, zap};
 use crate::pool::discovery;

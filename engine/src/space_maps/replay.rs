@@ -1,21 +1,16 @@
-//! Space maps: the log of allocations and frees of a range of space. Reading here, which words a change
-//! becomes in `append`.
+//! Reading space maps: the log of allocations and frees of a range of space.
 //!
 //! A space map object is an append-only log of words; replaying it gives what is allocated. The bonus tells
 //! how many bytes of the object count. Dirty time logs use the same format for txgs instead of bytes.
-
-mod append;
-
-pub use append::{Form, Words};
 
 use std::sync::Arc;
 
 use ondisk::ObjectId;
 use ondisk::space_map::{Entries, Entry, MapType, Segment, SpaceMapPhys};
 
-use super::RangeSet;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
+use crate::range_set::RangeSet;
 
 /// Largest space map that is replayed: 64 GiB of log is more than any pool keeps.
 const MAX_LOG_BYTES: u64 = 64 << 30;

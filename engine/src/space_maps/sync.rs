@@ -6,7 +6,7 @@
 //! written, which may change metaslabs again; the next pass appends that. It ends, because blocks that were
 //! born in the group are written in place.
 //!
-//! Changes go to the log of the group ([`super::log`]) in pools with the feature `log_spacemap`, to each
+//! Changes go to the log of the group ([`crate::alloc::log`]) in pools with the feature `log_spacemap`, to each
 //! metaslab's own map in others. A map that has become much longer than what it says is written anew from
 //! memory (*condensed*): when it is flushed, or in the first pass.
 
@@ -18,10 +18,11 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 use ondisk::space_map::{HISTOGRAM_BUCKETS, MapType, SpaceMapPhys};
 use ondisk::{ByteOffset, ByteOrder, ObjectId, Txg};
 
-use super::allocator::{Allocator, MetaslabId, State};
-use super::free_set;
-use super::metaslab::{Bounds, Changes, OnDisk};
-use super::space_map::{Form, Words};
+use super::append::{Form, Words};
+use crate::alloc::Allocator;
+use crate::alloc::allocator::{MetaslabId, State};
+use crate::alloc::free_set;
+use crate::alloc::metaslab::{Bounds, Changes, OnDisk};
 use crate::dmu::zap;
 use crate::dmu::{LiveObject, LiveObjset, NewObject, Objset};
 use crate::error::{Error, Result};

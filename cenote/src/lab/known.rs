@@ -3,6 +3,7 @@
 use engine::dataset::dsl::edit::check_properties;
 use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{Attr, Prop, Types, Value, is_user, typed};
+use engine::pool::live::version::FEATURES;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use lab::preflight::Known;
 
@@ -30,7 +31,7 @@ impl Known for Own {
         }
         let property = [(name.to_owned(), value.to_owned())];
         // A pool of the lab has all features that this program writes.
-        check_properties(types(of_volume), &property, |_| true).err().map(|error| error.to_string())
+        check_properties(types(of_volume), &property, FEATURES, |_| true).err().map(|error| error.to_string())
     }
 
     fn meaning(&self, name: &str, value: &str) -> Option<String> {

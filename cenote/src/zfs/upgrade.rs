@@ -3,7 +3,8 @@
 //! Source of the texts: OpenZFS 2.3 `zfs_main.c` (`zfs_do_upgrade`).
 
 use anyhow::Result;
-use server::api::{DatasetEntry, DatasetKind, PropertiesSet, SetProperties};
+use engine::pool::live::version as pool_version;
+use server::api::{DatasetEntry, DatasetKind, Listed, PropertiesSet, SetProperties, UpgradePools};
 
 use super::select::{Selection, name_of};
 use crate::output::{self, Exit, FAILED, complain, usage};
@@ -74,8 +75,22 @@ impl Arguments {
         let (mut upgraded, mut same, mut failed) = (0u64, 0u64, found.failed);
         let mut text = String::new();
         let mut refused = false;
+        let needed = pool_version::for_filesystem(version);
+        let pools = UpgradePools { pools: Vec::new(), dry_run: true, version: None, command: None };
+        let none = |_: &UpgradePools| Listed { entries: Vec::new(), failed: Vec::new() };
+        let pools = output::ask(&pools, none)?.entries;
+        let is_too_old = |name: &str| {
+            let of = name.split('/').next().unwrap_or(name);
+            pools.iter().any(|pool| pool.pool == of && pool.version < needed)
+        };
         for (name, now) in found.entries.iter().filter_map(version_of) {
-            if now > version {
+            if is_too_old(name) {
+                text.push_str(&format!(
+                    "{name}: can not be upgraded; the pool version needs to first be upgraded\n\
+                     to version {needed}\n\n"
+                ));
+                refused = true;
+            } else if now > version {
                 text.push_str(&format!("{name}: can not be downgraded; it is already at version {now}\n"));
                 refused = true;
             } else if now == version {

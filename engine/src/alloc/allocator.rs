@@ -72,6 +72,8 @@ pub struct MetaslabId {
     pub place: usize,
 }
 
+/// What a sector counts for on a vdev without parity.
+const SECTOR_BYTES: u64 = 512;
 /// This share of the special class is for metadata alone (`zfs_special_class_metadata_reserve_pct`).
 const METADATA_RESERVE_PERCENT: u128 = 25;
 /// Metaslabs from which nothing was taken for so many groups are let go.
@@ -348,8 +350,24 @@ impl Allocator {
     }
 
     /// For a pool that is being created: no vdev yet.
-    pub fn empty(store: &Arc<Store>) -> Arc<Self> {
-        Self::of(store, State::new(true))
+    pub fn empty(store: &Arc<Store>, deflate: bool) -> Arc<Self> {
+        Self::of(store, State::new(deflate))
+    }
+
+    /// The ZAP of a top-level vdev, which it did not have.
+    pub(crate) fn set_top_zap(&self, top: usize, zap: ObjectId) -> Result<()> {
+        let id = u32::try_from(top).map_err(|_| Error::corrupt("vdev tree", "too many vdevs"))?;
+        self.state().group(VdevId(id))?.top_zap = Some(zap);
+        Ok(())
+    }
+
+    /// Has space counted without its parity from now on, if that is the same on all vdevs there are. Whether
+    /// it is.
+    pub(crate) fn deflate_if_equal(&self) -> bool {
+        let mut state = self.state();
+        let is_equal = |group: &Group| group.deflate_ratio == SECTOR_BYTES;
+        state.deflate |= state.groups.iter().flatten().all(is_equal);
+        state.deflate
     }
 
     /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not

@@ -8,7 +8,8 @@
 
 mod append;
 
-pub use append::{append, command, event};
+pub(crate) use append::append;
+pub use append::{command, event};
 
 use std::fmt::Write as _;
 

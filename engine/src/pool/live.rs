@@ -92,10 +92,12 @@ use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
+use ondisk::history::HistoryRecord;
 use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::uberblock::Uberblock;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
+use super::history;
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::cache::Primary;
@@ -303,6 +305,19 @@ impl Syncing {
     /// Enables a feature and those that it depends on.
     pub async fn enable_feature(&self, feature: Feature) -> Result<()> {
         features::enable(self, feature).await
+    }
+
+    /// Whether the pool has this version or a newer one.
+    pub fn has_version(&self, version: u64) -> bool {
+        self.pool.version() >= version
+    }
+
+    /// Adds a record to the pool's history, which pools of the first versions have not.
+    pub async fn append_history(&self, record: &HistoryRecord) -> Result<()> {
+        match self.has_version(version::HISTORY) {
+            true => history::append(self.mos(), &self.tx, record, self.pool.allocator().usable_bytes()).await,
+            false => Ok(()),
+        }
     }
 
     /// Whether a feature is enabled, used or not.

@@ -209,6 +209,7 @@ impl Writer {
         let features = self.features();
         for request in &mut batch {
             request.may_embed &= features.embedded_data;
+            request.copies = request.copies.min(features.max_copies);
             request.compress = features.compress(request.compress);
         }
         let units = Units::of(self.store.vdevs());
@@ -269,7 +270,7 @@ impl Writer {
         txg: Txg,
     ) -> Result<Placed> {
         let salt = self.store.salt.get();
-        let mut placement = Placement::new(&*self.allocator, units, self.features().gang_headers, txg);
+        let mut placement = Placement::new(&*self.allocator, units, self.features(), txg);
         let mut pointers = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::Error;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::pool::live::LivePool;
+use engine::pool::live::{LivePool, version};
 use ondisk::features::Feature;
 use testkit::Rng;
 use testkit::tree::Tree;
@@ -36,7 +36,7 @@ const COMPRESSIONS: &[&str] = &[
 const CHECKSUMS: &[&str] =
     &["on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3", "off"];
 
-/// The values that the pool's features allow.
+/// The values that the pool's version and features allow.
 fn allowed(pool: &LivePool, values: &[&'static str]) -> Vec<&'static str> {
     let needed = |value: &str| match value {
         "lz4" => Some(Feature::Lz4Compress),
@@ -47,7 +47,15 @@ fn allowed(pool: &LivePool, values: &[&'static str]) -> Vec<&'static str> {
         _ if value.starts_with("zstd") => Some(Feature::ZstdCompress),
         _ => None,
     };
-    let is_allowed = |value: &&str| needed(value).is_none_or(|feature| pool.feature_count(feature).is_some());
+    let since = |value: &str| match value {
+        "zle" => version::ZLE,
+        _ if value.starts_with("gzip") => version::GZIP,
+        _ => version::OLDEST,
+    };
+    let is_allowed = |value: &&str| {
+        pool.version() >= since(value)
+            && needed(value).is_none_or(|feature| pool.feature_count(feature).is_some())
+    };
     values.iter().copied().filter(is_allowed).collect()
 }
 
@@ -95,7 +103,8 @@ async fn create_datasets(pool: &Arc<LivePool>, rng: &mut Rng, seed: u64) -> Tree
             ("copies", if rng.once_in(4) { "2" } else { "1" }),
             (size_property, rng.pick(sizes).copied().unwrap_or("16K")),
         ];
-        let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let mut properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        properties.retain(|(name, _)| name != "copies" || pool.version() >= version::DITTO_BLOCKS);
         let new = NewDataset { name: full(&name), contents, properties };
         pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
         heads.push((name, data));

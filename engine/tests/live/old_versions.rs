@@ -13,6 +13,7 @@ use engine::vdev::Class;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
+use crate::history::History;
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::{files, golden_written, random};
 
@@ -44,6 +45,11 @@ pub fn old_pool(disks: &Disks, version: u64) -> NewPool {
     NewPool { version, features: Vec::new(), ..new_pool(tops, 12) }
 }
 
+fn old_with(disks: &Disks, version: u64, layout: Layout) -> NewPool {
+    let tops = vec![disks.top(layout, Class::Normal, "d", 4)];
+    NewPool { version, features: Vec::new(), ..new_pool(tops, 9) }
+}
+
 fn run(name: &str, version: u64) {
     let disks = Disks::new(128 * MIB);
     random::run_on(name, &disks, false, |disks| old_pool(disks, version));
@@ -63,6 +69,82 @@ fn random_version_28() {
 #[test]
 fn random_version_26() {
     run("random_version_26", 26);
+}
+
+/// Random operations in a pool of the first of these versions, which is then taken to the others, with more
+/// operations after each.
+fn run_through(name: &str, versions: &[u64], layout: Layout, steps: u64) {
+    let disks = Disks::new(96 * MIB);
+    let children = if layout == Layout::Mirror { 2 } else { 3 };
+    let tops = vec![disks.top(layout, Class::Normal, "d", children)];
+    let given = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let seed = given("CENOTE_RANDOM_SEED").unwrap_or(versions[0] * 7 + steps);
+    let steps = given("CENOTE_RANDOM_STEPS").unwrap_or(steps);
+    println!("{name}: versions {versions:?}, CENOTE_RANDOM_SEED={seed}");
+    block_on(async {
+        let new = NewPool { version: versions[0], features: Vec::new(), ..new_pool(tops, 9) };
+        let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
+        let mut run = History::begin(pool, seed).await;
+        let mut number = 0;
+        for version in versions {
+            run.open.clear();
+            if run.pool.version() != *version {
+                let features = if *version == version::FEATURES { default_features() } else { Vec::new() };
+                let version = *version;
+                let set = run.pool.change(move |s| async move {
+                    version::set(&s, version).await?;
+                    for feature in features {
+                        s.enable_feature(feature).await?;
+                    }
+                    Ok(())
+                });
+                committing(&run.pool, set).await.unwrap();
+            }
+            for _ in 0..steps {
+                number += 1;
+                run.step(number).await;
+            }
+            run = random::reborn(run, &disks, seed + version).await;
+            assert_eq!(run.pool.version(), *version);
+            for _ in 0..steps / 2 {
+                number += 1;
+                run.step(number).await;
+            }
+        }
+        random::reborn(run, &disks, seed + 1).await.check().await;
+    });
+}
+
+#[test]
+fn random_version_1_and_on() {
+    run_through("random_version_1_and_on", &[1, 11, 26, version::FEATURES], Layout::Mirror, 60);
+}
+
+#[test]
+fn random_version_2_and_on() {
+    run_through("random_version_2_and_on", &[2, 5, 14, 28], Layout::Raidz { nparity: 1 }, 60);
+}
+
+#[test]
+fn random_version_10_and_on() {
+    run_through("random_version_10_and_on", &[10, 25, version::FEATURES], Layout::Mirror, 60);
+}
+
+#[test]
+fn random_version_18_and_on() {
+    run_through("random_version_18_and_on", &[18, 26, 27], Layout::Raidz { nparity: 1 }, 60);
+}
+
+/// Every version, at once to features, and by way of another one.
+#[test]
+#[ignore = "takes many minutes"]
+fn random_all_versions() {
+    for version in 1..=25 {
+        let layout = if version % 2 == 0 { Layout::Mirror } else { Layout::Raidz { nparity: 1 } };
+        let between = version + 1 + version % 4;
+        run_through("random_all_versions", &[version, version::FEATURES], layout, 120);
+        run_through("random_all_versions", &[version, between.min(28), version::FEATURES], layout, 80);
+    }
 }
 
 /// Pools of old versions and without features get all features, and are written with them then.
@@ -135,8 +217,23 @@ fn a_pool_is_upgraded_version_by_version() {
 #[test]
 fn what_an_old_pool_cannot_have_is_refused_before_anything_is_written() {
     type Make = fn(&Disks) -> NewPool;
-    let refused: [Make; 3] = [
-        |disks| old_pool(disks, version::OLDEST_WRITTEN - 1),
+    let refused: [Make; 8] = [
+        |disks| old_pool(disks, version::LAST_NUMBERED + 1),
+        |disks| old_with(disks, 2, Layout::Raidz { nparity: 2 }),
+        |disks| old_with(disks, 16, Layout::Raidz { nparity: 3 }),
+        |disks| {
+            let mut new = old_pool(disks, version::SLOGS - 1);
+            new.tops.push(disks.top(Layout::Single, Class::Log, "log", 1));
+            new
+        },
+        |disks| {
+            let spare = disks.top(Layout::Single, Class::Normal, "spare", 1).leaves;
+            NewPool { spares: spare, ..old_pool(disks, version::SPARES - 1) }
+        },
+        |disks| {
+            let cache = disks.top(Layout::Single, Class::Normal, "cache", 1).leaves;
+            NewPool { l2cache: cache, ..old_pool(disks, version::L2CACHE - 1) }
+        },
         |disks| NewPool { features: default_features(), ..old_pool(disks, 28) },
         |disks| {
             let mut new = old_pool(disks, version::FEATURES);

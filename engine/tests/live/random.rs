@@ -57,7 +57,7 @@ fn classes(disks: &Disks) -> Vec<NewTop> {
 }
 
 /// The pool is exported, judged, and imported again.
-async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
+pub async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
     run.check().await;
     let History { pool, tree, rng, refused, .. } = run;
     committing(&pool, pool.close(PoolState::Exported)).await.unwrap();

@@ -37,8 +37,7 @@ async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     let user = unsafe { libc::geteuid() };
     let record = history::command(command, s.now(), user.into(), &host_name());
-    let pool_bytes = s.pool.allocator().usable_bytes();
-    history::append(s.mos(), &s.tx, &record, pool_bytes).await
+    s.append_history(&record).await
 }
 
 /// Sets a property of a vdev.

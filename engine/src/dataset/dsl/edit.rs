@@ -58,8 +58,11 @@ mod space;
 
 pub use account::{mos_synced, synced};
 pub use bookmark::{create_bookmark, destroy_bookmark};
+pub use bpobj::create_with_blocks as create_list;
 pub use clone::{clone, rollback};
+pub(crate) use clones::{list_clones_of_directories, list_clones_of_snapshots};
 pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool};
+pub(crate) use create::{create_free, create_origin};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
 pub use features::{count_files, log_xattrs, logs_xattrs};

@@ -57,7 +57,7 @@ fn volume() -> Option<(Arc<Txgs>, Arc<LiveZvol>)> {
         edit::initialize(&properties, &tx, edit::NewZap::of(DmuType::ZVOL_PROP)).await.unwrap();
         edit::set(&properties, &tx, &Key::Name(b"size".to_vec()), &Value::U64(vec![SIZE])).await.unwrap();
     });
-    let writer = Writer::new(Arc::clone(forge.pool.store()), Allocator::empty(forge.pool.store()));
+    let writer = Writer::new(Arc::clone(forge.pool.store()), Allocator::empty(forge.pool.store(), true));
     let env: Arc<dyn Env> = Arc::new(Seeded::new(1));
     let zil = Zil::open(&objset, &writer, &txgs, &env);
     let volume = block_on(LiveZvol::open(&txgs, &objset, &zil)).unwrap();

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
-use ondisk::objset::{FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, ObjsetType};
+use ondisk::objset::{
+    FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, OBJSET_SIZE_V1, ObjsetType,
+};
 use ondisk::zil::ZilHeader;
 use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
@@ -110,6 +112,15 @@ impl LiveObjset {
         let mut phys = state.committed.phys().clone();
         phys.flags |= if objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
         phys.flags |= if projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
+        state.committed =
+            Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
+    }
+
+    /// Has an object set that was just created count nothing by users: one of a pool that is too old for it.
+    pub(crate) fn count_nothing(&self) {
+        let mut state = self.lock();
+        let mut phys = state.committed.phys().clone();
+        (phys.flags, phys.size) = (0, OBJSET_SIZE_V1);
         state.committed =
             Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
     }
@@ -395,6 +406,11 @@ impl LiveObjset {
     /// Objects in use, as of the last sync.
     pub fn used_objects(&self) -> u64 {
         self.committed().root().fill()
+    }
+
+    /// Whether what users use is counted.
+    pub fn counts_users(&self) -> bool {
+        self.committed().phys().is_user_accounting_complete()
     }
 
     /// Whether what projects use is counted.

@@ -42,6 +42,9 @@ use crate::range_set::RangeSet;
 use crate::zio::{WriteRequest, Writer};
 use crate::{Block, Bookmark};
 
+/// log2 of the unit in which dnodes of the oldest pools count space.
+const SECTOR_SHIFT: u32 = 9;
+
 /// What a block is to be.
 pub(super) enum Content {
     /// These bytes.
@@ -228,10 +231,14 @@ impl<'a> TreeSync<'a> {
             }
         }
         self.write_spill(changes.spill).await?;
-        let Self { mut dnode, account, .. } = self;
+        let Self { mut dnode, account, batcher, .. } = self;
         let account = account.into_inner().unwrap_or_else(PoisonError::into_inner);
-        dnode.used = dnode.used_bytes().saturating_add_signed(account.used);
-        dnode.flags |= FLAG_USED_BYTES;
+        let used = dnode.used_bytes().saturating_add_signed(account.used);
+        if batcher.writer().features().used_in_bytes {
+            (dnode.used, dnode.flags) = (used, dnode.flags | FLAG_USED_BYTES);
+        } else {
+            (dnode.used, dnode.flags) = (used >> SECTOR_SHIFT, dnode.flags & !FLAG_USED_BYTES);
+        }
         Ok((dnode, account))
     }
 

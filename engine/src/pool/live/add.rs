@@ -18,10 +18,10 @@ use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::create::{
-    check_tops, distributed_spares, label_new, leaf_configs, random_guid, take_up_top, top_configs,
-    write_auxiliary,
+    check_since, check_tops, distributed_spares, label_new, leaf_configs, random_guid, take_up_top,
+    top_configs, write_auxiliary,
 };
-use super::{LivePool, NewLeaf, NewTop, Syncing};
+use super::{LivePool, NewLeaf, NewTop, Syncing, version};
 use crate::error::{Error, Result};
 use crate::pool::status;
 use crate::vdev::config::{Devices, build_auxiliary};
@@ -41,7 +41,8 @@ impl LivePool {
     /// A layout or class that needs a feature that is not enabled; devices that do not go; unless they may be
     /// `mixed`, sector sizes other than that of all vdevs for data.
     pub fn check_addition(&self, tops: &[NewTop], ashift: Option<u8>, mixed: bool) -> Result<()> {
-        let configs = check_tops(tops, ashift, |feature| self.features.count(feature).is_some())?;
+        let configs =
+            check_tops(tops, ashift, self.version(), |feature| self.features.count(feature).is_some())?;
         let is_data = |top: &&Vdev| top.class() != Class::Log && top.ashift != 0;
         let mut own = self.pool.vdevs().tops.iter().filter(is_data).map(|top| top.ashift);
         let Some(first) = own.next().filter(|first| !mixed && own.all(|ashift| ashift == *first)) else {
@@ -57,6 +58,11 @@ impl LivePool {
 
     /// Adds spares or cache devices; returns when that is committed. What they held is lost.
     pub async fn add_auxiliary(self: &Arc<Self>, kind: Auxiliary, leaves: Vec<NewLeaf>) -> Result<()> {
+        let (what, since) = match kind {
+            Auxiliary::Spares => ("add hot spares", version::SPARES),
+            Auxiliary::Cache => ("add cache devices", version::L2CACHE),
+        };
+        check_since(what, self.version(), since)?;
         self.change(move |s| async move {
             let mut devices = Devices::new();
             let configs = leaf_configs(&leaves, kind == Auxiliary::Spares, &**s.pool.env(), &mut devices);

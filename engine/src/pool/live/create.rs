@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use device::Device;
 use ondisk::blkptr::Blkptr;
-use ondisk::bpobj::BpobjPhys;
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::nvlist::{ByteString, Nvlist};
@@ -54,6 +53,9 @@ use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
 /// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
 const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
+
+/// Bytes in a block of the list of frees that are put off.
+const DEFERRED_BLOCK_BYTES: u32 = 16 << 10;
 
 /// How a top-level vdev is made of its leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +117,7 @@ pub struct NewPool {
     pub l2cache: Vec<NewLeaf>,
     /// Sector size as a power of two; the devices' own where absent.
     pub ashift: Option<u8>,
-    /// Its version: [`version::FEATURES`], or one that is [written](version::is_written).
+    /// Its version, one that [exists](version::exists).
     pub version: u64,
     /// Features to enable; dependencies must be among them. None in a pool of an older version.
     pub features: Vec<Feature>,
@@ -146,17 +148,33 @@ impl NewPool {
     /// Refuses what cannot become a pool, without touching the devices.
     ///
     /// # Errors
-    /// Versions that are not written, features that are lacking, properties of the root filesystem, layouts
-    /// or devices that do not go.
+    /// Versions that do not exist, features that are lacking, properties of the root filesystem, layouts or
+    /// devices that do not go.
     pub fn check(&self) -> Result<()> {
         check_version(self)?;
         let is_enabled = |feature: Feature| self.features.contains(&feature);
-        edit::check_properties(Types::FILESYSTEM, &self.root_properties, is_enabled)?;
-        check_tops(&self.tops, self.ashift, is_enabled)?;
+        edit::check_properties(Types::FILESYSTEM, &self.root_properties, self.version, is_enabled)?;
+        check_tops(&self.tops, self.ashift, self.version, is_enabled)?;
+        if !self.spares.is_empty() {
+            check_since("add hot spares", self.version, version::SPARES)?;
+        }
+        if !self.l2cache.is_empty() {
+            check_since("add cache devices", self.version, version::L2CACHE)?;
+        }
         if !self.tops.iter().any(|top| top.class == Class::Normal) {
             return Err(Error::Invalid("a pool needs at least one device for its data".into()));
         }
         Ok(())
+    }
+}
+
+/// Refuses what pools of a version do not have.
+pub(super) fn check_since(what: &str, version: u64, since: u64) -> Result<()> {
+    match version >= since {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!(
+            "pool must be upgraded to {what}: it has version {version}, and {since} is needed"
+        ))),
     }
 }
 
@@ -165,9 +183,17 @@ impl NewPool {
 pub(super) fn check_tops(
     tops: &[NewTop],
     ashift: Option<u8>,
+    version: u64,
     is_enabled: impl Fn(Feature) -> bool,
 ) -> Result<Vec<VdevConfig>> {
     for top in tops {
+        let since = match (top.layout, top.class) {
+            (Layout::Raidz { nparity: 2 }, _) => version::RAIDZ2,
+            (Layout::Raidz { nparity: 3 }, _) => version::RAIDZ3,
+            (_, Class::Log) => version::SLOGS,
+            _ => version::OLDEST,
+        };
+        check_since("add these vdevs", version, since)?;
         let of_layout = matches!(top.layout, Layout::Draid { .. }).then_some(Feature::Draid);
         let of_class =
             matches!(top.class, Class::Special | Class::Dedup).then_some(Feature::AllocationClasses);
@@ -239,9 +265,12 @@ impl LivePool {
         for top in &config.root.children {
             label_new(&pool, &config, top).await?;
         }
-        let allocator = Allocator::empty(pool.store());
+        let allocator = Allocator::empty(pool.store(), new.version >= version::RAIDZ_DEFLATE);
         let first = Tx::syncing(Txg::INITIAL);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
+        if new.version < version::USERSPACE {
+            mos.count_nothing();
+        }
         let live =
             Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default(), Brt::default());
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
@@ -254,11 +283,11 @@ impl LivePool {
 /// Checks that a new pool can have its version and features.
 fn check_version(new: &NewPool) -> Result<()> {
     let is_enabled = |feature: &Feature| new.features.contains(feature);
-    if !version::is_written(new.version) {
+    if !version::exists(new.version) {
         return Err(Error::Unsupported(format!(
-            "pools of version {} cannot be created; versions {} to {} and {} can",
+            "there is no version {} of pools; there are versions {} to {} and {}",
             new.version,
-            version::OLDEST_WRITTEN,
+            version::OLDEST,
             version::LAST_NUMBERED,
             version::FEATURES
         )));
@@ -313,25 +342,15 @@ async fn make_contents(
     }
     let number = |value: u64| zap::Value::U64(vec![value]);
     s.set_in_directory(directory::CREATION_VERSION, number(new.version)).await?;
-    s.set_in_directory(directory::DEFLATE, number(1)).await?;
+    if s.has_version(version::RAIDZ_DEFLATE) {
+        s.set_in_directory(directory::DEFLATE, number(1)).await?;
+    }
     make_vdev_objects(s, &new.tops).await?;
     let salt = s.pool.pool.salt().get().copied().unwrap_or_default();
     s.set_in_directory(directory::CHECKSUM_SALT, zap::Value::U8(salt.to_vec())).await?;
     edit::create_pool(s, &new.root_properties).await?;
     // Frees are never put off to a later group here, but OpenZFS looks for the list.
-    let phys = BpobjPhys {
-        space: Some(Default::default()),
-        subobjs: Some(Default::default()),
-        ..Default::default()
-    };
-    let deferred = NewObject {
-        dmu_type: DmuType::BPOBJ,
-        block_size: 16 << 10,
-        bonus_type: DmuType::BPOBJ_HDR,
-        bonus: phys.encode(ByteOrder::Little),
-        slots: 1,
-    };
-    let deferred = s.mos().allocate(&s.tx, deferred).await?.id();
+    let deferred = edit::create_list(s, DEFERRED_BLOCK_BYTES).await?;
     s.set_in_directory(directory::SYNC_BPOBJ, number(deferred.get())).await?;
     for (name, devices) in [(directory::SPARES, spares), (directory::L2CACHE, l2cache)] {
         if !devices.is_empty() {
@@ -344,7 +363,7 @@ async fn make_contents(
     if let Some(command) = &new.command {
         let host = s.pool.config().host.1.clone();
         let record = history::command(command, s.now(), s.owner().0.into(), &host);
-        history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await?;
+        s.append_history(&record).await?;
     }
     s.pool.config_changed();
     Ok(())
@@ -364,14 +383,34 @@ async fn make_vdev_objects(s: &Syncing, tops: &[NewTop]) -> Result<()> {
     Ok(())
 }
 
-/// Makes what the MOS keeps for the top-level vdev `id`, which the tree and the configuration already have.
-pub(super) async fn take_up_top(s: &Syncing, id: usize) -> Result<()> {
-    let map = s.directory_object(directory::VDEV_ZAP_MAP).await?;
-    let vdevs = s.pool.pool.vdevs();
-    let top = u32::try_from(id).ok().and_then(|id| vdevs.top(id));
-    let top = top.ok_or_else(|| Error::corrupt("vdev tree", format!("no top-level vdev {id}")))?;
-    let top_zap = new_vdev_zap(s, &map).await?;
-    let bias = match top.class() {
+/// Gives the vdevs of a pool that has no ZAPs for them such, as OpenZFS does when it opens one.
+pub(super) async fn complete_vdev_zaps(s: &Syncing) -> Result<()> {
+    if s.directory_u64(directory::VDEV_ZAP_MAP).await?.is_some() {
+        return Ok(());
+    }
+    let map = s.create_in_directory(directory::VDEV_ZAP_MAP).await?;
+    for (id, top) in s.pool.pool.vdevs().tops.iter().enumerate() {
+        if matches!(top.config.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect) {
+            continue;
+        }
+        let top_zap = new_top_zap(s, &map, top.class()).await?;
+        s.pool.allocator().set_top_zap(id, top_zap)?;
+        let leaf_zaps = new_leaf_zaps(s, &map, top).await?;
+        let mut config = s.pool.config();
+        if let Some(top) = config.root.children.get_mut(id) {
+            top.top_zap = Some(top_zap);
+            set_leaf_zaps(top, &leaf_zaps);
+        }
+    }
+    s.pool.config().has_vdev_zaps = true;
+    s.pool.config_changed();
+    Ok(())
+}
+
+/// The ZAP of a top-level vdev.
+async fn new_top_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>, class: Class) -> Result<ObjectId> {
+    let top_zap = new_vdev_zap(s, map).await?;
+    let bias = match class {
         Class::Normal => None,
         Class::Special => Some(AllocationBias::Special),
         Class::Dedup => Some(AllocationBias::Dedup),
@@ -383,14 +422,34 @@ pub(super) async fn take_up_top(s: &Syncing, id: usize) -> Result<()> {
         let text = bias.name().bytes().chain([0]).collect();
         zap::edit::set(&zap, &s.tx, &key, &zap::Value::U8(text)).await?;
     }
-    if matches!(bias, Some(AllocationBias::Special | AllocationBias::Dedup)) {
+    Ok(top_zap)
+}
+
+/// The ZAPs of the leaves of a top-level vdev.
+async fn new_leaf_zaps(
+    s: &Syncing,
+    map: &Arc<crate::dmu::LiveObject>,
+    top: &crate::vdev::Vdev,
+) -> Result<HashMap<Guid, ObjectId>> {
+    let mut zaps = HashMap::new();
+    for leaf in top.walk().filter(|vdev| vdev.children.is_empty()) {
+        zaps.insert(leaf.guid, new_vdev_zap(s, map).await?);
+    }
+    Ok(zaps)
+}
+
+/// Makes what the MOS keeps for the top-level vdev `id`, which the tree and the configuration already have.
+pub(super) async fn take_up_top(s: &Syncing, id: usize) -> Result<()> {
+    let map = s.directory_object(directory::VDEV_ZAP_MAP).await?;
+    let vdevs = s.pool.pool.vdevs();
+    let top = u32::try_from(id).ok().and_then(|id| vdevs.top(id));
+    let top = top.ok_or_else(|| Error::corrupt("vdev tree", format!("no top-level vdev {id}")))?;
+    let top_zap = new_top_zap(s, &map, top.class()).await?;
+    if matches!(top.class(), Class::Special | Class::Dedup) {
         s.use_feature(Feature::AllocationClasses, 1).await?;
     }
     let (array, shift) = s.pool.allocator().add_top(s.mos(), &s.tx, top, Some(top_zap)).await?;
-    let mut leaf_zaps = HashMap::new();
-    for leaf in top.walk().filter(|vdev| vdev.children.is_empty()) {
-        leaf_zaps.insert(leaf.guid, new_vdev_zap(s, &map).await?);
-    }
+    let leaf_zaps = new_leaf_zaps(s, &map, top).await?;
     let draid = {
         let mut config = s.pool.config();
         let Some(top) = config.root.children.get_mut(id) else {

@@ -4,7 +4,7 @@
 //! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read
 //!    ([`crate::pool::import`]).
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up
-//!    here, pools of old versions or of the other byte order, pools that are in the middle of something
+//!    here, pools of the other byte order, pools that are in the middle of something
 //!    (removal, expansion, resilver).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
@@ -282,13 +282,6 @@ fn with_present_paths(
 
 async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {
     let only = |why: &str| Err(Error::Unsupported(why.to_owned()));
-    let found = pool.uberblock().version;
-    if !version::is_written(found) {
-        return only(&format!(
-            "it has version {found}, and versions before {} are not written; OpenZFS can upgrade it (zpool upgrade)",
-            version::OLDEST_WRITTEN
-        ));
-    }
     if pool.uberblock().order != ByteOrder::Little {
         return only("it was written by a big-endian machine");
     }
@@ -333,9 +326,6 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         if running.is_some_and(|scan| scan.kind != ScanKind::Scrub) {
             return only("a resilver of it is under way; let OpenZFS finish it");
         }
-    }
-    if dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::DEFLATE).await? != Some(1) {
-        return only("it counts space as very old pools do");
     }
     Ok(())
 }

@@ -69,6 +69,10 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
             s.pool.config_changed();
             return Ok(());
         }
+        PoolProp::Bootfs if !s.has_version(version::BOOTFS) => {
+            let why = "pool must be upgraded to support 'bootfs' property";
+            return Err(Error::Unsupported(why.to_owned()));
+        }
         PoolProp::Bootfs => match value {
             "" | "-" => 0,
             dataset => {

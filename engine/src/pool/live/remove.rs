@@ -17,7 +17,8 @@ use ondisk::vdev_config::{VdevConfig, VdevKind};
 use ondisk::{Guid, ObjectId, VdevId};
 
 use super::config::blank;
-use super::{LivePool, Syncing};
+use super::create::check_since;
+use super::{LivePool, Syncing, version};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
 use crate::vdev::label::wipe_labels;
@@ -38,6 +39,7 @@ impl LivePool {
         let Some(top) = tops.iter().find(|top| top.guid == guid && top.class() == Class::Log) else {
             return self.remove_auxiliary(guid).await;
         };
+        check_since("support log removal", self.version(), version::HOLES)?;
         let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
         let devices: Vec<Arc<dyn Device>> = top.walk().filter_map(device_of).collect();
         self.empty_log(top).await?;

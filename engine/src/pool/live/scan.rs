@@ -63,5 +63,5 @@ pub(super) async fn begin_anew(s: &Syncing) -> Result<()> {
     edit::set(&directory, &s.tx, &zap::Key::Name(SCAN.into()), &zap::Value::U64(anew)).await?;
     let host = s.pool.config().host.1.clone();
     let event = history::event("scan setup", &text, None, s.txg().get(), s.now(), &host);
-    history::append(s.mos(), &s.tx, &event, s.pool.allocator().usable_bytes()).await
+    s.append_history(&event).await
 }

@@ -646,5 +646,5 @@ async fn note(s: &Syncing, name: &str, leaf: Guid, state: Option<SweepState>) ->
     };
     let host = s.pool.config().host.1.clone();
     let event = history::event(name, &text, None, s.txg().get(), s.now(), &host);
-    history::append(s.mos(), &s.tx, &event, s.pool.allocator().usable_bytes()).await
+    s.append_history(&event).await
 }

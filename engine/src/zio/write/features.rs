@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use ondisk::blkptr::CompressType;
 
+/// Addresses that a block pointer has room for.
+const MAX_COPIES: u8 = 3;
+
 /// How large the gang headers of a pool are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -35,6 +38,10 @@ pub struct WriterFeatures {
     pub intent_logs: bool,
     /// How large gang headers are.
     pub gang_headers: GangHeaders,
+    /// Most addresses of a block or gang header, 1 to 3.
+    pub max_copies: u8,
+    /// Dnodes count their space in bytes; in sectors of 512 bytes in pools without it.
+    pub used_in_bytes: bool,
 }
 
 impl WriterFeatures {
@@ -45,6 +52,8 @@ impl WriterFeatures {
         lz4_compress: true,
         intent_logs: true,
         gang_headers: GangHeaders::Small,
+        max_copies: MAX_COPIES,
+        used_in_bytes: true,
     };
 
     /// The compression that is meant: `On` is lz4 where the pool may have it.
@@ -65,6 +74,8 @@ pub(super) struct LiveWriterFeatures {
     lz4_compress: AtomicBool,
     intent_logs: AtomicBool,
     gang_headers: AtomicU8,
+    max_copies: AtomicU8,
+    used_in_bytes: AtomicBool,
     /// A gang would have needed larger headers.
     larger_wanted: AtomicBool,
 }
@@ -81,6 +92,8 @@ impl LiveWriterFeatures {
                 yet if yet == GangHeaders::SmallYet as u8 => GangHeaders::SmallYet,
                 _ => GangHeaders::Small,
             },
+            max_copies: self.max_copies.load(Ordering::Relaxed),
+            used_in_bytes: self.used_in_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -90,6 +103,8 @@ impl LiveWriterFeatures {
         self.lz4_compress.store(features.lz4_compress, Ordering::Relaxed);
         self.intent_logs.store(features.intent_logs, Ordering::Relaxed);
         self.gang_headers.store(features.gang_headers as u8, Ordering::Relaxed);
+        self.max_copies.store(features.max_copies, Ordering::Relaxed);
+        self.used_in_bytes.store(features.used_in_bytes, Ordering::Relaxed);
     }
 
     /// Notes that larger gang headers would be of use.
@@ -111,6 +126,8 @@ impl Default for LiveWriterFeatures {
             lz4_compress: AtomicBool::new(true),
             intent_logs: AtomicBool::new(true),
             gang_headers: AtomicU8::new(GangHeaders::Small as u8),
+            max_copies: AtomicU8::new(MAX_COPIES),
+            used_in_bytes: AtomicBool::new(true),
             larger_wanted: AtomicBool::new(false),
         }
     }

@@ -10,9 +10,9 @@
 //!
 //! A member is as large a part of what is left as finds room (half of it, a quarter, and so on), in whole
 //! units of allocation, and at least what is left divided by the pointers that are left; one that finds no
-//! room is a gang again. A member has as many copies as the block; a header has at least two, since without
-//! it the members are lost. Each address of the block counts the header there and, member by member, the copy
-//! of the same number. The block's own checksum is over the whole.
+//! room is a gang again. A member has as many copies as the block; a header has at least two (one in pools of
+//! version 1), since without it the members are lost. Each address of the block counts the header there and,
+//! member by member, the copy of the same number. The block's own checksum is over the whole.
 //!
 //! # Larger headers
 //! A header takes the smallest allocation of its vdev whatever its size is. In pools in which the feature
@@ -75,7 +75,11 @@ pub(super) fn create<S: Space>(
     gang: Gang<'_>,
     data: SharedBuf,
 ) -> Result<Vec<Dva>, Refused> {
-    let mut headers = placement.allocate(gang.class, GANG_HEADER_SIZE as u64, gang.copies.max(2))?;
+    let mut headers = placement.allocate(
+        gang.class,
+        GANG_HEADER_SIZE as u64,
+        gang.copies.max(2).min(placement.max_copies),
+    )?;
     for header in &mut headers {
         header.gang = true;
     }

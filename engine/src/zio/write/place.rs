@@ -8,7 +8,7 @@ use ondisk::Txg;
 use ondisk::blkptr::{Dva, GANG_HEADER_SIZE, MAX_BLOCK_SIZE};
 
 use super::encode::Units;
-use super::features::GangHeaders;
+use super::features::{GangHeaders, WriterFeatures};
 use crate::alloc::{Allocator, Denied};
 use crate::vdev::write::Piece;
 use crate::vdev::{Class, Vdev};
@@ -46,6 +46,8 @@ pub(super) struct Placement<'a, S: Space> {
     pub units: Units,
     pub txg: Txg,
     pub gang_headers: GangHeaders,
+    /// Most copies of a gang header.
+    pub max_copies: usize,
     /// A gang found no room for a part for which there would have been a pointer in a larger header.
     pub wants_larger_headers: bool,
     /// What is written, and for which block of the batch.
@@ -56,12 +58,13 @@ pub(super) struct Placement<'a, S: Space> {
 }
 
 impl<'a, S: Space> Placement<'a, S> {
-    pub fn new(space: &'a S, units: Units, gang_headers: GangHeaders, txg: Txg) -> Self {
+    pub fn new(space: &'a S, units: Units, features: WriterFeatures, txg: Txg) -> Self {
         Self {
             space,
             units,
             txg,
-            gang_headers,
+            gang_headers: features.gang_headers,
+            max_copies: features.max_copies.into(),
             wants_larger_headers: false,
             pieces: Vec::new(),
             owners: Vec::new(),

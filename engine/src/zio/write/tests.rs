@@ -15,6 +15,11 @@ use super::place::Space;
 use super::*;
 
 const TXG: Txg = Txg(50);
+/// A pool of today, but for its gang headers.
+fn with_headers(gang_headers: GangHeaders) -> WriterFeatures {
+    WriterFeatures { gang_headers, ..WriterFeatures::ALL }
+}
+
 const UNITS: Units = Units { min_alloc: 4096, gcd_alloc: 4096 };
 
 /// Noise, of which `noise` in 255 parts, and after it what compresses well.
@@ -272,7 +277,7 @@ proptest! {
         let request = WriteRequest { copies, compress: CompressType::Off, ..request(&data) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
         let gang_headers = if large { GangHeaders::Large } else { GangHeaders::SmallYet };
-        let mut placement = Placement::new(&space, UNITS, gang_headers, TXG);
+        let mut placement = Placement::new(&space, UNITS, with_headers(gang_headers), TXG);
         let bp = store(&mut placement, 0, &request, block, None, None).unwrap();
         let wants_larger = placement.wants_larger_headers;
         let fresh: u64 = placement.fresh.iter().map(|dva| dva.asize.get()).sum();
@@ -297,7 +302,7 @@ proptest! {
         let again = WriteRequest { copies, compress: CompressType::Off, ..again };
         let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
         let full = Chopped::new(0, 0);
-        let mut placement = Placement::new(&full, UNITS, gang_headers, TXG);
+        let mut placement = Placement::new(&full, UNITS, with_headers(gang_headers), TXG);
         let second = store(&mut placement, 0, &again, block, Some(&tree), None).unwrap();
         apply(&mut disk, placement.pieces);
         prop_assert!(second.dvas().eq(bp.dvas()));
@@ -313,7 +318,7 @@ fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() 
         let space = Chopped::new(4096, left);
         let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 32768]) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-        let mut placement = Placement::new(&space, UNITS, GangHeaders::Small, TXG);
+        let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG);
         let refused = store(&mut placement, 0, &request, block, None, None);
         assert!(matches!(refused, Err(Unplaced::Failed(Error::NoSpace(_)))), "{left}");
         assert_eq!(placement.fresh.len() + space.left.get(), left, "what was allocated can be given back");
@@ -325,7 +330,7 @@ fn parts_of_a_gang_are_as_large_as_finds_room() {
     let space = Chopped::new(64 << 10, usize::MAX);
     let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 128 << 10]) };
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-    let mut placement = Placement::new(&space, UNITS, GangHeaders::Large, TXG);
+    let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Large), TXG);
     store(&mut placement, 0, &request, block, None, None).unwrap();
     // Two members, and two copies of the header.
     assert_eq!(placement.fresh.len(), 4);
@@ -337,7 +342,7 @@ fn a_block_in_the_smallest_unit_is_never_a_gang() {
     let space = Chopped::new(0, 9);
     let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 4096]) };
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-    let mut placement = Placement::new(&space, UNITS, GangHeaders::Small, TXG);
+    let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG);
     assert!(matches!(
         store(&mut placement, 0, &request, block, None, None),
         Err(Unplaced::Failed(Error::NoSpace(_)))
@@ -355,8 +360,15 @@ fn what_is_small_as_it_is_stored_goes_to_the_special_class_while_that_takes_data
         let space = Chopped { takes_small, ..Chopped::new(u64::MAX, 9) };
         let request = WriteRequest { small_bytes: 8192, may_embed: false, ..request(data) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-        store(&mut Placement::new(&space, UNITS, GangHeaders::Small, TXG), 0, &request, block, None, None)
-            .unwrap();
+        store(
+            &mut Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG),
+            0,
+            &request,
+            block,
+            None,
+            None,
+        )
+        .unwrap();
         assert_eq!(*space.asked.borrow(), [class]);
     }
 }

@@ -22,7 +22,7 @@ use super::{bookmark, deadlist, features, livelist, objects, policy, properties}
 use crate::dataset::properties::Prop;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Syncing, version};
 
 /// Blocks that are freed side by side.
 const AT_ONCE: usize = 32;
@@ -197,6 +197,14 @@ async fn note_unique_to_previous(
     .await
 }
 
+/// The flag of heads whose unique bytes are right, in pools that have it.
+pub(super) fn accurate(s: &Syncing) -> u64 {
+    match s.has_version(version::UNIQUE_ACCURATE) {
+        true => ondisk::dsl_dataset::FLAG_UNIQUE_ACCURATE,
+        false => 0,
+    }
+}
+
 /// What a head's unique bytes are by what it references and what the snapshot before it had
 /// (`dsl_dataset_recalc_head_uniq`).
 pub(super) async fn recount_unique(s: &Syncing, head: ObjectId) -> Result<u64> {
@@ -209,7 +217,7 @@ pub(super) async fn recount_unique(s: &Syncing, head: ObjectId) -> Result<u64> {
     let unique = phys.referenced_bytes.saturating_sub(previous.saturating_sub(dead));
     objects::change_dataset(s, head, |phys| {
         phys.unique_bytes = unique;
-        phys.flags |= ondisk::dsl_dataset::FLAG_UNIQUE_ACCURATE;
+        phys.flags |= accurate(s);
     })
     .await?;
     Ok(unique)

@@ -8,6 +8,9 @@
 //! Stored pointers lack what nobody needs to free a block (checksum, fill, embedded bytes), so that lists
 //! compress well.
 //!
+//! Old pools have older lists: they include no others (before version 26), and do not say what their blocks
+//! are compressed and uncompressed (before 3).
+//!
 //! The lists of livelists have entries of two kinds ([`Kind`]): those that are frees count less than nothing,
 //! and their number is in the header.
 //!
@@ -27,7 +30,7 @@ use super::objects::{self, ORDER};
 use super::space::{self, counts, difference, sum, weigh};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Syncing, version};
 
 /// Bytes in a block of a list, and of a list of lists (`SPA_OLD_MAXBLOCKSIZE`).
 pub(super) const BLOCK_BYTES: u32 = 128 << 10;
@@ -52,15 +55,25 @@ const CHECKSUM: std::ops::Range<usize> = 12..16;
 
 /// Creates an empty list of its own.
 pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
+    create_with_blocks(s, BLOCK_BYTES).await
+}
+
+/// Creates an empty list whose blocks have so many bytes, as the pool's version has it.
+pub async fn create_with_blocks(s: &Syncing, block_size: u32) -> Result<ObjectId> {
+    create_of(s, block_size, s.pool.version()).await
+}
+
+/// Creates an empty list as a version of the pool has it.
+pub(super) async fn create_of(s: &Syncing, block_size: u32, version: u64) -> Result<ObjectId> {
     let phys = BpobjPhys {
-        space: Some(CompressedSpace::default()),
-        subobjs: Some(SubObjects::default()),
+        space: (version >= version::BPOBJ_ACCOUNT).then(CompressedSpace::default),
+        subobjs: (version >= version::DEADLISTS).then(SubObjects::default),
         num_freed: s.feature_enabled(Feature::Livelist).then_some(0),
         ..BpobjPhys::default()
     };
     let new = NewObject {
         dmu_type: DmuType::BPOBJ,
-        block_size: BLOCK_BYTES,
+        block_size,
         bonus_type: DmuType::BPOBJ_HDR,
         bonus: phys.encode(ORDER),
         slots: 1,
@@ -118,7 +131,9 @@ fn space_of(phys: &BpobjPhys) -> Space {
 
 fn set_space(phys: &mut BpobjPhys, space: Space) {
     phys.bytes = space.used;
-    phys.space = Some(CompressedSpace { comp_bytes: space.compressed, uncomp_bytes: space.uncompressed });
+    if let Some(more) = &mut phys.space {
+        *more = CompressedSpace { comp_bytes: space.compressed, uncomp_bytes: space.uncompressed };
+    }
 }
 
 /// Space of all pointers in a list, included lists too.
@@ -173,6 +188,18 @@ pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind:
     set_space(&mut phys, space);
     put(s, &list, &phys);
     Ok(())
+}
+
+/// The entries of a list that includes no others, as many from the one numbered `first` on as one block of the
+/// list has.
+pub(super) async fn entries_from(s: &Syncing, id: ObjectId, first: u64) -> Result<Vec<Blkptr>> {
+    let (list, phys) = open(s, id).await?;
+    if phys.included().count != 0 {
+        return Err(objects::corrupt(id, "a plain list that includes others"));
+    }
+    let most = list.block_size() / Blkptr::SIZE as u64;
+    let count = phys.num_blkptrs.saturating_sub(first).min(most);
+    read(&Step { list, phys }, first, count).await
 }
 
 /// How many entries a list has, and how many of them are frees.

@@ -11,17 +11,109 @@ use ondisk::{ObjectId, Txg};
 
 use super::{account, deadlist, objects};
 use crate::dmu::zap::edit::NewZap;
-use crate::error::Result;
-use crate::pool::live::Syncing;
+use crate::error::{Error, Result};
+use crate::pool::live::{Syncing, version};
 
-/// A directory has one more clone, whose head is `head`.
+/// A directory has one more clone, whose head is `head`. Directories of old pools do not note them.
 pub(super) async fn note(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
+    match s.has_version(version::DEADLISTS) {
+        true => note_always(s, dir, head).await,
+        false => Ok(()),
+    }
+}
+
+async fn note_always(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
     let mut clones = objects::dir(s, dir).await?.clones;
     if clones.is_none() {
         clones = objects::create_zap(s, NewZap::of(DmuType::DSL_CLONES)).await?;
         objects::change_dir(s, dir, |dir| dir.clones = clones).await?;
     }
     objects::add(s, clones, &objects::number(head.get()), &objects::one(head.get())).await
+}
+
+/// A snapshot has one more dataset after it in another directory. Snapshots of old pools do not note them.
+pub(super) async fn note_next(s: &Syncing, snapshot: ObjectId, next: ObjectId) -> Result<()> {
+    match s.has_version(version::ORIGIN) {
+        true => note_next_always(s, snapshot, next).await,
+        false => Ok(()),
+    }
+}
+
+async fn note_next_always(s: &Syncing, snapshot: ObjectId, next: ObjectId) -> Result<()> {
+    let mut next_clones = objects::dataset(s, snapshot).await?.next_clones;
+    if next_clones.is_none() {
+        next_clones = objects::create_zap(s, NewZap::of(DmuType::NEXT_CLONES)).await?;
+        objects::change_dataset(s, snapshot, |snapshot| snapshot.next_clones = next_clones).await?;
+    }
+    objects::add(s, next_clones, &objects::number(next.get()), &objects::one(next.get())).await
+}
+
+/// The heads of all filesystems and volumes.
+async fn all_heads(s: &Syncing) -> Result<Vec<ObjectId>> {
+    let mut heads = Vec::new();
+    let mut pending = vec![super::root_dir(s).await?];
+    while let Some(dir) = pending.pop() {
+        let dir = objects::dir(s, dir).await?;
+        if !dir.head_dataset.is_none() {
+            heads.push(dir.head_dataset);
+        }
+        let children = objects::entries(s, dir.child_dir_zap).await?;
+        let shown = children.into_iter().filter(|(name, _)| !name.starts_with('$'));
+        pending.extend(shown.map(|(_, child)| ObjectId(child)));
+    }
+    Ok(heads)
+}
+
+/// A pool gets a version in which everything is a clone and snapshots list what comes after them
+/// (`dsl_pool_upgrade_clones`): what begins with nothing begins with the empty snapshot from now on.
+pub async fn list_clones_of_snapshots(s: &Syncing) -> Result<()> {
+    let empty = super::origin_snapshot(s).await?;
+    let empty = empty.ok_or_else(|| Error::corrupt(s.pool.pool().name(), "has no $ORIGIN"))?;
+    for head in all_heads(s).await? {
+        let mut first = head;
+        let mut phys = objects::dataset(s, first).await?;
+        let origin = loop {
+            if phys.prev_snap.is_none() {
+                break None;
+            }
+            let previous = objects::dataset(s, phys.prev_snap).await?;
+            if previous.next_snap != first {
+                break Some(phys.prev_snap);
+            }
+            (first, phys) = (phys.prev_snap, previous);
+        };
+        let origin = match origin {
+            Some(origin) => origin,
+            None => {
+                let txg = objects::change_dataset(s, empty, |empty| {
+                    empty.num_children += 1;
+                    empty.creation_txg
+                })
+                .await?;
+                objects::change_dataset(s, first, |first| {
+                    (first.prev_snap, first.prev_snap_txg) = (empty, txg);
+                })
+                .await?;
+                objects::change_dir(s, phys.dir, |dir| dir.origin = empty).await?;
+                empty
+            }
+        };
+        note_next_always(s, origin, first).await?;
+    }
+    Ok(())
+}
+
+/// A pool gets a version in which directories list their clones (`dsl_pool_upgrade_dir_clones`).
+pub async fn list_clones_of_directories(s: &Syncing) -> Result<()> {
+    for head in all_heads(s).await? {
+        let dir = objects::dataset(s, head).await?.dir;
+        let origin = objects::dir(s, dir).await?.origin;
+        if !origin.is_none() {
+            let above = objects::dataset(s, origin).await?.dir;
+            note_always(s, above, head).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A directory has one clone less.

@@ -6,7 +6,7 @@ use ondisk::ObjsetId;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::zil::ZilHeader;
-use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
+use ondisk::zpl::{MASTER_NODE, master};
 
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
@@ -21,7 +21,7 @@ use crate::dataset::zvol::create::create_volume;
 use crate::dmu::zap::{Zap, edit};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Syncing, version as pool_version};
 
 /// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;
@@ -117,7 +117,8 @@ pub(super) async fn fill(
                 _ => CaseSensitivity::Mixed,
             };
             let normalization = number(Prop::Normalization);
-            let version = assigned(plan, Prop::Version).unwrap_or(ZPL_VERSION);
+            let newest = pool_version::newest_filesystem(s.pool.version());
+            let version = assigned(plan, Prop::Version).unwrap_or(newest);
             if version < NORMALIZATION_VERSION && (normalization != 0 || case != CaseSensitivity::Sensitive) {
                 return Err(Error::Invalid(format!(
                     "'normalization' and 'casesensitivity' need version {NORMALIZATION_VERSION} or newer"

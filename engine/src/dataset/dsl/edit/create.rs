@@ -26,7 +26,7 @@ use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
+use crate::pool::live::{Spare, Syncing, version};
 
 /// The deepest that people may nest datasets (`zfs_max_dataset_nesting`).
 pub(super) const MAX_NESTING: usize = 50;
@@ -72,23 +72,39 @@ pub struct CreatedPool {
 }
 
 /// Creates what a new pool has of the DSL (`dsl_pool_create`): the root directory, `$MOS`, `$FREE` with its
-/// list, `$ORIGIN` with its snapshot, and the root filesystem with `properties` as typed. The pool's
+/// list, `$ORIGIN` with its snapshot (as far as the version has them), and the root filesystem with
+/// `root_properties` as typed. The pool's
 /// directory (object 1 of the MOS) and the ZAPs of features must be there; entries are added to it.
 pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> Result<CreatedPool> {
     let root_dir = create_dir(s, None, s.pool.pool().name()).await?;
     create_dir(s, Some(root_dir), hidden_dir::MOS).await?;
-    create_dir(s, Some(root_dir), hidden_dir::FREE).await?;
-    let list = bpobj::create(s).await?;
-    objects::add(s, DIRECTORY_OBJECT, &objects::name(FREE_BPOBJ), &objects::one(list.get())).await?;
-    let origin_dir = create_dir(s, Some(root_dir), hidden_dir::ORIGIN).await?;
-    let origin = create_dataset(s, origin_dir, None).await?;
-    snapshot::take(s, origin, hidden_dir::ORIGIN).await?;
+    if s.has_version(version::DEADLISTS) {
+        create_free(s).await?;
+    }
+    if s.has_version(version::ORIGIN) {
+        create_origin(s).await?;
+    }
 
     let name = s.pool.pool().name().to_owned();
     let new = NewDataset { name, contents: NewContents::Filesystem, properties: root_properties.to_vec() };
     let plan = properties::plan_new(s, &new, None).await?;
     let root_dataset = fill_dir(s, root_dir, &new, &plan).await?;
     Ok(CreatedPool { root_dir, root_dataset })
+}
+
+/// Creates the hidden directory that counts what is being freed, and the list of that.
+pub async fn create_free(s: &Syncing) -> Result<()> {
+    create_dir(s, Some(super::root_dir(s).await?), hidden_dir::FREE).await?;
+    // The pool may be on its way to this version.
+    let list = bpobj::create_of(s, bpobj::BLOCK_BYTES, s.pool.version().max(version::DEADLISTS)).await?;
+    objects::add(s, DIRECTORY_OBJECT, &objects::name(FREE_BPOBJ), &objects::one(list.get())).await
+}
+
+/// Creates the empty snapshot of which everything is a clone, with its hidden directory.
+pub async fn create_origin(s: &Syncing) -> Result<()> {
+    let dir = create_dir(s, Some(super::root_dir(s).await?), hidden_dir::ORIGIN).await?;
+    let origin = create_dataset(s, dir, None).await?;
+    snapshot::take(s, origin, hidden_dir::ORIGIN).await.map(|_| ())
 }
 
 /// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are
@@ -195,6 +211,9 @@ async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignme
     };
     let policy = policy::of_dir(s, dir).await?;
     let objset = LiveObjset::create(s.pool.pool(), ObjsetId(id.get()), kind, policy, &s.tx);
+    if !s.has_version(version::USERSPACE) {
+        objset.count_nothing();
+    }
     contents::fill(s, &objset, new, plan).await?;
     write(s, &objset).await?;
     Ok(ObjsetId(id.get()))
@@ -213,7 +232,7 @@ pub(super) async fn create_dir(s: &Syncing, parent: Option<ObjectId>, name: &str
         parent: parent.unwrap_or_default(),
         props_zap: objects::create_zap(s, NewZap::of(DmuType::DSL_PROPS)).await?,
         child_dir_zap: objects::create_zap(s, NewZap::of(DmuType::DSL_DIR_CHILD_MAP)).await?,
-        flags: FLAG_USED_BREAKDOWN,
+        flags: if s.has_version(version::USED_BREAKDOWN) { FLAG_USED_BREAKDOWN } else { 0 },
         ..DslDirPhys::default()
     };
     let dir = objects::create_object(s, DmuType::DSL_DIR, phys.encode(objects::ORDER)).await?;
@@ -240,7 +259,7 @@ pub(super) async fn create_dataset(s: &Syncing, dir: ObjectId, origin: Option<Ob
         snapnames_zap: objects::create_zap(s, names).await?,
         creation_time: s.now(),
         creation_txg: if s.txg() == TXG_INITIAL { Txg(1) } else { s.txg() },
-        flags: dsl_dataset::FLAG_UNIQUE_ACCURATE,
+        flags: account::accurate(s),
         ..DslDatasetPhys::default()
     };
     let Some(origin) = origin else {
@@ -259,20 +278,12 @@ pub(super) async fn create_dataset(s: &Syncing, dir: ObjectId, origin: Option<Ob
     phys.uncompressed_bytes = of.uncompressed_bytes;
     phys.bp = of.bp;
     phys.flags |= of.flags & (dsl_dataset::FLAG_INCONSISTENT | dsl_dataset::FLAG_CI_DATASET);
-    phys.deadlist = deadlist::clone(s, deadlist, of.creation_txg).await?;
+    phys.deadlist = deadlist::clone(s, deadlist, of.creation_txg, origin).await?;
     let id = objects::create_object(s, DmuType::DSL_DATASET, phys.encode(objects::ORDER)).await?;
     features::copy(s, origin, id).await?;
 
-    let next_clones = match of.next_clones.is_none() {
-        true => objects::create_zap(s, NewZap::of(DmuType::NEXT_CLONES)).await?,
-        false => of.next_clones,
-    };
-    objects::change_dataset(s, origin, |origin| {
-        origin.num_children += 1;
-        origin.next_clones = next_clones;
-    })
-    .await?;
-    objects::add(s, next_clones, &objects::number(id.get()), &objects::one(id.get())).await?;
+    objects::change_dataset(s, origin, |origin| origin.num_children += 1).await?;
+    super::clones::note_next(s, origin, id).await?;
     super::clones::note(s, of.dir, id).await?;
     objects::change_dir(s, dir, |dir| {
         dir.origin = origin;

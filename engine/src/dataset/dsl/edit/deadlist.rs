@@ -9,6 +9,11 @@
 //! (and of bookmarks that count what was freed since them), and 0; the head of the deadlist holds the sum of
 //! its lists.
 //!
+//! # Plain deadlists
+//! Before version 26 a deadlist is one list of blocks, not sorted, whose object is of another type: it has no
+//! keys. Such deadlists stay in pools that were upgraded, until their snapshots go; what is merged into a
+//! deadlist of today is sorted then. In each chain of snapshots the plain ones come first.
+//!
 //! Source of the facts: OpenZFS 2.3 `dsl_deadlist.c`.
 
 use std::collections::BTreeMap;
@@ -24,11 +29,17 @@ use super::objects;
 use super::space::{difference, sum, weigh};
 use crate::dmu::zap::{self, edit::NewZap};
 use crate::dmu::{LiveObject, NewObject, Space};
-use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::error::Result;
+use crate::pool::live::{Syncing, version};
 
-/// Creates an empty deadlist.
+/// More snapshots than a chain can have.
+const MAX_CHAIN: usize = 1 << 24;
+
+/// Creates an empty deadlist, of the form that the pool's version has.
 pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
+    if !s.has_version(version::DEADLISTS) {
+        return bpobj::create(s).await;
+    }
     let new = NewObject {
         dmu_type: DmuType::DEADLIST,
         block_size: 512,
@@ -42,11 +53,12 @@ pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
 }
 
 async fn open(s: &Syncing, id: ObjectId) -> Result<(Arc<LiveObject>, DeadlistPhys)> {
-    if s.mos().object(id).await?.dnode().dmu_type == DmuType::BPOBJ {
-        let detail = "the pool's deadlists are of a version that is too old to be written";
-        return Err(Error::Unsupported(detail.to_owned()));
-    }
     objects::bonus(s, id, DmuType::DEADLIST_HDR, DeadlistPhys::parse).await
+}
+
+/// Whether a deadlist is a plain list.
+pub(super) async fn is_plain(s: &Syncing, id: ObjectId) -> Result<bool> {
+    Ok(s.mos().object(id).await?.dnode().dmu_type == DmuType::BPOBJ)
 }
 
 fn space_of(phys: &DeadlistPhys) -> Space {
@@ -78,11 +90,24 @@ fn key(since: Txg) -> zap::Key {
 
 /// Space of all blocks in a deadlist.
 pub(super) async fn space(s: &Syncing, id: ObjectId) -> Result<Space> {
+    if is_plain(s, id).await? {
+        return bpobj::space(s, id).await;
+    }
     Ok(space_of(&open(s, id).await?.1))
 }
 
-/// Space of the lists whose keys are at least `from` and less than `before`.
+/// Space of the lists whose keys are at least `from` and less than `before`: of the blocks born after `from`
+/// and not after `before`.
 pub(super) async fn space_range(s: &Syncing, id: ObjectId, from: Txg, before: Txg) -> Result<Space> {
+    if is_plain(s, id).await? {
+        let mut space = Space::default();
+        let mut entries = PlainEntries::of(id);
+        while let Some(pointers) = entries.next(s).await? {
+            let inside = pointers.iter().filter(|bp| bp.birth() > from && bp.birth() <= before);
+            space = inside.fold(space, |space, bp| sum(space, weigh(s, bp)));
+        }
+        return Ok(space);
+    }
     open(s, id).await?;
     let empty = bpobj::shared_empty(s).await?;
     let mut space = Space::default();
@@ -94,6 +119,25 @@ pub(super) async fn space_range(s: &Syncing, id: ObjectId, from: Txg, before: Tx
         }
     }
     Ok(space)
+}
+
+/// Goes through a plain deadlist, some entries at a time.
+pub(super) struct PlainEntries {
+    list: ObjectId,
+    next: u64,
+}
+
+impl PlainEntries {
+    pub(super) fn of(list: ObjectId) -> Self {
+        Self { list, next: 0 }
+    }
+
+    /// The next entries; none at the end.
+    pub(super) async fn next(&mut self, s: &Syncing) -> Result<Option<Vec<Blkptr>>> {
+        let entries = bpobj::entries_from(s, self.list, self.next).await?;
+        self.next += entries.len() as u64;
+        Ok(Some(entries).filter(|entries| !entries.is_empty()))
+    }
 }
 
 /// A list under `since` that can be appended to: the shared empty one is replaced by one of its own.
@@ -141,6 +185,9 @@ pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], ki
     if pointers.is_empty() {
         return Ok(());
     }
+    if is_plain(s, id).await? {
+        return bpobj::append(s, id, pointers, kind).await;
+    }
     let (object, phys) = open(s, id).await?;
     let lists = lists(s, id).await?;
     let mut by_list: BTreeMap<(Txg, ObjectId), Vec<Blkptr>> = BTreeMap::new();
@@ -162,6 +209,9 @@ pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], ki
 
 /// Adds a key, without blocks.
 pub(super) async fn add_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+    if is_plain(s, id).await? {
+        return Ok(());
+    }
     open(s, id).await?;
     let list = bpobj::create_empty(s).await?;
     objects::add(s, id, &key(since), &objects::one(list.get())).await
@@ -169,6 +219,9 @@ pub(super) async fn add_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()>
 
 /// Removes a key: its blocks go to the one before.
 pub(super) async fn remove_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+    if is_plain(s, id).await? {
+        return Ok(());
+    }
     open(s, id).await?;
     let lists = lists(s, id).await?;
     let missing = || objects::corrupt(id, format!("a deadlist without the key {since}"));
@@ -190,10 +243,25 @@ pub(super) async fn drop_list(s: &Syncing, id: ObjectId, since: Txg, list: Objec
     objects::take(s, id, &key(since)).await
 }
 
-/// An empty deadlist with the same keys, as far as they are before `before`.
-pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg) -> Result<ObjectId> {
-    open(s, id).await?;
+/// An empty deadlist with the same keys, as far as they are before `before`. Of a plain one, which has none,
+/// it has the keys that the snapshot `previous` and those before it tell, if it is not plain itself.
+pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg, previous: ObjectId) -> Result<ObjectId> {
     let new = create(s).await?;
+    if is_plain(s, new).await? {
+        return Ok(new);
+    }
+    if is_plain(s, id).await? {
+        let mut at = previous;
+        for _ in 0..MAX_CHAIN {
+            if at.is_none() {
+                return Ok(new);
+            }
+            let snapshot = objects::dataset(s, at).await?;
+            add_key(s, new, snapshot.prev_snap_txg).await?;
+            at = snapshot.prev_snap;
+        }
+        return Err(objects::corrupt(previous, "its snapshots form a loop"));
+    }
     for (since, _) in lists(s, id).await?.range(..before) {
         add_key(s, new, *since).await?;
     }
@@ -202,7 +270,9 @@ pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg) -> Result<Obje
 
 /// Frees a deadlist with its lists. The blocks in them are somebody else's.
 pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
-    open(s, id).await?;
+    if is_plain(s, id).await? {
+        return bpobj::free(s, id).await;
+    }
     for (_, list) in lists(s, id).await? {
         if bpobj::shared_empty(s).await? == Some(list) {
             bpobj::release_empty(s).await?;
@@ -213,8 +283,16 @@ pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
     objects::free_object(s, id).await
 }
 
-/// Moves all blocks of the deadlist `from` into the deadlist `into`. `from` is left without keys.
+/// Moves all blocks of the deadlist `from` into the deadlist `into`, which is not plain. `from` is only good
+/// for being freed then.
 pub(super) async fn merge(s: &Syncing, into: ObjectId, from: ObjectId) -> Result<()> {
+    if is_plain(s, from).await? {
+        let mut entries = PlainEntries::of(from);
+        while let Some(pointers) = entries.next(s).await? {
+            insert(s, into, &pointers).await?;
+        }
+        return Ok(());
+    }
     let (object, phys) = open(s, into).await?;
     let (from_object, from_phys) = open(s, from).await?;
     let mut lists_into = lists(s, into).await?;

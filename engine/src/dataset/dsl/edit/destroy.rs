@@ -3,7 +3,8 @@
 //! A head's name is gone at once; its blocks, as far as no snapshot has them, are freed over many groups: the
 //! tree of blocks is put on the pool's list of trees (feature `async_destroy`), and [`super::freeing`] takes
 //! it down piece by piece. Until then its space counts for the hidden directory `$FREE`. Without the feature
-//! its blocks are put on the pool's list of blocks in one go. A clone that has a livelist leaves that
+//! its blocks are put on the pool's list of blocks in one go; pools before version 26 have no such list, and
+//! blocks are freed in the group that destroys. A clone that has a livelist leaves that
 //! ([`super::livelist`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
@@ -22,7 +23,7 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Syncing, version};
 
 /// What a destroy took away.
 #[derive(Debug, Clone)]
@@ -152,6 +153,17 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
     }
     if s.feature_enabled(Feature::AsyncDestroy) {
         bptree::add(s, &head.phys.bp, head.phys.prev_snap_txg, space).await?;
+    } else if !s.has_version(version::DEADLISTS) {
+        let mut walk = bptree::Walk::new(head.phys.bp, head.phys.prev_snap_txg, None);
+        loop {
+            let mut blocks = walk.next(s.pool.pool(), 4096).await?;
+            if blocks.is_empty() {
+                break;
+            }
+            blocks.retain(space::counts);
+            account::free(s, &blocks).await?;
+        }
+        return did_use(s, head.phys.dir, Used::Head, Change::less(space)).await;
     } else {
         let missing = || Error::corrupt(s.pool.pool().name(), "has no list of blocks to be freed");
         let list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;

@@ -6,6 +6,9 @@
 //! this snapshot's own deadlist, which is merged into it. And blocks that this snapshot shared with one
 //! neighbour only become unique to that.
 //!
+//! Where deadlists are plain lists (before version 26, and in what was upgraded), they are gone through block
+//! by block instead, and blocks are freed at once.
+//!
 //! A snapshot with holds or clones may be marked to go when the last of them does.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
@@ -17,20 +20,24 @@ use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 use ondisk::{ObjectId, Txg};
 
 use super::limits::{self, Counted};
-use super::space::{Change, Used, did_use};
+use super::space::{self, Change, Used, did_use};
 use super::{
     FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_snapshot, objects, properties,
     snapshot,
 };
 use crate::dataset::properties::Prop;
+use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Syncing, version};
 
 /// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs
 /// them any more; without, they are an error.
 pub async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> Result<()> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
+    if defer && !s.has_version(version::USERREFS) {
+        return Err(Error::Unsupported("pool must be upgraded".to_owned()));
+    }
     for name in names {
         let snapshot = find_snapshot(s, name).await?;
         if !defer {
@@ -99,23 +106,11 @@ pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
     })
     .await?;
 
-    // What only this snapshot and the one before had is unique to that one; what only this one had is freed.
-    if let Some(before) = previous {
-        let shared =
-            deadlist::space_range(s, next.deadlist, before.prev_snap_txg, gone.prev_snap_txg).await?;
-        objects::change_dataset(s, gone.prev_snap, |before| {
-            before.unique_bytes = before.unique_bytes.saturating_add(shared.used);
-        })
-        .await?;
+    if deadlist::is_plain(s, next.deadlist).await? {
+        free_plain(s, &gone, previous).await?;
+    } else {
+        move_lists(s, &gone, &next, previous).await?;
     }
-    let freed = deadlist::space_range(s, next.deadlist, gone.prev_snap_txg, Txg(u64::MAX)).await?;
-    did_use(s, gone.dir, Used::Snap, Change::less(freed)).await?;
-    let missing = || Error::corrupt(s.pool.pool().name(), "has no list of blocks to be freed");
-    let free_list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;
-    deadlist::move_to(s, next.deadlist, free_list, gone.prev_snap_txg).await?;
-    did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(freed)).await?;
-    deadlist::merge(s, next.deadlist, gone.deadlist).await?;
-    deadlist::free(s, gone.deadlist).await?;
     if !keep_key {
         clones::remove_keys(s, gone.dir, gone.creation_txg).await?;
     }
@@ -154,6 +149,62 @@ pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
         }
     }
     objects::free_zapified(s, id).await
+}
+
+/// What only a snapshot and the one before had is unique to that one; what only it had is put on the list of
+/// what is to be freed; and its own deadlist becomes part of the next one's.
+async fn move_lists(
+    s: &Syncing,
+    gone: &DslDatasetPhys,
+    next: &DslDatasetPhys,
+    previous: Option<DslDatasetPhys>,
+) -> Result<()> {
+    if let Some(before) = previous {
+        let shared =
+            deadlist::space_range(s, next.deadlist, before.prev_snap_txg, gone.prev_snap_txg).await?;
+        objects::change_dataset(s, gone.prev_snap, |before| {
+            before.unique_bytes = before.unique_bytes.saturating_add(shared.used);
+        })
+        .await?;
+    }
+    let freed = deadlist::space_range(s, next.deadlist, gone.prev_snap_txg, Txg(u64::MAX)).await?;
+    did_use(s, gone.dir, Used::Snap, Change::less(freed)).await?;
+    let missing = || Error::corrupt(s.pool.pool().name(), "has no list of blocks to be freed");
+    let free_list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;
+    deadlist::move_to(s, next.deadlist, free_list, gone.prev_snap_txg).await?;
+    did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(freed)).await?;
+    deadlist::merge(s, next.deadlist, gone.deadlist).await?;
+    deadlist::free(s, gone.deadlist).await
+}
+
+/// The same where deadlists are plain lists (`process_old_deadlist`): what only the snapshot had is freed at
+/// once, the rest of the next one's list goes onto its own, and that is the next one's from now on.
+async fn free_plain(s: &Syncing, gone: &DslDatasetPhys, previous: Option<DslDatasetPhys>) -> Result<()> {
+    let next = objects::dataset(s, gone.next_snap).await?;
+    let mut freed = Space::default();
+    let mut shared = 0u64;
+    let mut entries = deadlist::PlainEntries::of(next.deadlist);
+    while let Some(mut pointers) = entries.next(s).await? {
+        pointers.retain(space::counts);
+        let (kept, dead): (Vec<_>, Vec<_>) =
+            pointers.into_iter().partition(|bp| bp.birth() <= gone.prev_snap_txg);
+        if let Some(before) = previous {
+            let of_before = kept.iter().filter(|bp| bp.birth() > before.prev_snap_txg);
+            shared = of_before.fold(shared, |shared, bp| shared.saturating_add(space::weigh(s, bp).used));
+        }
+        freed = dead.iter().fold(freed, |freed, bp| space::sum(freed, space::weigh(s, bp)));
+        account::free(s, &dead).await?;
+        deadlist::insert(s, gone.deadlist, &kept).await?;
+    }
+    if previous.is_some() {
+        objects::change_dataset(s, gone.prev_snap, |before| {
+            before.unique_bytes = before.unique_bytes.saturating_add(shared);
+        })
+        .await?;
+    }
+    did_use(s, gone.dir, Used::Snap, Change::less(freed)).await?;
+    objects::change_dataset(s, gone.next_snap, |next| next.deadlist = gone.deadlist).await?;
+    deadlist::free(s, next.deadlist).await
 }
 
 /// Whether blocks were remapped away from removed vdevs since the snapshot before this one. The lists of them

@@ -16,5 +16,5 @@ pub(super) const NOTHING: &str = " ";
 pub(super) async fn note(s: &Syncing, event: &str, name: &str, id: ObjectId, text: &str) -> Result<()> {
     let host = s.pool.host_name();
     let record = history::event(event, text, Some((name, id.get())), s.txg().get(), s.now(), &host);
-    history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await
+    s.append_history(&record).await
 }

@@ -13,6 +13,7 @@
 
 use ondisk::blkptr::ChecksumType;
 use ondisk::dmu::DmuType;
+use ondisk::dsl_dataset::FLAG_UNIQUE_ACCURATE;
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::prop_suffix::{INHERIT, IUV, RECEIVED};
 use ondisk::features::Feature;
@@ -24,17 +25,19 @@ use ondisk::{ObjectId, ObjsetId};
 use super::create::{NewContents, NewDataset};
 use super::policy::{self, LARGE_BLOCK_BYTES};
 use super::space::{self, Change, Used, did_use};
-use super::{FoundHead, contents, events, features, find_head, find_snapshot, limits, objects};
+use super::{FoundHead, account, contents, events, features, find_head, find_snapshot, limits, objects};
 use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
+use crate::pool::live::{Spare, Syncing, version};
 
 /// Longest name of a property, its end included (`ZAP_MAXNAMELEN`).
 const MAX_NAME_BYTES: usize = 256;
 /// Largest record that may be asked for (`zfs_max_recordsize`).
 const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// Texts of old pools are shorter than this (`ZAP_OLDMAXVALUELEN`).
+const OLD_VALUE_BYTES: usize = 1024;
 /// Blocks that a property takes.
 const BLOCKS: u64 = 2;
 /// `off` of `dedup` and `encryption`.
@@ -212,15 +215,27 @@ fn check_user(name: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Snapshots take user properties only.
-pub(super) fn check_user_only(properties: &[(String, String)]) -> Result<()> {
+/// Snapshots take user properties only, and those of old pools none.
+pub(super) fn check_user_only(s: &Syncing, properties: &[(String, String)]) -> Result<()> {
+    if !properties.is_empty() && !s.has_version(version::SNAP_PROPS) {
+        return Err(version::too_old());
+    }
     for (name, text) in properties {
         if Prop::from_name(name).is_some() {
             return Err(Error::Invalid(format!("'{name}' cannot be set on snapshots")));
         }
         check_user(name, text)?;
+        check_length(s.pool.version(), text)?;
     }
     Ok(())
+}
+
+/// Old pools keep shorter texts.
+fn check_length(version: u64, text: &str) -> Result<()> {
+    match text.len() >= OLD_VALUE_BYTES && version < version::LONG_VALUES {
+        true => Err(version::too_old()),
+        false => Ok(()),
+    }
 }
 
 /// What typed properties mean for a dataset of these types. Several of the same name are an error.
@@ -253,9 +268,32 @@ fn parse_all(properties: &[(String, String)], types: Types, new: bool) -> Result
     Ok(all)
 }
 
+/// What values of properties need of the pool.
+fn check_pool_version(version: u64, prop: Prop, value: u64) -> Result<()> {
+    const GZIP: std::ops::RangeInclusive<u64> = 5..=13;
+    const ZLE: u64 = 14;
+    const PASSTHROUGH_X: u64 = 5;
+    let needed = match prop {
+        Prop::Compression if GZIP.contains(&value) => version::GZIP,
+        Prop::Compression if value == ZLE => version::ZLE,
+        Prop::Copies => version::DITTO_BLOCKS,
+        Prop::Refquota | Prop::Refreservation => version::REFRESERVATION,
+        Prop::Aclinherit if value == PASSTHROUGH_X => version::PASSTHROUGH_X,
+        Prop::Version if value > version::newest_filesystem(version) => version::FEATURES,
+        _ => version::OLDEST,
+    };
+    if version < needed { Err(version::too_old()) } else { Ok(()) }
+}
+
 /// Checks a value against what the pool can do, and its own bounds.
-fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) -> Result<()> {
-    let Some(prop) = Prop::from_stored_name(&assignment.name) else { return Ok(()) };
+fn check_value(version: u64, is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) -> Result<()> {
+    let Some(prop) = Prop::from_stored_name(&assignment.name) else {
+        return match &assignment.value {
+            Value::Text(text) => check_length(version, text),
+            Value::Number(_) => Ok(()),
+        };
+    };
+    check_pool_version(version, prop, assignment.number())?;
     let (name, value) = (assignment.name.as_str(), assignment.number());
     let needs = |feature: Feature| match is_enabled(feature) {
         true => Ok(()),
@@ -310,15 +348,17 @@ fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) ->
     Ok(())
 }
 
-/// Checks what can be told of the properties of a new dataset of such a type before there is a pool for it.
+/// Checks what can be told of the properties of a new dataset of such a type before there is a pool for it,
+/// which will have the given version.
 pub fn check_properties(
     types: Types,
     properties: &[(String, String)],
+    version: u64,
     is_enabled: impl Fn(Feature) -> bool,
 ) -> Result<()> {
     let plan = parse_all(properties, types, true)?;
     check_names(&plan)?;
-    plan.iter().try_for_each(|assignment| check_value(&is_enabled, assignment))
+    plan.iter().try_for_each(|assignment| check_value(version, &is_enabled, assignment))
 }
 
 /// Names that are compared by normal forms must have some.
@@ -370,18 +410,23 @@ pub(super) fn plan_without_room(s: &Syncing, new: &NewDataset) -> Result<Vec<Ass
         check_volume_size(size, block)?;
         let copies = assigned(&plan, Prop::Copies).unwrap_or(1);
         let whole = volume_reservation(s, size, block, copies);
-        let asked = plan.iter_mut().find(|one| one.setting == Setting::Space(Prop::Refreservation));
+        // Before there were refreservations, reservations were made.
+        let reserving = match s.has_version(version::REFRESERVATION) {
+            true => Prop::Refreservation,
+            false => Prop::Reservation,
+        };
+        let asked = plan.iter_mut().find(|one| one.setting == Setting::Space(reserving));
         match asked {
             Some(asked) if asked.value == Value::Number(typed::AUTO) => asked.value = Value::Number(whole),
             Some(_) => {}
             None if sparse => {}
-            None => plan.push(Assignment::of(Prop::Refreservation, Value::Number(whole))),
+            None => plan.push(Assignment::of(reserving, Value::Number(whole))),
         }
     }
     check_names(&plan)?;
     follow_names(&mut plan);
     for assignment in &plan {
-        check_value(|feature| s.feature_enabled(feature), assignment)?;
+        check_value(s.pool.version(), |feature| s.feature_enabled(feature), assignment)?;
         if assignment.setting == Setting::Space(Prop::Refreservation) && assignment.number() == typed::AUTO {
             return Err(Error::Invalid("'refreservation' can be auto on volumes only".to_owned()));
         }
@@ -453,6 +498,9 @@ pub(super) async fn apply_space(s: &Syncing, head: ObjectId, prop: Prop, old: u6
 
 /// The directory counts what a head's unique bytes lack to its refreservation.
 async fn count_refreservation(s: &Syncing, head: ObjectId, old: u64, new: u64) -> Result<()> {
+    if !objects::dataset(s, head).await?.has(FLAG_UNIQUE_ACCURATE) {
+        account::recount_unique(s, head).await?;
+    }
     let phys = objects::dataset(s, head).await?;
     let lacking =
         |reserved: u64| i64::try_from(reserved.saturating_sub(phys.unique_bytes)).unwrap_or(i64::MAX);
@@ -516,7 +564,7 @@ pub struct Changed {
 /// Sets properties of a filesystem, volume or snapshot, as typed: all or none.
 pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, String)]) -> Result<Changed> {
     if name.contains('@') {
-        check_user_only(properties)?;
+        check_user_only(s, properties)?;
         let snapshot = find_snapshot(s, name).await?;
         s.require_for_change(Spare::Reserved, BLOCKS.saturating_mul(properties.len() as u64))?;
         store_snapshot(s, snapshot.object, properties).await?;
@@ -528,7 +576,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
     resolve_auto(s, &head, types, &mut plan).await?;
     let mut effects = Vec::new();
     for assignment in &plan {
-        check_value(|feature| s.feature_enabled(feature), assignment)?;
+        check_value(s.pool.version(), |feature| s.feature_enabled(feature), assignment)?;
         match assignment.setting {
             Setting::Space(prop) => {
                 let (old, new) = (number(s, head.phys.dir, prop).await?, assignment.number());
@@ -588,7 +636,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
     let stored_name = native.map_or(property, |prop| prop.desc().name);
     if name.contains('@') {
         let snapshot = find_snapshot(s, name).await?;
-        check_user_only(&[(property.to_owned(), String::new())])?;
+        check_user_only(s, &[(property.to_owned(), String::new())])?;
         return inherit_of_snapshot(s, snapshot.object, stored_name).await;
     }
     let head = find_head(s, name).await?;

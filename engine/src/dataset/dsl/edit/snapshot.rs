@@ -19,13 +19,13 @@ use ondisk::{Guid, ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, FoundSnapshot, bookmark, check_component, clones, create, deadlist, events, features,
+    FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, deadlist, events, features,
     find_head, find_snapshot, objects, policy, properties,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
+use crate::pool::live::{Spare, Syncing, version};
 
 /// Blocks that a snapshot takes.
 const BLOCKS: u64 = 3;
@@ -53,7 +53,7 @@ pub async fn snapshot(s: &Syncing, new: &[NewSnapshot]) -> Result<()> {
             return Err(Error::Invalid(format!("{of}: more than one snapshot at once")));
         }
         check_new(s, &head, &one.name, short).await?;
-        properties::check_user_only(&one.properties)?;
+        properties::check_user_only(s, &one.properties)?;
         for (dir, _) in space::chain(s, head.phys.dir).await? {
             match more.iter_mut().find(|(id, _)| *id == dir) {
                 Some((_, count)) => *count += 1,
@@ -170,7 +170,7 @@ pub(super) async fn take(s: &Syncing, head: ObjectId, name: &str) -> Result<Obje
     let unused = i64::try_from(of.unique_bytes.min(reserved)).unwrap_or(i64::MAX);
     did_use(s, of.dir, Used::RefReserved, Change::used(unused)).await?;
 
-    let deadlist = deadlist::clone(s, of.deadlist, Txg(u64::MAX)).await?;
+    let deadlist = deadlist::clone(s, of.deadlist, Txg(u64::MAX), of.prev_snap).await?;
     deadlist::add_key(s, deadlist, of.prev_snap_txg).await?;
     bookmark::snapshotted(s, head, deadlist, of.prev_snap_txg).await?;
     if let Some(list) = objects::field(s, head, field::REMAP_DEADLIST).await? {
@@ -185,7 +185,7 @@ pub(super) async fn take(s: &Syncing, head: ObjectId, name: &str) -> Result<Obje
         head.prev_snap = id;
         head.prev_snap_txg = txg;
         head.unique_bytes = 0;
-        head.flags |= dsl_dataset::FLAG_UNIQUE_ACCURATE;
+        head.flags |= account::accurate(s);
     })
     .await?;
     objects::add(s, of.snapnames_zap, &objects::name(name), &objects::one(id.get())).await?;
@@ -255,6 +255,9 @@ pub(super) async fn count_holds(s: &Syncing, snapshot: &DslDatasetPhys) -> Resul
 pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
     if tag.is_empty() || tag.len() > MAX_TAG_BYTES {
         return Err(Error::Invalid("a tag has 1 to 255 bytes".to_owned()));
+    }
+    if !s.has_version(version::USERREFS) {
+        return Err(Error::Unsupported("pool must be upgraded".to_owned()));
     }
     let mut found = Vec::new();
     let mut seen = HashSet::new();

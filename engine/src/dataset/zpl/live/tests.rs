@@ -242,7 +242,8 @@ fn objset_of(case: CaseSensitivity, version: u64) -> Option<(Arc<Txgs>, Arc<Live
 }
 
 fn zil(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>) -> Zil {
-    let writer = Writer::new(Arc::clone(objset.pool().store()), Allocator::empty(objset.pool().store()));
+    let writer =
+        Writer::new(Arc::clone(objset.pool().store()), Allocator::empty(objset.pool().store(), true));
     let env: Arc<dyn Env> = Arc::new(Seeded::new(1));
     Zil::open(objset, &writer, txgs, &env)
 }

@@ -60,7 +60,7 @@ impl Rig {
         let pool = Pool::of(store, pool.guid(), pool.config().clone(), pool.uberblock().clone(), None);
         let tx = tx(4);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, policy.clone(), &tx);
-        let allocator = Allocator::empty(pool.store());
+        let allocator = Allocator::empty(pool.store(), true);
         let writer = Writer::new(Arc::clone(pool.store()), Arc::clone(&allocator));
         let objset = LiveObjset::create(&pool, DATASET, kind, policy, &tx);
         let new = NewObject { dmu_type: DmuType::OBJECT_DIRECTORY, ..new_object(512) };

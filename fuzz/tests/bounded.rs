@@ -96,7 +96,8 @@ fn main() -> ExitCode {
             let input = input(name, seed, &corpus);
             if let Err(why) = call(*target, &input) {
                 println!(
-                    "FAILED: {name}, seed {seed}: {why}\n  replay: CENOTE_FUZZ_SEED={seed} cargo test -p cenote-fuzz -- {name}"
+                    "FAILED: {name}, seed {seed}: {why}\n  replay: CENOTE_FUZZ_SEED={seed} cargo test -p \
+                     cenote-fuzz -- {name}"
                 );
                 if only_seed.is_some() {
                     println!("  input: {:02x?}", &input[..input.len().min(4096)]);

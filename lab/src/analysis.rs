@@ -470,7 +470,8 @@ mod tests {
         seed: u64,
     ) -> Store {
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"{factor}\"\nvalues = {values:?}\n\
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \
+             \"{factor}\"\nvalues = {values:?}\n\
              [[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"4K\"\n"
         );
         let ratio_of = |value: &str| ratios[values.iter().position(|it| *it == value).unwrap() - 1];
@@ -540,7 +541,8 @@ mod tests {
         }
         let found = findings(&Store::of_runs(store.experiment().clone(), runs));
         assert_eq!(found.best, None, "{}", found.verdict);
-        let expected = "Certain: reads outside the cache (bytes read from the devices for each byte that the client read) with \"w\": 1.00 with f=0, 2.00 with f=1, 4.01 with f=2.";
+        let expected = "Certain: reads outside the cache (bytes read from the devices for each byte that the \
+            client read) with \"w\": 1.00 with f=0, 2.00 with f=1, 4.01 with f=2.";
         assert_eq!(found.sentences[0], expected);
         assert!(found.is_answered && !found.verdict.contains("Undecided:"), "{}", found.verdict);
         let open = findings(&planted_by("f", &["0", "1", "2"], &[1.1, 1.2], 0.5, 1.0, 4, 3));

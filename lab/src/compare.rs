@@ -47,8 +47,10 @@ const DRAWS: usize = 4000;
 /// Where chance is known to reach more seldom than this, draws say nothing.
 const RARE: f64 = 0.002;
 /// What a comparison of one session with another cannot know.
-const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither its interval nor its \
-     p-value knows of it: a difference between sessions is proven by several sessions of each, as changes over time are.";
+const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself \
+    (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither \
+    its interval nor its p-value knows of it: a difference between sessions is proven by several sessions of \
+    each, as changes over time are.";
 
 /// How many of many series the verdict names; the tables have all.
 const MOST_SERIES: usize = 3;
@@ -234,7 +236,8 @@ impl Compared {
             }
             (true, false) => {
                 sentence = format!(
-                    "Nothing was shown to differ in {title} between the first and the last, but not all could be decided. "
+                    "Nothing was shown to differ in {title} between the first and the last, but not all \
+                     could be decided. "
                 );
             }
             _ => {}
@@ -563,7 +566,8 @@ mod tests {
         seed: u64,
     ) -> Store {
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = \
+             [\"0\", \"1\"]\n\
              [[workload]]\nname = \"w\"\nrw = \"read\"\n{more}\n"
         );
         let experiment = Experiment::parse(&text).unwrap();
@@ -631,7 +635,8 @@ mod tests {
             })
             .collect();
         let told = compared.in_words();
-        let named = "number 5 with \"w\" (6.00 times); number 4 with \"w\" (5.00 times); number 3 with \"w\" (4.00 times); and 2 more. ";
+        let named = "number 5 with \"w\" (6.00 times); number 4 with \"w\" (5.00 times); number 3 with \"w\" \
+            (4.00 times); and 2 more. ";
         assert!(told.starts_with(&format!("The last has better IOPS in 5 of 5: {named}")), "{told}");
     }
 
@@ -700,8 +705,10 @@ mod tests {
             // Its place is another each time, and no difference.
             let media = vec![(directory.path().join(name), medium)];
             let environment = Environment { is_virtual, media, ..Environment::default() };
-            let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n";
-            Store::create(&directory.path().join(name), Experiment::parse(text).unwrap(), environment).unwrap()
+            let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \
+                \"w\"\nrw = \"read\"\n";
+            Store::create(&directory.path().join(name), Experiment::parse(text).unwrap(), environment)
+                .unwrap()
         });
         let told = differences(&stores).0;
         let media = "media: ext4 on sda, sectors of 512 bytes | xfs on sda, sectors of 512 bytes";

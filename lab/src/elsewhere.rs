@@ -88,7 +88,8 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
             Ok(true) => break Ok(()),
             Ok(false) if began.elapsed() > limit => {
                 break Err(format!(
-                    "no answer within {} s: it must run a shell there without asking for anything (a password, a host's key)",
+                    "no answer within {} s: it must run a shell there without asking for anything (a \
+                     password, a host's key)",
                     limit.as_secs_f64()
                 ));
             }
@@ -194,7 +195,9 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
     let number = |fact: &str| answer.get(fact).and_then(|number| number.parse::<u64>().ok());
     let bytes = number("bytes").or_else(|| number("sectors").and_then(|count| count.checked_mul(512)));
     let what = match (answer.get("kind").map(String::as_str), bytes) {
-        (None, _) => "by: what it runs does not answer as a shell does: the lab adds `sh` to its words, which must read its commands from standard input (docker exec -i, kubectl exec -i)".to_owned(),
+        (None, _) => "by: what it runs does not answer as a shell does: the lab adds `sh` to its words, \
+            which must read its commands from standard input (docker exec -i, kubectl exec -i)"
+            .to_owned(),
         _ if !has("fio") => {
             "there is no fio there: install it (in Debian, Fedora and Alpine the package is fio)".to_owned()
         }
@@ -207,7 +210,10 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
             format!("fio there cannot use {} (containers forbid io_uring by default): {how}", layer.engine())
         }
         (Some("nothing"), _) => format!("{at} is not there"),
-        (Some("device" | "file"), _) if !has("reads") => format!("{at} may not be read there: by another user (root@…, sudo)"),
+        (Some("device" | "file"), _) if !has("reads") => format!(
+            "{at} may not be read there: by another \
+            user (root@…, sudo)"
+        ),
         (Some("device" | "file"), _) if writes && !has("writes") => {
             format!("{at} may not be written there, and workloads write to it")
         }
@@ -215,7 +221,8 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
             format!("how many bytes {at} has cannot be told there: install blockdev (util-linux)")
         }
         (Some("device" | "file"), Some(bytes)) if bytes < size.0 => format!(
-            "{at} has {bytes} bytes there, fewer than its size of {size}: make `size` smaller, or, where it is a file, that file larger (truncate -s {size})"
+            "{at} has {bytes} bytes there, fewer than its size of {size}: make `size` smaller, or, where it \
+             is a file, that file larger (truncate -s {size})"
         ),
         (Some("device" | "file"), Some(_)) => return None,
         _ => format!("{at} is neither a file nor a block device there"),
@@ -229,7 +236,8 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
 /// Why it stays as it is.
 pub(crate) fn drop_caches(by: &[String]) -> std::result::Result<(), String> {
     let script = format!(
-        "{SAY}sync\nif echo 3 2>/dev/null >/proc/sys/vm/drop_caches; then say dropped yes; fi 2>/dev/null\nexit 0\n"
+        "{SAY}sync\nif echo 3 2>/dev/null >/proc/sys/vm/drop_caches; then say dropped yes; fi \
+         2>/dev/null\nexit 0\n"
     );
     match facts(&ask(by, &script, DROP_LIMIT)?).contains_key("dropped") {
         true => Ok(()),

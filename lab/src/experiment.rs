@@ -254,7 +254,8 @@ fn fault<T>(result: Result<T>) -> Option<String> {
 }
 
 /// Which layouts bear missing devices.
-const BEARING: &str = "its first vdev misses them, of which a mirror bears all but one, raidzN and draidN bear N, and a single disk none";
+const BEARING: &str = "its first vdev misses them, of which a mirror bears all but one, raidzN and draidN \
+    bear N, and a single disk none";
 
 /// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is
 /// there.
@@ -462,7 +463,10 @@ impl Experiment {
         let rounds = (self.left_out_rounds > 0).then(|| {
             let (left_out, all) = (self.left_out_rounds, self.rounds + self.left_out_rounds);
             let most = self.within_seconds.unwrap_or(QUICK_WITHIN_SECONDS);
-            format!("{left_out} of {all} rounds, which would have ended later than {most:.0} s after the beginning on this machine (`--rounds N` runs as many as it says)")
+            format!(
+                "{left_out} of {all} rounds, which would have ended later than {most:.0} s after the \
+                beginning on this machine (`--rounds N` runs as many as it says)"
+            )
         });
         factors.chain(workloads).chain(rounds).collect()
     }
@@ -553,7 +557,8 @@ impl Experiment {
         let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
         if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
             faults.push(format!(
-                "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this target: measure it in a directory, where the lab has a file of its own, or leave it out",
+                "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this \
+                 target: measure it in a directory, where the lab has a file of its own, or leave it out",
                 workload.name
             ));
         }
@@ -615,7 +620,10 @@ impl Experiment {
                 faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
             }
             if DECIDED.contains(&name.as_str()) {
-                faults.push(format!("'{name}': the lab decides that, as what it measures has a size and a place, and is written"));
+                faults.push(format!(
+                    "'{name}': the lab decides that, as what it measures has a size and a \
+                    place, and is written"
+                ));
             }
             if let Some(decided) = name.strip_prefix(FIO).and_then(workload::decided) {
                 faults.push(format!("'{name}': {decided}"));
@@ -753,7 +761,10 @@ impl Experiment {
         let largest = layouts.max_by_key(Layout::devices)?;
         (largest.devices() > pools.disks.len() as u64).then(|| {
             let (count, needed) = (pools.disks.len(), largest.devices());
-            format!("disks: a pool of {largest} has {needed} devices, and {count} disks are named: name more, or leave out that layout")
+            format!(
+                "disks: a pool of {largest} has {needed} devices, and {count} disks are named: name \
+                more, or leave out that layout"
+            )
         })
     }
 
@@ -1092,7 +1103,8 @@ mod tests {
 
     #[test]
     fn a_quick_form_has_the_workloads_that_say_so_and_says_which_it_left_out() {
-        let more = "[[workload]]\nname = \"slow\"\nrw = \"read\"\nquick = false\n[[workload]]\nname = \"x\"\nrw = \"read\"\n";
+        let more = "[[workload]]\nname = \"slow\"\nrw = \"read\"\nquick = false\n[[workload]]\nname = \
+            \"x\"\nrw = \"read\"\n";
         let text = format!("{SMALL}{more}");
         let mut experiment = Experiment::parse(&text).unwrap();
         let written = |experiment: &Experiment| Experiment::parse(&experiment.to_toml().unwrap()).unwrap();
@@ -1112,7 +1124,8 @@ mod tests {
 
     #[test]
     fn layers_are_compared_and_nothing_else_has_them() {
-        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"device\"\nat = \"/dev/sdx\"\n[[target.layer]]\nname = \"export\"\nat = \"nbd://h/v\"\n";
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"device\"\nat = \
+            \"/dev/sdx\"\n[[target.layer]]\nname = \"export\"\nat = \"nbd://h/v\"\n";
         let text = format!(
             "name = \"x\"\n[target]\nsize = \"1G\"\n{layers}[[workload]]\nname = \"w\"\nrw = \"read\"\n"
         );
@@ -1154,7 +1167,8 @@ mod tests {
         let here = |name: &str| std::env::current_dir().unwrap().join(name);
         let text = |target: &str| {
             format!(
-                "name = \"x\"\n[target]\nsize = \"1G\"\n{target}\n[[workload]]\nname = \"w\"\nrw = \"replay\"\ntrace = \"t\"\n"
+                "name = \"x\"\n[target]\nsize = \"1G\"\n{target}\n[[workload]]\nname = \"w\"\nrw = \
+                 \"replay\"\ntrace = \"t\"\n"
             )
         };
         let absolute = |target: &str| {
@@ -1164,7 +1178,8 @@ mod tests {
             experiment.target
         };
         assert_eq!(absolute("kind = \"path\"\npath = \"./data\"").paths(), [here("data")]);
-        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"b\"\n[[target.layer]]\nname = \"c\"\nat = \"nbd://h/v\"\n";
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"b\"\n[[target.layer]]\nname \
+            = \"c\"\nat = \"nbd://h/v\"\n";
         let target = absolute(layers);
         assert_eq!(
             (target.paths(), target.layers()[1].at.as_str()),
@@ -1176,10 +1191,12 @@ mod tests {
     fn layers_elsewhere_are_paths_that_a_command_leads_to() {
         let of = |at: &str, by: &str, workload: &str| {
             let layers = format!(
-                "[[target.layer]]\nname = \"a\"\nat = \"/b\"\n[[target.layer]]\nname = \"guest\"\nat = \"{at}\"\nby = {by}\n"
+                "[[target.layer]]\nname = \"a\"\nat = \"/b\"\n[[target.layer]]\nname = \"guest\"\nat = \
+                 \"{at}\"\nby = {by}\n"
             );
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"layers\"\nsize = \"1G\"\n{layers}[[workload]]\nname = \"w\"\n{workload}\n"
+                "name = \"x\"\n[target]\nkind = \"layers\"\nsize = \"1G\"\n{layers}[[workload]]\nname = \
+                 \"w\"\n{workload}\n"
             );
             Experiment::read(&text).unwrap()
         };

@@ -240,7 +240,9 @@ fn run_with(
         if arguments.iter().any(|it| it == "--ioengine=libiscsi") && said.contains("libiscsi") {
             return Err(Error::Failed {
                 command: "fio --ioengine=libiscsi".into(),
-                output: "this fio was built without libiscsi: take one that has it, or log in (iscsiadm --login) and measure the block device".into(),
+                output: "this fio was built without libiscsi: take one that has it, or log in (iscsiadm \
+                    --login) and measure the block device"
+                    .into(),
             });
         }
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
@@ -482,7 +484,8 @@ mod tests {
     fn what_fio_does_in_each_step_adds_up_to_what_it_did() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("data").display().to_string();
-        let words = "--name=lab --output-format=json+ --group_reporting --ioengine=psync --rw=randrw --bs=4k --size=1M --time_based --runtime=350ms";
+        let words = "--name=lab --output-format=json+ --group_reporting --ioengine=psync --rw=randrw --bs=4k \
+            --size=1M --time_based --runtime=350ms";
         let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
         arguments.push(format!("--filename={file}"));
         for more in ["--numjobs=1", "--numjobs=3", "--ramp_time=200ms"] {
@@ -531,7 +534,8 @@ mod tests {
 
     #[test]
     fn fio_is_stopped_while_it_runs() {
-        let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based --runtime=600 --numjobs=2";
+        let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based \
+            --runtime=600 --numjobs=2";
         let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
         // While it begins, and when its jobs are at work.
         for patience in [0, 0, 0, 1, 1, 4] {

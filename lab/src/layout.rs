@@ -153,7 +153,8 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             Error::Experiment(format!(
-                "layout '{text}': write for example '1', 'mirror 2 + mirror 2', 'raidz1 3' or 'draid2:4d:1s 11'"
+                "layout '{text}': write for example '1', 'mirror 2 + mirror 2', 'raidz1 3' or 'draid2:4d:1s \
+                 11'"
             ))
         };
         let mut vdevs = Vec::new();

@@ -53,7 +53,8 @@ impl Load {
         let refused = |what: String| {
             let name = &workload.name;
             Err(Error::Experiment(format!(
-                "workload '{name}': {what}: through=process does not do that; leave it out, or measure through=nbd only"
+                "workload '{name}': {what}: through=process does not do that; leave it out, or measure \
+                 through=nbd only"
             )))
         };
         if workload.work() != Work::Transfers {
@@ -204,8 +205,10 @@ mod tests {
 
     #[test]
     fn what_fio_is_told_is_told_to_the_process() {
-        let text = "rw = \"randrw\"\nbs = \"8K\"\niodepth = 16\ncompressible = 40\nseconds = 2.5\nramp_seconds = 1\n\
-                    options = { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", numjobs = \"4\" }";
+        let text = "rw = \"randrw\"\nbs = \"8K\"\niodepth = 16\ncompressible = 40\nseconds = \
+            2.5\nramp_seconds = 1\n\
+                    options = \
+                    { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", numjobs = \"4\" }";
         let expected = Load {
             is_random: true,
             read_percent: 70,
@@ -286,7 +289,8 @@ mod tests {
     fn all_presets_of_volumes_are_done() {
         let text = |name: &str| {
             format!(
-                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[settings]\nthrough = \"process\"\n[[workload]]\npreset = \"{name}\"\n"
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[settings]\nthrough = \
+                 \"process\"\n[[workload]]\npreset = \"{name}\"\n"
             )
         };
         for preset in presets::all() {

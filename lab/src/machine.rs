@@ -135,10 +135,13 @@ impl Busy {
     /// kept with each.
     pub fn cautions(&self) -> Vec<String> {
         let stolen = (self.stolen > MUCH_STOLEN).then_some(
-            "In some runs the hypervisor gave this machine's processors to others for more than 2 % of the time (steal): such figures say less of this machine. `lab report --run N` has the share, as `busy`.",
+            "In some runs the hypervisor gave this machine's processors to others for more than 2 % of the \
+             time (steal): such figures say less of this machine. `lab report --run N` has the share, as \
+             `busy`.",
         );
         let others = self.others.is_some_and(|share| share > MUCH).then_some(
-            "In some runs other programs, or the kernel for them, took more than 20 % of the processors' time: such figures are of a busy machine. `lab report --run N` has the share, as `busy`.",
+            "In some runs other programs, or the kernel for them, took more than 20 % of the processors' \
+             time: such figures are of a busy machine. `lab report --run N` has the share, as `busy`.",
         );
         stolen.into_iter().chain(others).map(str::to_owned).collect()
     }

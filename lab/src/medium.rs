@@ -314,7 +314,8 @@ mod tests {
     fn a_filesystem_is_found_by_where_it_is_mounted_and_not_by_its_number() {
         // The numbers of btrfs are those of its subvolumes, which are not in the list.
         let mounts = "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
-                      40 22 0:35 /@pool /srv/my\\040pool rw,noatime shared:9 - btrfs /dev/sda1 rw,subvol=/@pool\n\
+                      40 22 0:35 /@pool /srv/my\\040pool rw,noatime shared:9 - btrfs /dev/sda1 \
+                      rw,subvol=/@pool\n\
                       41 22 0:40 / /srv rw - tmpfs none rw\n\
                       42 22 0:41 / /srv rw - xfs /dev/sdb rw\n";
         let kind = |path: &str| mount_of(mounts, Path::new(path)).map(|mount| mount.kind);

@@ -195,7 +195,8 @@ mod tests {
     /// The front of variants with these figures, each in six rounds that differ by so much, where two equal
     /// variants do by the floor.
     fn front_of(planted: &[Planted], spread: f64, floor: f64) -> Front {
-        let text = "name = \"x\"\n[goal]\nmetric = \"throughput\"\nalso = [\"cpu\", \"space\"]\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+        let text = "name = \"x\"\n[goal]\nmetric = \"throughput\"\nalso = [\"cpu\", \
+            \"space\"]\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                     [[workload]]\nname = \"w\"\nrw = \"write\"\n";
         let metrics = [Metric::Throughput, Metric::Cpu, Metric::Space];
         let mut rng = fastrand::Rng::with_seed(5);

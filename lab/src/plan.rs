@@ -333,8 +333,10 @@ mod tests {
     fn layouts_that_bear_no_missing_device_are_left_out_where_one_is() {
         let text = |first: &str| {
             format!(
-                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"layout\"\nvalues = [{first}]\n\
-                 [[workload]]\nname = \"a\"\nrw = \"randread\"\n[[workload]]\nname = \"b\"\nrw = \"randread\"\nmissing = 1\n"
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \
+                 \"layout\"\nvalues = [{first}]\n\
+                 [[workload]]\nname = \"a\"\nrw = \"randread\"\n[[workload]]\nname = \"b\"\nrw = \
+                 \"randread\"\nmissing = 1\n"
             )
         };
         let experiment = Experiment::parse(&text("\"mirror 2\", \"2\", \"raidz1 3\"")).unwrap();

@@ -318,7 +318,8 @@ fn room(experiment: &Experiment, directory: &Path) -> Vec<String> {
         let Some(free) = free(at) else { return };
         if needed > free {
             all.push(format!(
-                "{}: {what} would take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory",
+                "{}: {what} would take {needed}, and {free} are free there: make the target's `size` \
+                 smaller, or choose another directory",
                 at.display()
             ));
         }
@@ -485,7 +486,8 @@ mod tests {
 
     fn experiment(factors: &str, workload: &str) -> Experiment {
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{factors}\n[[workload]]\nname = \"w\"\n{workload}\n"
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{factors}\n[[workload]]\nname = \
+             \"w\"\n{workload}\n"
         );
         Experiment::read(&text).unwrap()
     }
@@ -536,7 +538,8 @@ mod tests {
     fn properties_that_nobody_looks_at_are_no_factors() {
         let of = |text: &str| {
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"filesystem\"\nsize = \"64M\"\n{text}[[workload]]\nname = \"w\"\nrw = \"read\"\n"
+                "name = \"x\"\n[target]\nkind = \"filesystem\"\nsize = \"64M\"\n{text}[[workload]]\nname = \
+                 \"w\"\nrw = \"read\"\n"
             );
             idle(&Experiment::read(&text).unwrap(), &Few)
         };
@@ -562,7 +565,8 @@ mod tests {
     fn goals_that_nothing_can_reach_or_tell_are_refused() {
         let of = |target: &str, goal: &str, workload: &str| {
             let text = format!(
-                "name = \"x\"\n[goal]\n{goal}\n[target]\n{target}\nsize = \"64M\"\n[[workload]]\nname = \"w\"\n{workload}\n"
+                "name = \"x\"\n[goal]\n{goal}\n[target]\n{target}\nsize = \"64M\"\n[[workload]]\nname = \
+                 \"w\"\n{workload}\n"
             );
             Experiment::read(&text).unwrap().faults()
         };
@@ -601,7 +605,8 @@ mod tests {
         crate::target::export::tests::serve(&at("reads"), 1 << 20, true);
         let of = |uri: &str, rw: &str, may| {
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"nbd\"\nuri = \"{uri}\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"{rw}\"\n"
+                "name = \"x\"\n[target]\nkind = \"nbd\"\nuri = \"{uri}\"\nsize = \"64M\"\n[[workload]]\nname \
+                 = \"w\"\nrw = \"{rw}\"\n"
             );
             let experiment = Experiment::read(&text).unwrap();
             let here = faults_here(&experiment, &at("out"), may);
@@ -660,7 +665,8 @@ mod tests {
             ("directory", "read", "directory: files of the lab's own are made in it and written\n"),
         ] {
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \"w\"\nrw = \"{rw}\"\n",
+                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \
+                 \"w\"\nrw = \"{rw}\"\n",
                 at(name).display()
             );
             let told = told(&Experiment::parse(&text).unwrap());
@@ -672,7 +678,8 @@ mod tests {
     fn what_is_in_the_way_of_the_labs_files_is_told_before() {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n",
+            "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \
+             \"w\"\nrw = \"read\"\n",
             directory.path().display()
         );
         let experiment = Experiment::parse(&text).unwrap();
@@ -691,7 +698,10 @@ mod tests {
         fs::write(at("empty.trace"), "fio version 3 iolog\n").unwrap();
         fs::create_dir(at("nothing")).unwrap();
         let workload = format!(
-            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"e\"\nrw = \"replay\"\ntrace = \"/dev/zero\"\n[[workload]]\nname = \"f\"\nrw = \"copy\"\nsource = \"/dev/zero\"",
+            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \
+             \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \
+             \"e\"\nrw = \"replay\"\ntrace = \"/dev/zero\"\n[[workload]]\nname = \"f\"\nrw = \
+             \"copy\"\nsource = \"/dev/zero\"",
             at("empty.trace").display(),
             at("nothing").display(),
             at("nowhere").display()

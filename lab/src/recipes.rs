@@ -21,7 +21,8 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "matrix",
-        about: "4K, 64K and 1M, random and sequential, read and write: raw device, pool and export, and the gap by layer",
+        about: "4K, 64K and 1M, random and sequential, read and write: raw device, pool and export, and the \
+            gap by layer",
         text: include_str!("../recipes/matrix.toml"),
     },
     Recipe {
@@ -31,7 +32,8 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "topology",
-        about: "stripe, mirrors and raidz of six devices: random and sequential, with a device missing, and the space they take",
+        about: "stripe, mirrors and raidz of six devices: random and sequential, with a device missing, and \
+            the space they take",
         text: include_str!("../recipes/topology.toml"),
     },
     Recipe {
@@ -41,7 +43,8 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "sync",
-        about: "sync standard, always and disabled, with and without a log device, by depth: what safety costs",
+        about: "sync standard, always and disabled, with and without a log device, by depth: what safety \
+            costs",
         text: include_str!("../recipes/sync.toml"),
     },
     Recipe {

@@ -207,7 +207,8 @@ mod tests {
     /// Two rounds of an experiment on a target.
     fn store(target: &str) -> Store {
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{target}\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{target}\n[[factor]]\nname = \
+             \"f\"\nvalues = [\"0\", \"1\"]\n\
              [[workload]]\nname = \"w\"\nrw = \"read\"\n"
         );
         let run = |round: usize, variant: &str| Run {

@@ -303,8 +303,10 @@ mod tests {
             ("search", [whole, whole, whole, whole, whole].as_slice()),
         ] {
             let text = format!(
-                "name = \"x\"\nmode = \"{mode}\"\nrounds = 2\nbudget = 12\n[goal]\nmetric = \"latency\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues = [\"0\", \"1\"]\n\
+                "name = \"x\"\nmode = \"{mode}\"\nrounds = 2\nbudget = 12\n[goal]\nmetric = \
+                 \"latency\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues \
+                 = [\"0\", \"1\"]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
             let text = if mode == "improve" { text.replace("budget = 12\n", "") } else { text };
@@ -338,8 +340,10 @@ mod tests {
     fn what_was_found_is_found_again_in_the_runs_that_were_kept() {
         for mode in ["search", "improve"] {
             let text = format!(
-                "name = \"x\"\nmode = \"{mode}\"\nrounds = 4\n[goal]\nmetric = \"latency\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues = [\"0\", \"1\"]\n\
+                "name = \"x\"\nmode = \"{mode}\"\nrounds = 4\n[goal]\nmetric = \"latency\"\n[target]\nkind = \
+                 \"volume\"\nsize = \"64M\"\n\
+                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues \
+                 = [\"0\", \"1\"]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
             let experiment = Experiment::parse(&text).unwrap();

@@ -273,7 +273,8 @@ impl Store {
         }
         let path = self.directory.join("experiment.toml");
         let what = format!(
-            "it was changed after runs were made, and unlike runs are no results together: {}. Put it back, or `cenote lab run` it into another directory (-o)",
+            "it was changed after runs were made, and unlike runs are no results together: {}. Put it back, \
+             or `cenote lab run` it into another directory (-o)",
             changed.join("; ")
         );
         Err(Error::Results { path, what })
@@ -475,7 +476,8 @@ pub(crate) fn require_free(directory: &Path) -> Result<()> {
             Ok(metadata) if !metadata.is_dir() => {
                 return refused(
                     above,
-                    "this is no directory, and results go into one that is empty or does not exist yet: name another (-o DIR)",
+                    "this is no directory, and results go into one that is empty or does not exist yet: name \
+                     another (-o DIR)",
                 );
             }
             Ok(_) => break,
@@ -732,7 +734,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let text = |bs: &str| {
             format!(
-                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"/a\"\nsize = \"4M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"{bs}\"\n"
+                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"/a\"\nsize = \"4M\"\n[[workload]]\nname = \
+                 \"w\"\nrw = \"read\"\nbs = \"{bs}\"\n"
             )
         };
         let write = |text: &str| fs::write(directory.path().join("experiment.toml"), text).unwrap();

@@ -603,13 +603,15 @@ impl<'a> Bench<'a> {
                 self.passes.insert(workload.clone(), passes);
                 if passes > 1 {
                     self.notes.push(format!(
-                        "{} is over too soon to be measured: each run replays it several times on end, and its figures are of all of these.",
+                        "{} is over too soon to be measured: each run replays it several times on end, and \
+                         its figures are of all of these.",
                         path.display()
                     ));
                 }
                 if took < LEAST_REPLAY {
                     self.notes.push(format!(
-                        "Some runs of '{workload}' took less than {} ms, of which fio counts whole ones: their figures are rough.",
+                        "Some runs of '{workload}' took less than {} ms, of which fio counts whole ones: \
+                         their figures are rough.",
                         LEAST_REPLAY.as_millis()
                     ));
                 }
@@ -648,7 +650,8 @@ impl<'a> Bench<'a> {
             let trims = trace.trims();
             if trims > 0 {
                 self.notes.push(format!(
-                    "{trims} of the {} requests in {} are trims, which fio does not replay: they were left out.",
+                    "{trims} of the {} requests in {} are trims, which fio does not replay: they were left \
+                     out.",
                     trace.events.len(),
                     path.display()
                 ));
@@ -664,7 +667,8 @@ impl<'a> Bench<'a> {
         let by = endpoint.by().to_vec();
         if !by.is_empty() {
             self.notes.push(format!(
-                "What happened within a run is not told of {}: fio writes that to files, which are where '{}' runs it.",
+                "What happened within a run is not told of {}: fio writes that to files, which are where \
+                 '{}' runs it.",
                 endpoint.file(),
                 by.join(" ")
             ));
@@ -703,19 +707,25 @@ impl<'a> Bench<'a> {
         if !self.homes.contains_key(lodging) {
             match endpoint {
                 Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
-                    "Who serves {at} has caches that nobody can empty from here: what is called cold may have been cached there."
+                    "Who serves {at} has caches that nobody can empty from here: what is called cold may \
+                     have been cached there."
                 )),
                 Endpoint::Elsewhere { by, path, .. } => {
                     if let Err(why) = elsewhere::drop_caches(by) {
                         self.notes.push(format!(
-                            "The page cache where '{}' runs fio could not be dropped ({why}): what is called cold of {} may have been cached there.",
+                            "The page cache where '{}' runs fio could not be dropped ({why}): what is called \
+                             cold of {} may have been cached there.",
                             by.join(" "),
                             path.display()
                         ));
                     }
                 }
                 Endpoint::Path(_) | Endpoint::Directory(_) => {
-                    self.notes.push("Of devices and files only the system's page cache is emptied; what is called cold may be in caches of the devices themselves.".into());
+                    self.notes.push(
+                        "Of devices and files only the system's page cache is emptied; what is \
+                        called cold may be in caches of the devices themselves."
+                            .into(),
+                    );
                     // Anybody may for a file that he can open; what is not on the device yet stays.
                     if let Ok(file) = File::open(endpoint.file()) {
                         let _ = file.sync_all();
@@ -726,7 +736,8 @@ impl<'a> Bench<'a> {
         }
         if let Err(error) = fs::write("/proc/sys/vm/drop_caches", "3") {
             self.notes.push(format!(
-                "The system's page cache could not be dropped as a whole ({error}), which only root may: what goes through it may have been cached where it is called cold."
+                "The system's page cache could not be dropped as a whole ({error}), which only root may: \
+                 what goes through it may have been cached where it is called cold."
             ));
         }
         Ok(())

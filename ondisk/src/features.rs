@@ -145,52 +145,80 @@ macro_rules! features {
 }
 
 features! {
-    AsyncDestroy, "com.delphix", "async_destroy", [READONLY_COMPAT], [], "Datasets are freed in the background after a destroy.";
-    EmptyBpobj, "com.delphix", "empty_bpobj", [READONLY_COMPAT], [], "Empty block lists share one object, so snapshots cost less.";
+    AsyncDestroy, "com.delphix", "async_destroy", [READONLY_COMPAT], [], "Datasets are freed in the \
+        background after a destroy.";
+    EmptyBpobj, "com.delphix", "empty_bpobj", [READONLY_COMPAT], [], "Empty block lists share one object, so \
+        snapshots cost less.";
     Lz4Compress, "org.illumos", "lz4_compress", [ACTIVATE_ON_ENABLE], [], "LZ4 compression.";
-    MultiVdevCrashDump, "com.joyent", "multi_vdev_crash_dump", [], [], "Crash dumps may go to a volume on more than one top-level vdev.";
-    SpacemapHistogram, "com.delphix", "spacemap_histogram", [READONLY_COMPAT], [], "Space maps keep a histogram of their free segments.";
-    EnabledTxg, "com.delphix", "enabled_txg", [READONLY_COMPAT], [], "The txg in which each feature was enabled is recorded.";
-    HoleBirth, "com.delphix", "hole_birth", [MOS, ACTIVATE_ON_ENABLE], [EnabledTxg], "Holes remember when they were punched, so incremental sends are exact.";
-    ExtensibleDataset, "com.delphix", "extensible_dataset", [], [], "Datasets may carry extra fields; many other features need it.";
-    EmbeddedData, "com.delphix", "embedded_data", [MOS, ACTIVATE_ON_ENABLE], [], "A block that compresses to 112 bytes or less lives inside its block pointer.";
+    MultiVdevCrashDump, "com.joyent", "multi_vdev_crash_dump", [], [], "Crash dumps may go to a volume on \
+        more than one top-level vdev.";
+    SpacemapHistogram, "com.delphix", "spacemap_histogram", [READONLY_COMPAT], [], "Space maps keep a \
+        histogram of their free segments.";
+    EnabledTxg, "com.delphix", "enabled_txg", [READONLY_COMPAT], [], "The txg in which each feature was \
+        enabled is recorded.";
+    HoleBirth, "com.delphix", "hole_birth", [MOS, ACTIVATE_ON_ENABLE], [EnabledTxg], "Holes remember when \
+        they were punched, so incremental sends are exact.";
+    ExtensibleDataset, "com.delphix", "extensible_dataset", [], [], "Datasets may carry extra fields; many \
+        other features need it.";
+    EmbeddedData, "com.delphix", "embedded_data", [MOS, ACTIVATE_ON_ENABLE], [], "A block that compresses to \
+        112 bytes or less lives inside its block pointer.";
     Bookmarks, "com.delphix", "bookmarks", [READONLY_COMPAT], [ExtensibleDataset], "Bookmarks of snapshots.";
-    FilesystemLimits, "com.joyent", "filesystem_limits", [READONLY_COMPAT], [ExtensibleDataset], "Limits on the number of filesystems and snapshots.";
-    LargeBlocks, "org.open-zfs", "large_blocks", [PER_DATASET], [ExtensibleDataset], "Records larger than 128 KiB.";
-    LargeDnode, "org.zfsonlinux", "large_dnode", [PER_DATASET], [ExtensibleDataset], "Dnodes larger than 512 bytes.";
+    FilesystemLimits, "com.joyent", "filesystem_limits", [READONLY_COMPAT], [ExtensibleDataset], "Limits on \
+        the number of filesystems and snapshots.";
+    LargeBlocks, "org.open-zfs", "large_blocks", [PER_DATASET], [ExtensibleDataset], "Records larger than \
+        128 KiB.";
+    LargeDnode, "org.zfsonlinux", "large_dnode", [PER_DATASET], [ExtensibleDataset], "Dnodes larger than 512 \
+        bytes.";
     Sha512, "org.illumos", "sha512", [PER_DATASET], [ExtensibleDataset], "SHA-512/256 checksums.";
     Skein, "org.illumos", "skein", [PER_DATASET], [ExtensibleDataset], "Skein checksums.";
     Edonr, "org.illumos", "edonr", [PER_DATASET], [ExtensibleDataset], "Edon-R checksums.";
     UserobjAccounting, "org.zfsonlinux", "userobj_accounting", [READONLY_COMPAT, PER_DATASET], [ExtensibleDataset], "Objects are counted by owner and group.";
     Encryption, "com.datto", "encryption", [PER_DATASET], [ExtensibleDataset, BookmarkV2], "Native encryption of datasets.";
     ProjectQuota, "org.zfsonlinux", "project_quota", [READONLY_COMPAT, PER_DATASET], [ExtensibleDataset], "Space and objects are counted by project.";
-    DeviceRemoval, "com.delphix", "device_removal", [MOS], [], "Top-level vdevs can be evacuated and removed.";
+    DeviceRemoval, "com.delphix", "device_removal", [MOS], [], "Top-level vdevs can be evacuated and \
+        removed.";
     ObsoleteCounts, "com.delphix", "obsolete_counts", [READONLY_COMPAT], [ExtensibleDataset, DeviceRemoval], "The mapping of a removed vdev shrinks as its blocks are freed.";
-    ZpoolCheckpoint, "com.delphix", "zpool_checkpoint", [READONLY_COMPAT], [], "The state of a pool can be kept and gone back to.";
-    SpacemapV2, "com.delphix", "spacemap_v2", [READONLY_COMPAT, ACTIVATE_ON_ENABLE], [], "Two-word space map entries for large segments.";
-    AllocationClasses, "org.zfsonlinux", "allocation_classes", [READONLY_COMPAT], [], "Separate vdevs for metadata, small blocks and dedup tables.";
-    ResilverDefer, "com.datto", "resilver_defer", [READONLY_COMPAT], [], "A new resilver may wait for the running one.";
-    BookmarkV2, "com.datto", "bookmark_v2", [], [ExtensibleDataset, Bookmarks], "Bookmarks may hold more fields.";
+    ZpoolCheckpoint, "com.delphix", "zpool_checkpoint", [READONLY_COMPAT], [], "The state of a pool can be \
+        kept and gone back to.";
+    SpacemapV2, "com.delphix", "spacemap_v2", [READONLY_COMPAT, ACTIVATE_ON_ENABLE], [], "Two-word space map \
+        entries for large segments.";
+    AllocationClasses, "org.zfsonlinux", "allocation_classes", [READONLY_COMPAT], [], "Separate vdevs for \
+        metadata, small blocks and dedup tables.";
+    ResilverDefer, "com.datto", "resilver_defer", [READONLY_COMPAT], [], "A new resilver may wait for the \
+        running one.";
+    BookmarkV2, "com.datto", "bookmark_v2", [], [ExtensibleDataset, Bookmarks], "Bookmarks may hold more \
+        fields.";
     RedactionBookmarks, "com.delphix", "redaction_bookmarks", [], [BookmarkV2, ExtensibleDataset, Bookmarks], "Bookmarks that hold a list of redacted blocks.";
     RedactedDatasets, "com.delphix", "redacted_datasets", [PER_DATASET, UINT64_ARRAY], [ExtensibleDataset], "Datasets received from a redacted stream.";
     BookmarkWritten, "com.delphix", "bookmark_written", [], [BookmarkV2, ExtensibleDataset, Bookmarks], "Bookmarks account for the space written since.";
-    LogSpacemap, "com.delphix", "log_spacemap", [READONLY_COMPAT], [SpacemapV2], "Changes of all metaslabs are logged in one space map a txg.";
-    Livelist, "com.delphix", "livelist", [READONLY_COMPAT], [ExtensibleDataset], "Clones list their own blocks, so that destroying one is quick.";
-    DeviceRebuild, "org.openzfs", "device_rebuild", [READONLY_COMPAT], [], "Sequential rebuild of mirrors and draid.";
-    ZstdCompress, "org.freebsd", "zstd_compress", [PER_DATASET], [ExtensibleDataset], "Zstandard compression.";
+    LogSpacemap, "com.delphix", "log_spacemap", [READONLY_COMPAT], [SpacemapV2], "Changes of all metaslabs \
+        are logged in one space map a txg.";
+    Livelist, "com.delphix", "livelist", [READONLY_COMPAT], [ExtensibleDataset], "Clones list their own \
+        blocks, so that destroying one is quick.";
+    DeviceRebuild, "org.openzfs", "device_rebuild", [READONLY_COMPAT], [], "Sequential rebuild of mirrors \
+        and draid.";
+    ZstdCompress, "org.freebsd", "zstd_compress", [PER_DATASET], [ExtensibleDataset], "Zstandard \
+        compression.";
     Draid, "org.openzfs", "draid", [MOS], [], "Distributed-spare raid.";
     Zilsaxattr, "org.openzfs", "zilsaxattr", [PER_DATASET, READONLY_COMPAT], [ExtensibleDataset], "Extended attributes of xattr=sa are logged in the intent log.";
-    HeadErrlog, "com.delphix", "head_errlog", [ACTIVATE_ON_ENABLE], [], "Error logs are kept by head dataset.";
+    HeadErrlog, "com.delphix", "head_errlog", [ACTIVATE_ON_ENABLE], [], "Error logs are kept by head \
+        dataset.";
     Blake3, "org.openzfs", "blake3", [PER_DATASET], [ExtensibleDataset], "BLAKE3 checksums.";
-    BlockCloning, "com.fudosecurity", "block_cloning", [READONLY_COMPAT], [], "Blocks can be shared by reference (reflinks).";
+    BlockCloning, "com.fudosecurity", "block_cloning", [READONLY_COMPAT], [], "Blocks can be shared by \
+        reference (reflinks).";
     VdevZapsV2, "com.klarasystems", "vdev_zaps_v2", [MOS], [], "The root vdev has a ZAP of its own.";
-    RedactionListSpill, "com.delphix", "redaction_list_spill", [], [RedactionBookmarks], "Redaction lists may name more snapshots.";
+    RedactionListSpill, "com.delphix", "redaction_list_spill", [], [RedactionBookmarks], "Redaction lists \
+        may name more snapshots.";
     RaidzExpansion, "org.openzfs", "raidz_expansion", [MOS], [], "A raidz vdev can grow by a disk.";
-    FastDedup, "com.klarasystems", "fast_dedup", [READONLY_COMPAT], [], "Dedup tables with a log, a flat value and pruning.";
-    Longname, "org.zfsonlinux", "longname", [PER_DATASET], [ExtensibleDataset], "File names of up to 1023 bytes.";
+    FastDedup, "com.klarasystems", "fast_dedup", [READONLY_COMPAT], [], "Dedup tables with a log, a flat \
+        value and pruning.";
+    Longname, "org.zfsonlinux", "longname", [PER_DATASET], [ExtensibleDataset], "File names of up to 1023 \
+        bytes.";
     LargeMicrozap, "com.klarasystems", "large_microzap", [PER_DATASET, READONLY_COMPAT], [ExtensibleDataset, LargeBlocks], "Microzaps larger than 128 KiB.";
-    DynamicGangHeader, "com.klarasystems", "dynamic_gang_header", [MOS, NO_UPGRADE], [], "Gang headers are as large as the smallest allocation.";
-    BlockCloningEndian, "com.truenas", "block_cloning_endian", [READONLY_COMPAT], [], "Counts of cloned blocks are stored as numbers, not as bytes.";
+    DynamicGangHeader, "com.klarasystems", "dynamic_gang_header", [MOS, NO_UPGRADE], [], "Gang headers are \
+        as large as the smallest allocation.";
+    BlockCloningEndian, "com.truenas", "block_cloning_endian", [READONLY_COMPAT], [], "Counts of cloned \
+        blocks are stored as numbers, not as bytes.";
     PhysicalRewrite, "com.truenas", "physical_rewrite", [READONLY_COMPAT, PER_DATASET], [ExtensibleDataset], "A rewritten block keeps its logical birth.";
 }
 

@@ -107,7 +107,8 @@ mod tests {
         }
 
         #[test]
-        fn names_are_put_together_from_their_parts(dataset in "[a-z]{1,3}(/[a-z0-9 _.:-]{1,5}){0,3}", part in "[a-z0-9]{1,5}") {
+        fn names_are_put_together_from_their_parts(dataset in "[a-z]{1,3}(/[a-z0-9 \
+            _.:-]{1,5}){0,3}", part in "[a-z0-9]{1,5}") {
             for (name, part) in [
                 (dataset.clone(), Part::Head),
                 (format!("{dataset}@{part}"), Part::Snapshot(&part)),

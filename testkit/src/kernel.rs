@@ -77,7 +77,8 @@ impl KernelVm {
         let there = ["vmlinuz", "initrd"].iter().all(|name| dir.join(name).exists());
         assert!(
             there,
-            "there is no virtual machine in {}; make it with scripts/make-kernel-vm, or set CENOTE_SKIP=kernel to leave such tests out",
+            "there is no virtual machine in {}; make it with scripts/make-kernel-vm, or set \
+             CENOTE_SKIP=kernel to leave such tests out",
             dir.display()
         );
         Some(Self { dir })

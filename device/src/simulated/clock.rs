@@ -185,7 +185,8 @@ fn real_now_ns() -> u64 {
 /// quickest medium takes. It has none here.
 fn wake_on_time(timers: &Timers) {
     if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
-        tracing::warn!(%error, "modelled devices take up to 50 us longer than they should: no timer slack could be set");
+        tracing::warn!(%error, "modelled devices take up to 50 us longer than they should: no timer slack \
+            could be set");
     }
     let mut state = timers.lock();
     loop {

@@ -114,21 +114,31 @@ fn with_own<'a>(seen: &'a Seen, property: &'a str, value: &'a str) -> Vec<&'a st
 }
 
 fn sync_disabled(seen: &Seen) -> Vec<Advice> {
-    let advice = |name: &str| {
-        Advice {
+    let advice = |name: &str| Advice {
         rule: "sync-disabled",
         weight: Weight::Danger,
         about: name.to_owned(),
         change: "set sync=standard".into(),
-        evidence: "sync=disabled: what programs were told is stable is lost with the power, up to the last group (5 s and more)".into(),
+        evidence: "sync=disabled: what programs were told is stable is lost with the power, up to the last \
+            group (5 s and more)"
+            .into(),
         gain: "what was acknowledged survives; databases and guests stay whole".into(),
         cost: match seen.has_log {
             true => "stable writes wait for the log device".into(),
-            false => "stable writes wait for the pool's devices; a small, fast log device takes most of that away".into(),
+            false => {
+                "stable writes wait for the pool's devices; a small, fast log device takes most of that \
+                away"
+                    .into()
+            }
         },
         risk: "none".into(),
-        proof: experiment(seen, &named("sync-disabled", name), "sync", "", &["sync=standard,disabled".into(), "log=none,file".into()]),
-    }
+        proof: experiment(
+            seen,
+            &named("sync-disabled", name),
+            "sync",
+            "",
+            &["sync=standard,disabled".into(), "log=none,file".into()],
+        ),
     };
     with_own(seen, "sync", "disabled").into_iter().map(advice).collect()
 }
@@ -163,38 +173,44 @@ fn stale_halves(seen: &Seen) -> Vec<Advice> {
         let halves = || seen.leaves.iter().filter(|leaf| leaf.top == top.name);
         let most = halves().filter_map(|leaf| leaf.operations[1]).max();
         let name = top.name.clone();
-        let advice = move |leaf: &super::seen::Leaf| {
-            let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
-            let what = match (&leaf.behind, is_away) {
-                (Some(behind), false) => format!("is {} and {behind}", leaf.state),
-                (_, true) => format!("is {}", leaf.state),
-                (None, false) => return None,
-            };
-            let missed = match (most, leaf.operations[1]) {
-                (Some(most), Some(own)) if most > own => {
-                    format!("; since the pool was opened another half of {name} took {most} writes, it {own}")
-                }
-                _ => format!("; what was written to {name} meanwhile is not on it"),
-            };
-            let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
-            let online = format!("{program}zpool online {pool} {path}");
-            // This program brings devices back, and OpenZFS what they missed.
-            let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
-            Some(Advice {
+        let advice =
+            move |leaf: &super::seen::Leaf| {
+                let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
+                let what = match (&leaf.behind, is_away) {
+                    (Some(behind), false) => format!("is {} and {behind}", leaf.state),
+                    (_, true) => format!("is {}", leaf.state),
+                    (None, false) => return None,
+                };
+                let missed = match (most, leaf.operations[1]) {
+                    (Some(most), Some(own)) if most > own => {
+                        format!(
+                            "; since the pool was opened another half of {name} took {most} writes, it {own}"
+                        )
+                    }
+                    _ => format!("; what was written to {name} meanwhile is not on it"),
+                };
+                let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
+                let online = format!("{program}zpool online {pool} {path}");
+                // This program brings devices back, and OpenZFS what they missed.
+                let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
+                Some(Advice {
                 rule: "stale-half",
                 weight: Weight::Danger,
                 about: path.clone(),
                 change: match is_away {
-                    true => format!("bring it back ({online}) and have it resilvered{by_others}; replace it where it does not come back"),
-                    false => format!("let it be resilvered{by_others}, and do not take another half of {name} away until then"),
+                    true => format!("bring it back ({online}) and have it resilvered{by_others}; replace it \
+                        where it does not come back"),
+                    false => format!("let it be resilvered{by_others}, and do not take another half of \
+                        {name} away until then"),
                 },
                 evidence: format!("{path} {what}{missed}"),
-                gain: "both halves hold the data again: until then the other one alone has what was written last".into(),
+                gain: "both halves hold the data again: until then the other one alone has what was written \
+                    last".into(),
                 cost: "a resilver reads the other half and writes what is missing".into(),
                 risk: "a resilver loads the other half".into(),
                 proof: format!("{program}zpool status {pool}"),
             })
-        };
+            };
         halves().filter_map(advice).collect::<Vec<_>>()
     };
     mirrors.flat_map(of_mirror).collect()
@@ -213,7 +229,8 @@ fn unmirrored_log(seen: &Seen) -> Vec<Advice> {
             weight: Weight::Danger,
             about: name.clone(),
             change: format!(
-                "add a mirrored log ({program}zpool add {pool} log mirror DEVICE DEVICE), then remove this one ({program}zpool remove {pool} {name})"
+                "add a mirrored log ({program}zpool add {pool} log mirror DEVICE DEVICE), then remove this \
+                 one ({program}zpool remove {pool} {name})"
             ),
             evidence: format!("the log vdev {name} is one device{writes}"),
             gain: "what was acknowledged as stable survives the log device together with the power".into(),
@@ -230,32 +247,36 @@ fn unused_cache(seen: &Seen) -> Vec<Advice> {
     let of_data = |leaf: &&super::seen::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
     let reads: u64 = seen.leaves.iter().filter(of_data).filter_map(|leaf| leaf.operations[0]).sum();
     let is_own = !seen.program.is_empty();
-    let advice = |(path, held): &(String, Option<u64>)| {
-        let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
-        let hits = leaf.and_then(|leaf| leaf.operations[0]);
-        let never_read = match hits {
-            Some(hits) => hits == 0,
-            None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
-        };
-        if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
-            return None;
-        }
-        let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
-        Some(Advice {
+    let advice =
+        |(path, held): &(String, Option<u64>)| {
+            let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
+            let hits = leaf.and_then(|leaf| leaf.operations[0]);
+            let never_read = match hits {
+                Some(hits) => hits == 0,
+                None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
+            };
+            if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
+                return None;
+            }
+            let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
+            Some(Advice {
             rule: "unused-cache",
             weight: Weight::Hint,
             about: path.clone(),
             change: format!("use it for something else ({}zpool remove {} {path})", seen.program, seen.pool),
             evidence: match is_own {
-                true => format!("this version does not use cache devices yet: {path}{held} was never read, the vdevs with data {reads} times"),
-                false => format!("{path}{held} was never read since the pool was opened, the vdevs with data {reads} times"),
+                true => format!("this version does not use cache devices yet: {path}{held} was never read, \
+                    the vdevs with data {reads} times"),
+                false => format!("{path}{held} was never read since the pool was opened, the vdevs with data \
+                    {reads} times"),
             },
-            gain: "a device for a log, a special vdev or another pool; memory that headers of a cache would take".into(),
+            gain: "a device for a log, a special vdev or another pool; memory that headers of a cache would \
+                take".into(),
             cost: "none: what it holds is in the pool too".into(),
             risk: "none; it can be added again".into(),
             proof: format!("{}zpool iostat -v {} 10 6", seen.program, seen.pool),
         })
-    };
+        };
     seen.caches.iter().filter_map(advice).collect()
 }
 
@@ -269,17 +290,21 @@ fn slow_compression(seen: &Seen) -> Vec<Advice> {
     }
     let levels = ["gzip", "gzip-6", "gzip-7", "gzip-8", "gzip-9"];
     let of_level = |value: &'static str| {
-        let advice = move |name: &str| {
-            Advice {
+        let advice = move |name: &str| Advice {
             rule: "gzip-beside-sync",
             weight: if value == "gzip-9" { Weight::Cost } else { Weight::Hint },
             about: name.to_owned(),
-            change: "set compression=zstd (or lz4), or keep what waits for stable writes in a pool of its own".into(),
+            change: "set compression=zstd (or lz4), or keep what waits for stable writes in a pool of its \
+                own"
+            .into(),
             evidence: format!(
-                "compression={value}, in a pool that made {stable} synchronous writes since it was opened ({} of its writes)",
+                "compression={value}, in a pool that made {stable} synchronous writes since it was opened \
+                 ({} of its writes)",
                 percent(share)
             ),
-            gain: "stable writes do not wait for processors that compress: the group that is written holds up those behind it for seconds".into(),
+            gain: "stable writes do not wait for processors that compress: the group that is written holds \
+                up those behind it for seconds"
+                .into(),
             cost: "a few per cent of space, by the data".into(),
             risk: "none; it counts for what is written from now on".into(),
             proof: experiment(
@@ -289,7 +314,6 @@ fn slow_compression(seen: &Seen) -> Vec<Advice> {
                 "",
                 &[format!("compression={},zstd,lz4", if value == "gzip" { "gzip-6" } else { value })],
             ),
-        }
         };
         with_own(seen, "compression", value).into_iter().map(advice).collect::<Vec<_>>()
     };
@@ -297,18 +321,24 @@ fn slow_compression(seen: &Seen) -> Vec<Advice> {
 }
 
 fn checksum_off(seen: &Seen) -> Vec<Advice> {
-    let advice = |name: &str| {
-        Advice {
+    let advice = |name: &str| Advice {
         rule: "checksum-off",
         weight: Weight::Danger,
         about: name.to_owned(),
         change: "set checksum=on".into(),
-        evidence: "checksum=off: damaged data are given to programs as they are, and no copy or parity is ever tried instead".into(),
+        evidence: "checksum=off: damaged data are given to programs as they are, and no copy or parity is \
+            ever tried instead"
+            .into(),
         gain: "damage is found, and repaired where there is redundancy; a scrub means something".into(),
         cost: "a per cent or two of a core".into(),
         risk: "none; it counts for what is written from now on".into(),
-        proof: experiment(seen, &named("checksum-off", name), "compression", "", &["checksum=off,fletcher4,sha256".into()]),
-    }
+        proof: experiment(
+            seen,
+            &named("checksum-off", name),
+            "compression",
+            "",
+            &["checksum=off,fletcher4,sha256".into()],
+        ),
     };
     with_own(seen, "checksum", "off").into_iter().map(advice).collect()
 }
@@ -399,16 +429,18 @@ fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
 }
 
 fn thin_redundancy(seen: &Seen) -> Vec<Advice> {
-    let advice = |top: &Top| {
-        let rebuild = rebuild(top, 1.0).filter(|_| matches!(top.vdev, Vdev::Raidz { parity: 1, .. }))?;
-        let chance = rebuild.lost_meanwhile + rebuild.block_lost;
-        (chance > 0.01).then(|| Advice {
+    let advice =
+        |top: &Top| {
+            let rebuild = rebuild(top, 1.0).filter(|_| matches!(top.vdev, Vdev::Raidz { parity: 1, .. }))?;
+            let chance = rebuild.lost_meanwhile + rebuild.block_lost;
+            (chance > 0.01).then(|| Advice {
             rule: "thin-redundancy",
             weight: Weight::Danger,
             about: top.name.clone(),
             change: "move to raidz2 or mirrors when the pool is made anew".into(),
             evidence: format!(
-                "single parity over devices of {}: after one failure, with full devices, a rebuild loses the vdev with {} and a block with {}",
+                "single parity over devices of {}: after one failure, with full devices, a rebuild loses the \
+                 vdev with {} and a block with {}",
                 bytes(top.device_bytes as f64),
                 percent(rebuild.lost_meanwhile),
                 percent(rebuild.block_lost)
@@ -416,9 +448,10 @@ fn thin_redundancy(seen: &Seen) -> Vec<Advice> {
             gain: "a second failure, or an unreadable sector, during a rebuild costs nothing".into(),
             cost: "one more device for each vdev, or half of the space with mirrors".into(),
             risk: "the pool must be copied".into(),
-            proof: format!("cenote lab model rebuild 'raidz1 {0}' 'raidz2 {0}' --size {1}", top.vdev.devices(), Size(top.device_bytes)),
+            proof: format!("cenote lab model rebuild 'raidz1 {0}' 'raidz2 {0}' --size \
+                {1}", top.vdev.devices(), Size(top.device_bytes)),
         })
-    };
+        };
     seen.tops.iter().filter_map(advice).collect()
 }
 
@@ -429,7 +462,9 @@ fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
             rule: "copy-on-write-twice",
             weight: Weight::Cost,
             about: leaf.path.clone(),
-            change: "put the device on a partition, a logical volume, or a file without copy-on-write (chattr +C on btrfs)".into(),
+            change: "put the device on a partition, a logical volume, or a file without copy-on-write \
+                (chattr +C on btrfs)"
+                .into(),
             evidence: format!("the device is {below}, which writes elsewhere as well whatever is written"),
             gain: "no second amplification, checksum and fragmentation of each write".into(),
             cost: format!("the pool's device is moved: {}zpool replace", seen.program),
@@ -442,7 +477,10 @@ fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
                 let beside = if is_file { beside } else { Path::new("A-FILESYSTEM-ON-SUCH-A-VOLUME") };
                 let beside = beside.join(&name).display().to_string();
                 format!(
-                    "the same experiment with its devices, which are in the directory of its results, beside this one and in a directory ELSEWHERE on a filesystem that writes in place: {} && cenote lab run {name}.toml -o '{beside}' && cenote lab run {name}.toml -o ELSEWHERE/{name} && cenote lab compare '{beside}' ELSEWHERE/{name}",
+                    "the same experiment with its devices, which are in the directory of its results, beside \
+                     this one and in a directory ELSEWHERE on a filesystem that writes in place: {} && \
+                     cenote lab run {name}.toml -o '{beside}' && cenote lab run {name}.toml -o \
+                     ELSEWHERE/{name} && cenote lab compare '{beside}' ELSEWHERE/{name}",
                     made(&name, "volblocksize", "", &["compression=lz4,off".into()])
                 )
             },
@@ -464,11 +502,25 @@ fn misaligned(seen: &Seen) -> Vec<Advice> {
             weight: Weight::Cost,
             about: leaf.top.clone(),
             change: format!("make the vdev anew with ashift={right}"),
-            evidence: format!("ashift={} writes {} bytes, {} writes {unit} in one piece", leaf.ashift, 1_u64 << leaf.ashift, leaf.path),
+            evidence: format!(
+                "ashift={} writes {} bytes, {} writes {unit} in one \
+                piece",
+                leaf.ashift,
+                1_u64 << leaf.ashift,
+                leaf.path
+            ),
             gain: "small writes cost no read and no second write on the device".into(),
-            cost: "small blocks take a whole sector more; the sector size of a vdev cannot be changed afterwards".into(),
+            cost: "small blocks take a whole sector more; the sector size of a vdev cannot be changed \
+                afterwards"
+                .into(),
             risk: "the pool, or on mirrors the vdev, must be copied".into(),
-            proof: experiment(seen, &named("misaligned", &format!("{}-{}", seen.pool, leaf.top)), "volblocksize", "", &[format!("ashift={},{right}", leaf.ashift)]),
+            proof: experiment(
+                seen,
+                &named("misaligned", &format!("{}-{}", seen.pool, leaf.top)),
+                "volblocksize",
+                "",
+                &[format!("ashift={},{right}", leaf.ashift)],
+            ),
         });
     }
     advice
@@ -533,7 +585,9 @@ fn small_blocks(seen: &Seen) -> Vec<Advice> {
             about: dataset.name.clone(),
             change: format!("use {property}={}, or mirrors", Size(better)),
             evidence: format!(
-                "{property}={} on {} with sectors of {}: {} of the space is data, with {} it is {}; that is the smallest block that comes near the best of this width, and larger ones would make small writes dearer for little",
+                "{property}={} on {} with sectors of {}: {} of the space is data, with {} it is {}; that is \
+                 the smallest block that comes near the best of this width, and larger ones would make small \
+                 writes dearer for little",
                 Size(block),
                 top.name,
                 Size(1 << top.ashift),
@@ -574,7 +628,8 @@ fn wide_raidz(seen: &Seen) -> Vec<Advice> {
             about: top.name.clone(),
             change: format!("use two vdevs ({narrow}) when the pool is made anew"),
             evidence: format!(
-                "{width} devices in one raidz{parity} vdev, which reads small blocks about as fast as one device"
+                "{width} devices in one raidz{parity} vdev, which reads small blocks about as fast as one \
+                 device"
             ),
             gain: "twice the random IOPS, and half of the devices loaded by a rebuild".into(),
             cost: match parity {
@@ -634,7 +689,8 @@ fn writethrough(seen: &Seen) -> Vec<Advice> {
         about: leaf.path.clone(),
         change: "give the guest's disk the cache mode none or writeback at its host".into(),
         evidence: format!(
-            "a guest's disk ({}) whose queue/write_cache is \"write through\": the host makes every single write stable",
+            "a guest's disk ({}) whose queue/write_cache is \"write through\": the host makes every single \
+             write stable",
             leaf.medium.model.as_deref().unwrap_or("of no name")
         ),
         gain: "the host makes stable only what the pool flushes, once for each group and log block".into(),
@@ -644,7 +700,9 @@ fn writethrough(seen: &Seen) -> Vec<Advice> {
             let name = named("writethrough", &leaf.path);
             let made = made(&name, "sync", "", &["sync=standard,disabled".into()]);
             format!(
-                "the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o before, the same with -o after when the host was changed, with their directories on such a disk, and cenote lab compare before after"
+                "the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o \
+                 before, the same with -o after when the host was changed, with their directories on such a \
+                 disk, and cenote lab compare before after"
             )
         },
     };
@@ -677,7 +735,8 @@ fn no_aes(seen: &Seen) -> Vec<Advice> {
         cost: "the guest cannot move to hosts with older processors".into(),
         risk: "none".into(),
         proof: format!(
-            "the lab cannot: it cannot give a processor instructions. `{measured}` uses them where it finds them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)"
+            "the lab cannot: it cannot give a processor instructions. `{measured}` uses them where it finds \
+             them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)"
         ),
     }]
 }
@@ -709,18 +768,24 @@ fn stable_writes_without_log(seen: &Seen) -> Vec<Advice> {
 }
 
 fn uncompressed(seen: &Seen) -> Vec<Advice> {
-    let advice = |name: &str| {
-        Advice {
+    let advice = |name: &str| Advice {
         rule: "uncompressed",
         weight: Weight::Hint,
         about: name.to_owned(),
         change: "set compression=lz4".into(),
         evidence: "compression=off".into(),
-        gain: "less to write and to keep; blocks of zeros become holes; what does not compress is given up early".into(),
+        gain: "less to write and to keep; blocks of zeros become holes; what does not compress is given up \
+            early"
+            .into(),
         cost: "a few per cent of a core".into(),
         risk: "none; it counts for what is written from now on".into(),
-        proof: experiment(seen, &named("uncompressed", name), "compression", "", &["compression=off,lz4,zstd".into()]),
-    }
+        proof: experiment(
+            seen,
+            &named("uncompressed", name),
+            "compression",
+            "",
+            &["compression=off,lz4,zstd".into()],
+        ),
     };
     with_own(seen, "compression", "off").into_iter().map(advice).collect()
 }
@@ -728,22 +793,35 @@ fn uncompressed(seen: &Seen) -> Vec<Advice> {
 fn uncached(seen: &Seen) -> Vec<Advice> {
     let mut all = Vec::new();
     for value in ["metadata", "none"] {
-        all.extend(with_own(seen, "primarycache", value).into_iter().map(|name| Advice {
-            rule: "uncached",
-            weight: Weight::Hint,
-            about: name.to_owned(),
-            change: "set primarycache=all".into(),
-            evidence: format!("primarycache={value}: each read goes to the devices, each write smaller than a block reads the block"),
-            gain: "reads from memory; no reads for partial writes of what is hot".into(),
-            cost: "memory that other datasets cannot use; data may be cached twice, here and by the client".into(),
-            risk: "none".into(),
-            proof: {
-                let dataset = seen.datasets.iter().find(|dataset| dataset.name == name);
-                let kind = if dataset.is_some_and(|it| it.is_volume) { "volume" } else { "filesystem" };
-                let block = Size(dataset.and_then(Dataset::block).unwrap_or(16 << 10).min(128 << 10));
-                let options = format!("--target {kind} --workload randread,{block},4 --goal iops");
-                experiment(seen, &named("uncached", name), "", &options, &[format!("primarycache={value},all")])
-            },
+        all.extend(with_own(seen, "primarycache", value).into_iter().map(|name| {
+            Advice {
+                rule: "uncached",
+                weight: Weight::Hint,
+                about: name.to_owned(),
+                change: "set primarycache=all".into(),
+                evidence: format!(
+                    "primarycache={value}: each read goes to the devices, each write smaller than \
+                a block reads the block"
+                ),
+                gain: "reads from memory; no reads for partial writes of what is hot".into(),
+                cost: "memory that other datasets cannot use; data may be cached twice, here and by the \
+                client"
+                    .into(),
+                risk: "none".into(),
+                proof: {
+                    let dataset = seen.datasets.iter().find(|dataset| dataset.name == name);
+                    let kind = if dataset.is_some_and(|it| it.is_volume) { "volume" } else { "filesystem" };
+                    let block = Size(dataset.and_then(Dataset::block).unwrap_or(16 << 10).min(128 << 10));
+                    let options = format!("--target {kind} --workload randread,{block},4 --goal iops");
+                    experiment(
+                        seen,
+                        &named("uncached", name),
+                        "",
+                        &options,
+                        &[format!("primarycache={value},all")],
+                    )
+                },
+            }
         }));
     }
     all
@@ -762,7 +840,10 @@ fn cache_headers(seen: &Seen) -> Vec<Advice> {
         rule: "cache-headers",
         weight: Weight::Cost,
         about: seen.pool.clone(),
-        change: "use a smaller cache device, larger blocks, or secondarycache=metadata for datasets of small blocks".into(),
+        change:
+            "use a smaller cache device, larger blocks, or secondarycache=metadata for datasets of small \
+            blocks"
+                .into(),
         evidence: format!(
             "{} of cache devices with blocks of {} need up to {} of headers in memory",
             bytes(seen.cache_bytes as f64),
@@ -803,7 +884,8 @@ fn slow_devices(seen: &Seen) -> Vec<Advice> {
                 about: path.to_owned(),
                 change: "watch it, and replace it if it stays so".into(),
                 evidence: format!(
-                    "its {name} take {:.1} ms in the mean of {operations}, those of its neighbours {:.1} ms ({} devices with {LEAST_OPERATIONS} {name} or more)",
+                    "its {name} take {:.1} ms in the mean of {operations}, those of its neighbours {:.1} ms \
+                     ({} devices with {LEAST_OPERATIONS} {name} or more)",
                     slowest as f64 / 1e6,
                     median as f64 / 1e6,
                     waits.len()
@@ -838,7 +920,11 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
         proof: {
             let name = named("nearly-full", &seen.pool);
             format!(
-                "the lab's own pools are new and empty, and show nothing of it; only this pool can, before and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this program, which is no host's, a volume's URI is the target)",
+                "the lab's own pools are new and empty, and show nothing of it; only this pool can, before \
+                 and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o \
+                 {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after \
+                 when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this \
+                 program, which is no host's, a volume's URI is the target)",
                 seen.pool
             )
         },
@@ -923,7 +1009,8 @@ mod tests {
         let stale = &stale_halves(&seen)[0];
         assert_eq!(
             stale.evidence,
-            "/dev/sd1 is OFFLINE; since the pool was opened another half of mirror-0 took 200000 writes, it 12"
+            "/dev/sd1 is OFFLINE; since the pool was opened another half of mirror-0 took 200000 writes, it \
+             12"
         );
         assert!(stale.change.starts_with(
             "bring it back (cenote zpool online tank /dev/sd1) and have it resilvered, by OpenZFS"
@@ -950,7 +1037,8 @@ mod tests {
         volume(&mut seen, &[("compression", "gzip-9")]);
         assert_eq!(
             slow_compression(&seen)[0].evidence,
-            "compression=gzip-9, in a pool that made 1000 synchronous writes since it was opened (25.0 % of its writes)"
+            "compression=gzip-9, in a pool that made 1000 synchronous writes since it was opened (25.0 % of \
+             its writes)"
         );
     }
 
@@ -1254,7 +1342,8 @@ mod tests {
         assert!(text.starts_with("DANGER tank/bad: set sync=standard\n"), "{text}");
         assert!(
             text.contains(
-                "proof  cenote lab new sync --name sync-disabled-tank.bad --layout 'raidz2 6' --factor 'sync=standard,disabled'"
+                "proof  cenote lab new sync --name sync-disabled-tank.bad --layout 'raidz2 6' --factor \
+                 'sync=standard,disabled'"
             ),
             "{text}"
         );

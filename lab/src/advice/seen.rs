@@ -431,7 +431,8 @@ mod tests {
     use super::*;
 
     /// What OpenZFS prints, 0.8 as 2.3.
-    const STATUS: &str = "  pool: p\n state: DEGRADED\nstatus: One or more devices is being replaced.\naction: Wait.\n  scan: resilver in progress\nconfig:\n\n\
+    const STATUS: &str = "  pool: p\n state: DEGRADED\nstatus: One or more devices is being \
+        replaced.\naction: Wait.\n  scan: resilver in progress\nconfig:\n\n\
         \tNAME               STATE     READ WRITE CKSUM\n\
         \tp                  DEGRADED     0     0     0\n\
         \t  raidz1-0         DEGRADED     0     0     0\n\

@@ -265,7 +265,8 @@ mod tests {
     #[test]
     fn what_was_cold_only_at_first_is_told_beside_its_ratio() {
         let text = format!(
-            "{HEAD}[[workload]]\nname = \"warm\"\nrw = \"randread\"\ncache = \"warm\"\n[[workload]]\nname = \"cold\"\nrw = \"randread\"\ncache = \"cold\"\n"
+            "{HEAD}[[workload]]\nname = \"warm\"\nrw = \"randread\"\ncache = \"warm\"\n[[workload]]\nname = \
+             \"cold\"\nrw = \"randread\"\ncache = \"cold\"\n"
         );
         let store = Store::planted(&text, &[(BASELINE, "warm", 300.0), (BASELINE, "cold", 290.0)]);
         let from_devices = |share: u64| {
@@ -285,7 +286,8 @@ mod tests {
     fn what_a_missing_device_costs_is_told_of_each_layout_that_bears_it() {
         let text = format!(
             "{HEAD}[[factor]]\nname = \"layout\"\nvalues = [\"mirror 2\", \"2\"]\n\
-             [[workload]]\nname = \"whole\"\nrw = \"randread\"\n[[workload]]\nname = \"missing\"\nrw = \"randread\"\nmissing = 1\n"
+             [[workload]]\nname = \"whole\"\nrw = \"randread\"\n[[workload]]\nname = \"missing\"\nrw = \
+             \"randread\"\nmissing = 1\n"
         );
         let planted =
             [(BASELINE, "whole", 200.0), (BASELINE, "missing", 100.0), ("layout=2", "whole", 200.0)];

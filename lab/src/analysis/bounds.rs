@@ -172,7 +172,8 @@ pub(super) fn nearest(experiment: &Experiment, settings: &Settings, value: f64) 
             _ => "came from a cache, or stayed in memory while it was measured",
         };
         return Some(format!(
-            "That is more than {} can carry ({}): some of it {came}, or was compressed, and says nothing of them.",
+            "That is more than {} can carry ({}): some of it {came}, or was compressed, and says nothing of \
+             them.",
             lowest.name,
             written(Metric::Throughput, lowest.at(reads))
         ));
@@ -219,7 +220,8 @@ mod tests {
     fn mixes_have_a_limit_and_measured_disks_are_one() {
         let text = |rw: &str| {
             format!(
-                "name = \"x\"\n[goal]\nmetric = \"throughput\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"mirror 2\"\ndisks = [\"/a\", \"/b\"]\n\
+                "name = \"x\"\n[goal]\nmetric = \"throughput\"\n[target]\nkind = \"volume\"\nsize = \
+                 \"64M\"\nlayout = \"mirror 2\"\ndisks = [\"/a\", \"/b\"]\n\
              [[workload]]\nname = \"w\"\n{rw}\n"
             )
         };
@@ -237,7 +239,8 @@ mod tests {
         let told = nearest(&experiment, &base, 0.8e8).unwrap();
         assert_eq!(
             told,
-            "That is 50 % of what the devices, mirror 2 of these disks as each was measured without a pool, in order can carry."
+            "That is 50 % of what the devices, mirror 2 of these disks as each was measured without a pool, \
+             in order can carry."
         );
         // Devices that do both at once: half as much again of a mix of half, and a quarter with three of four
         // bytes read.
@@ -255,8 +258,10 @@ mod tests {
     #[test]
     fn each_layout_has_its_own_bound() {
         let experiment = Experiment::parse(
-            "name = \"x\"\n[goal]\nmetric = \"throughput\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\ndevices = \"hdd-7200\"\n\
-             [[factor]]\nname = \"layout\"\nvalues = [\"mirror 2\", \"4\"]\n[[workload]]\nname = \"w\"\nrw = \"write\"\nbs = \"1M\"\n",
+            "name = \"x\"\n[goal]\nmetric = \"throughput\"\n[target]\nkind = \"volume\"\nsize = \
+             \"64M\"\ndevices = \"hdd-7200\"\n\
+             [[factor]]\nname = \"layout\"\nvalues = [\"mirror 2\", \"4\"]\n[[workload]]\nname = \"w\"\nrw = \
+             \"write\"\nbs = \"1M\"\n",
         )
         .unwrap();
         let plan = Plan::new(&experiment, None, 1);

@@ -148,7 +148,8 @@ impl Setting {
         let values: Vec<String> =
             PLANTED.iter().enumerate().map(|(at, percent)| format!("{at}: {percent}%")).collect();
         let text = format!(
-            "name = \"truth-{seed}\"\nrounds = 5\nmax_rounds = {MOST_ROUNDS}\nprecision = 0.01\n[target]\nkind = \"volume\"\nsize = \"1G\"\ndevices = \"{}\"\n\
+            "name = \"truth-{seed}\"\nrounds = 5\nmax_rounds = {MOST_ROUNDS}\nprecision = \
+             0.01\n[target]\nkind = \"volume\"\nsize = \"1G\"\ndevices = \"{}\"\n\
              [[factor]]\nname = \"planted\"\nvalues = [\"nothing\", \"{}\"]\n\
              [[workload]]\nname = \"reads\"\nrw = \"randread\"\nbs = \"4K\"\niodepth = {}\n",
             self.model,

@@ -28,13 +28,15 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
     let most = experiment.max_rounds.unwrap_or(planned).max(planned);
     if rounds < planned {
         return Some(format!(
-            "Unfinished: {rounds} of {planned} rounds are complete, {compared} of {} runs are done. {goes_on}",
+            "Unfinished: {rounds} of {planned} rounds are complete, {compared} of {} runs are done. \
+             {goes_on}",
             planned * plan.round_length()
         ));
     }
     if rounds < most && !is_precise(store) {
         return Some(format!(
-            "Unfinished: {rounds} rounds are complete, and intervals are not yet as narrow as `precision` wants; up to {most} were planned. {goes_on}"
+            "Unfinished: {rounds} rounds are complete, and intervals are not yet as narrow as `precision` \
+             wants; up to {most} were planned. {goes_on}"
         ));
     }
     None
@@ -74,7 +76,8 @@ mod tests {
 
     #[test]
     fn commands_can_be_typed_as_they_are_told() {
-        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n";
+        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \
+            \"w\"\nrw = \"read\"\n";
         let directory = tempfile::tempdir().unwrap();
         let of = |name: &str| {
             let (experiment, path) = (Experiment::parse(text).unwrap(), directory.path().join(name));

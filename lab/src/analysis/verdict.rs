@@ -227,7 +227,8 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
         vec![format!("{name} has {has} {title} with \"{workload}\"{than}: {}.", times.unwrap_or_default())];
     if !equals.is_empty() {
         sentences.push(format!(
-            "It is the best by its median, but was not shown to be better than {}: any of them may be the best.",
+            "It is the best by its median, but was not shown to be better than {}: any of them may be the \
+             best.",
             equals.join(", ")
         ));
     }
@@ -285,7 +286,8 @@ fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bo
     let base = base_words(experiment);
     match findings.iter().any(|it| is(it, Verdict::Undecided)) {
         true => format!(
-            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be decided."
+            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be \
+             decided."
         ),
         false if is_unfinished => {
             format!("Nothing has better {title} with \"{workload}\" than {base} as yet.")
@@ -389,7 +391,8 @@ fn drift(baseline: &Finding) -> Option<String> {
     let is_told = change.p < DRIFT_ALPHA && ratio.ln().abs() > MOST_DRIFT.ln_1p();
     is_told.then(|| {
         format!(
-            "There was no steady state: the baseline's second half of rounds had {ratio:.2} times what its first had. Let each run go on for longer before it is measured (ramp_seconds)."
+            "There was no steady state: the baseline's second half of rounds had {ratio:.2} times what its \
+             first had. Let each run go on for longer before it is measured (ramp_seconds)."
         )
     })
 }
@@ -414,7 +417,8 @@ pub fn noise_words(noise: Noise) -> String {
             .to_owned();
     }
     format!(
-        "two equal variants were {} apart, and so many rounds cannot rule out {}: what differs by no more than that is not told from noise",
+        "two equal variants were {} apart, and so many rounds cannot rule out {}: what differs by no more \
+         than that is not told from noise",
         percent(noise.floor),
         noise_share(noise.reach)
     )
@@ -439,7 +443,8 @@ mod tests {
         let told = |floor, reach| noise_words(Noise { floor, reach, is_lasting: false });
         let told_of = |reach: &str| {
             format!(
-                "two equal variants were 3.4 % apart, and so many rounds cannot rule out {reach}: what differs by no more than that is not told from noise"
+                "two equal variants were 3.4 % apart, and so many rounds cannot rule out {reach}: what \
+                 differs by no more than that is not told from noise"
             )
         };
         assert_eq!(told(0.034, 0.13), told_of("13.0 %"));

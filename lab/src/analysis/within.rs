@@ -201,16 +201,22 @@ pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
             CacheState::AsItIs | CacheState::Warm => "; a longer `ramp_seconds` leaves the beginning out",
         };
         sentences.push(format!(
-            "No steady state within a run: with {} its last quarter is {} times as fast as its first{others}{advice}.",
-            name(it), ratio.ratio_words()
+            "No steady state within a run: with {} its last quarter is {} times as fast as its \
+             first{others}{advice}.",
+            name(it),
+            ratio.ratio_words()
         ));
     }
     let mut dipping: Vec<(&Within, Dips)> = its.iter().filter_map(|it| Some((*it, it.dips?))).collect();
     dipping.sort_by(|(_, one), (_, other)| one.depth.total_cmp(&other.depth));
     if let Some((it, dips)) = dipping.first() {
         sentences.push(format!(
-            "It falters again and again: with {} about every {:.1} s, {:.0} times a run, down to {:.0} % of its usual rate.",
-            name(it), dips.period, dips.count, dips.depth * 100.0
+            "It falters again and again: with {} about every {:.1} s, {:.0} times a run, down to {:.0} % of \
+             its usual rate.",
+            name(it),
+            dips.period,
+            dips.count,
+            dips.depth * 100.0
         ));
     }
     (!sentences.is_empty()).then(|| sentences.join(" "))

@@ -12,8 +12,10 @@ pub const PAGE_MARK: &str = "<meta name=\"generator\" content=\"cenote lab\">";
 /// The page.
 pub fn page(compared: &Compared) -> String {
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">{PAGE_MARK}\
-         <title>Results compared</title><style>{STYLE}</style><h1>Results compared</h1><p class=\"verdict\">{}</p><ol>",
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\">{PAGE_MARK}\
+         <title>Results compared</title><style>{STYLE}</style><h1>Results compared</h1><p \
+         class=\"verdict\">{}</p><ol>",
         escaped(&compared.verdict)
     );
     for given in &compared.results {

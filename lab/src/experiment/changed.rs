@@ -205,7 +205,8 @@ mod tests {
             (
                 "\"iodepth\"",
                 "\"fio.rate\"",
-                "factors are fio.rate, fio.thinktime in experiment.toml, and its runs were made with iodepth, fio.thinktime",
+                "factors are fio.rate, fio.thinktime in experiment.toml, and its runs were made with \
+                 iodepth, fio.thinktime",
             ),
             ("seed = 5", "seed = 6", "seed is 6 in experiment.toml, and its runs were made with 5"),
             (
@@ -232,7 +233,8 @@ mod tests {
         for (from, to) in [
             (
                 "\"x\"",
-                "\"y\"\nquestion = \"Why?\"\nrounds = 9\nmax_rounds = 12\nprecision = 0.5\nmore_rounds = 11\nwithin_seconds = 9\nleft_out_rounds = 2",
+                "\"y\"\nquestion = \"Why?\"\nrounds = 9\nmax_rounds = 12\nprecision = 0.5\nmore_rounds = \
+                 11\nwithin_seconds = 9\nleft_out_rounds = 2",
             ),
             ("[target]", "[goal]\nmetric = \"latency\"\nworkload = \"v\"\nat_most = \"5ms\"\n[target]"),
             ("[target]", "[[bound]]\nname = \"b\"\nrate = \"1gbe\"\n[target]"),

@@ -73,7 +73,8 @@ pub fn target(text: &str) -> Result<Table> {
         _ if text.starts_with('/') || text.starts_with("./") => of("path", Some(("path", text))),
         _ => {
             return Err(wrong(format!(
-                "target '{text}': write volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, or host:POOL/DATASET"
+                "target '{text}': write volume, filesystem, a path that begins with / or ./, an NBD or iSCSI \
+                 URI, or host:POOL/DATASET"
             )));
         }
     }
@@ -94,7 +95,8 @@ pub fn workload(text: &str) -> Result<Table> {
         _ => {
             let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
             return Err(wrong(format!(
-                "workload '{text}': write a preset ({}), or for example randwrite,4K,8: fio's rw, a size, a depth",
+                "workload '{text}': write a preset ({}), or for example randwrite,4K,8: fio's rw, a size, a \
+                 depth",
                 names.join(", ")
             )));
         }

@@ -51,7 +51,8 @@ const OVERWRITE: Key = key(
     "true or false",
     Some("false"),
     "true",
-    "Whether what a file, device or export holds may be overwritten by workloads that write; what is in use never is",
+    "Whether what a file, device or export holds may be overwritten by workloads that write; what is in use \
+     never is",
 );
 const POOLS: [Key; 7] = [
     SIZE,
@@ -88,7 +89,8 @@ const POOLS: [Key; 7] = [
         "paths",
         Some("[]"),
         "[\"/dev/sdx\", \"/dev/sdy\"]",
-        "Disks or files of one's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where left out",
+        "Disks or files of one's own that the pools are made of, each pool of the first of them, in turns; \
+         files of the lab's where left out",
     ),
     OVERWRITE,
 ];
@@ -127,7 +129,8 @@ pub const TABLES: [TableOf; 16] = [
                 "each, full, search, improve",
                 Some("\"each\""),
                 "\"full\"",
-                "Which variants: one change at a time; all combinations; the best of them within budget; changes that prove themselves",
+                "Which variants: one change at a time; all combinations; the best of them within budget; \
+                 changes that prove themselves",
             ),
             key(
                 "budget",
@@ -162,7 +165,8 @@ pub const TABLES: [TableOf; 16] = [
                 "seconds",
                 None,
                 "240",
-                "How long all of it should take: rounds that would end later are left out, but for two; the quick form writes it",
+                "How long all of it should take: rounds that would end later are left out, but for two; the \
+                 quick form writes it",
             ),
             key(
                 "left_out_rounds",
@@ -176,7 +180,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a table",
                 None,
                 "{ read = 5e8, write = 4e8, mixed = 4.5e8 }",
-                "Bytes a second that each of the target's `disks` did by itself before pools were made of them, in the mean: `lab run` writes it",
+                "Bytes a second that each of the target's `disks` did by itself before pools were made of \
+                 them, in the mean: `lab run` writes it",
             ),
             key("goal", "a table", None, "{ metric = \"iops\" }", "See [goal]"),
             key(
@@ -223,7 +228,8 @@ pub const TABLES: [TableOf; 16] = [
         keys: &[
             key(
                 "metric",
-                "iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification",
+                "iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, \
+                 amplification, read_amplification",
                 Some("\"iops\""),
                 "\"latency_p99\"",
                 "By what variants are judged",
@@ -240,7 +246,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a number, or text with a unit",
                 None,
                 "20000.0",
-                "What counts as success, of what should be much: \"500 MiB/s\", \"20k\"; without quotes in operations or bytes a second",
+                "What counts as success, of what should be much: \"500 MiB/s\", \"20k\"; without quotes in \
+                 operations or bytes a second",
             ),
             key(
                 "at_most",
@@ -254,7 +261,8 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"volume\"",
-        about: "A volume for each variant, in pools that the lab makes on files in the experiment's directory, over NBD",
+        about: "A volume for each variant, in pools that the lab makes on files in the experiment's \
+            directory, over NBD",
         keys: &POOLS,
     },
     TableOf {
@@ -264,7 +272,8 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"path\"",
-        about: "A file (made if it is missing), a file in a directory, or a block device. What no workload writes is only read",
+        about: "A file (made if it is missing), a file in a directory, or a block device. What no workload \
+            writes is only read",
         keys: &[key("path", "a path", None, "\"/dev/sdx\"", "Where; must be there"), SIZE, OVERWRITE],
     },
     TableOf {
@@ -278,7 +287,8 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"iscsi\"",
-        about: "A disk behind iSCSI, by a fio that has libiscsi, and libiscsi's iscsi-readcapacity16, which says how large it is; workloads write it only with consent (`overwrite`)",
+        about: "A disk behind iSCSI, by a fio that has libiscsi, and libiscsi's iscsi-readcapacity16, which \
+            says how large it is; workloads write it only with consent (`overwrite`)",
         keys: &[
             key(
                 "uri",
@@ -299,7 +309,8 @@ pub const TABLES: [TableOf; 16] = [
                 "layer",
                 "tables",
                 None,
-                "[{ name = \"disk\", at = \"/dev/sdx\" }, { name = \"export\", at = \"nbd://server/export\" }]",
+                "[{ name = \"disk\", at = \"/dev/sdx\" }, \
+                 { name = \"export\", at = \"nbd://server/export\" }]",
                 "See [[target.layer]]; two or more",
             ),
             SIZE,
@@ -317,14 +328,21 @@ pub const TABLES: [TableOf; 16] = [
                 "words of a command",
                 None,
                 "[\"ssh\", \"root@guest\"]",
-                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and fio, which must be there, runs there. Workloads that write need `overwrite`, as what it holds cannot be looked at. A run that is stopped ends the command here; fio may go on there until its time is over. Whoever does not end a run is given up a minute after it should have ended; with ssh, `-o ServerAliveInterval=5` tells sooner of a guest that is gone",
+                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot \
+                 …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and \
+                 fio, which must be there, runs there. Workloads that write need `overwrite`, as what it \
+                 holds cannot be looked at. A run that is stopped ends the command here; fio may go on there \
+                 until its time is over. Whoever does not end a run is given up a minute after it should \
+                 have ended; with ssh, `-o ServerAliveInterval=5` tells sooner of a guest that is gone",
             ),
             key(
                 "engine",
                 "io_uring, libaio",
                 None,
                 "\"libaio\"",
-                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid io_uring by default; a dry run tells. With `direct=0` libaio waits for each operation, so that every depth is 1",
+                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid \
+                 io_uring by default; a dry run tells. With `direct=0` libaio waits for each operation, so \
+                 that every depth is 1",
             ),
         ],
     },
@@ -397,7 +415,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a preset's name",
                 None,
                 "\"database-8k\"",
-                "One or more workloads that come with the program (`lab presets`); other keys take the place of theirs",
+                "One or more workloads that come with the program (`lab presets`); other keys take the place \
+                 of theirs",
             ),
             key("name", "text", None, "\"4K random write\"", "Its name; must be there without a preset"),
             key(
@@ -419,7 +438,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a size",
                 None,
                 "\"64M\"",
-                "How much of the target it works on; all where left out. Each job has less where offsets and several jobs would go past the end",
+                "How much of the target it works on; all where left out. Each job has less where offsets and \
+                 several jobs would go past the end",
             ),
             key("iodepth", "a number", Some("1"), "8", "Operations under way at once"),
             key(
@@ -435,7 +455,8 @@ pub const TABLES: [TableOf; 16] = [
                 "true or false",
                 Some("false"),
                 "true",
-                "Whether it ends when all was read or written once, and after `seconds` at the latest: what is cold at first stays cold",
+                "Whether it ends when all was read or written once, and after `seconds` at the latest: what \
+                 is cold at first stays cold",
             ),
             key(
                 "cache",
@@ -468,7 +489,8 @@ pub const TABLES: [TableOf; 16] = [
                 "text, programs",
                 None,
                 "\"text\"",
-                "Which of the files are copied: texts that are not compressed, or programs and libraries; all where left out",
+                "Which of the files are copied: texts that are not compressed, or programs and libraries; \
+                 all where left out",
             ),
             key(
                 "at_once",
@@ -483,7 +505,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a table",
                 Some("{}"),
                 "{ fsync = \"1\" }",
-                "More options of fio, of those that write nowhere else and say nothing that another key says; numjobs is at most 64",
+                "More options of fio, of those that write nowhere else and say nothing that another key \
+                 says; numjobs is at most 64",
             ),
         ],
     },
@@ -502,12 +525,13 @@ fn settings() -> String {
     };
     format!(
         "Settings, of [settings], [[factor]] and [[variant]]:\n  \
-         of the load: {}, and options of fio that write nowhere else with fio. before their names (fio.thinktime)\n  \
-         of the process that serves: {}\n  \
-         of the pool: {}, feature@NAME, and every property of a pool with pool. before its name (pool.autotrim)\n  \
-         of the way to a volume: {} (nbd, process)\n  \
+         of the load: {}, and options of fio that write nowhere else with fio. before their names \
+         (fio.thinktime)\n  of the process that serves: {}\n  \
+         of the pool: {}, feature@NAME, and every property of a pool with pool. before its name \
+         (pool.autotrim)\n  of the way to a volume: {} (nbd, process)\n  \
          of a stack: layer\n  \
-         of the volume or filesystem: each of its properties (recordsize, compression …), and user properties\n",
+         of the volume or filesystem: each of its properties (recordsize, compression …), and user \
+         properties\n",
         of(Place::Job),
         of(Place::Server),
         of(Place::Pool),
@@ -518,7 +542,8 @@ fn settings() -> String {
 /// The reference as text.
 pub fn text() -> String {
     let mut text = String::from(
-        "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` says what is wrong with it.\n",
+        "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` says \
+         what is wrong with it.\n",
     );
     for table in TABLES {
         let head = if table.head.is_empty() { "at the beginning" } else { table.head };
@@ -548,7 +573,8 @@ mod tests {
     fn smallest(head: &str) -> (String, Vec<&'static str>) {
         let of_target = |kind: &str, fields: &str| {
             format!(
-                "name = \"x\"\n[target]\nkind = \"{kind}\"\nsize = \"64M\"\n{fields}\n[[workload]]\nname = \"w\"\nrw = \"read\"\n"
+                "name = \"x\"\n[target]\nkind = \"{kind}\"\nsize = \"64M\"\n{fields}\n[[workload]]\nname = \
+                 \"w\"\nrw = \"read\"\n"
             )
         };
         let volume = of_target("volume", "");
@@ -559,7 +585,8 @@ mod tests {
             "[[factor]]" => (volume + "[[factor]]\nname = \"f\"\nvalues = [\"1\", \"2\"]\n", vec!["factor"]),
             "[[workload]]" => (volume, vec!["workload"]),
             "[[target.layer]]" => {
-                let layers = "[[target.layer]]\nname = \"a\"\nat = \"/a\"\n[[target.layer]]\nname = \"b\"\nat = \"/b\"\n";
+                let layers = "[[target.layer]]\nname = \"a\"\nat = \"/a\"\n[[target.layer]]\nname = \
+                    \"b\"\nat = \"/b\"\n";
                 (of_target("layers", layers), vec!["target", "layer"])
             }
             head => {

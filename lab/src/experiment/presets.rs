@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn what_is_said_beside_a_preset_takes_the_place_of_its_own() {
-        let text = "[[workload]]\npreset = \"bonnie\"\nname = \"cold\"\nseconds = 2\nsize = \"64M\"\noptions = { thinktime = \"1\" }\n\
+        let text = "[[workload]]\npreset = \"bonnie\"\nname = \"cold\"\nseconds = 2\nsize = \"64M\"\noptions \
+            = { thinktime = \"1\" }\n\
                     [[workload]]\nname = \"own\"\nrw = \"read\"\n";
         let experiment = experiment(text).unwrap();
         let names: Vec<&str> = experiment.workloads.iter().map(|workload| workload.name.as_str()).collect();

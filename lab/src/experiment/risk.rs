@@ -24,7 +24,8 @@ const KNOWN: [(&str, &str, &str); 6] = [
     (
         "copies",
         "1",
-        "what is damaged on a device is mended by the pool's redundancy or not at all, where more copies might have helped",
+        "what is damaged on a device is mended by the pool's redundancy or not at all, where more copies \
+         might have helped",
     ),
     ("redundant_metadata", "most", "one damaged block can lose about a thousand blocks of a file or volume"),
     ("redundant_metadata", "some", "one damaged block can lose several files or directories, or a volume"),

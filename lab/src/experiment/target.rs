@@ -122,9 +122,11 @@ impl Layer {
     fn fault(&self) -> Option<String> {
         let by = self.by.as_ref()?;
         let what = if by.first().is_none_or(String::is_empty) {
-            "by is empty: it is the command that runs a shell where the layer is, as [\"ssh\", \"root@guest\"]; leave it out where that is here"
+            "by is empty: it is the command that runs a shell where the layer is, as [\"ssh\", \
+             \"root@guest\"]; leave it out where that is here"
         } else if self.is_uri() {
-            "at is a URI, and with by it is the path of a file or device there: leave out by, or name the path"
+            "at is a URI, and with by it is the path of a file or device there: leave out by, or name the \
+             path"
         } else if !self.at.starts_with('/') {
             "at is a path where by runs a shell, and must begin with '/'"
         } else if by.iter().chain([&self.at]).any(|word| word.contains('\0')) {
@@ -177,7 +179,8 @@ const MAKERS: [(&str, &str, &str, &str); 3] = [
         "/dev/nbd",
         "nbd",
         "nbd-client",
-        "`nbd-client -N EXPORT -unix SOCKET PATH` makes it of an export, which may also be measured by its URI",
+        "`nbd-client -N EXPORT -unix SOCKET PATH` makes it of an export, which may also be measured by its \
+         URI",
     ),
     ("/dev/zvol/", "zvol", "zfs", "OpenZFS's kernel module makes it of a volume"),
 ];
@@ -279,10 +282,17 @@ impl Target {
         match self {
             Self::Volume(_) | Self::Filesystem(_) => None,
             Self::Host { .. } => is_of_server.then_some(
-                "a host's kernel tells neither what it takes for one volume nor what it does to devices for it",
+                "a host's kernel tells neither what it takes for one volume nor what it does to devices for \
+                 it",
             ),
-            _ if metric == Metric::Space => Some("only volumes and filesystems take space on devices that is told"),
-            _ => is_of_server.then_some("who serves this target does not tell what that takes; the lab's own volumes and filesystems do"),
+            _ if metric == Metric::Space => Some(
+                "only volumes and filesystems take space on devices that is \
+                told",
+            ),
+            _ => is_of_server.then_some(
+                "who serves this target does not tell what that takes; the lab's own \
+                volumes and filesystems do",
+            ),
         }
     }
 
@@ -407,7 +417,8 @@ impl Target {
             return Ok(());
         }
         Err(Error::Experiment(format!(
-            "target {} has {length} bytes, fewer than its size of {}, and no workload writes to it: it is not made longer, so make `size` smaller",
+            "target {} has {length} bytes, fewer than its size of {}, and no workload writes to it: it is \
+             not made longer, so make `size` smaller",
             path.display(),
             self.size()
         )))

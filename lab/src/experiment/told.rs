@@ -76,7 +76,8 @@ fn line(said: &str) -> String {
 mod tests {
     use crate::experiment::Experiment;
 
-    const SMALL: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n";
+    const SMALL: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \
+        \"w\"\nrw = \"read\"\n";
 
     #[test]
     fn what_is_of_another_type_is_told_in_words_of_the_file() {

@@ -75,11 +75,13 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
             Some("files are made, opened and removed one after the other")
         }
         (Work::Replay, _) if name == "iodepth" && !workload.at_once => Some(
-            "a trace with its own pauses is replayed one request after the other, since fio would count the pauses as latencies; at_once = true has more under way",
+            "a trace with its own pauses is replayed one request after the other, since fio would count the \
+             pauses as latencies; at_once = true has more under way",
         ),
         (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace says itself what is asked for"),
         (Work::Transfers, _) if name == "bs" && has_sizes(workload) => Some(
-            "the sizes are those of the workload's bssplit, which fio prefers to bs; vary fio.bssplit, or take a workload of one size",
+            "the sizes are those of the workload's bssplit, which fio prefers to bs; vary fio.bssplit, or \
+             take a workload of one size",
         ),
         (Work::Transfers, _) if name == "rwmixread" && !is_mixed(workload) => {
             Some("it does not both read and write; rw = \"randrw\" or \"rw\" does")
@@ -92,10 +94,12 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
         }
         (Work::Stat | Work::Delete, _) if is_of_files => Some("no file is opened"),
         (Work::Transfers | Work::Replay, Way::Nbd) if name == "sync" => Some(
-            "fio has no stable writes over NBD; fsync=1 flushes each, and sync is also a property of the volume",
+            "fio has no stable writes over NBD; fsync=1 flushes each, and sync is also a property of the \
+             volume",
         ),
         (Work::Transfers | Work::Replay, Way::Nbd) if is_of_files => Some(
-            "over NBD fio opens no file; a filesystem (kind = \"filesystem\") or a block device (kind = \"path\") has one",
+            "over NBD fio opens no file; a filesystem (kind = \"filesystem\") or a block device (kind = \
+             \"path\") has one",
         ),
         (Work::Transfers, Way::Process) if name == "direct" => {
             Some("the process that has the pool open has no page cache; a filesystem has one")
@@ -255,7 +259,8 @@ mod tests {
         );
         assert!(told("filesystem", bonnie).is_empty());
         // One of two layers sees it.
-        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"/dev/x\"\n[[target.layer]]\nname = \"b\"\nat = \"nbd://h/v\"\n";
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \
+            \"/dev/x\"\n[[target.layer]]\nname = \"b\"\nat = \"nbd://h/v\"\n";
         let text = format!("name = \"x\"\n[target]\nsize = \"64M\"\n{layers}{}{WRITES}", factor("direct"));
         assert_eq!(super::told(&Experiment::parse(&text).unwrap()).len(), 1);
     }

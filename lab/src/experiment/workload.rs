@@ -378,7 +378,8 @@ impl Workload {
         let is_one_left = self.bs > extent || self.share(target.size()) >= self.bs;
         if self.work() == Work::Transfers && !is_one_left {
             faults.push(format!(
-                "its options offset, offset_increment and numjobs leave its last job nothing of the target's {}",
+                "its options offset, offset_increment and numjobs leave its last job nothing of the target's \
+                 {}",
                 target.size()
             ));
         }

@@ -327,7 +327,8 @@ fn ratio(sizes: &[(u64, u64)]) -> Option<Estimate> {
 }
 
 impl Model for Compression {
-    const FORMULA: &'static str = "ratio = sum of block sizes / sum of sizes stored in whole sectors, where compression saves an eighth; speed: bytes / median time of many passes on one core";
+    const FORMULA: &'static str = "ratio = sum of block sizes / sum of sizes stored in whole sectors, where \
+        compression saves an eighth; speed: bytes / median time of many passes on one core";
     const SOURCE: &'static str =
         "OpenZFS 2.3, zio.c (zio_write_compress); Efron 1979 (bootstrap); measured on this machine";
 }
@@ -338,7 +339,8 @@ impl fmt::Display for Compression {
         if self.zeros > 0 {
             write!(
                 f,
-                ", {} of zeros, which are holes with any compression, are stored without, and are in no ratio",
+                ", {} of zeros, which are holes with any compression, are stored without, and are in no \
+                 ratio",
                 self.zeros
             )?;
         }

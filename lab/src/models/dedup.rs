@@ -99,7 +99,8 @@ impl Fit {
         match self.fits {
             true => format!("that is at most a quarter of a cache of {cache}"),
             false => format!(
-                "that is more than a quarter of a cache of {cache}: each write costs {:.2} random reads more in the mean",
+                "that is more than a quarter of a cache of {cache}: each write costs {:.2} random reads more \
+                 in the mean",
                 self.reads_a_write
             ),
         }
@@ -255,7 +256,8 @@ pub(super) const FORMULA_OF_TABLES: &str =
 pub(super) const SOURCE_OF_TABLES: &str = "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h";
 
 impl Model for Dedup {
-    const FORMULA: &'static str = "entries: sampled blocks that differ * 2^zero bits; memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
+    const FORMULA: &'static str = "entries: sampled blocks that differ * 2^zero bits; memory: (1 + leaves) * \
+        32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
     const SOURCE: &'static str =
         "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h; Wegman's adaptive sampling (Flajolet 1990)";
 }

@@ -70,7 +70,9 @@ impl DedupTable {
         let (entries, unique) = (sum(|_| true), sum(|part| part.is_unique));
         if entries == 0 {
             return Err(Error::Experiment(
-                "the output of zdb -DD has no entries of a dedup table; lines like 'DDT-sha256-zap-unique: …entries=173' were expected".into(),
+                "the output of zdb -DD has no entries of a dedup table; lines like 'DDT-sha256-zap-unique: \
+                 …entries=173' were expected"
+                    .into(),
             ));
         }
         if entries > MOST_BLOCKS {

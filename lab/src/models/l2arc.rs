@@ -81,15 +81,19 @@ impl L2arc {
 }
 
 impl Model for L2arc {
-    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block; full after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s (l2arc_feed_secs) each";
-    const SOURCE: &'static str = "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
+    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block; full \
+        after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s \
+        (l2arc_feed_secs) each";
+    const SOURCE: &'static str = "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c \
+        (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
 }
 
 impl fmt::Display for L2arc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "cache device of {} beside {} in memory; full after {} to {} of feeds of {}, where there is as much to write\n",
+            "cache device of {} beside {} in memory; full after {} to {} of feeds of {}, where there is as \
+             much to write\n",
             self.size,
             self.arc,
             duration(self.fill_seconds_least),

@@ -226,7 +226,9 @@ fn seconds_to_loss(devices: u64, tolerance: u64, mttf_seconds: f64, rebuild_seco
 }
 
 impl Model for Rebuild {
-    const FORMULA: &'static str = "survival of k failures: ways to have them within each vdev's tolerance / C(n, k); rebuild: held / bandwidth to held / piece / IOPS; a year: birth-death chain with (w - j) / MTTF and 1 / T";
+    const FORMULA: &'static str = "survival of k failures: ways to have them within each vdev's tolerance / \
+        C(n, k); rebuild: held / bandwidth to held / piece / IOPS; a year: birth-death chain with (w - j) / \
+        MTTF and 1 / T";
     const SOURCE: &'static str =
         "Patterson, Gibson and Katz 1988 (RAID); Gibson 1992 (MTTDL); OpenZFS documentation on dRAID";
 }

@@ -91,8 +91,11 @@ impl Slog {
 }
 
 impl Model for Slog {
-    const FORMULA: &'static str = "min(rate * 3 * timeout, min(memory / 10, 4 GiB)) * logged / written; logged = floor(write / 126976) * 131072 + (rest > 0: roundup(184 + 192 + rest, 4096)), where rest = write mod 126976, because a log block of 128 KiB holds 124 KiB of a write";
-    const SOURCE: &'static str = "OpenZFS 2.3, dsl_pool.c (zfs_dirty_data_max), txg.c (three groups), zil.h (zil_chain_t, lr_write_t); cenote's zil/plan.rs";
+    const FORMULA: &'static str = "min(rate * 3 * timeout, min(memory / 10, 4 GiB)) * logged / written; \
+        logged = floor(write / 126976) * 131072 + (rest > 0: roundup(184 + 192 + rest, 4096)), where rest = \
+        write mod 126976, because a log block of 128 KiB holds 124 KiB of a write";
+    const SOURCE: &'static str = "OpenZFS 2.3, dsl_pool.c (zfs_dirty_data_max), txg.c (three groups), zil.h \
+        (zil_chain_t, lr_write_t); cenote's zil/plan.rs";
 }
 
 impl fmt::Display for Slog {

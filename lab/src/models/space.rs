@@ -122,7 +122,8 @@ impl Space {
 }
 
 impl Model for Space {
-    const FORMULA: &'static str = "raidz: roundup(s + p * ceil(s / (w - p)), p + 1) sectors; draid: ceil(s / d) * (d + p); mirror: w * s";
+    const FORMULA: &'static str = "raidz: roundup(s + p * ceil(s / (w - p)), p + 1) sectors; draid: ceil(s / \
+        d) * (d + p); mirror: w * s";
     const SOURCE: &'static str =
         "OpenZFS 2.3, vdev_raidz.c (vdev_raidz_asize), vdev_draid.c (vdev_draid_asize)";
 }
@@ -138,7 +139,8 @@ impl fmt::Display for Space {
                 let are = if spares == 1 { "is spare" } else { "are spares" };
                 write!(
                     f,
-                    ", as {spares} of {devices} devices {are}; the rows are of the others, of which {} is at best",
+                    ", as {spares} of {devices} devices {are}; the rows are of the others, of which {} is at \
+                     best",
                     percent(besides)
                 )?;
             }

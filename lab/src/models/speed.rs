@@ -160,7 +160,8 @@ impl Speed {
         let count = layout.vdevs().len();
         if placed.len() != 1 && placed.len() != count {
             return Err(Error::Experiment(format!(
-                "{layout} has {count} vdevs, and where data lie was said of {}: say it once for all, or of each",
+                "{layout} has {count} vdevs, and where data lie was said of {}: say it once for all, or of \
+                 each",
                 placed.len()
             )));
         }
@@ -389,7 +390,8 @@ fn uneven(vdev: Vdev) -> Option<String> {
     let multiple = parity + 1;
     (gcd(multiple, width) > 1).then(|| {
         format!(
-            "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
+            "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab \
+             begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
             width / gcd(multiple, width)
         )
     })
@@ -400,8 +402,11 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl Model for Speed {
-    const FORMULA: &'static str = "reads: one client 1 / E[slowest of k columns], many n / (k * E[one]), between them played through; in order: devices * data share * bandwidth; stable: 1 / (way + write + flush of the log device)";
-    const SOURCE: &'static str = "closed queueing networks (Lazowska and others 1984, Quantitative System Performance); the devices are those of cenote's device::simulated";
+    const FORMULA: &'static str = "reads: one client 1 / E[slowest of k columns], many n / (k * E[one]), \
+        between them played through; in order: devices * data share * bandwidth; stable: 1 / (way + write + \
+        flush of the log device)";
+    const SOURCE: &'static str = "closed queueing networks (Lazowska and others 1984, Quantitative System \
+        Performance); the devices are those of cenote's device::simulated";
 }
 
 impl fmt::Display for Speed {

@@ -38,7 +38,8 @@ pub fn percentiles(rows: &[Percentiles<'_>], write: &dyn Fn(f64) -> String) -> S
         // Writing to a string does not fail.
         let _ = write!(
             svg,
-            "<path class=\"grid\" d=\"M{0:.1} 0V{below:.1}\"/><text x=\"{0:.1}\" y=\"{1:.1}\" text-anchor=\"middle\">{2}</text>",
+            "<path class=\"grid\" d=\"M{0:.1} 0V{below:.1}\"/><text x=\"{0:.1}\" y=\"{1:.1}\" \
+             text-anchor=\"middle\">{2}</text>",
             x(tick),
             below + 14.0,
             escaped(&write(tick))
@@ -51,7 +52,8 @@ pub fn percentiles(rows: &[Percentiles<'_>], write: &dyn Fn(f64) -> String) -> S
         // Writing to a string does not fail.
         let _ = write!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><path class=\"axis\" d=\"M{first:.1} {y:.1}H{last:.1}\"/>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><path class=\"axis\" d=\"M{first:.1} \
+             {y:.1}H{last:.1}\"/>",
             left - 8.0,
             y + 4.0,
             escaped(row.label)
@@ -98,7 +100,8 @@ pub fn courses(courses: &[Course<'_>], axis: &Axis<'_>, most: f64, time_title: &
     let (width, height) = (left + WIDTH + 40.0 + labels, (HEIGHT + 2.0 * MARGIN + 14.0).max(rows + MARGIN));
     let bottom = MARGIN + HEIGHT;
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\"><path class=\"axis\" d=\"M{left} {MARGIN}V{bottom}h{WIDTH}\"/>\
+        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\"><path class=\"axis\" \
+         d=\"M{left} {MARGIN}V{bottom}h{WIDTH}\"/>\
          <text x=\"{left}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
         MARGIN - 12.0,
         escaped(axis.title),
@@ -135,7 +138,8 @@ pub fn courses(courses: &[Course<'_>], axis: &Axis<'_>, most: f64, time_title: &
         let _ = write!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\
-             <path d=\"M{:.1} {label_y:.1}h16\" stroke=\"{colour}\" stroke-width=\"3\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+             <path d=\"M{:.1} {label_y:.1}h16\" stroke=\"{colour}\" stroke-width=\"3\"/><text x=\"{:.1}\" \
+             y=\"{:.1}\">{}</text>",
             points(&mut course.points.iter().copied()),
             left + WIDTH + 14.0,
             left + WIDTH + 36.0,

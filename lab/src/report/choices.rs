@@ -77,7 +77,10 @@ fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             .collect()
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    let text = "Every figure of a variant with a workload, in whatever table it stands, is of those of these runs that had it: `cenote lab report DIR --run N` prints one.".to_owned();
+    let text =
+        "Every figure of a variant with a workload, in whatever table it stands, is of those of these \
+        runs that had it: `cenote lab report DIR --run N` prints one."
+            .to_owned();
     (rows.len() > 1).then(|| Section::new("The runs behind the figures", text, rows))
 }
 
@@ -108,12 +111,14 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             has(TWIN),
             "baseline again",
-            "the same settings once more, as if they were another variant: what it differs by is chance, and whatever differs by no more is not told from chance",
+            "the same settings once more, as if they were another variant: what it differs by is chance, and \
+             whatever differs by no more is not told from chance",
         ),
         (
             has(DEVICE),
             "raw device",
-            "what the pool's devices lie on, measured without a pool: what is between is what the pool adds, or saves",
+            "what the pool's devices lie on, measured without a pool: what is between is what the pool adds, \
+             or saves",
         ),
         (
             is_compared,
@@ -125,17 +130,22 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             is_compared,
             "undecided, ~12 rounds",
-            "neither is certain; so many rounds in all would most likely tell, as long as they differ as these do",
+            "neither is certain; so many rounds in all would most likely tell, as long as they differ as \
+             these do",
         ),
         (
             !findings.findings.is_empty(),
             "interval",
-            "between these two the true value lies in 95 of 100 cases; the median is the middle one of all rounds",
+            "between these two the true value lies in 95 of 100 cases; the median is the middle one of all \
+             rounds",
         ),
         (
             is_compared,
             "times the baseline",
-            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each of which has its own two figures. What a machine changes from round to round is in both, and so hardly in this; it need not be the quotient of the two medians. 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
+            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each \
+             of which has its own two figures. What a machine changes from round to round is in both, and so \
+             hardly in this; it need not be the quotient of the two medians. 2 is twice as much, 0.5 is \
+             half; an interval that holds 1 may be no difference",
         ),
         (
             is_compared,
@@ -145,7 +155,8 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             is_compared,
             "p, is alike",
-            "how likely rounds so near each other are if in truth there is a difference of a tenth: below 0.05 there is none",
+            "how likely rounds so near each other are if in truth there is a difference of a tenth: below \
+             0.05 there is none",
         ),
     ];
     let head = ["word", "meaning"].map(str::to_owned).to_vec();
@@ -174,7 +185,9 @@ fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Beside]) -> 
     let names: Vec<String> = warm.map(|workload| format!("\"{}\"", workload.name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "But not all of {} was read from the devices, for the cache filled while it ran (see there): the devices are slower than that, and ratios to it are nearer to 1 than those to a run that stays cold.",
+            "But not all of {} was read from the devices, for the cache filled while it ran (see there): the \
+             devices are slower than that, and ratios to it are nearer to 1 than those to a run that stays \
+             cold.",
             names.join(" and ")
         )
     })
@@ -195,7 +208,9 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
         Subject::Layer => return None,
     };
     let text = format!(
-        "{text} \"times\" is how many times the {0} of the second the first has, so that 2.00 is twice as much and 0.50 is half: the (geometric) mean of what the rounds say, each by its own two figures, which need not be the quotient of the medians shown. Better and worse are meant of the {0}.{1}",
+        "{text} \"times\" is how many times the {0} of the second the first has, so that 2.00 is twice as \
+         much and 0.50 is half: the (geometric) mean of what the rounds say, each by its own two figures, \
+         which need not be the quotient of the medians shown. Better and worse are meant of the {0}.{1}",
         metric.title(),
         from_memory(experiment, findings, &of).map_or_else(String::new, |told| format!(" {told}"))
     );
@@ -283,7 +298,10 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     all.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", DEVICE, "pool", "export", "device to pool", "pool to export"];
     let text = format!(
-        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns say how many times the pool's figure the device has, and how many times the export's the pool has, with intervals: as all such ratios, means of what the rounds say, each by its own figures. {MARKS}",
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open \
+         does to the volume; the export is the same over NBD. The last two columns say how many times the \
+         pool's figure the device has, and how many times the export's the pool has, with intervals: as all \
+         such ratios, means of what the rounds say, each by its own figures. {MARKS}",
         metric.title()
     );
     let is_none = all.is_empty();
@@ -317,7 +335,9 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let reached = row("the most that was measured", &|reads| bounds::reached(experiment, findings, reads));
     let rows =
         std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, &|reads| bound.at(reads))));
-    let text = "What can be carried of data that do not compress, by the layout of each variant: no other setting beats it, save what is read from a cache before it.".to_owned();
+    let text = "What can be carried of data that do not compress, by the layout of each variant: no other \
+        setting beats it, save what is read from a cache before it."
+        .to_owned();
     (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
 }
 
@@ -366,7 +386,10 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     });
     let head = ["variant", "data, foretold", "data, measured", "takes more by"].map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    let text = "The share of the devices' space that is data: by the formula of `cenote lab model space`, which knows blocks, parity and padding, and as measured, where what describes the blocks counts too.".to_owned();
+    let text = "The share of the devices' space that is data: by the formula of `cenote lab model space`, \
+        which knows blocks, parity and padding, and as measured, where what describes the blocks counts \
+        too."
+        .to_owned();
     (rows.len() > 1).then(|| Section::new("Space, foretold and measured", text, rows))
 }
 
@@ -385,7 +408,8 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if experiment.mode == Mode::Search {
         let [tried, points] = sought.tried;
         let mut text = format!(
-            "The search took {} of up to {} runs, where all combinations would have taken {}. It tried {tried} of {points} combinations",
+            "The search took {} of up to {} runs, where all combinations would have taken {}. It tried \
+             {tried} of {points} combinations",
             sought.runs, sought.budget, sought.exhaustive_runs
         );
         text.push_str(if tried < points { ", and knows nothing of the others. " } else { ". " });
@@ -396,11 +420,15 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             [] => "; no other that was tried may be as good. ".to_owned(),
             shown => format!(". These runs cannot tell it from: {}{more}. ", shown.join("; ")),
         });
-        text.push_str("It was then measured again against the baseline, because the best of many looks better than it is.");
+        text.push_str(
+            "It was then measured again against the baseline, because the best of many looks \
+            better than it is.",
+        );
         return Some(Section::new("What the search found", text, Vec::new()));
     }
     let text = format!(
-        "One factor after the other was changed, and what proved itself was kept; it ended with {values}, which was then measured again against the start."
+        "One factor after the other was changed, and what proved itself was kept; it ended with {values}, \
+         which was then measured again against the start."
     );
     let head = ["factor", "from", "to", "times as good", "interval", "p", ""].map(str::to_owned).to_vec();
     let steps = sought.steps.iter().map(|step| {
@@ -442,12 +470,16 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let open: Vec<String> =
             findings.front_open.iter().map(|open| format!("{} by {}", open.variant, open.by)).collect();
         text.push_str(&format!(
-            " Perhaps beaten, which could not be decided: {}; the other is certainly better by something, and by nothing was it shown to be worse.",
+            " Perhaps beaten, which could not be decided: {}; the other is certainly better by something, \
+             and by nothing was it shown to be worse.",
             open.join(", ")
         ));
     }
     if findings.front.len() + findings.front_open.len() < placed.len() {
-        text.push_str(" Whatever else was compared is beaten: another is certainly better by something, and as good by all that counts.");
+        text.push_str(
+            " Whatever else was compared is beaten: another is certainly better by something, and \
+            as good by all that counts.",
+        );
     }
     Some(Section::new(FRONT, text, rows))
 }
@@ -468,15 +500,17 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
     let written = written.filter_map(|it| it.layers[0]);
     if let Some(logical) = written.reduce(f64::min).filter(|logical| *logical < LEAST_SHARE) {
         return Some(format!(
-            "As little as {:.0} % of what was written went further than memory: the rest was written over there before its transaction group ended, for all fell on the same {size}. If that is \
-             not what is asked, {remedy}.",
+            "As little as {:.0} % of what was written went further than memory: the rest was written over \
+             there before its transaction group ended, for all fell on the same {size}. If that is not what \
+             is asked, {remedy}.",
             logical * 100.0
         ));
     }
     let read = of(Metric::ReadAmplification).filter(|read| *read < LEAST_SHARE);
     read.filter(|_| workload.cache == CacheState::Cold).map(|read| {
         format!(
-            "As little as {:.0} % of what was read came from the devices: the cache was cold at first, and then had what the same run had read from these {size}. If that is not what is asked, {remedy}.",
+            "As little as {:.0} % of what was read came from the devices: the cache was cold at first, and \
+             then had what the same run had read from these {size}. If that is not what is asked, {remedy}.",
             read * 100.0
         )
     })
@@ -491,7 +525,8 @@ pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) 
         let times = times.map(|time| written(Metric::Latency, time));
         std::iter::once(named(experiment, &it.variant)).chain(times).collect()
     });
-    let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, and what 99 of 100 took at most.";
+    let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, \
+        and what 99 of 100 took at most.";
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
 }
@@ -515,13 +550,19 @@ pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> O
     });
     let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
     let mirrors = if is_counted {
-        "and those on each device of a mirror. Beside them come what describes them and the intent log, both on each device of a mirror as well; devices in all have the sum of these and labels, and may have less by padding, which takes space and need not be written"
+        "and those on each device of a mirror. Beside them come what describes them and the intent log, both \
+         on each device of a mirror as well; devices in all have the sum of these and labels, and may have \
+         less by padding, which takes space and need not be written"
     } else {
-        "which count a mirror once, however many devices it has: what each of them has was not counted then. Beside them come what describes them and the intent log, counted likewise; and all that devices were given, each device of a mirror by itself"
+        "which count a mirror once, however many devices it has: what each of them has was not counted then. \
+         Beside them come what describes them and the intent log, counted likewise; and all that devices \
+         were given, each device of a mirror by itself"
     };
     let text = format!(
-        "Bytes for each byte that the client wrote, step by step: whole blocks of data, those compressed, those with further copies, parity and padding, {mirrors}. The last column is what was read from the devices so that it \
-         could be written: the rest of blocks that were written in part, and what describes them."
+        "Bytes for each byte that the client wrote, step by step: whole blocks of data, those compressed, \
+         those with further copies, parity and padding, {mirrors}. The last column is what was read from the \
+         devices so that it could be written: the rest of blocks that were written in part, and what \
+         describes them."
     );
     Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }
@@ -542,7 +583,8 @@ mod tests {
     fn limits_of_mixes_stand_beside_those_of_reads_and_writes() {
         let text = |rw: &str| {
             format!(
-                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\ndevices = \"sata-ssd\"\n[[workload]]\nname = \"w\"\nrw = {rw}\n"
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\ndevices = \
+                 \"sata-ssd\"\n[[workload]]\nname = \"w\"\nrw = {rw}\n"
             )
         };
         let finding = Finding {
@@ -568,7 +610,8 @@ mod tests {
     #[test]
     fn space_is_foretold_with_the_sectors_that_the_pools_had() {
         let experiment = Experiment::parse(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"raidz1 3\"\n[settings]\nvolblocksize = \"4K\"\n\
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"raidz1 \
+             3\"\n[settings]\nvolblocksize = \"4K\"\n\
              [[workload]]\nname = \"w\"\nrw = \"write\"\n",
         )
         .unwrap();
@@ -597,7 +640,8 @@ mod tests {
     fn figures_of_memory_are_not_taken_for_those_of_devices() {
         let experiment = Experiment::parse(
             "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-             [[workload]]\nname = \"w\"\nrw = \"write\"\n[[workload]]\nname = \"r\"\nrw = \"read\"\ncache = \"cold\"\n[[workload]]\nname = \"warm\"\nrw = \"read\"\n",
+             [[workload]]\nname = \"w\"\nrw = \"write\"\n[[workload]]\nname = \"r\"\nrw = \"read\"\ncache = \
+             \"cold\"\n[[workload]]\nname = \"warm\"\nrw = \"read\"\n",
         )
         .unwrap();
         let of = |logical: f64, read: f64| {

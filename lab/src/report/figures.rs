@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn markdown_has_intervals_p_values_and_percentiles_as_the_page_does() {
-        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
+        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \
+            \"f\"\nvalues = [\"0\", \"1\"]\n\
                     [[workload]]\nname = \"w\"\nrw = \"read\"\n";
         let planted = [(BASELINE, "w", 100.0), (TWIN, "w", 101.0), ("f=1", "w", 200.0)];
         let with_latencies = |run: &Run| {

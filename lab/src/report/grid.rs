@@ -64,7 +64,8 @@ fn of_cells(
 }
 
 /// What marks mean.
-const MARKS: &str = "\"=\" is no difference of a tenth or more, and \"?\" could not be decided: neither is shaded, and no gap.";
+const MARKS: &str = "\"=\" is no difference of a tenth or more, and \"?\" could not be decided: neither is \
+    shaded, and no gap.";
 
 /// The mark of what was not shown to differ.
 pub(super) fn mark(verdict: Verdict) -> Option<&'static str> {
@@ -97,7 +98,8 @@ fn gaps(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     let ways =
         plan::ways(experiment).filter(|_| experiment.factors.len() == 1 && experiment.variants.is_empty());
     let Some([pool, export]) = ways else { return Vec::new() };
-    let of_pool = "What the process that has the pool open does to the volume, as a share of what the raw device does (more than all of it where the pool's cache or its larger blocks save requests)";
+    let of_pool = "What the process that has the pool open does to the volume, as a share of what the raw \
+        device does (more than all of it where the pool's cache or its larger blocks save requests)";
     let of_export = "The volume over NBD, as a share of what the process that has the pool open does to it";
     let all = [
         by_depth(experiment, findings, "From the device to the pool", of_pool, [&pool, DEVICE]),
@@ -180,7 +182,8 @@ fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section>
     });
     let head = std::iter::once(format!("{}:", last.name)).chain(last.values.iter().cloned());
     let text = format!(
-        "{} with \"{workload}\"; the paler, the nearer to the best; what cannot be told from the best is as pale as that. Beside the baseline ({}), {MARKS}",
+        "{} with \"{workload}\"; the paler, the nearer to the best; what cannot be told from the best is as \
+         pale as that. Beside the baseline ({}), {MARKS}",
         metric.title(),
         findings
             .find(BASELINE, workload, metric)
@@ -308,7 +311,8 @@ mod tests {
     #[test]
     fn combinations_are_marked_by_the_baseline_and_shaded_by_the_best() {
         let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\
+                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = \
+                    [\"x\", \"y\"]\n\
                     [[workload]]\nname = \"w\"\nrw = \"read\"\n";
         let marks = |values: [f64; 4]| {
             let names = [BASELINE, "b=y", "a=1", "a=1 b=y"];
@@ -344,7 +348,8 @@ mod tests {
     #[test]
     fn all_combinations_stand_in_rows_and_columns() {
         let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\
+                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = \
+                    [\"x\", \"y\"]\n\
                     [[workload]]\nname = \"w\"\nrw = \"read\"\n";
         let values = [(BASELINE, 1000.0), ("b=y", 2000.0), ("a=1", 500.0)];
         let findings = values.map(|(variant, value)| finding(variant, "w", value)).to_vec();

@@ -21,7 +21,8 @@ td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-s
 rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.grid{stroke:#888;stroke-opacity:.25;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.verdict.open{background:#222}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}\
-@media screen{text{paint-order:stroke;stroke:#fff;stroke-width:3px}}@media screen and (prefers-color-scheme:dark){text{stroke:#161616}}\
+@media screen{text{paint-order:stroke;stroke:#fff;stroke-width:3px}}@media screen and \
+(prefers-color-scheme:dark){text{stroke:#161616}}\
 @media print{body{max-width:none;margin:0;font-size:11px}table{overflow:visible;font-size:8.5px}td,th{white-space:normal;padding:.15rem .3rem}td:first-child{min-width:0}svg,tr{break-inside:avoid}text{paint-order:stroke;stroke:#fff;stroke-width:3px}}";
 
 /// The page.
@@ -29,7 +30,8 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     let experiment = store.experiment();
     let name = escaped(&experiment.name);
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\">\
          <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}{}",
         escaped(&experiment.question),
         modelled(experiment)
@@ -258,7 +260,8 @@ fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload
     let seen = within::told(&findings.within, workload);
     let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
     format!(
-        "<h3>{title} within the runs <small>(the median of all rounds in each {:.2} s{bands}{told})</small></h3>{plot}{seen}",
+        "<h3>{title} within the runs <small>(the median of all rounds in each {:.2} \
+         s{bands}{told})</small></h3>{plot}{seen}",
         first.step
     )
 }

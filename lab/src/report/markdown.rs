@@ -108,8 +108,9 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
         format!("Modelled: {models}. No such hardware was there; figures are those of its model.")
     });
     let shared = experiment.shares_a_medium().then(|| {
-        "The pools' devices are files on one medium: several of them together, and a log on one, are no faster than that, as they would be on disks of their own. What is said of layouts and logs is \
-         what the pool does with them, and not what more disks give (`devices = \"hdd-7200\"` models such)."
+        "The pools' devices are files on one medium: several of them together, and a log on one, are no \
+         faster than that, as they would be on disks of their own. What is said of layouts and logs is what \
+         the pool does with them, and not what more disks give (`devices = \"hdd-7200\"` models such)."
             .to_owned()
     });
     let both: Vec<String> = models.into_iter().chain(shared).collect();
@@ -121,8 +122,9 @@ fn turns(experiment: &Experiment) -> Option<String> {
     let plan = Plan::new(experiment, None, 0);
     (plan.turns() > 1).then(|| {
         format!(
-            "{} kinds of pools took turns on the same disks, each of the first as many of them as it has devices: in each round a pool was made and filled anew, its runs followed, and then the next. So none is older than \
-             that, and what differs is not which disks there were.",
+            "{} kinds of pools took turns on the same disks, each of the first as many of them as it has \
+             devices: in each round a pool was made and filled anew, its runs followed, and then the next. \
+             So none is older than that, and what differs is not which disks there were.",
             plan.turns()
         )
     })
@@ -149,9 +151,12 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
 }
 
 /// What figures, intervals and verdicts are.
-const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
-     intervals are not corrected for being many. Verdicts and p are: all comparisons by the goal's metric, from which the answer comes, are corrected as one family, and all by the other metrics as another, so that one may be undecided whose interval does not hold 1. No difference means \
-     that one of a tenth or more would have shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
+const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth \
+    in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); intervals are not \
+    corrected for being many. Verdicts and p are: all comparisons by the goal's metric, from which the \
+    answer comes, are corrected as one family, and all by the other metrics as another, so that one may be \
+    undecided whose interval does not hold 1. No difference means that one of a tenth or more would have \
+    shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
 
 /// What the latencies are of loads that read and write, or flush.
 fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
@@ -163,7 +168,8 @@ fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
     let both = (!findings.directions.is_empty())
         .then_some("Latencies of a workload that reads and writes are of all its operations together.");
     let of_flushes = flushes.then_some(
-        "A write that is flushed takes as long as both; flushes are spread over the writes, at most one for each, and no read has any.",
+        "A write that is flushed takes as long as both; flushes are spread over the writes, at most one for \
+         each, and no read has any.",
     );
     let told: Vec<&str> = both.into_iter().chain(of_flushes).collect();
     (!told.is_empty()).then(|| told.join(" "))
@@ -176,7 +182,8 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
     let of: Vec<String> = experiment.workloads.iter().filter_map(of).collect();
     (!of.is_empty()).then(|| {
         format!(
-            "Neither amplification nor CPU is told of {}: the pool's counters have more than what was measured, which is given with each.",
+            "Neither amplification nor CPU is told of {}: the pool's counters have more than what was \
+             measured, which is given with each.",
             of.join(", ")
         )
     })
@@ -190,7 +197,8 @@ fn guests(host: &Environment) -> Vec<String> {
             if text.is_empty() { "something that does not tell its name".to_owned() } else { text.to_owned() }
         };
         let fact = format!(
-            "Layer '{name}' was measured by {} where '{}' runs it: {cores}{}, {:.1} GiB of memory, kernel {}{}; instructions: {}.",
+            "Layer '{name}' was measured by {} where '{}' runs it: {cores}{}, {:.1} GiB of memory, kernel \
+             {}{}; instructions: {}.",
             guest.fio,
             guest.by.join(" "),
             is_told(&guest.cpu),
@@ -210,7 +218,9 @@ fn guests(host: &Environment) -> Vec<String> {
                 false => "",
             };
             format!(
-                "Caution: layer '{name}' has not all instructions of this machine: {} are missing there.{aes} A guest of this host gets them with its processor's model (`-cpu host`, `cpu: host`).",
+                "Caution: layer '{name}' has not all instructions of this machine: {} are missing \
+                 there.{aes} A guest of this host gets them with its processor's model (`-cpu host`, `cpu: \
+                 host`).",
                 lacks.join(" ")
             )
         });
@@ -229,7 +239,8 @@ fn load(runs: &[Run]) -> Option<String> {
     let loads: Vec<f64> = runs.iter().filter_map(of_minute).collect();
     let (least, most) = (loads.iter().copied().reduce(f64::min)?, loads.iter().copied().reduce(f64::max)?);
     Some(format!(
-        "The machine's load in the minute before a run, that of the runs before it included: {:.2} in the median, {least:.2} to {most:.2}.",
+        "The machine's load in the minute before a run, that of the runs before it included: {:.2} in the \
+         median, {least:.2} to {most:.2}.",
         stats::median(&loads)?
     ))
 }
@@ -270,14 +281,16 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     facts.extend(subject::facts(store, findings));
     if let Target::Host { .. } = experiment.target {
         facts.push(
-            "Of a host only its commands are asked, which tell neither amplification nor what its CPU time and memory went into."
+            "Of a host only its commands are asked, which tell neither amplification nor what its CPU time \
+             and memory went into."
                 .to_owned(),
         );
     }
     let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
     if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
         facts.push(
-            "The cache of a host's pool cannot be emptied without exporting it, which is not done: what is called cold here may have been cached."
+            "The cache of a host's pool cannot be emptied without exporting it, which is not done: what is \
+             called cold here may have been cached."
                 .to_owned(),
         );
     }
@@ -301,14 +314,16 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let torn = store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
     if torn > 0 {
         facts.push(format!(
-            "{torn} runs are of rounds that were interrupted, or that replayed a trace fewer times than others: these were done again as a whole, and their first runs count nowhere."
+            "{torn} runs are of rounds that were interrupted, or that replayed a trace fewer times than \
+             others: these were done again as a whole, and their first runs count nowhere."
         ));
     }
     let is_named =
         !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
         facts.push(
-            "No workload writes, so that nothing was written before either: the target was read as it was found. What was never written there may be read without its device."
+            "No workload writes, so that nothing was written before either: the target was read as it was \
+             found. What was never written there may be read without its device."
                 .to_owned(),
         );
     }
@@ -337,7 +352,9 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         facts.push(format!("One run: {}", run.command.join(" ")));
     }
     facts.push(format!(
-        "Every run is a line of report.csv; a table above has the numbers of the runs behind the figures; `cenote lab report DIR --run N` prints all that is kept of run N. `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
+        "Every run is a line of report.csv; a table above has the numbers of the runs behind the figures; \
+         `cenote lab report DIR --run N` prints all that is kept of run N. `cenote lab run experiment.toml \
+         -o DIR` repeats the experiment. Cenote {}.",
         machine.version
     ));
     facts

@@ -85,7 +85,8 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
         );
         let _ = write!(
             words,
-            "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+            "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text><text x=\"{:.1}\" \
+             y=\"{y:.1}\">{}</text>",
             label_width - 8.0,
             escaped(bar.label),
             x(bar.value).max(high) + 6.0,
@@ -193,7 +194,8 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
         let (at, text) = (x(tick), escaped(&(x_axis.write)(tick)));
         let _ = write!(
             svg,
-            "<path class=\"grid\" d=\"M{at:.1} {MARGIN}V{bottom}\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+            "<path class=\"grid\" d=\"M{at:.1} {MARGIN}V{bottom}\"/><text x=\"{at:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">{text}</text>",
             bottom + 18.0
         );
     }
@@ -229,7 +231,8 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
         }
         let _ = write!(
             svg,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\"/><text x=\"{at:.1}\" y=\"{:.1}\"{anchor}>{}</text>",
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\"/><text x=\"{at:.1}\" \
+             y=\"{:.1}\"{anchor}>{}</text>",
             height + 4.0,
             escaped(dot.label),
         );
@@ -253,7 +256,8 @@ pub fn marks_beside(
         // Writing to a string does not fail.
         let _ = write!(
             svg,
-            "<path class=\"grid\" d=\"M{left} {at:.1}h{across}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            "<path class=\"grid\" d=\"M{left} {at:.1}h{across}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{text}</text>",
             left - 6.0,
             at + 4.0
         );

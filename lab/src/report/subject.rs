@@ -186,7 +186,8 @@ fn of_blocks(experiment: &Experiment, findings: &Findings, sectors: &Sectors<'_>
         if !blocks.is_empty() {
             let blocks: Vec<String> = blocks.into_iter().map(|block| Size(block).to_string()).collect();
             facts.push(format!(
-                "\"{}\" writes parts of blocks of {}: the rest of a block is written with it, and read before where it is not in the cache.",
+                "\"{}\" writes parts of blocks of {}: the rest of a block is written with it, and read \
+                 before where it is not in the cache.",
                 workload.name,
                 blocks.join(" and ")
             ));
@@ -200,9 +201,11 @@ mod tests {
     use super::*;
     use crate::analysis::Findings;
 
-    const EXPERIMENT: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"mirror 2 + mirror 2\"\n[settings]\nsync = \"always\"\n\
+    const EXPERIMENT: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"mirror 2 \
+        + mirror 2\"\n[settings]\nsync = \"always\"\n\
          [[factor]]\nname = \"volblocksize\"\nvalues = [\"16K\", \"4K\"]\n\
-         [[workload]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4K\"\n[[workload]]\nname = \"r\"\nrw = \"randread\"\nbs = \"4K\"\n\
+         [[workload]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4K\"\n[[workload]]\nname = \"r\"\nrw = \
+         \"randread\"\nbs = \"4K\"\n\
          [[workload]]\nname = \"s\"\nrw = \"write\"\nbs = \"4K\"\n";
 
     #[test]
@@ -214,7 +217,8 @@ mod tests {
         );
         assert_eq!(
             defaults(&experiment).unwrap(),
-            "Defaults held for what is not named, such as compression=on (lz4), checksum=on (fletcher4), copies=1, primarycache=all."
+            "Defaults held for what is not named, such as compression=on (lz4), checksum=on (fletcher4), \
+             copies=1, primarycache=all."
         );
     }
 
@@ -227,7 +231,8 @@ mod tests {
         let path = Path::new("/x");
         assert!(lies_on(path, &medium, &sectors).ends_with("; the pools' sectors fit."));
         assert_eq!(of_sectors(&sectors).unwrap(), "Sectors of the pools are of 4096 bytes.");
-        let parts = "\"w\" writes parts of blocks of 16K: the rest of a block is written with it, and read before where it is not in the cache.";
+        let parts = "\"w\" writes parts of blocks of 16K: the rest of a block is written with it, and read \
+            before where it is not in the cache.";
         assert_eq!(of_blocks(&experiment, &findings, &sectors), [parts]);
         sectors = Sectors::from([(512, vec!["baseline"]), (8192, vec!["volblocksize=4K"])]);
         assert!(lies_on(path, &medium, &sectors).contains("; sectors of 512 do not fill one"));

@@ -31,7 +31,8 @@ pub(super) fn section(experiment: &Experiment, findings: &Findings) -> Option<Se
         row
     });
     let text = format!(
-        "By {}, in times of what the baseline has there ({base}). Only what is certainly better than that is called the best for a workload; \"or\" names what may be as good.",
+        "By {}, in times of what the baseline has there ({base}). Only what is certainly better than that is \
+         called the best for a workload; \"or\" names what may be as good.",
         metric.title()
     );
     let head = head.into_iter().chain(of_chosen).collect();
@@ -118,8 +119,10 @@ mod tests {
 
     #[test]
     fn where_the_goals_choice_loses_is_told_of_each_workload() {
-        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\", \"2\"]\n\
-                    [[workload]]\nname = \"w\"\nrw = \"write\"\n[[workload]]\nname = \"r\"\nrw = \"read\"\n[[workload]]\nname = \"same\"\nrw = \"read\"\n";
+        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \
+            \"f\"\nvalues = [\"0\", \"1\", \"2\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"write\"\n[[workload]]\nname = \"r\"\nrw = \
+                    \"read\"\n[[workload]]\nname = \"same\"\nrw = \"read\"\n";
         let planted = [
             (BASELINE, "w", 100.0),
             ("f=1", "w", 200.0),

@@ -51,7 +51,9 @@ pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::Results {
         path: path.to_owned(),
         what: format!(
-            "it is damaged: {what}; put a copy in its place, or run the experiment again: cenote lab run {directory}/experiment.toml -o DIR (what a lab that was killed left is removed by: cenote lab clean {directory})"
+            "it is damaged: {what}; put a copy in its place, or run the experiment again: cenote lab run \
+             {directory}/experiment.toml -o DIR (what a lab that was killed left is removed by: cenote lab \
+             clean {directory})"
         ),
     }
 }

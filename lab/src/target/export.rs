@@ -90,7 +90,10 @@ impl Export {
     pub fn parse(uri: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("'{uri}' is no URI of an export: {what}");
         let (scheme, rest) = uri.split_once("://").ok_or_else(|| {
-            wrong("write for example nbd://server/export, nbd+unix:///export?socket=/run/nbd.sock or iscsi://server/TARGET/LUN")
+            wrong(
+                "write for example nbd://server/export, nbd+unix:///export?socket=/run/nbd.sock or \
+                iscsi://server/TARGET/LUN",
+            )
         })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
@@ -133,7 +136,9 @@ impl Export {
         let file = file.map(|(key, _)| key).find(|key| OF_FILES.contains(key));
         if let (Way::Tls(_), Some(key)) = (&way, file) {
             return Err(wrong(&format!(
-                "fio reads no files that a URI names ({key}). Leave it out: libnbd finds certificates in ~/.pki/libnbd by itself, for root in /etc/pki/libnbd; or connect a block device (nbd-client) and measure that"
+                "fio reads no files that a URI names ({key}). Leave it out: libnbd finds certificates in \
+                 ~/.pki/libnbd by itself, for root in /etc/pki/libnbd; or connect a block device \
+                 (nbd-client) and measure that"
             )));
         }
         Ok(Self { way, name: decoded(name)? })

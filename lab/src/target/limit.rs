@@ -64,10 +64,12 @@ pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
             Some("what is measured is the file or device itself, and nothing of the lab's own lies below it")
         }
         Target::Layers { .. } => Some(
-            "the lowest layer is the limit of those above it, save what they keep in memory: those may be faster than what lies below",
+            "the lowest layer is the limit of those above it, save what they keep in memory: those may be \
+             faster than what lies below",
         ),
         Target::Nbd { .. } | Target::Iscsi { .. } => Some(
-            "the devices belong to who serves the export, and cannot be reached from here; [[bound]] names what the network carries",
+            "the devices belong to who serves the export, and cannot be reached from here; [[bound]] names \
+             what the network carries",
         ),
         Target::Host { .. } => {
             Some("the devices belong to the host's pool, which nothing is done to but through its volumes")
@@ -85,7 +87,8 @@ mod tests {
         let disk = directory.path().join("disk");
         std::fs::write(&disk, vec![7; 4 << 20]).unwrap();
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\ndisks = [\"{}\"]\n[[workload]]\nname = \"w\"\nrw = \"read\"\n",
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\ndisks = [\"{}\"]\n[[workload]]\nname \
+             = \"w\"\nrw = \"read\"\n",
             disk.display()
         );
         let experiment = Experiment::parse(&text).unwrap();

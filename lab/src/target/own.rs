@@ -31,7 +31,8 @@ use crate::error::{Error, Result};
 /// The file that says whose a directory is, and what in it.
 const MARK: &str = ".cenote-lab";
 /// What it says first.
-const TOLD: &str = "# cenote lab made this directory. It removes what is listed here, and the directory when nothing else is in it.\n";
+const TOLD: &str = "# cenote lab made this directory. It removes what is listed here, and the directory when \
+    nothing else is in it.\n";
 
 /// Something that the lab makes in a directory of its own, by its name in that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +164,8 @@ fn require_ours(directory: &Path) -> Result<()> {
     if is_own(directory) || (kind.is_dir() && is_free().map_err(Error::file(directory))?) {
         return Ok(());
     }
-    let what = "it is there already, and the lab did not make it: what the lab makes it removes too, so move this away or choose another directory";
+    let what = "it is there already, and the lab did not make it: what the lab makes it removes too, so move \
+        this away or choose another directory";
     Err(Error::Results { path: directory.to_owned(), what: what.to_owned() })
 }
 
@@ -238,7 +240,8 @@ fn is_listed(directory: &Path, made: &Made) -> Result<bool> {
     match made.there(directory).filter(|_| !is_listed) {
         None => Ok(is_listed),
         Some(path) => {
-            let what = "it is there already, and the lab did not make it, but would have to in its place: move it away";
+            let what = "it is there already, and the lab did not make it, but would have to in its place: \
+                move it away";
             Err(Error::Results { path, what: what.to_owned() })
         }
     }

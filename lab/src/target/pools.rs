@@ -185,7 +185,8 @@ impl Bench<'_> {
             return Ok(());
         }
         Err(Error::Experiment(format!(
-            "{}: {devices} devices of {device_size} may take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory (-o)",
+            "{}: {devices} devices of {device_size} may take {needed}, and {free} are free there: make the \
+             target's `size` smaller, or choose another directory (-o)",
             at.display()
         )))
     }

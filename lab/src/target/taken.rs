@@ -82,7 +82,8 @@ impl Found {
         }
         (!may_overwrite && !self.holds.is_empty()).then(|| {
             format!(
-                "target {path} {}: workloads would overwrite it; where that is wanted, say so (--overwrite, or overwrite = true in [target])",
+                "target {path} {}: workloads would overwrite it; where that is wanted, say so (--overwrite, \
+                 or overwrite = true in [target])",
                 self.holds.join("; it ")
             )
         })
@@ -671,7 +672,8 @@ fn fault_of(
     let mut fault = found.fault(path, may_overwrite)?;
     if found.uses.is_empty() && all.iter().any(|it| it.is_from_before(path, identity)) {
         fault.push_str(
-            ". This experiment had consent before the machine was started anew; but the device has no wwid or serial number by which it would be known again",
+            ". This experiment had consent before the machine was started anew; but the device has no wwid \
+             or serial number by which it would be known again",
         );
     }
     Some(fault)
@@ -797,7 +799,8 @@ pub fn fault_of_export(uri: &str, may_overwrite: bool, directory: Option<&Path>)
     };
     Ok((!may_overwrite && !is_known).then(|| {
         format!(
-            "target {uri}: workloads would overwrite what it holds; where that is wanted, say so (--overwrite, or overwrite = true in [target])"
+            "target {uri}: workloads would overwrite what it holds; where that is wanted, say so \
+             (--overwrite, or overwrite = true in [target])"
         )
     }))
 }

@@ -157,7 +157,8 @@ impl Volume {
             if !right {
                 let found = found.map_or("zeroes".into(), |step| format!("of step {step}"));
                 return Err(format!(
-                    "volume {}, sector {sector}: {found}; steps {least} are promised, {most} begun; it was written by {:?}",
+                    "volume {}, sector {sector}: {found}; steps {least} are promised, {most} begun; it was \
+                     written by {:?}",
                     self.id, self.touching[sector],
                 ));
             }
@@ -207,7 +208,8 @@ impl Volume {
             .take(20)
             .collect();
         format!(
-            "volume {}: contents of no moment between step {} and {}; nearest is step {nearest}, with {} wrong sectors: {detail}; steps {}",
+            "volume {}: contents of no moment between step {} and {}; nearest is step {nearest}, with {} \
+             wrong sectors: {detail}; steps {}",
             self.id,
             bounds.start,
             bounds.end - 1,

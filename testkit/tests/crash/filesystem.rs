@@ -310,7 +310,8 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
         }
     });
     println!(
-        "{states} states of {} runs in {:?}; {removals} log vdevs were taken away, {without_logs} states without them",
+        "{states} states of {} runs in {:?}; {removals} log vdevs were taken away, {without_logs} states \
+         without them",
         seed - first,
         began.elapsed()
     );

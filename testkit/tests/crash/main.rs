@@ -182,8 +182,8 @@ fn try_points(history: &History, tally: &mut Tally, is_over: &impl Fn() -> bool)
             let stale = died.is_some_and(|died| !missing.contains(&died));
             let care = Care { verify: rng.once_in(8), zdb: rng.once_in(ZDB_ONCE_IN), missing, stale };
             let where_from = format!(
-                "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, died {:?}, \
-                 devices that are no longer the pool's {haunted:?}",
+                "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, \
+                 died {:?}, devices that are no longer the pool's {haunted:?}",
                 history.kind.name, history.seed, history.died
             );
             try_state(history, point, disks, seed, &care, &where_from, tally);

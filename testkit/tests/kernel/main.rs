@@ -121,7 +121,8 @@ fn judge(vm: &KernelVm, layout: Layout, count: usize) {
         sha256sum /dev/zd0
         mkdir -p /m; mount -t zfs -o zfsutil tank/fs /m
         echo written by the kernel > /m/file; sync; umount /m
-        dd if=/dev/zero bs=1M count=1 2>/dev/null | tr '\\0' 'K' | dd of=/dev/zd0 bs=1M conv=notrunc,fsync 2>/dev/null
+        dd if=/dev/zero bs=1M count=1 2>/dev/null | tr '\\0' 'K' | dd of=/dev/zd0 bs=1M conv=notrunc,fsync \
+        2>/dev/null
         zfs snapshot -r tank@kernel
         zfs list -t all
         zpool scrub -w tank

@@ -218,7 +218,8 @@ fn fault(name: &str, value: &str, target: Size) -> Option<String> {
     }
     if !ALLOWED.contains(&name) {
         return Some(format!(
-            "fio's option '{name}' is not among those that the lab allows, which by their full names are those that cannot write anywhere but to the target{}",
+            "fio's option '{name}' is not among those that the lab allows, which by their full names are \
+             those that cannot write anywhere but to the target{}",
             meant(name, ALLOWED)
         ));
     }

@@ -1,0 +1,206 @@
+//! Rules of the source tree that the compiler does not check.
+//!
+//! | rule | what fails |
+//! |---|---|
+//! | folders of the engine stand in an order | an import from a folder that stands above |
+//! | lines are read on narrow screens | a line of code or of a comment with more than 110 columns, but for rows of tables |
+//!
+//! What broke a rule before there was one is counted here, and may only become less: who mends some of it
+//! lowers the number.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The modules of the engine, the lowest first. Each may import from those before it.
+const ENGINE: &[&str] = &[
+    "bookmark",
+    "error",
+    "background",
+    "env",
+    "queue",
+    "range_set",
+    "cache",
+    "txg",
+    "vdev",
+    "store",
+    "alloc",
+    "zio",
+    "dmu",
+    "space_maps",
+    "zil",
+    "dataset",
+    "pool",
+];
+
+/// Imports upwards that are still there: the module, the one that it imports, and in how many files.
+const UPWARDS: &[(&str, &str, usize)] = &[("dataset", "pool", 27)];
+
+const WIDEST: usize = 110;
+/// Wider lines that are still there, most of them texts and data in quotes.
+const WIDE_LINES: usize = 265;
+/// So many fewer may be left before the number is to be lowered.
+const SLACK: usize = 20;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// All files with this ending below a folder, without what is built.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match path.is_dir() {
+                true if name != "target" && !name.starts_with('.') => folders.push(path),
+                false if name.ends_with(ending) => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines of a source file that are no comments and no unit tests at its end.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+/// The modules of the engine that code names by `crate::`.
+fn named(code: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        let name = |text: &str| {
+            text.len() - text.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').len()
+        };
+        match rest.strip_prefix('{') {
+            None => found.push(&rest[..name(rest)]),
+            Some(list) => {
+                let mut depth = 0;
+                let mut begins = true;
+                for (at, c) in list.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => begins = true,
+                        c if begins && (c.is_alphanumeric() || c == '_') => {
+                            begins = false;
+                            found.push(&list[at..at + name(&list[at..])]);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    // What the root gives a shorter name.
+    let of_root = [
+        ("Pool", "store"),
+        ("Block", "cache"),
+        ("Bookmark", "bookmark"),
+        ("Error", "error"),
+        ("Result", "error"),
+    ];
+    found
+        .iter()
+        .map(|name| of_root.iter().find(|(short, _)| short == name).map_or(*name, |(_, of)| of))
+        .collect()
+}
+
+/// What files of the engine import from above: (module, imported) and the files.
+fn upwards(sources: &[(String, String)]) -> BTreeMap<(String, String), Vec<String>> {
+    let place = |module: &str| ENGINE.iter().position(|known| *known == module);
+    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (path, text) in sources {
+        let is_test = path.contains("tests") || path == "dmu/forge.rs" || path == "lib.rs";
+        let module = path.split('/').next().unwrap_or(path).trim_end_matches(".rs");
+        if is_test {
+            continue;
+        }
+        let here = place(module).unwrap_or_else(|| panic!("{path}: '{module}' has no place in ENGINE"));
+        let code = code(text).collect::<Vec<_>>().join("\n");
+        let mut above: Vec<&str> = named(&code);
+        above.retain(|name| place(name).is_some_and(|place| place > here));
+        above.sort_unstable();
+        above.dedup();
+        for name in above {
+            found.entry((module.to_owned(), name.to_owned())).or_default().push(path.clone());
+        }
+    }
+    found
+}
+
+#[test]
+fn folders_of_the_engine_import_downwards() {
+    let folder = root().join("engine/src");
+    let sources: Vec<(String, String)> = files(&folder, ".rs")
+        .iter()
+        .map(|path| {
+            let name = path.strip_prefix(&folder).expect("below").to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(path).expect("text"))
+        })
+        .collect();
+    let found = upwards(&sources);
+    for ((module, above), files) in &found {
+        let allowed = UPWARDS.iter().find(|(from, to, _)| from == module && to == above);
+        let allowed = allowed.map_or(0, |(_, _, count)| *count);
+        assert!(
+            files.len() <= allowed,
+            "{module} stands below {above}, and {} files of it import that ({allowed} may): {files:?}",
+            files.len()
+        );
+        assert!(
+            files.len() == allowed,
+            "fewer files import upwards: UPWARDS has {allowed}, now {}",
+            files.len()
+        );
+    }
+    for (from, to, _) in UPWARDS {
+        assert!(found.contains_key(&((*from).into(), (*to).into())), "{from} imports {to} no more: UPWARDS");
+    }
+}
+
+#[test]
+fn an_import_upwards_is_found() {
+    let one = |path: &str, text: &str| upwards(&[(path.into(), text.into())]).into_keys().collect::<Vec<_>>();
+    let pair = |from: &str, to: &str| vec![(from.to_owned(), to.to_owned())];
+    assert_eq!(one("zio/read.rs", "use crate::pool::import;"), pair("zio", "pool"));
+    assert_eq!(one("vdev.rs", "use crate::{Error, dmu::{Object, Objset}};"), pair("vdev", "dmu"));
+    assert_eq!(one("cache/arc.rs", "use crate::{Block, Pool};"), pair("cache", "store"));
+    assert_eq!(one("txg.rs", "fn of() { crate::zil::open() }"), pair("txg", "zil"));
+    assert_eq!(one("pool/load.rs", "use crate::zio::{self, How};"), []);
+    assert_eq!(
+        one("zio/read.rs", "//! See [`crate::pool`].\n#[cfg(test)]\nmod tests { use crate::pool; }"),
+        []
+    );
+}
+
+/// Lines with more than [`WIDEST`] columns that are no rows of tables in comments.
+fn wide(text: &str) -> Vec<(usize, &str)> {
+    let is_row = |line: &str| line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
+    (1..).zip(text.lines()).filter(|(_, line)| line.chars().count() > WIDEST && !is_row(line)).collect()
+}
+
+#[test]
+fn lines_are_not_wider_than_110_columns() {
+    let root = root();
+    let mut found = Vec::new();
+    for path in files(&root, ".rs") {
+        let text = std::fs::read_to_string(&path).expect("text");
+        let name = path.strip_prefix(&root).expect("below").display().to_string();
+        found.extend(wide(&text).iter().map(|(number, _)| format!("{name}:{number}")));
+    }
+    assert!(found.len() <= WIDE_LINES, "{} lines are wider, {WIDE_LINES} may be: {found:#?}", found.len());
+    assert!(found.len() + SLACK >= WIDE_LINES, "fewer lines are wider: WIDE_LINES can be {}", found.len());
+}
+
+#[test]
+fn a_line_of_111_columns_is_found() {
+    let (fits, wide_line) = ("x".repeat(WIDEST), "ü".repeat(WIDEST + 1));
+    assert_eq!(wide(&format!("{fits}\n{wide_line}\n")), [(2, wide_line.as_str())]);
+}

@@ -6,19 +6,16 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use device::{IoBuf, SharedBuf};
 
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 
-/// Lies in the zero-initialised segment: no memory is used until someone reads it, and then one page at a
-/// time.
-static ZEROES: Zeroes = Zeroes([0; MAX_BLOCK_BYTES]);
-
-#[repr(C, align(64))]
-struct Zeroes([u8; MAX_BLOCK_BYTES]);
+/// What holes read as. As a constant it would be as large in the program's file. It is a byte longer than
+/// buffers that are used again, so that it is fresh memory, of which a page takes room once it is read.
+static ZEROES: LazyLock<IoBuf> = LazyLock::new(|| IoBuf::zeroed(MAX_BLOCK_BYTES + 1));
 
 /// One logical block's bytes; cheap to clone, immutable.
 #[derive(Clone)]
@@ -87,7 +84,7 @@ impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Zero(len_bytes) => &ZEROES.0[..*len_bytes],
+            Bytes::Zero(len_bytes) => &ZEROES[..*len_bytes],
             Bytes::Owned(buf) => buf,
         }
     }

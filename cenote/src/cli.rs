@@ -25,15 +25,17 @@ use crate::zpool::Zpool;
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 6] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote", "umount.fuse.cenote"];
 
-/// What the environment says, for the help.
+/// Environment and memory, for the help. The README says the same.
 const ENVIRONMENT: &str = "\
 Environment:
   CENOTE_SOCKET  Socket of the daemon that commands ask, and where 'cenote serve' listens
                  (default: /run/cenote/cenote.sock for root, else in $XDG_RUNTIME_DIR/cenote)
-  CENOTE_LOG     What is logged on standard error: error, warn (default), info, debug
+  CENOTE_LOG     Level of the log on standard error: error, warn (default), info, debug
 
-Commands start a daemon with default settings when none runs. 'cenote serve --arc-max SIZE' or
-'cenote up --arc-max SIZE' is one that takes so much memory.";
+Commands start a daemon with default settings when none runs. --arc-max SIZE of 'cenote serve' and
+'cenote up' bounds the memory for cached blocks and for data not on disk yet (default: a quarter of
+the machine's). 'cenote completion bash|zsh|fish' prints the completion script of a shell, which
+completes zpool, zfs and zdb too.";
 
 /// OpenZFS pools in userspace: create, change, mount and serve them, without a kernel module.
 #[derive(Debug, Parser)]

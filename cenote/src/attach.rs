@@ -38,7 +38,7 @@ impl From<Way> for Through {
 /// Arguments of `cenote detach`.
 #[derive(Debug, clap::Args)]
 pub struct DetachArguments {
-    /// Although it is mounted or otherwise in use: who uses it gets errors
+    /// Although it is mounted or otherwise in use: programs that use it get errors
     #[arg(short)]
     force: bool,
     /// The volume

@@ -72,10 +72,10 @@ pub enum Command {
     Attach(AttachArguments),
     /// End the block device of a volume
     Detach(DetachArguments),
-    /// Mount a filesystem with mountpoint=legacy; what mount(8) runs when linked as /sbin/mount.cenote
+    /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.cenote, mount(8) runs it
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
-    /// Unmount, and return when all is on disk; what umount(8) runs when linked as /sbin/umount.fuse.cenote
+    /// Unmount, and return when all is on disk; linked as /sbin/umount.fuse.cenote, umount(8) runs it
     #[command(name = "umount.fuse.cenote")]
     UnmountHelper(unmount_helper::Arguments),
     /// Find out by experiments which settings help, and prove it
@@ -104,9 +104,8 @@ pub struct ServeArguments {
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,
-    /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever
-    /// writes gets the error, and nothing more is written until the pool is exported by force and imported
-    /// again
+    /// Where a pool would wait for devices that take no writes, let it fail at once: clients that write get
+    /// the error, and nothing more is written until the pool is exported by force and imported again
     #[arg(long)]
     pub give_up: bool,
     /// For the lab: read and write volumes for whoever asks over the API, overwriting what is in them
@@ -127,9 +126,9 @@ pub struct ServeArguments {
 /// How much memory a daemon takes.
 #[derive(Debug, Default, clap::Args)]
 pub struct MemoryArguments {
-    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter
-    /// of the machine's). What requests under way and maps of free space take, one to two mebibytes for each
-    /// mount, and what the process keeps for reuse, comes on top
+    /// Memory for cached blocks of all pools and for data not on disk yet (default: a quarter of the
+    /// machine's). Requests under way, maps of free space, one to two mebibytes for each mount, and memory
+    /// that the process keeps for reuse come on top
     #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
     pub arc_max: Option<u64>,
 }
@@ -144,7 +143,7 @@ impl MemoryArguments {
 /// How volumes are served over TCP.
 #[derive(Debug, Default, clap::Args)]
 pub struct TcpArguments {
-    /// Serve volumes over TCP too, to whoever can connect
+    /// Serve volumes over TCP too, to every client that can connect
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nbd_tcp: Option<SocketAddr>,
     /// Only with TLS, as the server of this certificate (PEM, those of its authorities after it)
@@ -163,9 +162,10 @@ pub fn nbd_limits() -> String {
     let limits = Limits::default();
     let mib = |bytes: usize| bytes >> 20;
     format!(
-        "NBD clients, on each socket: {} at once (one more is told so); requests of up to {} MiB; memory for what is under way: {} MiB for each, and {} MiB \
-         that all share. Who has some of the latter and takes no replies for {} s while others wait for it is disconnected, and so is who has not chosen a \
-         volume after {} s.",
+        "NBD clients, on each socket: {} at once (one more gets an error that says so); requests of up to {} \
+         MiB; memory for requests under way: {} MiB for each client, and {} MiB that all share. A client \
+         that holds shared memory and takes no replies for {} s while others wait for it is disconnected, \
+         and so is a client that has not chosen a volume after {} s.",
         limits.clients,
         mib(nbd::MAX_REQUEST_BYTES as usize),
         mib(nbd::OWN_BYTES),

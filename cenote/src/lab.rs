@@ -103,9 +103,9 @@ pub enum Lab {
         /// So many rounds at least, of an experiment that has fewer; it may have ended
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file, device or disks hold that are measured, where something else is there now
-        /// than what the experiment found or left, or nobody can tell: as of a device without wwid or serial
-        /// number once the machine was started anew
+        /// Overwrite what the file, device or disks hold that are measured, where they do not hold any more
+        /// what the experiment found or left, or where that cannot be decided: a device without wwid or
+        /// serial number once the machine was started anew
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON
@@ -113,7 +113,7 @@ pub enum Lab {
         json: bool,
     },
     /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results
-    /// stay, damaged ones too, and what somebody put beside what the lab made, which is told
+    /// stay, damaged ones too, and so do files that the lab did not make; it lists them
     Clean {
         /// The directory of its results
         directory: PathBuf,
@@ -123,8 +123,8 @@ pub enum Lab {
     Report {
         /// The directory of its results
         directory: PathBuf,
-        /// Print all that is kept of one run instead, as JSON: what was done, its figures, what the pool's
-        /// process counted, what became of each byte, and all that fio said (or the process that did the
+        /// Print all that is kept of one run instead, as JSON: the job, its figures, the counters of the
+        /// pool's process, what became of each byte, and the output of fio (or of the process that did the
         /// work); its number is in report.csv, report.json and the page
         #[arg(long, value_name = "N")]
         run: Option<usize>,
@@ -168,7 +168,7 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// What formulas foretell: space, speed, rebuilds, dedup, caches, logs, compression
+    /// Predict by formulas: space, speed, rebuilds, dedup, caches, logs, compression
     Model(ModelArguments),
 }
 

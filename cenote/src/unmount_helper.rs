@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Although it does not answer
     #[arg(short)]
     force: bool,
-    /// Out of the tree now, and for good when nobody uses it any more
+    /// Out of the tree now, and for good when no program uses it any more
     #[arg(short)]
     lazy: bool,
     /// Say more, of which there is nothing to say

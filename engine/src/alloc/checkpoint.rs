@@ -14,9 +14,12 @@
 use std::sync::atomic::Ordering;
 
 use ondisk::blkptr::Blkptr;
+use ondisk::space_map::Segment;
 use ondisk::{Txg, VdevId};
 
 use super::allocator::{Allocator, State};
+use super::group::Group;
+use super::metaslab::Bounds;
 use super::vdev_map::{Purpose, VdevMap};
 use crate::error::{Error, Result};
 
@@ -34,15 +37,41 @@ impl Allocator {
         checkpoint != Txg::NONE && born <= checkpoint && txg > checkpoint
     }
 
-    /// Whether all vdevs can keep what a checkpoint needs: those of very old pools have no ZAP.
-    pub fn can_keep(&self) -> bool {
-        self.state().groups.iter().flatten().all(|group| group.top_zap.is_some())
+    /// Refuses a checkpoint where a vdev cannot keep what it needs.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]: a vdev of a very old pool has no ZAP, or is larger than the entries of a space
+    /// map reach that are not of two words.
+    pub fn require_keeping(&self, two_words: bool) -> Result<()> {
+        self.state().groups.iter().flatten().try_for_each(|group| group.require_keeping(two_words))
     }
 
     /// Bytes that only the checkpoint refers to.
     pub fn kept_bytes(&self) -> u64 {
         let state = self.state();
         state.kept().map(|(_, map)| map.total_bytes()).sum()
+    }
+}
+
+impl Group {
+    /// As [`Allocator::require_keeping`].
+    fn require_keeping(&self, two_words: bool) -> Result<()> {
+        let vdev = self.vdev;
+        if self.top_zap.is_none() {
+            let why = "has no ZAP, as in pools of very old versions";
+            return Err(Error::Unsupported(format!("top-level vdev {vdev} {why}")));
+        }
+        // An entry of one word reaches so far from the beginning of its vdev, in sectors.
+        let is_within = |last: Bounds| {
+            last.start.saturating_add(last.size) >> last.shift <= Segment::ONE_WORD_OFFSET_LIMIT
+        };
+        if two_words || self.metaslabs().last().is_none_or(|last| is_within(last.bounds())) {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!(
+            "top-level vdev {vdev} exceeds the size that space maps of whole vdevs describe without \
+             feature@spacemap_v2, which is not enabled; see zpool upgrade"
+        )))
     }
 }
 
@@ -63,5 +92,43 @@ impl State {
         })?;
         let map = self.vdev_maps.entry(vdev).or_insert_with(|| VdevMap::new(purpose, top_zap));
         map.add(from, to, txg)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::ObjectId;
+
+    use super::*;
+    use crate::alloc::group::GroupConfig;
+    use crate::alloc::metaslab::Metaslab;
+    use crate::vdev::Class;
+
+    #[test]
+    fn a_checkpoint_needs_space_maps_that_describe_the_whole_vdev() {
+        // Of 512-byte sectors, 64 PiB.
+        let most = Segment::ONE_WORD_OFFSET_LIMIT << 9;
+        let group = |end: u64, top_zap| {
+            let config = GroupConfig {
+                vdev: 0,
+                class: Class::Normal,
+                ms_shift: 39,
+                array: ObjectId(1),
+                top_zap,
+                deflate_ratio: 512,
+                aliquot_bytes: 1 << 20,
+                added: None,
+                allocating: true,
+            };
+            let size = 1 << 39;
+            let last = Bounds { start: end - size, size, shift: 9 };
+            Group::new(config, vec![Metaslab::unused(last)])
+        };
+        let zap = Some(ObjectId(2));
+        assert!(group(most, zap).require_keeping(false).is_ok());
+        assert!(group(most, None).require_keeping(true).is_err(), "nothing names its map");
+        let larger = group(most + (1 << 39), zap);
+        assert!(larger.require_keeping(false).unwrap_err().to_string().contains("feature@spacemap_v2"));
+        assert!(larger.require_keeping(true).is_ok());
     }
 }

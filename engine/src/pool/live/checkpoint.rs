@@ -76,9 +76,7 @@ async fn take(s: &Syncing) -> Result<()> {
         return Err(Error::Unsupported("feature@zpool_checkpoint is not enabled; see zpool upgrade".into()));
     }
     s.pool.refuse_with_checkpoint()?;
-    if !s.pool.allocator().can_keep() {
-        return Err(Error::Unsupported("a vdev has no ZAP, as in pools of very old versions".into()));
-    }
+    s.pool.allocator().require_keeping(s.feature_enabled(Feature::SpacemapV2))?;
     let mut checkpoint = s.pool.views.newest().uberblock().clone();
     if checkpoint.txg != Txg(s.txg().get() - 1) {
         return Err(Error::corrupt(s.pool.pool().name(), "the group before is not the newest one"));

@@ -181,7 +181,8 @@ impl Inner {
             };
         };
         let is_most = weight >= WORTH_A_GROUP_BYTES && weight >= self.txgs.dirty_bytes() / 2;
-        let is_bulk = is_most && !self.txgs.is_slow();
+        // Of a frozen pool no group is committed.
+        let is_bulk = is_most && !self.txgs.is_slow() && !self.txgs.is_frozen();
         let unloggable = notes.iter().any(|noted| noted.what == What::Unloggable);
         if is_bulk || unloggable || weight >= MAX_BATCH_BYTES || !self.has_room(weight) {
             return Ok(Outcome::Wait(newest));

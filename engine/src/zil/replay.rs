@@ -28,9 +28,21 @@ const MAX_BLOCK_BYTES: u64 = 16 << 20;
 /// What records are applied to.
 pub trait Replay: Send + Sync {
     /// Applies a record. Data are always inline; there may be more of them than were written, up to the end
-    /// of the block that contains the write, when it was logged as a whole. Clones come as writes. Each group
+    /// of the block that contains the write, when it was logged as a whole. Clones that cannot be shared
+    /// ([`Replay::share`]) come as writes. Each group
     /// in which it changes something is told to `applied` while it is held.
     fn apply(&self, record: &Record<'_>, applied: &Applied) -> impl Future<Output = Result<()>> + Send;
+
+    /// Applies a record of cloned blocks to a range of an object by sharing these blocks, in one group.
+    /// False, with nothing done, where that is not possible: then their contents come as writes.
+    fn share(
+        &self,
+        _: (ObjectId, u64, u64),
+        _: (u64, &[Blkptr]),
+        _: &Applied,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        async { Ok(false) }
+    }
 }
 
 /// Notes in which group a record was applied.
@@ -120,10 +132,13 @@ impl Inner {
                 self.apply_block(onto, *object, (start, length), bp, applied).await
             }
             Record::CloneRange { object, offset, length, block_bytes, blocks } => {
-                let mut result = Ok(());
+                let range = (*object, *offset, *length);
+                let shared = onto.share(range, (*block_bytes, blocks), applied).await;
+                let (is_shared, mut result) =
+                    shared.map_or_else(|error| (true, Err(error)), |shared| (shared, Ok(())));
                 let end = offset.saturating_add(*length);
                 let mut at = *offset;
-                for (index, bp) in blocks.iter().enumerate() {
+                for (index, bp) in blocks.iter().enumerate().filter(|_| !is_shared) {
                     let length = end.saturating_sub(at).min(*block_bytes);
                     let applied = if index + 1 < blocks.len() { applied.before() } else { applied.clone() };
                     result = self.apply_block(onto, *object, (at, length), bp, &applied).await;

@@ -12,6 +12,7 @@ use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
 use ondisk::ObjectId;
+use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 use ondisk::zil::Record;
@@ -275,6 +276,128 @@ fn clones_in_a_log_are_applied_although_their_source_is_written_over() {
         }
         // The log was a reference until it ended.
         assert_eq!((pool.feature_count(Feature::BlockCloning), pool.saved_by_clones()), (Some(0), 0));
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// The pointers to the blocks of a file, where they are stored.
+async fn pointers(zpl: &LiveZpl, file: ObjectId) -> Vec<Blkptr> {
+    let object = zpl.objset().object(file).await.unwrap();
+    let mut found = Vec::new();
+    for id in 0..object.end().div_ceil(object.block_size()) {
+        match object.stored(id).await.unwrap() {
+            Stored::Block(pointer) => found.push(pointer),
+            Stored::Hole => found.push(Blkptr::HOLE),
+            Stored::Changed => panic!("block {id} is not stored"),
+        }
+    }
+    found
+}
+
+#[test]
+fn clones_that_were_made_stable_share_their_blocks_after_a_crash() {
+    const BLOCKS: u64 = 1300;
+    let disks = Disks::new(96 << 20);
+    let mut bytes: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+    bytes.truncate((BLOCKS * BLOCK) as usize - 77);
+    let hole = 7 * BLOCK as usize..9 * BLOCK as usize;
+    bytes[hole.clone()].fill(0);
+    let size = bytes.len() as u64;
+    let names: [&[u8]; 6] = [b"from", b"whole", b"again", b"cut", b"over", b"other size"];
+    let files = block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+        let mut files = Vec::new();
+        for name in names {
+            files.push(zpl.create(root, name, &node).await.unwrap());
+        }
+        zpl.write(files[0], 0, &bytes, &WriteOptions::default()).await.unwrap();
+        zpl.punch(files[0], hole.start as u64, hole.len() as u64).await.unwrap();
+        // It keeps its larger blocks, to which OpenZFS would apply no smaller ones.
+        zpl.set_record_size(4 * BLOCK as u32);
+        zpl.write(files[5], 0, &bytes[..5 * BLOCK as usize], &WriteOptions::default()).await.unwrap();
+        zpl.set_record_size(BLOCK as u32);
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        zpl.truncate(files[5], 0).await.unwrap();
+        pool.sync().await.unwrap();
+        for (from, to) in [(0, 1), (1, 2), (0, 3), (0, 4), (0, 5)] {
+            assert_eq!(zpl.copy_range(files[from], 0, files[to], 0, size).await.unwrap(), size);
+        }
+        zpl.truncate(files[3], 3 * BLOCK).await.unwrap();
+        zpl.write(files[4], BLOCK, b"new", &WriteOptions::default()).await.unwrap();
+        // The source goes in the group that has the copies.
+        zpl.unlink(root, b"from").await.unwrap();
+        let before = pool.txgs().synced_txg();
+        for file in &files[1..] {
+            zpl.fsync(*file).await.unwrap();
+        }
+        assert_eq!(pool.txgs().synced_txg(), before, "this is in the log only");
+        assert_eq!(pool.saved_by_clones(), 0);
+        files
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let zpl = open(&pool, "tank").await;
+        assert!(zpl.zpl().node(files[0]).await.is_err());
+        let mut over = bytes.clone();
+        put(&mut over, BLOCK, b"new");
+        for (file, expected) in
+            files[1..].iter().zip([&bytes, &bytes, &bytes[..3 * BLOCK as usize].to_vec(), &over, &bytes])
+        {
+            assert!(content(&zpl, *file).await == *expected, "{file}");
+        }
+        for _ in 0..3 {
+            pool.sync().await.unwrap();
+        }
+        let whole = pointers(&zpl, files[1]).await;
+        let is_same = |other: &Blkptr, mine: &Blkptr| other.dva(0) == mine.dva(0);
+        assert_eq!(whole.len() as u64, BLOCKS);
+        assert!(whole[7].is_hole() && whole[8].is_hole());
+        for (file, apart) in [(files[2], 0), (files[3], 0), (files[4], 1)] {
+            let found = pointers(&zpl, file).await;
+            assert_eq!(found.iter().zip(&whole).filter(|(one, other)| !is_same(one, other)).count(), apart);
+        }
+        assert!(pool.saved_by_clones() >= 2 * size - 4 * BLOCK, "{}", pool.saved_by_clones());
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn what_is_not_committed_is_logged_with_its_data_when_it_is_cloned() {
+    let disks = Disks::new(96 << 20);
+    let bytes: Vec<u8> = (0..5 * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+    let copy = block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+        let file = zpl.create(root, b"file", &node).await.unwrap();
+        let copy = zpl.create(root, b"copy", &node).await.unwrap();
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        // Copied while it is written nowhere.
+        zpl.write(file, 0, &bytes, &WriteOptions::default()).await.unwrap();
+        let size = bytes.len() as u64;
+        zpl.copy_range(file, 0, copy, 0, 2 * BLOCK).await.unwrap();
+        zpl.copy_range(file, 2 * BLOCK, copy, 2 * BLOCK, size - 2 * BLOCK).await.unwrap();
+        zpl.fsync(copy).await.unwrap();
+        copy
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let zpl = open(&pool, "tank").await;
+        assert!(content(&zpl, copy).await == bytes);
         drop(zpl);
         pool.close(PoolState::Exported).await.unwrap();
     });

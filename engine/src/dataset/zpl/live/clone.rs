@@ -13,7 +13,8 @@
 //! - Both ranges are locked while pointers go from one to the other, so that no change of the source comes in
 //!   between; the range of the lower file, or the lower range, first. Who has one range of content and waits
 //!   for another must ask in this order.
-//! - The intent log has the data, as of a write.
+//! - The intent log has the pointers; the data, as of a write, where a pointer would be of no use after a
+//!   crash. OpenZFS applies pointers to a file whose blocks are not larger than those that they point to.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_vnops.c` (`zfs_clone_range`), `dmu.c` (`dmu_brt_clone`).
 
@@ -21,6 +22,7 @@ use ondisk::ObjectId;
 use ondisk::accounting::Counted;
 use ondisk::blkptr::Blkptr;
 use ondisk::sa::Attr;
+use ondisk::zil::Record;
 
 use super::LiveZpl;
 use super::content::stamped;
@@ -30,18 +32,43 @@ use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
 use crate::dmu::{Dirtied, Stored};
 use crate::error::Result;
+use crate::txg::Tx;
 
 /// Bytes that are cloned in one group at most.
 const PIECE_BYTES: u64 = 16 << 20;
 /// Blocks of these at most: each has an entry in the block reference table.
 const PIECE_BLOCKS: u64 = 512;
+/// Pointers in one record of the intent log.
+const RECORD_BLOCKS: usize = 512;
+/// The same in one that OpenZFS wrote, which fills a block of the log.
+const MAX_LOGGED_BLOCKS: u64 = 1024;
 
 /// What a block of the target is to be.
 enum Piece {
     Hole,
     Reference(Blkptr),
     /// Blocks within pointers have no place that could be referred to.
-    Data(Block),
+    Data(Block, Blkptr),
+}
+
+impl Piece {
+    /// The pointer that the intent log has for it.
+    fn pointer(&self) -> Blkptr {
+        match self {
+            Self::Hole => Blkptr::HOLE,
+            Self::Reference(pointer) | Self::Data(_, pointer) => *pointer,
+        }
+    }
+}
+
+/// Blocks that a record of the intent log has pointers to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoggedClone<'a> {
+    pub(super) object: ObjectId,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) block_bytes: u64,
+    pub(super) blocks: &'a [Blkptr],
 }
 
 /// A copy that is asked for.
@@ -99,9 +126,40 @@ impl LiveZpl {
         if length == 0 {
             return Ok(0);
         }
-        let range = copy.to_offset..copy.to_offset + length;
+        let was_block_size = target.object.block_size();
+        let tx = self.refer(&target, (copy.to_offset, length), block_size, &pieces).await?;
+        // What is not committed is not there after a crash.
+        let newest = pieces.iter().map(|piece| piece.pointer().physical_birth()).max();
+        let is_committed = newest.is_none_or(|newest| newest <= self.txgs.synced_txg());
+        if !is_committed || was_block_size > block_size {
+            self.log_written(&tx, &target, copy.to_offset, length)?;
+            return Ok(length);
+        }
+        let mut offset = copy.to_offset;
+        for pieces in pieces.chunks(RECORD_BLOCKS) {
+            let length = (pieces.len() as u64 * block_size).min(copy.to_offset + length - offset);
+            let blocks = pieces.iter().map(Piece::pointer).collect();
+            let object = target.id();
+            let record = Record::CloneRange { object, offset, length, block_bytes: block_size, blocks };
+            self.log_object(&tx, &target, &record)?;
+            offset += length;
+        }
+        Ok(length)
+    }
+
+    /// Makes the blocks of a range what the pieces say, and gives the group of that. The range ends with a
+    /// block, or is the end of the file.
+    async fn refer(
+        &self,
+        target: &Node,
+        (offset, length): (u64, u64),
+        block_size: u64,
+        pieces: &[Piece],
+    ) -> Result<Tx> {
+        let range = offset..offset + length;
         target.object.prepare_write(range.clone()).await?;
-        let stored_in_pointers = pieces.iter().filter(|piece| matches!(piece, Piece::Data(_))).count() as u64;
+        let stored_in_pointers =
+            pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).count() as u64;
         let dirtied = |txg| {
             let cloned = target.object.newly_dirty_by_clone(txg, &range, block_size);
             Dirtied { blocks: stored_in_pointers, ..cloned }.plus(target.object.newly_dirty_description(txg))
@@ -110,10 +168,10 @@ impl LiveZpl {
         if target.object.block_size() != block_size {
             target.object.set_block_size(&tx, block_size as u32).await?;
         }
-        for (id, piece) in (copy.to_offset / block_size..).zip(&pieces) {
+        for (id, piece) in (offset / block_size..).zip(pieces) {
             match piece {
                 Piece::Hole => target.object.punch(&tx, id * block_size, block_size).await?,
-                Piece::Data(block) => target.object.write_block(&tx, id, block.clone()),
+                Piece::Data(block, _) => target.object.write_block(&tx, id, block.clone()),
                 Piece::Reference(pointer) => {
                     if !target.object.clone_block(&tx, id, pointer)? {
                         return Err(target.object.corrupt("a block of another size"));
@@ -121,12 +179,42 @@ impl LiveZpl {
                 }
             }
         }
-        let end = copy.to_offset + length;
-        let values = stamped(end, target.flags()?.0, Time::now());
-        let values = values.number(Attr::Size, end.max(target.number(Attr::Size)?));
+        let values = stamped(range.end, target.flags()?.0, Time::now());
+        let values = values.number(Attr::Size, range.end.max(target.number(Attr::Size)?));
         self.update(&target.object, &tx, values).await?;
-        self.log_written(&tx, &target, copy.to_offset, length)?;
-        Ok(length)
+        Ok(tx)
+    }
+
+    /// Applies a record of the log by sharing the blocks that it points to. False, with nothing done, where
+    /// they cannot be shared: their contents are to be written then.
+    pub(super) async fn refer_as_logged(&self, logged: LoggedClone<'_>) -> Result<bool> {
+        let LoggedClone { object, offset, length, block_bytes, blocks } = logged;
+        let can_be_shared = |bp: &Blkptr| {
+            let is_plain = !bp.is_embedded() && !bp.uses_crypt() && !bp.is_dedup() && !bp.is_redacted();
+            bp.is_hole() || (is_plain && bp.lsize().get() == block_bytes)
+        };
+        let fits = block_bytes > 0
+            && length.div_ceil(block_bytes.max(1)) == blocks.len() as u64
+            && blocks.len() as u64 <= MAX_LOGGED_BLOCKS
+            && self.objset().can_clone()
+            && blocks.iter().all(can_be_shared);
+        if !fits {
+            return Ok(false);
+        }
+        self.range(object, offset, length)?;
+        let _content = self.locks.whole(object).await;
+        let _described = self.locks.describe(object, Access::Alone).await;
+        let target = self.content(object).await?;
+        let size = target.number(Attr::Size)?;
+        let is_whole = length.is_multiple_of(block_bytes) || offset + length >= size;
+        if !is_whole || !takes(&target, offset, length, block_bytes)? {
+            return Ok(false);
+        }
+        let piece = |bp: &Blkptr| if bp.is_hole() { Piece::Hole } else { Piece::Reference(*bp) };
+        let pieces: Vec<Piece> = blocks.iter().map(piece).collect();
+        let tx = self.refer(&target, (offset, length), block_bytes, &pieces).await?;
+        self.log_written(&tx, &target, offset, length)?;
+        Ok(true)
     }
 
     /// What `count` blocks of a file are, up to the first that is stored nowhere.
@@ -137,7 +225,7 @@ impl LiveZpl {
                 Stored::Changed => break,
                 Stored::Hole => Piece::Hole,
                 Stored::Block(pointer) if pointer.is_embedded() => match source.object.block(id).await? {
-                    Some(found) => Piece::Data(found.block),
+                    Some(found) => Piece::Data(found.block, pointer),
                     None => Piece::Hole,
                 },
                 // Keys, tables of deduplicated blocks and redactions would have to be looked at.
@@ -157,14 +245,8 @@ impl LiveZpl {
 fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
     let block_size = source.object.block_size();
     let (source_size, target_size) = (source.number(Attr::Size)?, target.number(Attr::Size)?);
-    let may_take = || u64::from(target.object.fitting_block_size(block_size as u32)) == block_size;
-    let same = target.object.block_size() == block_size
-        || (target_size == 0 && target.object.end() == 0 && may_take());
-    let aligned = copy.from_offset.is_multiple_of(block_size) && copy.to_offset.is_multiple_of(block_size);
     let length = copy.length.min(source_size.saturating_sub(copy.from_offset));
-    // Of a size that is no power of two there is one block only.
-    let one = block_size.is_power_of_two() || (copy.to_offset == 0 && length <= block_size);
-    if !same || !aligned || !one || length == 0 {
+    if !copy.from_offset.is_multiple_of(block_size) || !takes(target, copy.to_offset, length, block_size)? {
         return Ok(None);
     }
     let piece = (PIECE_BYTES / block_size).clamp(1, PIECE_BLOCKS) * block_size;
@@ -175,4 +257,14 @@ fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
         copy.from_offset + length == source_size && copy.to_offset.saturating_add(length) >= target_size;
     let length = if reaches_the_end { length } else { length - length % block_size };
     Ok(Some(length).filter(|length| *length > 0))
+}
+
+/// Whether a file can have blocks of this size in a range: it has such, or has nothing yet.
+fn takes(target: &Node, offset: u64, length: u64, block_size: u64) -> Result<bool> {
+    let may_take = || u64::from(target.object.fitting_block_size(block_size as u32)) == block_size;
+    let is_empty = target.number(Attr::Size)? == 0 && target.object.end() == 0;
+    let same = target.object.block_size() == block_size || (is_empty && may_take());
+    // Of a size that is no power of two there is one block only.
+    let one = block_size.is_power_of_two() || (offset == 0 && length <= block_size);
+    Ok(same && one && offset.is_multiple_of(block_size) && length > 0)
 }

@@ -297,7 +297,7 @@ impl LiveZpl {
         self.journal.note(tx, |zil| zil.order_object(file.id().0));
     }
 
-    fn log_object(&self, tx: &Tx, file: &Node, record: &Record<'_>) -> Result<()> {
+    pub(super) fn log_object(&self, tx: &Tx, file: &Node, record: &Record<'_>) -> Result<()> {
         let has_name = file.has_name()?;
         self.journal.note(tx, |zil| {
             if has_name {

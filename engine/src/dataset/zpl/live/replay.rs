@@ -15,6 +15,7 @@
 //! Source of the facts: OpenZFS 2.3 `zfs_replay.c`, `zfs_znode_os.c` (`zfs_mknode`).
 
 use ondisk::ObjectId;
+use ondisk::blkptr::Blkptr;
 use ondisk::nvlist::{ByteString, NvValue};
 use ondisk::sa::Attr;
 use ondisk::zil::Record;
@@ -23,6 +24,7 @@ use ondisk::zil::record::{
 };
 use ondisk::zpl::{FileType, ZnodeFlags};
 
+use super::clone::LoggedClone;
 use super::log::{FLAGS, Named};
 use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
@@ -47,6 +49,19 @@ impl Replay for LiveZpl {
             self.journal.applying(Some(applied.clone()));
             done = self.apply_record(record, applied).await;
         }
+        self.journal.applying(None);
+        done
+    }
+
+    async fn share(
+        &self,
+        (object, offset, length): (ObjectId, u64, u64),
+        (block_bytes, blocks): (u64, &[Blkptr]),
+        applied: &Applied,
+    ) -> Result<bool> {
+        self.journal.applying(Some(applied.clone()));
+        let logged = LoggedClone { object, offset, length, block_bytes, blocks };
+        let done = self.refer_as_logged(logged).await;
         self.journal.applying(None);
         done
     }

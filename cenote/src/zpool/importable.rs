@@ -120,7 +120,7 @@ fn config(pool: &ImportablePool) -> String {
     let width = naming.width(&pool.name, &pool.vdevs, 0).max(NAME_WIDTH);
     let line = |vdev: &VdevNode, depth: usize| {
         let name = pad_right(&naming.name(&pool.name, vdev), width.saturating_sub(depth));
-        let aux = aux_words(vdev.aux).map_or_else(String::new, |words| format!("  {words}"));
+        let aux = aux_words(vdev).map_or_else(String::new, |words| format!("  {words}"));
         format!("\t{}{name}  {}{aux}\n", " ".repeat(depth), state_word(vdev.state, vdev.aux))
     };
     let mut text = line(&pool.vdevs, 0);

@@ -38,16 +38,22 @@ pub fn message_id(reason: Reason) -> Option<&'static str> {
     })
 }
 
+/// Whether it is said that devices have larger sectors than their pool uses: not where this variable is set.
+pub fn warns_of_sectors() -> bool {
+    std::env::var_os("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none()
+}
+
 /// Whether `zpool status -x` leaves the pool out.
 pub fn is_healthy(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Ok
-            | Reason::VersionOlder
-            | Reason::FeaturesDisabled
-            | Reason::CompatibilityError
-            | Reason::IncompatibleFeatures
-    )
+    (reason == Reason::NonNativeAshift && !warns_of_sectors())
+        || matches!(
+            reason,
+            Reason::Ok
+                | Reason::VersionOlder
+                | Reason::FeaturesDisabled
+                | Reason::CompatibilityError
+                | Reason::IncompatibleFeatures
+        )
 }
 
 /// What is wrong with an open pool, and what to do. Both end with a line end, or are empty.
@@ -103,6 +109,14 @@ pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
              \tdegraded state.\n",
             "Online the device using zpool online' or replace the device with\n\
              \t'zpool replace'.\n",
+        ),
+        Reason::NonNativeAshift if !warns_of_sectors() => ("", ""),
+        Reason::NonNativeAshift => (
+            "One or more devices are configured to use a non-native block size.\n\
+             \tExpect reduced performance.\n",
+            "Replace affected devices with devices that support the\n\
+             \tconfigured block size, or migrate data to a properly configured\n\
+             \tpool.\n",
         ),
         Reason::Resilvering => (
             "One or more devices is currently being resilvered.  The pool will\n\
@@ -235,7 +249,9 @@ fn lines(indent: &str, lines: &[&str]) -> String {
 /// What is wrong with a pool that could be imported; empty where nothing is.
 pub fn of_importable(pool: &ImportablePool, indent: &str) -> String {
     let text: &[&str] = match pool.reason {
-        Reason::Ok | Reason::FailingDevice | Reason::RemovedDevice => return String::new(),
+        Reason::Ok | Reason::FailingDevice | Reason::RemovedDevice | Reason::NonNativeAshift => {
+            return String::new();
+        }
         Reason::MissingReplicas | Reason::MissingNoReplicas | Reason::BadGuidSum => {
             &["One or more devices are missing from the system."]
         }

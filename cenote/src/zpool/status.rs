@@ -247,17 +247,27 @@ impl Config<'_> {
                 line.push_str(&count(errors));
             }
             if self.shown.slow {
-                // Nothing counts slow reads yet; only leaves could have some.
-                line.push_str(&if vdev.children.is_empty() { count(0) } else { "     -".to_owned() });
+                let slow = vdev.children.is_empty().then_some(vdev.slow_ios);
+                line.push_str(&slow.map_or_else(|| "     -".to_owned(), count));
             }
             if self.shown.direct {
                 line.push_str(&count(0));
             }
         }
-        match (&vdev.path, aux_words(vdev.aux)) {
+        match (&vdev.path, aux_words(vdev)) {
             (Some(path), _) if vdev.not_present => line.push_str(&format!("  was {path}")),
             (_, Some(words)) => line.push_str(&format!("  {words}")),
+            _ if vdev.is_non_native() && reason::warns_of_sectors() => {
+                let bytes = |ashift: u32| 1u64.checked_shl(ashift).unwrap_or(0);
+                let (configured, native) = (bytes(vdev.configured_ashift), bytes(vdev.physical_ashift));
+                line.push_str(&format!("  block size: {configured}B configured, {native}B native"));
+            }
             _ => {}
+        }
+        if vdev.is_being_removed {
+            line.push_str("  (removing)");
+        } else if vdev.is_not_allocating {
+            line.push_str("  (non-allocating)");
         }
         if vdev.awaits_resilver {
             line.push_str("  (awaiting resilver)");

@@ -108,13 +108,16 @@ pub fn spare_word(vdev: &VdevNode) -> String {
 }
 
 /// More about a state, for people.
-pub fn aux_words(aux: Aux) -> Option<&'static str> {
-    Some(match aux {
+pub fn aux_words(vdev: &VdevNode) -> Option<&'static str> {
+    let errors = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
+    let is_slow = vdev.children.is_empty() && errors == [0; 3] && vdev.slow_ios > 0;
+    Some(match vdev.aux {
         Aux::None => return None,
         Aux::OpenFailed => "cannot open",
         Aux::BadGuidSum => "missing device",
         Aux::NoReplicas => "insufficient replicas",
         Aux::Spared => "currently in use",
+        Aux::ErrorsExceeded if is_slow => "too many slow I/Os",
         Aux::ErrorsExceeded => "too many errors",
         Aux::External => "external device fault",
         Aux::ChildrenOffline => "all children offline",
@@ -178,6 +181,22 @@ pub fn vdev_json(name: &str, vdev: &VdevNode, numbers: Numbers) -> Map<String, V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_was_only_slow_is_said_to_be() {
+        let node = |errors: u64, slow: u64| -> VdevNode {
+            serde_json::from_value(serde_json::json!({
+                "name": "/d0", "kind": "disk", "guid": 7, "path": null, "devid": null, "phys_path": null,
+                "whole_disk": false, "not_present": false, "class": "normal", "state": "FAULTED",
+                "aux": "errors-exceeded", "slow_ios": slow, "read_errors": errors, "write_errors": 0,
+                "checksum_errors": 0, "device_bytes": null, "space": null, "children": [],
+            }))
+            .unwrap()
+        };
+        assert_eq!(aux_words(&node(0, 3)), Some("too many slow I/Os"));
+        assert_eq!(aux_words(&node(1, 3)), Some("too many errors"));
+        assert_eq!(aux_words(&node(0, 0)), Some("too many errors"));
+    }
 
     #[test]
     fn a_disk_is_named_without_its_directory() {

@@ -16,8 +16,8 @@ use ondisk::features::Feature;
 use ondisk::indirect::{MappingEntry, SpaRemovingPhys};
 use ondisk::label::aligned_size;
 use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
-use ondisk::vdev_config::PoolState;
-use ondisk::{ByteOrder, Guid, Reader};
+use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
+use ondisk::{ByteOrder, Guid, ObjectId, Reader};
 use serde::{Deserialize, Serialize};
 
 use super::discovery::FoundPool;
@@ -25,6 +25,7 @@ use super::errlog;
 use super::features::Features;
 use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
 use super::load::{Assembly, provisional};
+use super::properties::PoolProp;
 use super::space::PoolSpace;
 use crate::Pool;
 use crate::cache::ArcCache;
@@ -115,6 +116,8 @@ pub enum Reason {
     OfflineDevice,
     /// A device was removed.
     RemovedDevice,
+    /// A device writes larger sectors in one piece than the pool uses.
+    NonNativeAshift,
     /// A known defect of the software that wrote the pool.
     Errata,
     /// Its version is older than could be.
@@ -181,6 +184,22 @@ pub struct VdevNode {
     /// A leaf that takes no discards, or was not open since the pool was imported.
     #[serde(default)]
     pub cannot_trim: bool,
+    /// Sector size of the top-level vdev, as a power of two; of leaves whose device states its own.
+    #[serde(default)]
+    pub configured_ashift: u32,
+    /// Size that the device of a leaf writes in one piece, as a power of two; 0 where that is not known, and
+    /// for files.
+    #[serde(default)]
+    pub physical_ashift: u32,
+    /// No new blocks are put on its top-level vdev.
+    #[serde(default)]
+    pub is_not_allocating: bool,
+    /// A top-level vdev that is being removed.
+    #[serde(default)]
+    pub is_being_removed: bool,
+    /// Transfers of a leaf that took half a minute or more.
+    #[serde(default)]
+    pub slow_ios: u64,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes.
@@ -199,6 +218,13 @@ impl VdevNode {
     /// This vdev and all below it, parents first.
     pub fn walk(&self) -> Box<dyn Iterator<Item = &VdevNode> + '_> {
         Box::new(std::iter::once(self).chain(self.children.iter().flat_map(VdevNode::walk)))
+    }
+
+    /// Whether the device of this leaf writes larger sectors in one piece than the pool uses.
+    pub fn is_non_native(&self) -> bool {
+        self.children.is_empty()
+            && self.class != VdevClass::Spare
+            && self.configured_ashift < self.physical_ashift
     }
 
     /// The leaves below that hold blocks, intent logs included.
@@ -385,6 +411,7 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
             .iter()
             .any(|feature| feature.is_usual() && !features.is_enabled(*feature)),
         compatibility: compatibility(pool.config()),
+        ashift: stored_ashift(dsl).await?,
     };
     Ok(PoolHealth {
         state: vdevs.state,
@@ -493,6 +520,7 @@ pub async fn preview(found: &FoundPool, host_id: u64) -> Preview {
         version: found.label.version,
         features_disabled,
         compatibility: compatibility(&found.label),
+        ashift: 0,
     };
     let used_elsewhere = found.state() == PoolState::Active
         && found.label.host_id.is_some_and(|other| other != 0 && other != host_id);
@@ -531,6 +559,8 @@ struct Facts<'a> {
     version: u64,
     features_disabled: bool,
     compatibility: Option<String>,
+    /// The sector size that the user chose, as a power of two, or 0: it is not warned of.
+    ashift: u64,
 }
 
 impl Facts<'_> {
@@ -559,6 +589,7 @@ impl Facts<'_> {
             () if self.count_errors && failing => Reason::FailingDevice,
             () if any(|node| node.state == State::Offline) => Reason::OfflineDevice,
             () if any(|node| node.state == State::Removed) => Reason::RemovedDevice,
+            () if self.count_errors && self.has_unwanted_sectors() => Reason::NonNativeAshift,
             () if self.errata > 0 => Reason::Errata,
             () if self.version < FEATURES_VERSION && !is_legacy => Reason::VersionOlder,
             // Other values name lists of features, which belong to the installation and not to the pool.
@@ -567,10 +598,24 @@ impl Facts<'_> {
         }
     }
 
+    fn has_unwanted_sectors(&self) -> bool {
+        let is_unwanted = |node: &VdevNode| {
+            node.is_non_native() && (self.ashift == 0 || u64::from(node.configured_ashift) < self.ashift)
+        };
+        self.vdevs.data_leaves().any(is_unwanted)
+    }
+
     fn only_logs_unusable(&self) -> bool {
         let mut unusable = self.vdevs.children.iter().filter(|top| top.state < State::Degraded).peekable();
         unusable.peek().is_some() && unusable.all(|top| top.class == VdevClass::Log)
     }
+}
+
+/// The sector size that was chosen for the pool, as a power of two; 0 for none.
+async fn stored_ashift(dsl: &Dsl) -> Result<u64> {
+    let properties = dsl.mos().u64(DIRECTORY_OBJECT, directory::PROPS).await?;
+    let Some(properties) = properties else { return Ok(0) };
+    Ok(dsl.mos().u64(ObjectId(properties), PoolProp::Ashift.desc().name).await?.unwrap_or(0))
 }
 
 /// The compatibility property, unless it is `off`.
@@ -623,15 +668,15 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
             Class::Dedup => VdevClass::Dedup,
             Class::Log => VdevClass::Log,
         };
-        children.push(node(top, class));
+        children.push(node(top, class, &top.config));
     }
     let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status()).collect();
     let mut status = state_of_parent(&of_tops, 0);
     if status.state == State::Healthy && tree.leaves().any(awaits_resilver) {
         status.state = State::Degraded;
     }
-    children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare)));
-    children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache)));
+    children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare, &spare.config)));
+    children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache, &cache.config)));
     VdevNode {
         name: name.to_owned(),
         kind: "root".into(),
@@ -647,6 +692,11 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         aux: status.aux,
         awaits_resilver: false,
         cannot_trim: false,
+        configured_ashift: 0,
+        physical_ashift: 0,
+        is_not_allocating: false,
+        is_being_removed: false,
+        slow_ios: 0,
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
@@ -656,7 +706,8 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
     }
 }
 
-fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
+/// A vdev and those below it; `top` is the configuration of the top-level vdev.
+fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
     let text = |bytes: &Option<ondisk::nvlist::ByteString>| {
         bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
     };
@@ -670,6 +721,9 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
     let is_leaf = device.is_some();
     let modelled = device.iter().flatten().find_map(|device| device.modelled());
+    // What files state is not what they are on.
+    let physical_bytes = device.iter().flatten().next().filter(|_| vdev.config.kind != VdevKind::File);
+    let physical_bytes = physical_bytes.map_or(1, |device| device.sector_sizes().physical_bytes);
     let (path, name) = match device.flatten() {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
         None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),
@@ -694,12 +748,17 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         aux: vdev.status().aux,
         awaits_resilver: awaits_resilver(vdev),
         cannot_trim: vdev.cannot_discard.load(Ordering::Relaxed),
+        configured_ashift: top.ashift.map_or(0, u32::from),
+        physical_ashift: physical_bytes.checked_ilog2().unwrap_or(0),
+        is_not_allocating: top.non_allocating,
+        is_being_removed: vdev.config.removing,
+        slow_ios: vdev.stats.slow(),
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),
         device_bytes,
         space: None,
-        children: vdev.children.iter().map(|child| node(child, class)).collect(),
+        children: vdev.children.iter().map(|child| node(child, class, top)).collect(),
     }
 }
 
@@ -786,4 +845,52 @@ async fn expansion(dsl: &Dsl, space: &PoolSpace) -> Result<Option<Expansion>> {
         }
     }
     Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mirror of two disks of 4096-byte sectors in a vdev of sectors of `1 << ashift` bytes.
+    fn mirror(ashift: u32) -> VdevNode {
+        let nothing = VdevNode {
+            configured_ashift: ashift,
+            ..root_node("tank", Guid(1), &VdevTree::default(), &ErrorCounters::default())
+        };
+        let of_kind = |kind: &str, children| VdevNode {
+            kind: kind.into(),
+            state: State::Healthy,
+            aux: Aux::None,
+            children,
+            ..nothing.clone()
+        };
+        let disk = VdevNode { physical_ashift: 12, ..of_kind("disk", Vec::new()) };
+        of_kind("root", vec![of_kind("mirror", vec![disk.clone(), disk])])
+    }
+
+    #[test]
+    fn sectors_that_are_too_small_for_the_devices_are_told_unless_they_were_asked_for() {
+        let reason = |vdevs: &VdevNode, ashift: u64, count_errors: bool| {
+            let facts = Facts {
+                vdevs,
+                resilvering: false,
+                data_errors: 0,
+                count_errors,
+                errata: 0,
+                version: FEATURES_VERSION,
+                features_disabled: true,
+                compatibility: None,
+                ashift,
+            };
+            facts.reason()
+        };
+        assert_eq!(reason(&mirror(9), 0, true), Reason::NonNativeAshift);
+        assert_eq!(reason(&mirror(12), 0, true), Reason::FeaturesDisabled);
+        assert_eq!(reason(&mirror(9), 9, true), Reason::FeaturesDisabled, "as the user wanted");
+        assert_eq!(reason(&mirror(9), 12, true), Reason::NonNativeAshift);
+        assert_eq!(reason(&mirror(9), 0, false), Reason::FeaturesDisabled, "not before it is imported");
+        let mut with_error = mirror(9);
+        with_error.children[0].children[0].read_errors = 1;
+        assert_eq!(reason(&with_error, 0, true), Reason::FailingDevice, "the graver one");
+    }
 }

@@ -19,6 +19,9 @@ pub const LATENCY_BUCKETS: usize = 37;
 /// `1024 << n` bytes; the first one all that were smaller, the last one all that were larger.
 pub const SIZE_BUCKETS: usize = 16;
 
+/// Transfers that take so long count as slow (`zio_slow_io_ms`).
+const SLOW: Duration = Duration::from_secs(30);
+
 /// What was transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transfer {
@@ -60,6 +63,7 @@ pub struct Stats {
     by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
     healed_bytes: AtomicU64,
+    slow: AtomicU64,
 }
 
 /// A transfer that is under way for as long as this lives.
@@ -79,6 +83,7 @@ impl Default for Stats {
             by_transfer: Default::default(),
             under_way: Default::default(),
             healed_bytes: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
         }
     }
 }
@@ -144,6 +149,20 @@ impl Stats {
         counters.latency[bucket].fetch_add(1, Ordering::Relaxed);
         let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
         counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
+        let is_of_another = matches!(transfer, Transfer::SyncWrite | Transfer::Scrub);
+        if duration >= SLOW && !is_of_another {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Transfers that ended well and took half a minute or more, since the errors were cleared.
+    pub fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// Counts slow transfers from zero, as `zpool clear` does.
+    pub(crate) fn clear_slow(&self) {
+        self.slow.store(0, Ordering::Relaxed);
     }
 
     /// Wrong bytes of the vdev were replaced by the right ones.
@@ -209,6 +228,20 @@ mod tests {
             (1, 128 << 20, 1500, 1)
         );
         assert_eq!(stats.snapshot(Transfer::Read).operations, 0);
+    }
+
+    #[test]
+    fn transfers_of_half_a_minute_are_slow_until_errors_are_cleared() {
+        let stats = Stats::default();
+        stats.count_lasting(Transfer::Read, 512, SLOW - Duration::from_millis(1));
+        assert_eq!(stats.slow(), 0);
+        // What counts twice is slow once.
+        for transfer in [Transfer::Write, Transfer::SyncWrite, Transfer::Read, Transfer::Scrub] {
+            stats.count_lasting(transfer, 512, SLOW);
+        }
+        assert_eq!(stats.slow(), 2);
+        stats.clear_slow();
+        assert_eq!(stats.slow(), 0);
     }
 
     #[test]

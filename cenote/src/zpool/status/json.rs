@@ -186,6 +186,7 @@ impl Tree<'_> {
     /// A vdev without those below it.
     fn vdev(&self, vdev: &VdevNode) -> Object {
         let numbers = self.numbers;
+        let exact = Numbers { literal: true, ..numbers };
         let mut item = vdev_json(&self.naming.name(&self.pool.name, vdev), vdev, numbers);
         if vdev.class == VdevClass::Spare {
             item.insert("state".into(), spare_word(vdev).into());
@@ -206,7 +207,7 @@ impl Tree<'_> {
             item.insert("write_errors".into(), numbers.count(vdev.write_errors));
             item.insert("checksum_errors".into(), numbers.count(vdev.checksum_errors));
             if vdev.children.is_empty() {
-                item.insert("slow_ios".into(), numbers.count(0));
+                item.insert("slow_ios".into(), numbers.count(vdev.slow_ios));
                 let works = [Sweep::Initialize, Sweep::Trim].into_iter();
                 works
                     .filter(|work| self.shown.shows(*work))
@@ -218,16 +219,25 @@ impl Tree<'_> {
         }
         match &vdev.path {
             Some(path) if vdev.not_present => {
-                item.insert("not_present".into(), Numbers { literal: true, ..numbers }.exact(1));
+                item.insert("not_present".into(), exact.exact(1));
                 item.insert("was".into(), path.as_str().into());
             }
             _ if vdev.aux != Default::default() => {
                 item.insert("aux".into(), aux_identifier(vdev.aux).into());
             }
+            _ if vdev.is_non_native() && reason::warns_of_sectors() => {
+                item.insert("configured_ashift".into(), exact.exact(vdev.configured_ashift.into()));
+                item.insert("physical_ashift".into(), exact.exact(vdev.physical_ashift.into()));
+            }
             _ => {}
         }
+        if vdev.is_being_removed {
+            item.insert("removing".into(), exact.exact(1));
+        } else if vdev.is_not_allocating {
+            item.insert("noalloc".into(), exact.exact(1));
+        }
         if vdev.awaits_resilver {
-            item.insert("awaits_resilver".into(), Numbers { literal: true, ..numbers }.exact(1));
+            item.insert("awaits_resilver".into(), exact.exact(1));
         }
         self.said.add_json(&self.pool.name, vdev.path.as_deref(), &mut item);
         item

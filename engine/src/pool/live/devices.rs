@@ -202,6 +202,7 @@ impl LivePool {
         };
         for vdev in chosen {
             vdev.errors.clear();
+            vdev.stats.clear_slow();
             let state = vdev.status().state;
             if matches!(vdev.kind, Kind::Leaf(_)) && !matches!(state, State::Healthy | State::Offline) {
                 self.reopen_leaf(vdev).await;

@@ -156,6 +156,7 @@ impl VdevProperties {
         self.number(VdevProp::ReadErrors, vdev.errors.read());
         self.number(VdevProp::WriteErrors, vdev.errors.write());
         self.number(VdevProp::ChecksumErrors, vdev.errors.checksum());
+        self.number(VdevProp::SlowIos, if children.is_empty() { vdev.stats.slow() } else { 0 });
         for (operations, bytes, kind) in [
             (VdevProp::ReadOps, VdevProp::ReadBytes, Transfer::Read),
             (VdevProp::WriteOps, VdevProp::WriteBytes, Transfer::Write),
@@ -182,7 +183,7 @@ impl VdevProperties {
             space.map_or(0, |space| space.fragmentation.unwrap_or(u64::MAX)),
         );
         // OpenZFS counts these since import; a pool that is only read has none of them.
-        for prop in [VdevProp::InitializeErrors, VdevProp::TrimErrors, VdevProp::SlowIos] {
+        for prop in [VdevProp::InitializeErrors, VdevProp::TrimErrors] {
             self.number(prop, 0);
         }
     }

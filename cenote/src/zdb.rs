@@ -13,11 +13,11 @@
 //! | `datasets` | `-d`: object sets, their deadlists and bookmarks |
 //! | `objects`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
 //! | `intent_log` | `-i` |
-//! | `metaslabs` | `-m`: metaslabs and space maps |
+//! | `metaslabs` | `-m`: metaslabs and space maps, `-M`: vdevs of them |
 //! | `dedup` | `-D`: dedup tables, `-S`: those that there would be |
 //! | `paths` | `-O`, `-r`: the object of a path, and its bytes |
 //! | `pool_log` | `-h`: history, `-s`: space and errors of vdevs |
-//! | `blocks` | `-b`, `-c`: the traversal of the pool |
+//! | `blocks` | `-b`, `-c`: the traversal of the pool, `-y`: livelists of destroyed clones |
 //! | `raw` | `-R`: what lies at an address, `-E`: embedded blocks |
 //! | `text` | numbers, times and block pointers as `zdb` writes them |
 
@@ -45,7 +45,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use engine::dataset::dsl::Dsl;
 use engine::dmu::Objset;
+use engine::pool::features::Features;
 use engine::pool::import::{ImportOptions, Rewind};
+use ondisk::features::Feature;
 use ondisk::{Guid, ObjsetId, Txg};
 use server::cachefile;
 
@@ -118,6 +120,12 @@ pub struct Arguments {
     /// Metaslabs; more often: their free space, the entries of space maps
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     pub metaslabs: u8,
+    /// Fragmentation and free runs of vdevs; twice: of special ones too
+    #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
+    pub metaslab_groups: u8,
+    /// Check space maps, and that all blocks of destroyed clones that wait to be freed are allocated
+    #[arg(short = 'y', long = "livelist", action = clap::ArgAction::Count)]
+    pub livelists: u8,
     /// Show what lies at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c
     /// checksums)
     #[arg(short = 'R', long = "read-block")]
@@ -180,6 +188,9 @@ pub struct Arguments {
     help: Option<bool>,
 }
 
+/// The end of the name of a pool of which the state at its checkpoint is shown.
+const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
+
 /// Where the text goes.
 type Out<'a> = dyn Write + 'a;
 
@@ -241,6 +252,7 @@ impl Arguments {
         );
         let alone =
             self.labels > 0 || self.read || self.embedded || self.simulated > 0 || paths::is_asked(self);
+        let others = self.metaslab_groups > 0 || self.livelists > 0;
         if self.object_of_path {
             // A line of the object, and more where more words are asked for.
             self.datasets = 3;
@@ -257,7 +269,7 @@ impl Arguments {
             &mut self.statistics,
             &mut self.uberblock,
         ];
-        if !alone && !self.target.is_empty() && letters.iter().all(|letter| **letter == 0) {
+        if !alone && !others && !self.target.is_empty() && letters.iter().all(|letter| **letter == 0) {
             letters.iter_mut().for_each(|letter| **letter = 1);
         }
         for letter in letters.into_iter().chain([&mut self.labels]).filter(|letter| **letter > 0) {
@@ -349,6 +361,10 @@ impl<'a> View<'a> {
                 place.open_pool(&opened.guid().to_string(), &options).await?
             }
         };
+        let pool = match arguments.checkpoint {
+            true => pool.renamed(&format!("{}{CHECKPOINTED}", pool.name())),
+            false => pool,
+        };
         let what = || format!("cannot open '{}'", pool.name());
         let dsl = Arc::new(Dsl::open(&pool).await.with_context(what)?);
         let mos = Objset::open(&pool, ObjsetId::MOS, pool.root_blkptr()).await.with_context(what)?;
@@ -373,6 +389,9 @@ impl<'a> View<'a> {
             return dedup::dump_simulated(self, out);
         }
         let (_, whole_pool) = arguments.pool();
+        if whole_pool && arguments.livelists > 0 {
+            blocks::check_livelists(self, out)?;
+        }
         if !whole_pool {
             return device::block_on(datasets::dump_target(self, out));
         }
@@ -391,6 +410,9 @@ impl<'a> View<'a> {
         if arguments.metaslabs > 0 || (arguments.datasets > 2 && !objects_only) {
             device::block_on(metaslabs::dump(self, out))?;
         }
+        if arguments.metaslab_groups > 0 {
+            device::block_on(metaslabs::dump_groups(self, out))?;
+        }
         if arguments.datasets > 0 || arguments.intent_log > 0 {
             match !objects_only {
                 true => device::block_on(datasets::dump_all(self, out))?,
@@ -406,7 +428,21 @@ impl<'a> View<'a> {
         if arguments.history > 0 {
             device::block_on(pool_log::dump_history(self, out))?;
         }
+        if let Some(checkpoint) = pool.checkpoint() {
+            writeln!(out, "\nCheckpointed uberblock found:")?;
+            uberblock::dump(checkpoint, out)?;
+            writeln!(out)?;
+        } else if device::block_on(Features::of(&self.dsl))?.is_active(Feature::ZpoolCheckpoint) {
+            writeln!(out, "\nPartially discarded checkpoint state found:")?;
+        }
         Ok(())
+    }
+
+    /// The target, with the name that the pool has here.
+    fn target(&self) -> String {
+        let (pool, _) = self.arguments.pool();
+        let rest = self.arguments.target.get(pool.len()..).unwrap_or_default();
+        format!("{}{rest}", self.dsl.pool().name())
     }
 
     fn json(&self, out: &mut Out<'_>) -> Result<()> {

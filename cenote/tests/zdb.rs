@@ -76,7 +76,45 @@ fn every_label_and_uberblock_is_shown() {
             let Some(theirs) = oracle::zdb(&["-luuu", text(&disk)]) else { return };
             let ours = cenote(&["-luuu", text(&disk)]);
             compare(pool, &String::from_utf8_lossy(&ours.stdout), &theirs);
+            for letters in ["-ll", "-lll"] {
+                let Some(theirs) = oracle::zdb(&[letters, text(&disk)]) else { return };
+                let ours = cenote(&[letters, text(&disk)]);
+                compare(pool, &String::from_utf8_lossy(&ours.stdout), &theirs);
+            }
         }
+    }
+}
+
+#[test]
+fn the_checkpoint_is_shown_and_what_the_pool_was_at_it() {
+    same("checkpoint", "-u", "checkpoint", &[]);
+    same("checkpoint", "-kd", "checkpoint", &[]);
+    let Some(golden) = testkit::golden::pool("checkpoint") else { return };
+    let shown = |letters: &str, target: &str| {
+        let output = cenote(&["-p", text(&golden.dir), letters, target]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(shown("-u", "checkpoint").contains("\nCheckpointed uberblock found:\n\tmagic = "));
+    let before = shown("-kd", "checkpoint");
+    assert!(!before.contains("Checkpointed uberblock found"));
+    assert!(before.contains("Dataset checkpoint_CHECKPOINTED_UNIVERSE ["), "{before}");
+    assert!(shown("-kd", "checkpoint/0").starts_with("Dataset mos "));
+    let Some(none) = testkit::golden::pool("single") else { return };
+    assert_eq!(cenote(&["-p", text(&none.dir), "-k", "-u", "single"]).status.code(), Some(1));
+}
+
+#[test]
+fn vdevs_are_shown_with_their_free_runs_and_livelists_are_checked() {
+    for pool in ["single", "classes", "rz1"] {
+        same(pool, "-M", pool, &[]);
+        same(pool, "-MM", pool, &[]);
+    }
+    for pool in ["single", "removed", "checkpoint", "clones24"] {
+        let Some(golden) = testkit::golden::pool(pool) else { return };
+        let output = cenote(&["-p", text(&golden.dir), "-y", pool]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("Verifying deleted livelist entries\n"));
     }
 }
 

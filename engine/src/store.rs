@@ -48,6 +48,7 @@ pub struct Pool {
     config: PoolConfig,
     uberblock: Uberblock,
     checkpoint: Option<Uberblock>,
+    shown_name: Option<String>,
     store: Arc<Store>,
 }
 
@@ -188,7 +189,7 @@ impl Pool {
         uberblock: Uberblock,
         checkpoint: Option<Uberblock>,
     ) -> Arc<Pool> {
-        Arc::new(Pool { guid, config, uberblock, checkpoint, store })
+        Arc::new(Pool { guid, config, uberblock, checkpoint, shown_name: None, store })
     }
 
     /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and
@@ -206,6 +207,23 @@ impl Pool {
     /// The same pool as of the same uberblock, in a view of its own.
     pub(crate) fn again(&self) -> Arc<Pool> {
         self.at(self.uberblock.clone(), self.config.clone(), self.checkpoint.clone())
+    }
+
+    /// The same under another name.
+    pub fn renamed(&self, name: &str) -> Arc<Pool> {
+        Arc::new(Pool {
+            guid: self.guid,
+            config: self.config.clone(),
+            uberblock: self.uberblock.clone(),
+            checkpoint: self.checkpoint.clone(),
+            shown_name: Some(name.to_owned()),
+            store: Arc::clone(&self.store),
+        })
+    }
+
+    /// The name under which the pool is imported, or that this view was given.
+    pub fn name(&self) -> &str {
+        self.shown_name.as_deref().unwrap_or_else(|| self.store.name())
     }
 
     /// What it shares with other views of the pool.

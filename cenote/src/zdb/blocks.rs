@@ -53,6 +53,26 @@ pub(super) fn dump(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
     verdict(&report)
 }
 
+/// `-y`: space maps that contradict themselves, and blocks of destroyed clones that are not allocated.
+pub(super) fn check_livelists(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+    writeln!(out, "Verifying deleted livelist entries")?;
+    writeln!(out, "Verifying metaslab entries")?;
+    let wrong = device::block_on(verify::livelists_not_allocated(view.dsl.pool()))?;
+    for dva in &wrong {
+        writeln!(
+            out,
+            "ERROR: <{}:{:x}:{:x}> waits to be freed and is not allocated",
+            dva.vdev.get(),
+            dva.offset.get(),
+            dva.asize.get()
+        )?;
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        count => bail!("{count} blocks of destroyed clones are not allocated"),
+    }
+}
+
 /// Traverses the pool, with a progress bar where somebody sees it.
 pub(super) fn traverse(view: &View<'_>) -> Result<Report> {
     let arguments = view.arguments;

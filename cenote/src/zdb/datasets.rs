@@ -163,7 +163,8 @@ async fn names(view: &View<'_>, zap: ObjectId) -> Result<Vec<String>> {
 
 /// The dataset that the target names, or whose object number it gives; `None` for the pool's own object set.
 pub(super) async fn target(view: &View<'_>) -> Result<Option<Dataset>> {
-    let target = view.arguments.target.trim_end_matches('/');
+    let target = view.target();
+    let target = target.trim_end_matches('/');
     let number = target.split_once('/').and_then(|(_, rest)| rest.parse::<u64>().ok());
     if number == Some(0) {
         return Ok(None);

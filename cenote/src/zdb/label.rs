@@ -1,7 +1,8 @@
 //! `-l`: what a device says of itself in its four labels, and with `-u` the uberblocks in them.
 //!
-//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu`
-//! for uberblocks. A label whose checksum is wrong is shown as far as it can be read, and called so.
+//! Equal labels are shown once, with the numbers of all that are so, and from `-ll` on with how full they
+//! are; `-lll` shows each, and so does `-uuu` for uberblocks. A label whose checksum is wrong is shown as far
+//! as it can be read, and called so.
 
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use engine::pool::discovery;
 use engine::vdev::label::{Label, read_damaged_label, read_labels, read_uberblocks};
 use ondisk::label::{LABELS, uberblock_count};
+use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
 use serde_json::{Map, Value, json};
@@ -19,6 +21,9 @@ use crate::output::Exit;
 
 /// Shift of the smallest sectors, where no label tells.
 const MIN_ASHIFT: u32 = 9;
+
+/// Bytes of a label that its list may fill: all but those of the checksum.
+const LABEL_NVLIST_BYTES: u64 = (112 << 10) - 40;
 
 /// Exit code where no label was found at all, as OpenZFS's `zdb` has it.
 const NO_LABEL: u8 = 2;
@@ -128,7 +133,95 @@ fn dump_config(
     }
     header.show(out)?;
     write_nvlist(&config.raw, 4, out)?;
-    write_numbers("    labels = ", &equal, out)
+    write_numbers("    labels = ", &equal, out)?;
+    if arguments.labels >= 2 {
+        Statistics::of(&config.raw)?.write(&config.raw, arguments.labels >= 3, out)?;
+    }
+    Ok(())
+}
+
+/// What a label consists of.
+#[derive(Debug, Default)]
+struct Statistics {
+    /// Pairs of these types in all lists.
+    integers: Nvlist,
+    strings: Nvlist,
+    booleans: Nvlist,
+    lists: u64,
+    /// Members of lists called `children`, their bytes and those of the largest.
+    children: u64,
+    children_bytes: u64,
+    largest_bytes: u64,
+}
+
+impl Statistics {
+    fn of(label: &Nvlist) -> Result<Self> {
+        let mut statistics = Self::default();
+        statistics.add(label)?;
+        Ok(statistics)
+    }
+
+    /// The parser bounds how deep lists are.
+    fn add(&mut self, list: &Nvlist) -> Result<()> {
+        self.lists += 1;
+        for (name, value) in list.iter() {
+            match value {
+                NvValue::String(_) => self.strings.push(name.clone(), value.clone()),
+                NvValue::Uint64(_) => self.integers.push(name.clone(), value.clone()),
+                NvValue::Boolean => self.booleans.push(name.clone(), value.clone()),
+                NvValue::Nvlist(list) => self.add(list)?,
+                NvValue::NvlistArray(lists) => {
+                    for list in lists {
+                        self.add(list)?;
+                        if name.to_str() == Some("children") {
+                            let bytes = encoded_bytes(list)?;
+                            self.children += 1;
+                            self.children_bytes += bytes;
+                            self.largest_bytes = self.largest_bytes.max(bytes);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, label: &Nvlist, tells_room: bool, out: &mut Out<'_>) -> Result<()> {
+        let total = encoded_bytes(label)?;
+        let room = LABEL_NVLIST_BYTES.saturating_sub(total);
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
+        let used = percent(total, LABEL_NVLIST_BYTES);
+        writeln!(out, "\n\nZFS Label NVList Config Stats:")?;
+        writeln!(out, "  {total} bytes used, {room} bytes free (using {used:4.1}%)\n")?;
+        let empty = encoded_bytes(&Nvlist::new())?;
+        let mut rest = total;
+        let line = |name: &str, count: u64, bytes: u64, out: &mut Out<'_>| {
+            writeln!(out, "{name:>12} {count:>4} {bytes:>6} bytes ({:5.2}%)", percent(bytes, total))
+        };
+        let kinds =
+            [("integers:", &self.integers), ("strings:", &self.strings), ("booleans:", &self.booleans)];
+        for (name, list) in kinds {
+            let bytes = encoded_bytes(list)?.saturating_sub(empty);
+            rest = rest.saturating_sub(bytes);
+            line(name, list.len() as u64, bytes, out)?;
+        }
+        line("nvlists:", self.lists, rest, out)?;
+        writeln!(out)?;
+        if let Some(average) = self.children_bytes.checked_div(self.children) {
+            writeln!(out, "{:>12} {:>4} {average:>6} bytes average", "leaf vdevs:", self.children)?;
+            writeln!(out, "{:>24} bytes largest", self.largest_bytes)?;
+            if tells_room && let Some(more) = room.checked_div(average) {
+                writeln!(out, "  space for {more} additional leaf vdevs")?;
+            }
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+}
+
+fn encoded_bytes(list: &Nvlist) -> Result<u64> {
+    Ok(list.encode(Encoding::Xdr)?.len() as u64)
 }
 
 fn dump_uberblocks(

@@ -1,5 +1,5 @@
-//! `-m`: how the top-level vdevs are cut into metaslabs, and what their space maps and the log space maps
-//! say.
+//! `-m` and `-M`: how the top-level vdevs are cut into metaslabs, and what their space maps and the log space
+//! maps say.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +47,59 @@ pub(super) async fn dump(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         dump_logs(view, out).await?;
     }
     Ok(())
+}
+
+/// `-M`: fragmentation and free runs of the vdevs of the normal class, with `-MM` also of special ones, and
+/// of the pool.
+pub(super) async fn dump_groups(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+    let shows_special = view.arguments.metaslab_groups > 1;
+    let space = view.dsl.pool_space().await?;
+    let mark =
+        |fragmentation: Option<u64>| fragmentation.map_or("  -".to_owned(), |mark| format!("{mark:>3}%"));
+    let mut of_pool = [0u64; 64];
+    for (id, top) in (0u64..).zip(&view.dsl.pool().vdevs().tops) {
+        let Some(found) = space.vdevs.iter().find(|found| found.id == id) else { continue };
+        if found.class != Class::Normal && !(shows_special && found.class == Class::Special) {
+            continue;
+        }
+        let (Some(array), Some(shift)) = (top.config.metaslab_array, top.config.metaslab_shift) else {
+            continue;
+        };
+        let count = MetaslabLayout::new(shift.into(), top.asize())?.count();
+        writeln!(
+            out,
+            "\tvdev {id:>10}\t\tmetaslabs{count:>5}\t\tfragmentation{}",
+            mark(found.fragmentation)
+        )?;
+        let runs = free_runs(view, array, count, top.ashift).await?;
+        write_histogram(&runs, 0, out)?;
+        if found.class == Class::Normal {
+            of_pool.iter_mut().zip(runs).for_each(|(sum, runs)| *sum = sum.saturating_add(runs));
+        }
+    }
+    let name = view.dsl.pool().name();
+    writeln!(out, "\tpool {name}\tfragmentation\t{}", mark(space.fragmentation()))?;
+    write_histogram(&of_pool, 0, out)
+}
+
+/// How many free runs of which size the space maps of a vdev have, as powers of two of bytes.
+async fn free_runs(view: &View<'_>, array: ObjectId, count: u64, ashift: u32) -> Result<[u64; 64]> {
+    let mut runs = [0u64; 64];
+    if count > MAX_METASLABS {
+        return Ok(runs);
+    }
+    let maps = view.mos.object(array).await?;
+    let maps = numbers(&maps, count, |bytes, order| space_maps(bytes, order).collect::<Vec<_>>()).await?;
+    for map in maps.into_iter().flatten() {
+        let object = view.mos.object(map).await?;
+        let (bonus, order) = object.bonus();
+        let phys = SpaceMapPhys::parse(bonus, order).map_err(|error| object.corrupt(error))?;
+        let of_map = phys.histogram.iter().flatten();
+        for (sum, runs) in runs.iter_mut().skip(ashift as usize).zip(of_map) {
+            *sum = sum.saturating_add(*runs);
+        }
+    }
+    Ok(runs)
 }
 
 async fn dump_vdev(view: &View<'_>, id: u64, top: &Vdev, wanted: &[u64], out: &mut Out<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use ondisk::ObjectId;
 use ondisk::features::{Feature, FeatureState};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 
-use crate::dataset::dsl::Mos;
+use crate::dataset::dsl::{Dsl, Mos};
 use crate::error::Result;
 
 /// Reference counts of all features of a pool.
@@ -22,6 +22,11 @@ pub struct Features {
 }
 
 impl Features {
+    /// The features of a pool that is open.
+    pub async fn of(dsl: &Dsl) -> Result<Features> {
+        Self::load(dsl.mos()).await
+    }
+
     pub(crate) async fn load(mos: &Mos) -> Result<Features> {
         let mut features = Features::default();
         for name in [pool_directory::FEATURES_FOR_READ, pool_directory::FEATURES_FOR_WRITE] {

@@ -35,14 +35,15 @@ use std::time::{Duration, Instant};
 use device::block_on;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ondisk::Txg;
-use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
+use ondisk::{ObjsetId, Txg};
 
 use super::space::PoolSpace;
 use crate::Bookmark;
 use crate::Pool;
 use crate::dataset::dsl::Dsl;
+use crate::dmu::Objset;
 use crate::error::{Attempt, Error, Result};
 use queue::Queue;
 
@@ -173,6 +174,21 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         elapsed: start.elapsed(),
         cancelled: progress.cancel.load(Ordering::Relaxed),
     })
+}
+
+/// The copies of blocks that livelists of destroyed clones name and the space maps do not call allocated.
+/// They would be freed twice.
+///
+/// # Errors
+/// A space map contradicts itself, or something cannot be read.
+pub async fn livelists_not_allocated(pool: &Arc<Pool>) -> Result<Vec<Dva>> {
+    let mos = Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await?;
+    let allocated = space::allocated(pool).await?;
+    let mut pointers = Vec::new();
+    walk::of_deleted_clones(&mos, &mut pointers).await?;
+    let claims = pointers.iter().flat_map(|bp| bp.dvas().map(|dva| (dva, bp.physical_birth().get())));
+    let not_there = claims.filter(|(dva, birth)| !allocated.has(pool, dva, *birth));
+    Ok(not_there.map(|(dva, _)| dva).collect())
 }
 
 /// What a dedup table of all data would hold: for each block that is there once or more, how often it is

@@ -273,6 +273,18 @@ impl Allocated {
         self.vdevs.values().map(RangeSet::total).sum()
     }
 
+    /// Whether all of a copy is allocated. On a removed vdev nothing says so.
+    pub(super) fn has(&self, pool: &Pool, dva: &Dva, birth: u64) -> bool {
+        let Claim { vdev, start, size } = Claim::of(pool, dva, birth);
+        match self.vdevs.get(&vdev) {
+            Some(ranges) => {
+                let found = ranges.within(start, start.saturating_add(size));
+                found.map(|(from, to)| to - from).sum::<u64>() == size
+            }
+            None => pool.vdevs().top(vdev).is_some_and(|top| matches!(top.kind, Kind::Indirect(_))),
+        }
+    }
+
     /// Compares with all claims.
     pub(super) async fn compare(mut self, pool: &Pool, claims: Vec<Claim>) -> SpaceReport {
         let mut report = SpaceReport {

@@ -58,18 +58,24 @@ pub(super) async fn roots(pool: &Arc<Pool>) -> Result<Roots> {
             read_list(&mos, ObjectId(id), &mut waiting_to_be_freed).await?;
         }
     }
-    if let Some(id) = zap::lookup_u64(&root, directory::DELETED_CLONES).await? {
-        for deadlist in numbers(&mos, ObjectId(id)).await? {
-            for livelist in numbers(&mos, deadlist).await? {
-                live(&mos, livelist, &mut waiting_to_be_freed).await?;
-            }
-        }
-    }
+    of_deleted_clones(&mos, &mut waiting_to_be_freed).await?;
     let mut roots = Roots { work, waiting_to_be_freed, notes: Vec::new() };
     if let Some(id) = zap::lookup_u64(&root, directory::BPTREE_OBJ).await? {
         destroyed(&mos, ObjectId(id), &mut roots).await?;
     }
     Ok(roots)
+}
+
+/// Adds the blocks of destroyed clones that are not freed yet.
+pub(super) async fn of_deleted_clones(mos: &Arc<Objset>, pointers: &mut Vec<Blkptr>) -> Result<()> {
+    let root = mos.object(DIRECTORY_OBJECT).await?;
+    let Some(id) = zap::lookup_u64(&root, directory::DELETED_CLONES).await? else { return Ok(()) };
+    for deadlist in numbers(mos, ObjectId(id)).await? {
+        for livelist in numbers(mos, deadlist).await? {
+            live(mos, livelist, pointers).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The object numbers that are the values of a ZAP.

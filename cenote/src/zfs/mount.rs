@@ -20,7 +20,7 @@ pub struct MountArguments {
     /// Mount over a directory that is not empty
     #[arg(short = 'O')]
     overlay: bool,
-    /// The filesystem with all below it
+    /// Each filesystem that is named, with all below it
     #[arg(short = 'R')]
     recursive: bool,
     /// Also what could not be mounted otherwise, of which there is nothing
@@ -39,31 +39,38 @@ pub struct MountArguments {
     /// Mount it here instead of at its mountpoint; needed for snapshots
     #[arg(long, value_name = "DIR", requires = "filesystem")]
     at: Option<PathBuf>,
-    /// The filesystem or snapshot; without one, what is mounted is listed
+    /// The filesystem or snapshot (with -R filesystems); without one, what is mounted is listed
     #[arg(value_name = "FILESYSTEM")]
-    filesystem: Option<String>,
+    filesystem: Vec<String>,
 }
 
 impl MountArguments {
     /// Mounts or lists.
     pub fn run(self) -> Result<()> {
-        match (&self.filesystem, self.all) {
-            (Some(_), true) => Err(usage("too many arguments")),
-            (None, _) if self.recursive => Err(usage("missing filesystem argument")),
-            (Some(_), _) if self.recursive && self.at.is_some() => {
+        match (self.filesystem.len(), self.all) {
+            (1.., true) => Err(usage("too many arguments")),
+            (0, _) if self.recursive => Err(usage("missing filesystem argument")),
+            (2.., _) if !self.recursive => Err(usage("too many arguments")),
+            (1.., _) if self.recursive && self.at.is_some() => {
                 Err(usage("--at is for one filesystem: it cannot be used with -R"))
             }
-            (Some(_), false) if self.json.json => Err(usage("too many arguments")),
-            (None, false) if !self.options.is_empty() => {
+            (1.., false) if self.json.json => Err(usage("too many arguments")),
+            (0, false) if !self.options.is_empty() => {
                 Err(usage("missing filesystem argument (specify -a for all)"))
             }
-            (None, false) => list(self.json.json),
-            _ => self.mount(),
+            (0, false) => list(self.json.json),
+            (0, true) => self.mount(None),
+            (1.., _) => {
+                // One that cannot be mounted keeps no other from it.
+                let done: Vec<Result<()>> =
+                    self.filesystem.iter().map(|name| self.mount(Some(name))).collect();
+                all_of(done)
+            }
         }
     }
 
-    fn mount(self) -> Result<()> {
-        let keys = match (&self.filesystem, self.load_keys) {
+    fn mount(&self, filesystem: Option<&String>) -> Result<()> {
+        let keys = match (filesystem, self.load_keys) {
             (Some(name), true) if self.recursive => keys::load_missing_keys(Some(name), false),
             (Some(name), true) => keys::load_key_of(name),
             (None, true) => keys::load_missing_keys(None, false),
@@ -76,10 +83,10 @@ impl MountArguments {
             None => None,
         };
         let request = Mount {
-            dataset: self.filesystem,
+            dataset: filesystem.cloned(),
             pool: None,
             at,
-            options: self.options,
+            options: self.options.clone(),
             overlay: self.overlay,
             load_keys: self.load_keys,
             legacy: false,
@@ -91,6 +98,16 @@ impl MountArguments {
         })?;
         told(&changed).and(keys)
     }
+}
+
+/// Says all errors but the last one, which is the outcome.
+fn all_of(done: Vec<Result<()>>) -> Result<()> {
+    let mut failed: Vec<_> = done.into_iter().filter_map(Result::err).collect();
+    let last = failed.pop();
+    for error in failed.iter().filter(|error| !error.is::<output::Exit>()) {
+        eprintln!("{}", output::in_words(error));
+    }
+    last.map_or(Ok(()), Err)
 }
 
 /// Mounts what is to be mounted of a pool.

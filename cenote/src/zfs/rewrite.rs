@@ -3,7 +3,7 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_main.c`, `zfs-rewrite.8`.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
@@ -116,11 +116,11 @@ impl Arguments {
         let size = file.metadata().with_context(|| format!("failed to stat {shown}"))?.len();
         let end = if self.length == 0 { size } else { self.offset.saturating_add(self.length).min(size) };
         let flags = if self.physical { REWRITE_KEEPS_BIRTHS } else { 0 };
-        let mut at = self.offset;
+        // An empty file is asked for too, so that what cannot be done anywhere is said.
+        let mut at = next_data(&file, self.offset, end).unwrap_or(self.offset);
         loop {
             let length = end.saturating_sub(at).min(PIECE_BYTES);
             let argument: [u64; 4] = [at, length, flags, 0];
-            // An empty file is asked for too, so that what cannot be done anywhere is said.
             // SAFETY: the kernel reads as many bytes as the number of the ioctl says, which `argument` has.
             if unsafe {
                 libc::ioctl(file.as_raw_fd(), libc::Ioctl::from(ZFS_IOC_REWRITE), &raw const argument)
@@ -128,12 +128,25 @@ impl Arguments {
             {
                 return Err(io::Error::last_os_error()).with_context(|| format!("failed to rewrite {shown}"));
             }
-            at = at.saturating_add(PIECE_BYTES);
-            if at >= end {
-                break;
+            match next_data(&file, at.saturating_add(PIECE_BYTES), end) {
+                Some(data) => at = data,
+                None => break,
             }
         }
         if self.verbose { print(&format!("{shown}\n")) } else { Ok(()) }
+    }
+}
+
+/// The first offset from `at` on, and below `end`, where a file has data. Where the filesystem does not tell,
+/// all are.
+fn next_data(file: &File, at: u64, end: u64) -> Option<u64> {
+    if at >= end {
+        return None;
+    }
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(data) => Some(data).filter(|data| *data < end),
+        Err(rustix::io::Errno::NXIO) => None,
+        Err(_) => Some(at),
     }
 }
 

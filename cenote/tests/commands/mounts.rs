@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -510,6 +510,24 @@ fn files_are_rewritten_in_pools_with_the_features_of_openzfs_2_4() {
     session.print(&["zfs", "rewrite", "-o", "0x20000", "-l", "131072", file.to_str().unwrap()]);
     assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
     assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), modified);
+    // Of a sparse file only what is there, however far away.
+    let path = file.with_file_name("sparse");
+    let sparse = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let places = [0, (1 << 40) + (5 << 17), (1 << 42) - 1];
+    places.iter().for_each(|at| sparse.write_all_at(b"x", *at).unwrap());
+    let blocks = || {
+        session.print(&["zpool", "sync", "tank"]);
+        sparse.metadata().unwrap().blocks()
+    };
+    let before = blocks();
+    session.print(&["zfs", "rewrite", path.to_str().unwrap()]);
+    assert_eq!(blocks(), before);
+    let mut byte = [0];
+    for at in places {
+        sparse.read_exact_at(&mut byte, at).unwrap();
+        assert_eq!(byte, *b"x");
+    }
+    drop(sparse);
     let missing = session.run(&["zfs", "rewrite", "-r", "/nowhere at all"]);
     assert_eq!((missing.code, missing.err.starts_with("failed to stat /nowhere at all")), (1, true));
 
@@ -589,4 +607,28 @@ fn clones_of_files_and_of_snapshots_are_counted_as_in_openzfs() {
     sync();
     assert_eq!(pool("feature@livelist"), "enabled\n");
     session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn filesystems_are_mounted_with_all_below_each_of_them() {
+    let Some((session, _disks)) = root_session("mounting filesystems with those below") else { return };
+    for name in ["tank/fs/below", "tank/two", "tank/two/child", "tank/two/child/deep", "tank/three"] {
+        session.print(&["zfs", "create", name]);
+    }
+    let mounted = || {
+        let listed = session.print(&["zfs", "list", "-Ho", "name,mounted"]);
+        let names = listed.lines().filter_map(|line| line.strip_suffix("\tyes"));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    session.print(&["zfs", "unmount", "-a"]);
+    assert_eq!(mounted(), [""; 0]);
+    session.print(&["zfs", "mount", "-R", "tank/fs", "tank/two/child"]);
+    assert_eq!(mounted(), ["tank/fs", "tank/fs/below", "tank/two/child", "tank/two/child/deep"]);
+    session.print(&["zfs", "unmount", "-a"]);
+    let some = session.run(&["zfs", "mount", "-R", "tank/nothing", "tank/three"]);
+    assert!(some.code == 1 && some.err.contains("tank/nothing"), "{some:?}");
+    assert_eq!(mounted(), ["tank/three"], "the others are mounted although one cannot be");
+    session.print(&["zfs", "mount", "-R", "tank"]);
+    assert_eq!(mounted().len(), 7);
+    assert_eq!(session.run(&["zfs", "mount", "tank/two", "tank/three"]).code, 2);
 }

@@ -152,12 +152,16 @@ impl LiveZpl {
     /// As much as fits a group. Gives the offset to go on at.
     async fn rewrite_piece(&self, file: ObjectId, offset: u64, end: u64, keeps_births: bool) -> Result<u64> {
         let node = self.content(file).await?;
-        let Some(data) = node.znode.next_data(offset).await?.filter(|data| *data < end) else {
+        let data = node.znode.object.next_data(offset, end).await?;
+        if data >= end {
             return Ok(end);
-        };
+        }
         let block_size = node.object.block_size();
         let first = data / block_size;
-        let after = end.div_ceil(block_size).min(first + (REWRITE_BYTES / block_size).max(1));
+        let most = end.div_ceil(block_size).min(first + (REWRITE_BYTES / block_size).max(1));
+        // Nothing is done for the blocks of a hole.
+        let hole = node.znode.object.next_hole(first * block_size, most.saturating_mul(block_size)).await?;
+        let after = hole.div_ceil(block_size).clamp(first + 1, most);
         let range = first * block_size..after.saturating_mul(block_size);
         let _content = self.locks.content(file, range.clone(), Access::Alone).await;
         let _described = self.locks.describe(file, Access::Shared).await;

@@ -14,8 +14,11 @@ pub struct Arguments {
     #[arg(short)]
     all: bool,
     /// Although something uses them
-    #[arg(short, short_alias = 'F')]
+    #[arg(short)]
     force: bool,
+    /// As -f, and neither labels nor cache file say that they are exported: the next start opens them again
+    #[arg(short = 'F')]
+    hard: bool,
     /// The pools
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
@@ -29,17 +32,20 @@ impl Arguments {
             (false, true) => return Err(usage("missing pool argument")),
             _ => {}
         }
+        let request = |pools| ExportPool {
+            pools,
+            all: self.all,
+            force: self.force || self.hard,
+            stays_open: self.hard,
+            command: typed::command(),
+        };
         if self.all {
-            let command = typed::command();
-            let all = ExportPool { pools: Vec::new(), all: true, force: self.force, command };
-            output::ask(&all, |_| Vec::new())?;
+            output::ask(&request(Vec::new()), |_| Vec::new())?;
             return Ok(());
         }
         let mut failed = Vec::new();
         for name in &self.pools {
-            let command = typed::command();
-            let one = ExportPool { pools: vec![name.clone()], all: false, force: self.force, command };
-            match client::call_running(&one) {
+            match client::call_running(&request(vec![name.clone()])) {
                 Ok(Some(_)) => {}
                 Ok(None) => failed.extend(output::none_of([name], "no such pool")),
                 Err(error) => failed.push(error.downcast::<ApiError>()?),

@@ -95,6 +95,9 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
         session.print(&["zpool", "get", "-H", "-o", "value", "cachefile", "kept"]),
         format!("{}\n", text(&own))
     );
+    session.print(&["zpool", "set", "comment=as it is now", "kept"]);
+    let bytes = fs::read(&own).unwrap();
+    assert!(bytes.windows(12).any(|text| text == b"as it is now"), "what is set later is in it too");
     session.print(&["zpool", "set", "cachefile=", "kept"]);
     assert!(!own.exists() && place.cachefile().exists());
     session.print(&["zpool", "set", &property, "kept"]);
@@ -135,6 +138,35 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
             "{refused:?}"
         );
     }
+}
+
+#[test]
+fn a_pool_that_is_exported_hard_is_opened_by_the_next_start() {
+    let place = Place::new();
+    let session = place.start(&[]);
+    let own = place.path("own.cache");
+    let property = format!("cachefile={}", text(&own));
+    File::create(place.path("other")).unwrap().set_len(128 << 20).unwrap();
+    for (name, options) in [("kept", &[][..]), ("other", &["-o", &property])] {
+        let create = ["zpool", "create", "-m", "none"].iter().chain(options).copied();
+        let disk = place.path(name);
+        let create: Vec<&str> = create.chain([name, text(&disk)]).collect();
+        session.print(&create);
+    }
+    for name in ["kept", "other"] {
+        session.print(&["zpool", "export", "-F", name]);
+    }
+    assert_eq!(open(&session), "");
+    // Their labels say that they are open here, so that only this host may have them without force.
+    session.print(&["zpool", "import", "-c", text(&own), "other"]);
+    assert_eq!(open(&session), "other\n");
+    session.print(&["zpool", "export", "other"]);
+    assert!(place.cachefile().exists());
+    session.stop();
+    let session = place.start(&[]);
+    assert_eq!(open(&session), "kept\n");
+    session.print(&["zpool", "export", "kept"]);
+    assert!(!place.cachefile().exists());
 }
 
 #[test]

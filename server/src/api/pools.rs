@@ -101,6 +101,8 @@ pub struct ExportPool {
     pub all: bool,
     /// Although something uses it.
     pub force: bool,
+    /// Labels and cache files go on saying that it is open here.
+    pub stays_open: bool,
     /// For the history.
     pub command: Option<String>,
 }

@@ -212,12 +212,14 @@ impl Daemon {
             false => request.pools.iter().map(|name| self.pool(name)).collect::<Result<_, _>>()?,
         };
         let pools = self.inside_out(pools).into_iter().flatten();
-        let order =
-            Order { force: request.force, state: PoolState::Exported, command: request.command.clone() };
+        let state = if request.stays_open { PoolState::Active } else { PoolState::Exported };
+        let order = Order { force: request.force, state, command: request.command.clone() };
         let mut exported = Vec::new();
         for pool in pools {
             self.close(&pool, &order)?;
-            self.keep_no_more(&pool);
+            if !request.stays_open {
+                self.keep_no_more(&pool);
+            }
             exported.push(pool.name().to_owned());
         }
         Ok(exported)

@@ -261,8 +261,8 @@ impl Daemon {
             edits::set_pool_property(&s, &property, &value).await
         });
         changed.await.map_err(|error| refused(&doing, error))?;
-        // The property may have been a feature.
-        live.count_what_is_enabled();
+        // Some are part of the configuration.
+        self.keep(&pool);
         Ok(())
     }
 

@@ -191,6 +191,10 @@ impl Arguments {
         if self.json.json {
             return self.print_json(owner, &rows, &shown, numeric);
         }
+        // Not even headings, as where projects are not counted.
+        if rows.is_empty() {
+            return Ok(());
+        }
         let rows: Vec<Vec<String>> = rows
             .iter()
             .map(|row| shown.iter().map(|field| row.show(*field, self.parsable, numeric)).collect())

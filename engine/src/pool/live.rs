@@ -566,6 +566,7 @@ impl LivePool {
     fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
         objset.set_progress(&self.txgs);
         objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
+        objset.set_can_count_projects(self.feature_count(Feature::ProjectQuota).is_some());
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let name = format!("objset {} of {}", objset.id(), self.pool.name());
         let room = DatasetRoom::new(objset.id(), (&self.room, &self.shares), &self.txgs, name);

@@ -178,8 +178,12 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
         })
         .await
         .unwrap();
+        pool.sync().await.unwrap();
+        assert_eq!(pool.counting(), None, "nothing was used since");
+        for (_, zpl) in &others {
+            zpl.create(zpl.zpl().root(), b"one more", &file).await.unwrap();
+        }
         // Files change, come and go meanwhile.
-        pool.count_what_is_enabled();
         for index in 0..100u32 {
             let name = format!("file{index}");
             match index % 3 {

@@ -405,7 +405,6 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
             Ok(())
         });
         changed.await.map_err(|error| refused(&doing, error))?;
-        live.count_what_is_enabled();
     }
     Ok(answer)
 }

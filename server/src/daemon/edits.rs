@@ -156,7 +156,10 @@ impl Left {
     pub(super) async fn finish(self, live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
         match self {
             Self::Resize(bytes) => resize(live, id, bytes).await?,
-            Self::Upgrade(version) => live.filesystem(id).await?.upgrade(version).await?,
+            Self::Upgrade(version) => {
+                live.filesystem(id).await?.upgrade(version).await?;
+                live.count_all(id).await?;
+            }
         }
         // Whoever asks for it sees what is committed.
         live.txgs().wait_synced(live.txgs().open_txg()).await

@@ -45,6 +45,9 @@ pub struct LiveObjset {
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
     can_clone: AtomicBool,
+    can_count_projects: AtomicBool,
+    lacks_counts: AtomicBool,
+    was_used: AtomicBool,
     gone: AtomicBool,
     state: Mutex<State>,
 }
@@ -140,6 +143,9 @@ impl LiveObjset {
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
             can_clone: AtomicBool::new(false),
+            can_count_projects: AtomicBool::new(false),
+            lacks_counts: AtomicBool::new(false),
+            was_used: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             state: Mutex::new(State {
                 committed,
@@ -348,6 +354,7 @@ impl LiveObjset {
         state.open(&core);
         state.pending.insert(id.0, (new.slots, tx.txg()));
         drop(state);
+        self.note_use();
         let object = LiveObject::new(Arc::clone(self), core);
         object.touch(tx);
         Ok(object)
@@ -470,6 +477,37 @@ impl LiveObjset {
     /// See [`LiveObjset::can_clone`].
     pub fn set_can_clone(&self, can: bool) {
         self.can_clone.store(can, Ordering::Relaxed);
+    }
+
+    /// Whether what projects use is counted, or will be as soon as the object set is used so.
+    pub fn can_count_projects(&self) -> bool {
+        self.counts_projects() || self.can_count_projects.load(Ordering::Relaxed)
+    }
+
+    /// See [`LiveObjset::can_count_projects`].
+    pub(crate) fn set_can_count_projects(&self, can: bool) {
+        self.can_count_projects.store(can, Ordering::Relaxed);
+    }
+
+    /// Whether there are counts that could be complete and are not.
+    pub(crate) fn set_lacks_counts(&self, lacks: bool) {
+        self.lacks_counts.store(lacks, Ordering::Relaxed);
+    }
+
+    /// Something comes to the object set that owners have: what counts it should be complete, soon.
+    pub(crate) fn note_use(&self) {
+        let is_news = !self.was_used.swap(true, Ordering::Relaxed);
+        if is_news
+            && self.lacks_counts.load(Ordering::Relaxed)
+            && let Some(txgs) = self.progress()
+        {
+            txgs.kick();
+        }
+    }
+
+    /// Whether [`LiveObjset::note_use`] was called since this was last asked.
+    pub(crate) fn take_use(&self) -> bool {
+        self.was_used.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn lists_births(&self) -> bool {

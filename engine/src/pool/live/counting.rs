@@ -1,7 +1,8 @@
 //! Filesystems that count more since the pool got features: files (`userobj_accounting`) and what projects
 //! use (`project_quota`).
 //!
-//! What is open stands in line when the features are enabled, the others when they are opened to be changed.
+//! What is open stands in line as soon as a file comes to it, or a project, after the features were enabled;
+//! others when they are opened to be changed. Enabling features alone begins nothing.
 //! One thread for each pool goes through them, one after the other: all files are written again for it, which
 //! many at a time would only do to each other's disadvantage. It is there as long as somebody stands in line,
 //! and lets go when the pool is closed. A filesystem that was closed before its turn, or during it, stands in
@@ -53,6 +54,8 @@ pub(super) struct Counting {
 struct Line {
     /// Each once, in the order in which they came.
     waiting: VecDeque<ObjsetId>,
+    /// Whose turn it is.
+    taken: Option<ObjsetId>,
     current: Option<Current>,
     thread: Option<JoinHandle<()>>,
 }
@@ -104,6 +107,7 @@ impl Counting {
         let mut line = self.line();
         line.current = None;
         let next = line.waiting.pop_front().filter(|_| !self.is_ending());
+        line.taken = next;
         if next.is_none() {
             line.waiting.clear();
             line.thread = None;
@@ -147,15 +151,42 @@ impl LivePool {
         self.counting.status()
     }
 
-    /// Has open filesystems count what enabled features ask for, those first that were created first.
-    pub fn count_what_is_enabled(self: &Arc<Self>) {
-        let mut open: Vec<_> = {
+    /// Tells open filesystems what enabled features ask for.
+    pub(super) fn tell_what_counts(&self) {
+        let projects = self.features.count(Feature::ProjectQuota).is_some();
+        let files = self.features.count(Feature::UserobjAccounting).is_some();
+        for dataset in self.datasets().values() {
+            dataset.objset.set_can_count_projects(projects);
+            dataset.objset.set_lacks_counts(files && dataset.objset.has_to_count(projects));
+        }
+    }
+
+    /// Has open filesystems that were used count what enabled features ask for, those first that were created
+    /// first.
+    pub(super) fn count_what_is_used(self: &Arc<Self>) {
+        let taken = self.counting.line().taken;
+        let mut used: Vec<_> = {
             let datasets = self.datasets();
-            let written = datasets.iter().filter(|(_, dataset)| !dataset.is_read_only());
-            written.filter_map(|(id, dataset)| Some((*id, dataset.open_filesystem()?))).collect()
+            let used = datasets.iter().filter(|(_, dataset)| dataset.objset.take_use());
+            // What is gone through notices what comes meanwhile.
+            let used = used.filter(|(id, dataset)| !dataset.is_read_only() && taken != Some(**id));
+            used.filter_map(|(id, dataset)| Some((*id, dataset.open_filesystem()?))).collect()
         };
-        open.sort_unstable_by_key(|(id, _)| *id);
-        open.iter().for_each(|(id, zpl)| self.complete_counts(*id, zpl));
+        used.sort_unstable_by_key(|(id, _)| *id);
+        used.iter().for_each(|(id, zpl)| self.complete_counts(*id, zpl));
+    }
+
+    /// Has a filesystem count all that enabled features ask for, and returns when it does or that failed.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the pool commits nothing any more.
+    pub async fn count_all(self: &Arc<Self>, id: ObjsetId) -> Result<()> {
+        let zpl = self.filesystem(id).await?;
+        self.complete_counts(id, &zpl);
+        while self.has_to_count(&zpl) && self.counting.line().thread.is_some() {
+            self.change(|_| async { Ok(()) }).await?;
+        }
+        Ok(())
     }
 
     /// Puts a filesystem in line that does not count all that it should.

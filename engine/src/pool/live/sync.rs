@@ -315,6 +315,8 @@ impl LivePool {
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
         super::features::enlarge_gang_headers(&s).await?;
+        // What was used before a feature comes begins nothing.
+        self.count_what_is_used();
         self.run_tasks(&s, true).await;
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();
@@ -339,6 +341,7 @@ impl LivePool {
             }
             self.config_changed();
         }
+        self.tell_what_counts();
         self.autotrim(&s).await;
         self.diagnose().await;
         self.grow(&s).await?;

@@ -220,12 +220,19 @@ impl LiveZpl {
     async fn require_owners(&self, node: &Node, set: &SetAttributes) -> Result<()> {
         let old = node.owners()?;
         let project = set.project.filter(|project| *project != 0);
+        let old_flags = node.flags()?.0;
+        let passes_on = set.flags.is_some_and(|new| (new.0 ^ old_flags) & ZnodeFlags::PROJINHERIT.0 != 0);
+        if passes_on && !self.objset.can_count_projects() {
+            return Err(self.refuse(format!("object {}: passes no project on", node.id()), errno::ENOTSUP));
+        }
         if let Some(project) = set.project {
             let fits = node.is_directory() || node.znode.file_type() == FileType::Regular;
             let fits = fits && !node.znode.attributes.is_old();
-            if !fits || !self.objset.counts_projects() {
+            if !fits || !self.objset.can_count_projects() {
                 return Err(self.refuse(format!("object {}: has no project", node.id()), errno::ENOTSUP));
             }
+            // Where projects are not counted yet, going through all files finds this one's.
+            self.objset.note_use();
             if u32::try_from(project).map_or(true, |project| project == u32::MAX) {
                 return Err(self.refuse(format!("project {project}"), errno::EINVAL));
             }

@@ -52,6 +52,7 @@ mod edits;
 mod entrance;
 mod holding;
 mod io;
+mod ioctls;
 mod keys;
 mod listing;
 mod loads;

@@ -745,4 +745,21 @@ fn the_history_tells_what_became_of_datasets() {
         "destroy tank/d N",
     ];
     assert_eq!(events, expected, "{history}");
+    // What was asked for, with all names.
+    let ioctls = history.lines().filter_map(|line| line.split_once(" ioctl ")).map(|(_, name)| name);
+    let expected = [
+        "create",
+        "snapshot",
+        "hold",
+        "release",
+        "bookmark",
+        "destroy_bookmarks",
+        "rollback",
+        "clone",
+        "destroy_snaps",
+    ];
+    assert_eq!(ioctls.collect::<Vec<_>>(), expected, "{history}");
+    for name in ["tank@s", "tank/a@s"] {
+        assert!(history.lines().any(|line| line.trim_start() == name && line.starts_with(' ')), "{history}");
+    }
 }

@@ -9,7 +9,7 @@
 mod append;
 
 pub(crate) use append::append;
-pub use append::{command, event};
+pub use append::{command, event, ioctl};
 
 use std::fmt::Write as _;
 

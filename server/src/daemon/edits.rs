@@ -10,6 +10,7 @@ use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
+use super::ioctls::Ioctl;
 use super::pools::host_name;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
@@ -104,12 +105,14 @@ pub(super) async fn check_create(
 
 /// Creates a filesystem or volume.
 pub(super) async fn create(s: &Syncing, new: &New) -> engine::Result<()> {
-    edit::create(s, &new.dataset()).await.map(|_| ())
+    edit::create(s, &new.dataset()).await?;
+    Ioctl::create(new.volume.is_some(), &new.properties).note(s).await
 }
 
 /// Makes a dataset out of a snapshot.
 pub(super) async fn clone(s: &Syncing, snapshot: &str, new: &New) -> engine::Result<()> {
-    edit::clone(s, snapshot, &new.name, &new.properties).await.map(|_| ())
+    edit::clone(s, snapshot, &new.name, &new.properties).await?;
+    Ioctl::clone_of(snapshot, &new.properties).note(s).await
 }
 
 /// Destroys a filesystem or volume that has neither children nor snapshots. Its intent log must be closed.
@@ -124,7 +127,7 @@ pub(super) async fn rollback(s: &Syncing, snapshot: &str) -> engine::Result<()> 
     let name = snapshot.split('@').next().unwrap_or(snapshot);
     let objset = edit::rollback(s, name, Some(snapshot)).await?;
     s.forget_dataset(objset);
-    Ok(())
+    Ioctl::rollback(snapshot).note(s).await
 }
 
 /// Takes snapshots, all or none.
@@ -135,7 +138,38 @@ pub(super) async fn snapshot(
 ) -> engine::Result<()> {
     let new = |name: &String| NewSnapshot { name: name.clone(), properties: properties.to_vec() };
     let all: Vec<NewSnapshot> = names.iter().map(new).collect();
-    edit::snapshot(s, &all).await
+    edit::snapshot(s, &all).await?;
+    Ioctl::snapshot(names, properties).note(s).await
+}
+
+/// Destroys snapshots; with `defer` those that are in use later.
+pub(super) async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> engine::Result<()> {
+    edit::destroy_snapshots(s, names, defer).await?;
+    Ioctl::destroy_snapshots(names, defer).note(s).await
+}
+
+/// Holds snapshots.
+pub(super) async fn hold(s: &Syncing, names: &[String], tag: &str) -> engine::Result<()> {
+    edit::hold(s, names, tag).await?;
+    Ioctl::hold(names, tag).note(s).await
+}
+
+/// Gives holds up.
+pub(super) async fn release(s: &Syncing, names: &[String], tag: &str) -> engine::Result<()> {
+    edit::release(s, names, tag).await?;
+    Ioctl::release(names, tag).note(s).await
+}
+
+/// Makes a bookmark of a snapshot or of another bookmark.
+pub(super) async fn bookmark(s: &Syncing, name: &str, of: &str) -> engine::Result<()> {
+    edit::create_bookmark(s, name, of).await?;
+    Ioctl::bookmark(name, of).note(s).await
+}
+
+/// Destroys a bookmark.
+pub(super) async fn destroy_bookmark(s: &Syncing, name: &str) -> engine::Result<()> {
+    edit::destroy_bookmark(s, name).await?;
+    Ioctl::destroy_bookmarks(&[name.to_owned()]).note(s).await
 }
 
 /// What is left to do when a property was set, by the dataset itself.

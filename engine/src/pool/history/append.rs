@@ -34,6 +34,20 @@ pub fn command(text: &str, seconds: u64, uid: u64, host: &str) -> HistoryRecord 
     HistoryRecord { nvlist }
 }
 
+/// A request of OpenZFS's kernel module, or what stands for one here.
+pub fn ioctl(name: &str, input: Nvlist, seconds: u64, uid: u64, host: &str) -> HistoryRecord {
+    let mut nvlist = Nvlist::new();
+    nvlist.push(key::IOCTL, NvValue::String(name.into()));
+    if !input.is_empty() {
+        nvlist.push(key::INPUT, NvValue::Nvlist(input));
+    }
+    nvlist.push(key::ZONE, NvValue::String("linux".into()));
+    nvlist.push(key::WHO, NvValue::Uint64(uid));
+    nvlist.push(key::TIME, NvValue::Uint64(seconds));
+    nvlist.push(key::HOST, NvValue::String(host.into()));
+    HistoryRecord { nvlist }
+}
+
 /// Something that the pool did itself. `dataset` is its name and object number.
 pub fn event(
     name: &str,

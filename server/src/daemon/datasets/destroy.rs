@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Dir, Dsl, Found, edit};
+use engine::dataset::dsl::{Dataset, Dir, Dsl, Found};
 use ondisk::ObjectId;
 
 use super::super::{Daemon, OpenPool, dataset_error, edits};
@@ -76,7 +76,7 @@ impl Daemon {
         if !request.dry_run {
             let (live, mark) = (pool.writable(&doing)?, name.clone());
             let done = edits::change(live, request.command.clone(), move |s| async move {
-                edit::destroy_bookmark(&s, &mark).await
+                edits::destroy_bookmark(&s, &mark).await
             });
             done.await.map_err(|error| said(&doing, error))?;
         }
@@ -173,7 +173,7 @@ impl Daemon {
             let done = edits::change(live, command, move |s| async move {
                 match many.as_slice() {
                     [head] if !head.contains('@') => edits::destroy(&s, head).await,
-                    snapshots => edit::destroy_snapshots(&s, snapshots, defer).await,
+                    snapshots => edits::destroy_snapshots(&s, snapshots, defer).await,
                 }
             });
             let failed = match (first.contains('@'), now.len()) {

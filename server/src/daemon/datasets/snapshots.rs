@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use engine::dataset::dsl::{Found, Kind, edit};
+use engine::dataset::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
@@ -133,8 +133,8 @@ impl Daemon {
             let (tag, release) = (request.tag.clone(), request.release);
             let done = edits::change(live, request.command.clone(), move |s| async move {
                 match release {
-                    true => edit::release(&s, &wanted, &tag).await.map(|_| ()),
-                    false => edit::hold(&s, &wanted, &tag).await,
+                    true => edits::release(&s, &wanted, &tag).await,
+                    false => edits::hold(&s, &wanted, &tag).await,
                 }
             });
             done.await.map_err(failed)?;
@@ -170,9 +170,12 @@ impl Daemon {
         }
         drop(dsl);
         let (new, of) = (mark.clone(), source.clone());
-        let done = edits::change(live, request.command, move |s| async move {
-            edit::create_bookmark(&s, &new, &of).await
-        });
+        let done =
+            edits::change(
+                live,
+                request.command,
+                move |s| async move { edits::bookmark(&s, &new, &of).await },
+            );
         done.await.map_err(failed)
     }
 
@@ -251,7 +254,7 @@ impl Daemon {
         let snapshot = name.clone();
         let done = edits::change(live, request.command, move |s| async move {
             for mark in &marks {
-                edit::destroy_bookmark(&s, mark).await?;
+                edits::destroy_bookmark(&s, mark).await?;
             }
             edits::rollback(&s, &snapshot).await
         });

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use server::daemon::{Daemon, TcpEndpoint};
 use server::nbd::{self, Limits, Tls};
 use tokio::net::TcpListener;
@@ -231,9 +231,69 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
+/// The arguments of OpenZFS's commands where `POSIXLY_CORRECT` is set: what follows the first operand is an
+/// operand too, as C's `getopt` has it then.
+pub fn in_posix_order(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let root = Cli::command();
+    let mut command = &root;
+    let mut at = 1;
+    while let Some(below) =
+        arguments.get(at).and_then(|word| word.to_str()).and_then(|word| command.find_subcommand(word))
+    {
+        command = below;
+        at += 1;
+    }
+    let is_ours =
+        ["zpool", "zfs", "zdb"].iter().any(|name| arguments.get(1).is_some_and(|word| word == name));
+    while let Some(word) = arguments.get(at).filter(|_| is_ours) {
+        match option(command, word) {
+            Some(words) => at += words,
+            None if word == "--" => break,
+            None => {
+                arguments.insert(at, "--".into());
+                break;
+            }
+        }
+    }
+    arguments
+}
+
+/// How many arguments an option is, with its value; `None` for an operand.
+fn option(command: &clap::Command, word: &OsStr) -> Option<usize> {
+    let text = word.to_str()?;
+    let words = |argument: Option<&clap::Arg>, has_value: bool| {
+        let needs = argument.is_some_and(|argument| {
+            let optional = argument.get_num_args().is_some_and(|values| values.min_values() == 0);
+            argument.get_action().takes_values() && !optional
+        });
+        if needs && !has_value { 2 } else { 1 }
+    };
+    let find = |is_meant: &dyn Fn(&clap::Arg) -> bool| command.get_arguments().find(|given| is_meant(given));
+    if let Some(long) = text.strip_prefix("--").filter(|long| !long.is_empty()) {
+        let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+        let has_name = |given: &clap::Arg| {
+            given.get_long() == Some(name)
+                || given.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+        };
+        return Some(words(find(&has_name), value.is_some()));
+    }
+    let letters =
+        text.strip_prefix('-').filter(|letters| !letters.is_empty() && !letters.starts_with('-'))?;
+    for (place, letter) in letters.char_indices() {
+        let has_letter = |given: &clap::Arg| {
+            given.get_short() == Some(letter)
+                || given.get_all_short_aliases().is_some_and(|aliases| aliases.contains(&letter))
+        };
+        let given = find(&has_letter);
+        if given.is_some_and(|given| given.get_action().takes_values()) {
+            return Some(words(given, place + letter.len_utf8() < letters.len()));
+        }
+    }
+    Some(1)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
 
@@ -243,6 +303,27 @@ mod tests {
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
         let given = ["./cenote", "zpool", "list"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+    }
+
+    #[test]
+    fn options_end_at_the_first_operand_where_posix_is_asked_for() {
+        for (given, expected) in [
+            ("zfs get all -r tank", "zfs get -- all -r tank"),
+            ("zfs get -r -o name,value all -H tank", "zfs get -r -o name,value -- all -H tank"),
+            ("zfs get -Hovalue all", "zfs get -Hovalue -- all"),
+            ("zfs get -Ho value all tank", "zfs get -Ho value -- all tank"),
+            ("zfs get --json all -r", "zfs get --json -- all -r"),
+            ("zfs get -- all -r", "zfs get -- all -r"),
+            ("zpool list", "zpool list"),
+            ("zdb -U file tank -d", "zdb -U file -- tank -d"),
+            ("ls file -l", "ls file -l"),
+        ] {
+            let words = |line: &str| {
+                let words = ["cenote"].into_iter().chain(line.split(' '));
+                words.map(OsString::from).collect::<Vec<_>>()
+            };
+            assert_eq!(in_posix_order(words(given)), words(expected), "{given}");
+        }
     }
 
     #[test]

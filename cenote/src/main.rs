@@ -46,7 +46,10 @@ fn main() -> ExitCode {
         // something to say, as a thread that commits groups, ended with a panic.
         .log_internal_errors(false)
         .init();
-    let arguments = cli::arguments(std::env::args_os());
+    let mut arguments = cli::arguments(std::env::args_os());
+    if std::env::var_os("POSIXLY_CORRECT").is_some() {
+        arguments = cli::in_posix_order(arguments);
+    }
     let done = run(&arguments);
     if is_to_dump_core(&arguments) {
         let _ = writeln!(std::io::stderr(), "dumping core by request");

@@ -86,6 +86,12 @@ impl Arguments {
         if self.keep && !self.clear {
             return Err(usage("'-k' is only for '-C'"));
         }
+        if self.directory && !matches!(action, Action::List | Action::Check { .. }) {
+            return Err(usage("'-d' is useless when a project is set or taken away"));
+        }
+        if self.clear && self.project.is_some() {
+            return Err(usage("'-p' is useless together with '-C'"));
+        }
         if self.project == Some(u32::MAX) {
             return Err(usage("invalid project ID"));
         }
@@ -243,7 +249,8 @@ mod tests {
         assert_eq!(parsed(&["-s", "-p", "7", "-r"]).unwrap(), Action::Set { inherit: true });
         assert_eq!(parsed(&["-c", "-p", "7"]).unwrap(), Action::Check { nul: false });
         assert_eq!(parsed(&["-C", "-k"]).unwrap(), Action::Clear { keep: true });
-        for bad in [&["-c", "-C"][..], &["-C", "-s"], &["-0"], &["-k"]] {
+        let useless: [&[&str]; 4] = [&["-C", "-d"], &["-s", "-d"], &["-p", "7", "-d"], &["-C", "-p", "7"]];
+        for bad in [&["-c", "-C"][..], &["-C", "-s"], &["-0"], &["-k"]].into_iter().chain(useless) {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

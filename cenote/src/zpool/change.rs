@@ -74,7 +74,11 @@ impl SetArguments {
             value: value.to_owned(),
             command: typed::command(),
         };
-        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
+        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
+        if request.vdev.is_none() {
+            super::create::note_idle(&request.property, &request.value);
+        }
+        Ok(())
     }
 }
 

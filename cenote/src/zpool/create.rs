@@ -89,7 +89,17 @@ impl CreateArguments {
             eprintln!("{warning}");
         }
         note_unused(&request.devices);
+        for (name, value) in &request.properties {
+            note_idle(name, value);
+        }
         Ok(())
+    }
+}
+
+/// Says of a property that it is only kept.
+pub fn note_idle(name: &str, value: &str) {
+    if (name, value) == ("autoreplace", "on") {
+        eprintln!("note: autoreplace=on is kept, but this version does not replace devices unasked yet");
     }
 }
 

@@ -101,9 +101,6 @@ fn fault(name: &str, value: &str, when: When) -> Option<String> {
             Some(format!("property '{name}' can only be set during pool creation or import"))
         }
         PoolProp::Altroot if !Path::new(value).is_absolute() => Some(format!("bad alternate root '{value}'")),
-        PoolProp::Autoreplace if value == "on" => {
-            Some(format!("property '{name}' can only be 'off': devices are never replaced unasked"))
-        }
         PoolProp::Version => match value.parse::<u64>() {
             Ok(number) if (1..=version::LAST_NUMBERED).contains(&number) => None,
             Ok(version::FEATURES) if when == When::Create => None,
@@ -249,12 +246,7 @@ mod tests {
             ),
             ("autotrim", "on", When::Set, None),
             ("autoreplace", "off", When::Set, None),
-            (
-                "autoreplace",
-                "on",
-                When::Create,
-                Some("property 'autoreplace' can only be 'off': devices are never replaced unasked"),
-            ),
+            ("autoreplace", "on", When::Create, None),
             ("autotrim", "maybe", When::Set, Some("'autotrim' must be one of 'off | on'")),
             ("size", "1", When::Set, Some("'size' is readonly")),
             ("nonsense", "1", When::Set, Some("invalid property 'nonsense'")),

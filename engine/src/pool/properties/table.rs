@@ -142,7 +142,7 @@ properties! { PoolProp POOL_TABLE "pool"
 pub const POOL_IDLE: &[(PoolProp, &str)] = &[
     (PoolProp::Bootfs, "it names what a machine starts from"),
     (PoolProp::Delegation, "it says who may administer, and Cenote only keeps it"),
-    (PoolProp::Autoreplace, "Cenote never replaces a device unasked"),
+    (PoolProp::Autoreplace, "Cenote replaces no device unasked yet, and only keeps it"),
     (PoolProp::Failmode, "it says what happens when devices fail"),
     (PoolProp::Listsnapshots, "it says what a list shows"),
     (PoolProp::Autoexpand, "it says what happens when devices grow"),

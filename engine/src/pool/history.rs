@@ -8,8 +8,7 @@
 
 mod append;
 
-pub(crate) use append::append;
-pub use append::{command, event, ioctl};
+pub use append::{append, command, event, ioctl};
 
 use std::fmt::Write as _;
 

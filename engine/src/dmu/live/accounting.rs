@@ -8,7 +8,7 @@
 //! to now. The object set's flags say which of the counts are complete.
 //!
 //! # Counts that are made complete
-//! A filesystem of a pool that got features later counts what they ask for once all its files were written
+//! A filesystem of a pool that got features later, or a version that counts by users at all, counts what they ask for once all its files were written
 //! again ([`Completing`]). A file that is written says in its dnode's flags that it is counted, so that this
 //! may end half-way. Of projects no dnode says that: they are counted from nothing each time, and which files
 //! are counted already is known as long as the object set is open. (OpenZFS takes a file off its project then
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODE_MIN_SIZE, Dnode, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
 use ondisk::objset::{
-    FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, OBJSET_SIZE_V3, Objset as ObjsetPhys,
-    ObjsetType,
+    FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_ACCOUNTING_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE,
+    OBJSET_SIZE_V2, OBJSET_SIZE_V3, Objset as ObjsetPhys, ObjsetType,
 };
 use ondisk::{ByteOrder, ObjectId, Txg};
 
@@ -74,6 +74,7 @@ pub(super) struct Counted {
 /// Counts that are being made complete.
 #[derive(Debug, Default)]
 pub(super) struct Completing {
+    objects: bool,
     projects: bool,
     /// Files that count for their projects already.
     counted: RangeSet,
@@ -102,9 +103,10 @@ impl Counted {
     pub(super) fn of(phys: &ObjsetPhys, completing: Option<&Completing>) -> Option<Self> {
         let completing = completing.filter(|completing| completing.is_active);
         let projects = completing.filter(|completing| completing.projects);
-        (phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete()).then_some(Self {
-            // They are always completed too.
-            objects: phys.is_user_object_accounting_complete() || completing.is_some(),
+        let counts = phys.is_user_accounting_complete() || completing.is_some();
+        (phys.objset_type == ObjsetType::Zfs && counts).then_some(Self {
+            objects: phys.is_user_object_accounting_complete()
+                || completing.is_some_and(|completing| completing.objects),
             projects: phys.is_project_quota_complete() || projects.is_some(),
             completes_projects: projects.is_some(),
             drops_projects: projects.is_some_and(|completing| !completing.is_begun),
@@ -137,7 +139,8 @@ impl Completing {
 
     /// What an object set says that counts completely.
     pub(super) fn complete(&self, phys: &mut ObjsetPhys) {
-        phys.flags |= FLAG_USER_OBJECT_ACCOUNTING_COMPLETE;
+        phys.flags |= FLAG_USER_ACCOUNTING_COMPLETE;
+        phys.flags |= if self.objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
         phys.flags |= if self.projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
     }
 }
@@ -201,24 +204,25 @@ impl Deltas {
 }
 
 impl LiveObjset {
-    /// Whether it does not count files completely, or `projects` where they are wanted.
-    pub(crate) fn has_to_count(&self, projects: bool) -> bool {
+    /// Whether it does not count completely by users; nor `objects` and `projects` where they are wanted.
+    pub(crate) fn has_to_count(&self, objects: bool, projects: bool) -> bool {
         let state = self.lock();
         let phys = state.committed.phys();
-        let is_complete =
-            phys.is_user_object_accounting_complete() && (!projects || phys.is_project_quota_complete());
-        phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete() && !is_complete
+        let is_complete = phys.is_user_accounting_complete()
+            && (!objects || phys.is_user_object_accounting_complete())
+            && (!projects || phys.is_project_quota_complete());
+        phys.objset_type == ObjsetType::Zfs && !is_complete
     }
 
-    /// Files are to be counted, and `projects` where they are wanted, which are not counted completely.
-    /// Somebody goes through all of them from now on.
-    pub(crate) fn begin_counting(&self, projects: bool) {
+    /// What users use is to be counted; and `objects` and `projects` where they are wanted, as far as they
+    /// are not counted completely. Somebody goes through all files from now on.
+    pub(crate) fn begin_counting(&self, objects: bool, projects: bool) {
         let mut state = self.lock();
         let projects = projects && !state.committed.phys().is_project_quota_complete();
         let completing = state.completing.get_or_insert_default();
-        if projects && !completing.projects {
+        if (projects && !completing.projects) || (objects && !completing.objects) {
             // The dataset does not say yet that it counts these too.
-            *completing = Completing { projects, ..Completing::default() };
+            *completing = Completing { objects, projects, ..Completing::default() };
         }
     }
 
@@ -260,6 +264,10 @@ impl LiveObjset {
     ) -> Result<Account> {
         let tx = Tx::syncing(txg);
         let mut total = Account::default();
+        if !deltas.0.is_empty() {
+            // Those of old pools have no room for it.
+            phys.size = phys.size.max(OBJSET_SIZE_V2);
+        }
         for (kind, place) in
             [&mut phys.user_used_dnode, &mut phys.group_used_dnode, &mut phys.project_used_dnode]
                 .into_iter()

@@ -1,5 +1,5 @@
 //! Filesystems that count more since the pool got features: files (`userobj_accounting`) and what projects
-//! use (`project_quota`).
+//! use (`project_quota`); and what users use, since it has version 15.
 //!
 //! What is open stands in line as soon as a file comes to it, or a project, after the features were enabled;
 //! others when they are opened to be changed. Enabling features alone begins nothing.
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
-use super::LivePool;
+use super::{LivePool, version};
 use crate::dataset::dsl::edit;
 use crate::dataset::zpl::LiveZpl;
 use crate::error::Result;
@@ -208,8 +208,14 @@ impl LivePool {
     }
 
     fn has_to_count(&self, zpl: &LiveZpl) -> bool {
-        self.features.count(Feature::UserobjAccounting).is_some()
-            && zpl.objset().has_to_count(self.features.count(Feature::ProjectQuota).is_some())
+        let (objects, projects) = self.counts();
+        self.version() >= version::USERSPACE && zpl.objset().has_to_count(objects, projects)
+    }
+
+    /// Whether filesystems are to count files, and by projects.
+    fn counts(&self) -> (bool, bool) {
+        let is_enabled = |feature| self.features.count(feature).is_some();
+        (is_enabled(Feature::UserobjAccounting), is_enabled(Feature::ProjectQuota))
     }
 }
 
@@ -227,7 +233,8 @@ async fn count_one(pool: &Weak<LivePool>, counting: &Counting, id: ObjsetId) -> 
         total_objects: zpl.objset().used_objects(),
         start_time: live.env.now().as_secs(),
     });
-    zpl.objset().begin_counting(live.features.count(Feature::ProjectQuota).is_some());
+    let (objects, projects) = live.counts();
+    zpl.objset().begin_counting(objects, projects);
     let (zpl, open) = (Arc::downgrade(&zpl), zpl);
     drop(open);
     live.change(move |s| async move { edit::count_files(&s, id).await }).await?;

@@ -116,6 +116,9 @@ impl LiveZpl {
             let how = "'zpool upgrade' has it do so, and 'zpool status' shows how far that is";
             Err(Error::Unsupported(format!("this filesystem does not count {what}: {how}")))
         };
+        if !self.objset.counts_users() {
+            return counts_not("what users use");
+        }
         if owner == AccountingObject::Project && !self.objset.counts_projects() {
             return counts_not("what projects use");
         }

@@ -112,7 +112,7 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
     let offset = if pick(3) == 0 { pick(400_000) } else { pick(5000) };
     let length = 1 + if pick(5) == 0 { pick(250_000) } else { pick(6000) };
     let bytes = vec![1 + pick(255) as u8; length as usize];
-    let done = match pick(23) {
+    let done = match pick(26) {
         0..=2 => zpl.create(dir, name.as_bytes(), &FILE).await.map(drop),
         3 => zpl.create(dir, name.as_bytes(), &DIRECTORY).await.map(drop),
         4 => {
@@ -170,6 +170,16 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
         }
         21 if xattrs == XattrPlace::Attributes => {
             nameless(zpl, dir, (pick(3) > 0).then_some(&name), &bytes).await
+        }
+        22..=24 => {
+            let other = files.get(pick(files.len().max(1) as u64) as usize).copied().unwrap_or(root);
+            let begin = |at: u64| at * (128 << 10);
+            let (from, to) = (begin(pick(3) / 2), begin(pick(3) / 2));
+            let length = if pick(2) == 0 { u64::MAX >> 2 } else { length };
+            match file == other {
+                true => Ok(()),
+                false => zpl.copy_range(file, from, other, to, length).await.map(drop),
+            }
         }
         _ => zpl.remove_xattr(file, format!("user.{to}").as_bytes()).await,
     };

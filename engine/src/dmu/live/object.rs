@@ -614,8 +614,8 @@ impl LiveObject {
         }
     }
 
-    /// A block that another one stands for until the group is written.
-    async fn read_cloned(&self, pointer: &Blkptr, id: u64) -> Result<Block> {
+    /// A block that a pointer of another one stands for.
+    pub(crate) async fn read_cloned(&self, pointer: &Blkptr, id: u64) -> Result<Block> {
         let at = Bookmark { objset: self.objset.id().0, object: self.id().0, level: 0, blkid: id };
         self.objset.pool().read_block(pointer, &at).await
     }

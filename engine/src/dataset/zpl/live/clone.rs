@@ -190,8 +190,8 @@ impl LiveZpl {
     pub(super) async fn refer_as_logged(&self, logged: LoggedClone<'_>) -> Result<bool> {
         let LoggedClone { object, offset, length, block_bytes, blocks } = logged;
         let can_be_shared = |bp: &Blkptr| {
-            let is_plain = !bp.is_embedded() && !bp.uses_crypt() && !bp.is_dedup() && !bp.is_redacted();
-            bp.is_hole() || (is_plain && bp.lsize().get() == block_bytes)
+            let is_plain = bp.is_embedded() || !(bp.uses_crypt() || bp.is_dedup());
+            bp.is_hole() || (is_plain && !bp.is_redacted() && bp.lsize().get() == block_bytes)
         };
         let fits = block_bytes > 0
             && length.div_ceil(block_bytes.max(1)) == blocks.len() as u64
@@ -210,8 +210,16 @@ impl LiveZpl {
         if !is_whole || !takes(&target, offset, length, block_bytes)? {
             return Ok(false);
         }
-        let piece = |bp: &Blkptr| if bp.is_hole() { Piece::Hole } else { Piece::Reference(*bp) };
-        let pieces: Vec<Piece> = blocks.iter().map(piece).collect();
+        let mut pieces = Vec::with_capacity(blocks.len());
+        for (id, bp) in (offset / block_bytes..).zip(blocks) {
+            pieces.push(match bp {
+                hole if hole.is_hole() => Piece::Hole,
+                embedded if embedded.is_embedded() => {
+                    Piece::Data(target.object.read_cloned(embedded, id).await?, *embedded)
+                }
+                stored => Piece::Reference(*stored),
+            });
+        }
         let tx = self.refer(&target, (offset, length), block_bytes, &pieces).await?;
         self.log_written(&tx, &target, offset, length)?;
         Ok(true)

@@ -53,8 +53,10 @@ impl Arguments {
         if self.fake {
             return Ok(());
         }
-        let at = std::path::absolute(&self.directory)
-            .with_context(|| format!("cannot use '{}'", self.directory.display()))?;
+        // `mount` looks at this before it asks; others who start this program may not.
+        let at = std::fs::canonicalize(&self.directory)
+            .with_context(|| format!("cannot mount on '{}'", self.directory.display()))?;
+        anyhow::ensure!(at.is_dir(), "cannot mount on '{}': not a directory", at.display());
         let implied = implied(&self.options);
         let is_zfsutil = self.options.iter().any(|word| word == ZFSUTIL);
         let means_nothing = |word: &str| self.sloppy && word != "remount" && !MountOptions::knows(word);

@@ -84,6 +84,11 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     assert_eq!(refused.code, 32);
     assert!(refused.err.contains("its mountpoint is not legacy"), "{}", refused.err);
     session.print(&["zfs", "create", "-o", "canmount=off", "tank/off"]);
+    for nowhere in ["nowhere", "/dev/null"] {
+        let refused = session.run(&["mount.cenote", "-o", "zfsutil", "tank/off", nowhere]);
+        assert_eq!(refused.code, 32);
+        assert!(refused.err.contains(nowhere), "{}", refused.err);
+    }
     // With `zfsutil` any filesystem is mounted, and a pool's by its device too.
     session.print(&["mount.cenote", "-o", "zfsutil,ro", "tank/off", at]);
     session.print(&["zfs", "unmount", "tank/off"]);
@@ -596,6 +601,7 @@ fn clones_of_files_and_of_snapshots_are_counted_as_in_openzfs() {
     // A clone lists its blocks as long as most are its origin's.
     session.print(&["zfs", "set", "compression=off", "tank/fs"]);
     fs::write(at.join("fs/file"), vec![7; 5 << 20]).unwrap();
+    assert_eq!(fs::metadata(at.join("fs/.zfs/snapshot")).unwrap().mtime(), 0);
     session.print(&["zfs", "snapshot", "tank/fs@now"]);
     let changed = session.print(&["zfs", "get", "-Hpo", "value", "snapshots_changed", "tank/fs"]);
     let listed = fs::metadata(at.join("fs/.zfs/snapshot")).unwrap();

@@ -127,13 +127,10 @@ impl Served {
                 let snapshots = self.trees.snapshot_names()?.len();
                 let links = u32::try_from(snapshots).unwrap_or(u32::MAX).saturating_add(2);
                 let directory = synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like);
-                let changed = self.trees.snapshots_changed()?.and_then(|seconds| i64::try_from(seconds).ok());
-                let changed = changed.map(|seconds| Time { seconds, nanoseconds: 0 });
-                Attributes {
-                    mtime: changed.unwrap_or(directory.mtime),
-                    ctime: changed.unwrap_or(directory.ctime),
-                    ..directory
-                }
+                // Where there never were snapshots that is the beginning of time.
+                let seconds = i64::try_from(self.trees.snapshots_changed()?.unwrap_or(0)).unwrap_or(0);
+                let changed = Time { seconds, nanoseconds: 0 };
+                Attributes { mtime: changed, ctime: changed, ..directory }
             }
         })
     }

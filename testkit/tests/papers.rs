@@ -9,7 +9,7 @@
 //! | each chapter is in the book's table of contents, and links inside the book only | `docs/src` |
 //! | the README and `--help` say the same of socket, memory and completion | both |
 //! | sentences have a subject: not "whoever", "nobody" and the like | the same, but for the chapter on style |
-//! | each action, on-disk module and outside crate is listed | its chapter |
+//! | each action, on-disk module, outside crate and missing command is listed | its chapter |
 //!
 //! Nothing here needs a tool. Where `mdbook` is installed, `./test` builds the book with it too.
 
@@ -274,6 +274,24 @@ fn every_module_of_structures_is_in_the_index() {
     let names = modules.map(|path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
     let names: Vec<String> = names.filter(|name| name != "lib").collect();
     all_are_named("docs/src/format.md", &names);
+}
+
+#[test]
+fn every_command_that_is_not_there_yet_is_listed() {
+    let source = read("cenote/src/not_yet.rs");
+    let after = source.split("const COMMANDS").nth(1).unwrap_or_default();
+    let table = after.split("\n];").next().unwrap_or_default();
+    let words: Vec<&str> = table.split('"').skip(1).step_by(2).collect();
+    let commands = words.windows(2).filter(|pair| matches!(pair[0], "zpool" | "zfs")).map(|pair| pair[1]);
+    let commands: BTreeSet<&str> = commands.collect();
+    assert!(commands.contains("send"), "{commands:?}");
+
+    let chapter = read("docs/src/administration.md");
+    let list = chapter.split("## Not there yet").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let codes = list.unwrap_or_default().lines().flat_map(|line| split_code(line).1);
+    let listed: BTreeSet<&str> = codes.flat_map(str::split_whitespace).collect();
+    let missing: Vec<_> = commands.difference(&listed).collect();
+    assert!(missing.is_empty(), "docs/src/administration.md does not list {missing:?}");
 }
 
 #[test]

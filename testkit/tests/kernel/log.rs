@@ -52,12 +52,18 @@ fn the_kernel_applies_our_intent_log() {
         for _ in 0..40 {
             change(&zpl, &random, XattrPlace::Directory).await;
         }
+        let source = zpl.create(zpl.zpl().root(), b"source", &FILE).await.expect("a file");
+        let bytes: Vec<u8> = (0..700_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        zpl.write(source, 0, &bytes, &Default::default()).await.expect("a write");
         committing(&pool, zpl.sync_all()).await.expect("a log");
         pool.sync().await.expect("a commit");
         let before = pool.txgs().synced_txg();
         zpl.create(zpl.zpl().root(), b"dir", &DIRECTORY).await.expect("a directory");
         let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.expect("a file");
         zpl.write(file, 100_000, &[7; 300_000], &Default::default()).await.expect("a write");
+        // Its blocks are shared, and the log has the pointers.
+        let clone = zpl.create(zpl.zpl().root(), b"clone", &FILE).await.expect("a file");
+        zpl.copy_range(source, 0, clone, 0, bytes.len() as u64).await.expect("a clone");
         for round in 0..150 {
             change(&zpl, &random, XattrPlace::Directory).await;
             if round % 10 == 0 {

@@ -8,6 +8,7 @@
 
 pub mod blkptr;
 pub mod bytes;
+pub mod byteswap;
 pub mod dmu;
 pub mod dnode;
 mod error;

@@ -166,6 +166,20 @@ impl Objset {
         Ok(bytes)
     }
 
+    /// The same in little-endian order.
+    pub fn into_little(mut self) -> Objset {
+        if self.order == ByteOrder::Big {
+            self.zil_header.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        }
+        self.order = ByteOrder::Little;
+        let accounting =
+            [&mut self.user_used_dnode, &mut self.group_used_dnode, &mut self.project_used_dnode];
+        let dnodes = accounting.into_iter().flatten().chain([&mut self.meta_dnode]);
+        // They have no bonus areas.
+        dnodes.for_each(|dnode| dnode.order = ByteOrder::Little);
+        self
+    }
+
     /// Space per user and group is fully counted.
     pub fn is_user_accounting_complete(&self) -> bool {
         self.flags & FLAG_USER_ACCOUNTING_COMPLETE != 0

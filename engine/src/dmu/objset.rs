@@ -60,7 +60,8 @@ impl Objset {
         }
         let block = pool.read_block(root, &at).await?;
         let phys = ObjsetPhys::parse(&block, root.byte_order())
-            .map_err(|error| Error::corrupt(at.to_string(), error))?;
+            .map_err(|error| Error::corrupt(at.to_string(), error))?
+            .into_little();
         let primary = PrimaryCache::default();
         let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless, primary.clone());
         Ok(Arc::new(Self {
@@ -254,7 +255,7 @@ impl Objset {
         };
         let at = Bookmark::spill(self.id.0, tree.object_id().0);
         let block = tree.read(&self.pool, &pointer, &at).await?;
-        Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
+        Ok(Some(OrderedBlock::of(block, &pointer)))
     }
 }
 

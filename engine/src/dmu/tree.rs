@@ -16,9 +16,11 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 
+use device::IoBuf;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::blkptr::Blkptr;
+use ondisk::byteswap::{Turned, to_little};
 use ondisk::dnode::Dnode;
 use ondisk::{BlockId, ByteOrder, Level, ObjectId, ObjsetId};
 
@@ -38,6 +40,24 @@ pub struct OrderedBlock {
     pub block: Block,
     /// Their byte order.
     pub order: ByteOrder,
+}
+
+impl OrderedBlock {
+    /// A block as its pointer says it is; those of big-endian machines turned, where that can be.
+    pub(crate) fn of(block: Block, pointer: &Blkptr) -> Self {
+        let order = pointer.byte_order();
+        if order == ByteOrder::Little {
+            return Self { block, order };
+        }
+        match to_little(&block, pointer.dmu_type(), pointer.level().0) {
+            Ok(Turned::Same) => Self { block, order: ByteOrder::Little },
+            Ok(Turned::Bytes(bytes)) => {
+                Self { block: Block::from(IoBuf::from(bytes.as_slice())), order: ByteOrder::Little }
+            }
+            // Whoever parses it says what is wrong with it.
+            Ok(Turned::Not) | Err(_) => Self { block, order },
+        }
+    }
 }
 
 /// The block tree of one dnode.
@@ -231,7 +251,7 @@ impl Tree {
                 return Ok(Found::Data(pointer));
             }
             let block = self.read(store, &pointer, &self.bookmark(level, here)).await?;
-            let indirect = OrderedBlock { block, order: pointer.byte_order() };
+            let indirect = OrderedBlock::of(block, &pointer);
             level -= 1;
             pointer = self.pointer(&indirect, level, id)?;
             self.keep(level + 1, here, indirect);
@@ -260,7 +280,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Block `id` of `level` above the data, with its pointer; `None` for a hole.
+    /// Block `id` of `level` above the data, in little-endian order, with its pointer; `None` for a hole.
     pub(crate) async fn indirect(
         &self,
         store: &Store,
@@ -275,7 +295,10 @@ impl Tree {
             Found::Data(pointer) => {
                 let block = match self.kept(level, id) {
                     Some(kept) => kept.block,
-                    None => self.read(store, &pointer, &self.bookmark(level, id)).await?,
+                    None => {
+                        let block = self.read(store, &pointer, &self.bookmark(level, id)).await?;
+                        OrderedBlock::of(block, &pointer).block
+                    }
                 };
                 Ok(Some((pointer, block)))
             }
@@ -288,7 +311,10 @@ impl Tree {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
                 let block = self.read_retaining(store, &pointer, &self.bookmark(0, id), retain).await?;
-                Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
+                Ok(Some(match self.keyless {
+                    true => OrderedBlock { block, order: pointer.byte_order() },
+                    false => OrderedBlock::of(block, &pointer),
+                }))
             }
         }
     }
@@ -307,8 +333,8 @@ impl Tree {
         if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
             return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
         }
-        let block = self.read(store, pointer, &at).await?;
-        let order = pointer.byte_order();
+        let OrderedBlock { block, order } =
+            OrderedBlock::of(self.read(store, pointer, &at).await?, pointer);
         let first = id << self.dnode.pointers_per_indirect_shift();
         let mut children = Vec::new();
         for (index, bytes) in block.chunks_exact(Blkptr::SIZE).enumerate() {
@@ -324,24 +350,14 @@ impl Tree {
         Ok(children)
     }
 
-    /// Fails where the indirect blocks above data block `id` cannot be read, or cannot be written again. An
-    /// id after the last block stands for that.
+    /// Fails where the indirect blocks above data block `id` cannot be read. An id after the last block stands
+    /// for that.
     pub(crate) async fn check_path(&self, store: &Store, id: u64) -> Result<()> {
         if self.dnode.levels <= 1 {
             return Ok(());
         }
         let id = id.min(self.dnode.max_block_id.0);
-        self.find(store, 0, id).await?;
-        for level in 1..self.dnode.levels {
-            let at = self.ancestor(id, level);
-            if self.kept(level, at).is_some_and(|indirect| indirect.order == ByteOrder::Big) {
-                let at = self.bookmark(level, at);
-                return Err(Error::Unsupported(format!(
-                    "{at}: was written by a big-endian machine and can only be read"
-                )));
-            }
-        }
-        Ok(())
+        self.find(store, 0, id).await.map(drop)
     }
 
     /// Fails where an indirect block above one of the data blocks `range` cannot be read.

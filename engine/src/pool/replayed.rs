@@ -99,7 +99,7 @@ pub async fn unreplayed(pool: &Arc<Pool>) -> Result<Vec<String>> {
 
 async fn log_header(pool: &Arc<Pool>, id: ObjsetId, root: &ondisk::blkptr::Blkptr) -> Result<ZilHeader> {
     let objset = Objset::open_without_key(pool, id, root).await?;
-    let mut reader = Reader::new("intent log header", &objset.phys().zil_header, root.byte_order());
+    let mut reader = Reader::new("intent log header", &objset.phys().zil_header, objset.phys().order);
     ZilHeader::read(&mut reader).map_err(Error::format(format!("objset {id}")))
 }
 

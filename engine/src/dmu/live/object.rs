@@ -205,7 +205,7 @@ impl LiveObject {
             };
             let at = Bookmark::spill(self.objset.id().0, self.id().0);
             match tree.read(self.objset.pool(), &pointer, &at).await {
-                Ok(block) => return Ok(Some(OrderedBlock { block, order: pointer.byte_order() })),
+                Ok(block) => return Ok(Some(OrderedBlock::of(block, &pointer))),
                 Err(error) if self.is_current(&tree) => return Err(error),
                 Err(_) => {}
             }
@@ -309,7 +309,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Fails where the committed indirect blocks above data block `id` cannot be read or written again.
+    /// Fails where the committed indirect blocks above data block `id` cannot be read.
     async fn check_path(&self, id: u64) -> Result<()> {
         loop {
             // What a group changed already was checked then.

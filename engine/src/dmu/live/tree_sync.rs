@@ -413,9 +413,6 @@ impl<'a> TreeSync<'a> {
         let old = if parent < old_dnode.levels { self.old.indirect(pool, parent, id).await? } else { None };
         let mut previous = old.as_ref().map(|(pointer, _)| *pointer);
         let mut buffer = match &old {
-            Some((pointer, _)) if pointer.byte_order() == ByteOrder::Big => {
-                return Err(self.impossible("an indirect block of a big-endian machine"));
-            }
             Some((_, block)) if block.len() == size => IoBuf::from(&block[..]),
             Some(_) => return Err(self.impossible("an indirect block of another size")),
             None => IoBuf::zeroed(size),
@@ -475,9 +472,8 @@ impl<'a> TreeSync<'a> {
         let shift = self.fan_out_shift();
         let above = self.old.indirect(self.batcher.writer().store(), level + 1, id >> shift).await?;
         let at = (id & ((1 << shift) - 1)) as usize * Blkptr::SIZE;
-        Ok(above.and_then(|(pointer, block)| {
-            Blkptr::parse(block.get(at..at + Blkptr::SIZE)?, pointer.byte_order()).ok()
-        }))
+        Ok(above
+            .and_then(|(_, block)| Blkptr::parse(block.get(at..at + Blkptr::SIZE)?, ByteOrder::Little).ok()))
     }
 
     /// Writes data blocks over those that `previous` knows.

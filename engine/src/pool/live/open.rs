@@ -4,7 +4,7 @@
 //! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read
 //!    ([`crate::pool::import`]).
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up
-//!    here, pools of the other byte order, pools that are in the middle of something
+//!    here, attributes of the other byte order, pools that are in the middle of something
 //!    (removal, expansion, resilver).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
@@ -282,8 +282,8 @@ fn with_present_paths(
 
 async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {
     let only = |why: &str| Err(Error::Unsupported(why.to_owned()));
-    if pool.uberblock().order != ByteOrder::Little {
-        return only("it was written by a big-endian machine");
+    if pool.uberblock().order != ByteOrder::Little && pool.uberblock().version >= version::SYSTEM_ATTRIBUTES {
+        return only("it was written by a big-endian machine, with system attributes");
     }
     for (feature, why) in NOT_WRITTEN {
         if let FeatureState::Active(_) = features.state(*feature) {

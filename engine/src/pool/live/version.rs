@@ -103,7 +103,7 @@ pub const HOLES: u64 = 19;
 /// The compression zle.
 pub const ZLE: u64 = 20;
 /// Filesystems of version 5.
-const SYSTEM_ATTRIBUTES: u64 = 24;
+pub const SYSTEM_ATTRIBUTES: u64 = 24;
 /// Deadlists in parts; directories know their clones (`SPA_VERSION_DEADLISTS`, `SPA_VERSION_DIR_CLONES`).
 pub const DEADLISTS: u64 = 26;
 /// A snapshot may be taken of a dataset that has an intent log (`SPA_VERSION_FAST_SNAP`).

@@ -47,7 +47,8 @@ pub(super) async fn has_log(s: &Syncing, head: &FoundHead) -> Result<bool> {
     if head.phys.bp.is_hole() {
         return Ok(false);
     }
-    let header = ZilHeader::parse(&open(s, head).await?.phys().zil_header, head.phys.bp.byte_order());
+    let objset = open(s, head).await?;
+    let header = ZilHeader::parse(&objset.phys().zil_header, objset.phys().order);
     let header = header.map_err(|error| Error::corrupt(&head.name, error))?;
     Ok(!header.log.is_hole())
 }

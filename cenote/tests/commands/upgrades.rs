@@ -116,15 +116,72 @@ fn pools_of_old_versions_are_made_and_upgraded() {
 }
 
 #[test]
+fn a_pool_of_version_1_is_written_and_taken_on() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "first", 3);
+    let print = |line: &str| session.print(&words(line, &disks));
+    let refused = |line: &str, why: &str| {
+        let ended = session.run(&words(line, &disks));
+        assert!(ended.code == 1 && ended.err.contains(why), "{line}: {} {}", ended.out, ended.err);
+    };
+    print("zpool create -m none -o version=1 first %0");
+    print("zfs create first/fs");
+    print("zfs create -V 8M first/vol");
+    assert_eq!(print("zfs get -Ho value version first/fs"), "2\n");
+    assert_ne!(print("zfs get -Ho value reservation first/vol"), "none\n");
+    assert_eq!(print("zfs get -Ho value refreservation first/vol"), "none\n");
+    let too_old = "pool must be upgraded to set this property or value";
+    for line in [
+        "zfs set copies=2 first/fs",
+        "zfs set compression=gzip first/fs",
+        "zfs set compression=zle first/fs",
+        "zfs set refquota=1G first/fs",
+        "zfs set aclinherit=passthrough-x first/fs",
+        "zfs create -o version=3 first/newer",
+        "zfs snapshot -o user:a=b first/fs@a",
+    ] {
+        refused(line, too_old);
+    }
+    refused("zpool set bootfs=first/fs first", "pool must be upgraded to support 'bootfs' property");
+    refused("zpool add first spare %1", "pool must be upgraded to add hot spares");
+    refused("zpool add first log %1", "pool must be upgraded to add these vdevs");
+    print("zfs snapshot first/fs@a");
+    refused("zfs hold tag first/fs@a", "pool must be upgraded");
+    print("zfs clone first/fs@a first/clone");
+    let old = session.run(&words("zfs upgrade first/fs", &disks));
+    let said = "first/fs: can not be upgraded; the pool version needs to first be upgraded\nto version 24\n\n\
+                0 filesystems upgraded\n";
+    assert_eq!((old.code, old.out.as_str()), (1, said));
+    for version in [9, 12, 18, 26] {
+        print(&format!("zpool upgrade -V {version} first"));
+        assert_eq!(print("zpool get -Ho value version first"), format!("{version}\n"));
+    }
+    print("zfs set refquota=1G first/fs");
+    print("zfs hold tag first/fs@a");
+    print("zfs promote first/clone");
+    print("zpool upgrade first");
+    assert_eq!(print("zfs upgrade first/fs"), "1 filesystems upgraded\n");
+    print("zfs release tag first/clone@a");
+    print("zfs destroy -r first/fs");
+    print("zfs destroy first/clone@a");
+    print("zpool export first");
+    assert_judged_good(&place, "first");
+}
+
+#[test]
 fn what_old_pools_cannot_be_is_said_before_anything_is_made() {
     let session = Session::start();
     let (_, disks) = disks(&session, "refused", 6);
     for (line, why) in [
         ("zpool create -o version=29 x %0", "property 'version' number 29 is invalid."),
         (
-            "zpool create -o version=25 x %0",
-            "pools of version 25 cannot be created; versions 26 to 28 and 5000 can",
+            "zpool create -o version=2 x raidz2 %0 %1 %2",
+            "pool must be upgraded to add these vdevs: it has version 2, and 3 is needed",
         ),
+        ("zpool create -o version=6 x %0 log %1", "pool must be upgraded to add these vdevs"),
+        ("zpool create -o version=2 x %0 spare %1", "pool must be upgraded to add hot spares"),
+        ("zpool create -o version=9 x %0 cache %1", "pool must be upgraded to add cache devices"),
+        ("zpool create -o version=1 -O copies=2 x %0", "pool must be upgraded to set this property or value"),
         (
             "zpool create -o version=28 -o feature@lz4_compress=enabled x %0",
             "'feature@' and 'version' properties cannot be specified together",

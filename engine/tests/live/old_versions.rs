@@ -71,6 +71,33 @@ fn random_version_26() {
     run("random_version_26", 26);
 }
 
+/// What `zdb` shows of a pool that has each thing from its version on, and not before.
+#[test]
+fn nothing_is_written_that_is_newer_than_the_version() {
+    for version in [1, 2, 3, 4, 10, 11, 25, 26] {
+        let disks = Disks::new(96 * MIB);
+        block_on(async {
+            let pool = LivePool::create(old_pool(&disks, version), surroundings(1)).await.unwrap();
+            committing(&pool, golden_written::change(&pool)).await;
+            committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+        });
+        disks.judge("tank");
+        let Some(blocks) = testkit::oracle::zdb_of(disks.path(), "-bbbbb", "tank", &[]) else { return };
+        assert_eq!(blocks.contains("DVA[1]="), version >= version::DITTO_BLOCKS, "version {version}");
+        let Some(objects) = testkit::oracle::zdb_of(disks.path(), "-dddd", "tank", &[]) else { return };
+        for (what, since) in [
+            ("USED_BYTES", version::DNODE_BYTES),
+            ("deflate = ", version::RAIDZ_DEFLATE),
+            ("history = ", version::HISTORY),
+            ("$ORIGIN", version::ORIGIN),
+            ("free_bpobj = ", version::DEADLISTS),
+            ("$FREE", version::DEADLISTS),
+        ] {
+            assert_eq!(objects.contains(what), version >= since, "version {version}: {what}");
+        }
+    }
+}
+
 /// Random operations in a pool of the first of these versions, which is then taken to the others, with more
 /// operations after each.
 fn run_through(name: &str, versions: &[u64], layout: Layout, steps: u64) {

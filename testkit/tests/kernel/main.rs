@@ -4,6 +4,7 @@
 //! Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out.
 
 mod log;
+mod old_versions;
 mod scrub;
 
 use std::path::PathBuf;
@@ -14,7 +15,9 @@ use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zvol::LiveZvol;
 use engine::env::Seeded;
 use engine::pool::import::{ImportOptions, select};
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+use engine::pool::live::{
+    Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features, version,
+};
 use engine::pool::{discovery, verify};
 use engine::txg::Limits;
 use engine::vdev::Class;
@@ -53,6 +56,12 @@ fn content(length: u64) -> Vec<u8> {
 }
 
 fn create(layout: Layout, disks: &[PathBuf], bytes: &[u8]) {
+    create_of(version::FEATURES, layout, disks, bytes);
+}
+
+/// The same of a version, with what that has.
+fn create_of(version: u64, layout: Layout, disks: &[PathBuf], bytes: &[u8]) {
+    let has_features = version == version::FEATURES;
     let leaves = disks.iter().map(|path| NewLeaf {
         device: open(path),
         path: path.clone(),
@@ -66,8 +75,8 @@ fn create(layout: Layout, disks: &[PathBuf], bytes: &[u8]) {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
-        version: engine::pool::live::version::FEATURES,
-        features: default_features(),
+        version,
+        features: if has_features { default_features() } else { Vec::new() },
         properties: Vec::new(),
         root_properties: Vec::new(),
         altroot: None,
@@ -84,10 +93,10 @@ fn create(layout: Layout, disks: &[PathBuf], bytes: &[u8]) {
         let volume = make(
             "tank/vol",
             NewContents::Volume { size: VOLUME_BYTES, sparse: true },
-            &[("volblocksize", "16K"), ("compression", "lz4"), ("checksum", "sha256")],
+            &[("volblocksize", "16K"), ("compression", "on"), ("checksum", "sha256")],
         );
-        let filesystem =
-            make("tank/fs", NewContents::Filesystem, &[("compression", "zstd"), ("recordsize", "1M")]);
+        let newer: &[(&str, &str)] = &[("compression", "zstd"), ("recordsize", "1M")];
+        let filesystem = make("tank/fs", NewContents::Filesystem, if has_features { newer } else { &[] });
         let id =
             pool.change(move |s| async move { edit::create(&s, &volume).await }).await.expect("a volume");
         pool.change(move |s| async move { edit::create(&s, &filesystem).await }).await.expect("a filesystem");

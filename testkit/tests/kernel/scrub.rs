@@ -16,7 +16,7 @@ use testkit::kernel::{Job, KernelVm};
 use super::{DISK_BYTES, VOLUME_BYTES, content, create, open, surroundings};
 
 /// The pool on these disks, open for writing.
-async fn import(disks: &[PathBuf], seed: u64) -> std::sync::Arc<LivePool> {
+pub async fn import(disks: &[PathBuf], seed: u64) -> std::sync::Arc<LivePool> {
     let folder = disks[0].parent().expect("a folder");
     let found = discovery::scan(&[folder]).await.expect("a scan");
     let mut found = select(found, "tank").expect("the pool");

@@ -333,8 +333,7 @@ impl Tree {
         if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
             return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
         }
-        let OrderedBlock { block, order } =
-            OrderedBlock::of(self.read(store, pointer, &at).await?, pointer);
+        let OrderedBlock { block, order } = OrderedBlock::of(self.read(store, pointer, &at).await?, pointer);
         let first = id << self.dnode.pointers_per_indirect_shift();
         let mut children = Vec::new();
         for (index, bytes) in block.chunks_exact(Blkptr::SIZE).enumerate() {

@@ -12,7 +12,7 @@ use crate::dnode::{DNODE_MIN_SIZE, Dnode};
 use crate::{ByteOrder, Error, Result};
 
 /// First word of a ZAP's block: a leaf, and a ZAP of one block.
-const ZAP_LEAF: u64 = (1 << 63) | 0;
+const ZAP_LEAF: u64 = 1 << 63;
 const ZAP_MICRO: u64 = (1 << 63) | 3;
 /// Bytes of a ZAP leaf before its hash table, and those of one of its chunks.
 const LEAF_HEADER_BYTES: usize = 48;
@@ -188,9 +188,12 @@ fn aces(mut bytes: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::BlockId;
     use crate::blkptr::{Blkptr, ChecksumType, CompressType};
+    use crate::zap::{Cursor, LeafBuilder, ZapValue};
     use crate::zpl::{Ace, AceType, AclPhys, Fuid, parse_aces, write_aces};
 
     fn turned(bytes: &[u8], dmu_type: DmuType) -> Vec<u8> {
@@ -260,6 +263,37 @@ mod tests {
             let found = parse_aces(&turned(&block, acl), version, 5, ByteOrder::Little);
             assert_eq!(found, parse_aces(&block, version, 5, ByteOrder::Big));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(mut bytes in proptest::collection::vec(any::<u8>(), 0..1100), first: u8, raw: u8, level in 0i8..2) {
+            if let (Some(place), true) = (bytes.first_mut(), first < 128) {
+                *place = first;
+            }
+            if let Ok(dmu_type) = DmuType::from_raw(raw) {
+                let _ = to_little(&bytes, dmu_type, level);
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_of_zaps() {
+        let leaf = |order: ByteOrder| {
+            let mut builder = LeafBuilder::new(11, order, 1 << 63, 1).unwrap();
+            for number in 0..20u64 {
+                let cursor = Cursor { hash: 1 << 63 | number << 50, cd: number as u32 % 3 };
+                let name = vec![b'n'; 2 + number as usize * 3];
+                let value = match number % 3 {
+                    0 => ZapValue::U64(vec![number, number << 40]),
+                    1 => ZapValue::U16(vec![1, 2, number as u16]),
+                    _ => ZapValue::U8(vec![9; 30]),
+                };
+                builder.insert_name(cursor, &name, &value).unwrap();
+            }
+            builder.finish()
+        };
+        assert_eq!(turned(&leaf(ByteOrder::Big), DmuType::ZAP_OTHER), leaf(ByteOrder::Little));
     }
 
     #[test]

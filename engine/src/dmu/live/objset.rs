@@ -92,10 +92,6 @@ impl LiveObjset {
     /// Opens the object set whose block is at `root`.
     pub async fn open(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr, policy: Policy) -> Result<Arc<Self>> {
         let committed = Objset::open(pool, id, root).await?;
-        if committed.phys().order == ByteOrder::Big {
-            let what = "was written by a big-endian machine and can only be read";
-            return Err(Error::Unsupported(format!("objset {id} of {} {what}", pool.name())));
-        }
         let zil_header = ZilHeader::parse(&committed.phys().zil_header, ByteOrder::Little)
             .map_err(Error::format(format!("objset {id}, header of the intent log")))?;
         Ok(Self::new(committed, policy, zil_header, BTreeMap::new()))

@@ -46,7 +46,7 @@ use ondisk::features::Feature;
 use ondisk::pool_directory as directory;
 use ondisk::zpl::ZPL_VERSION;
 
-use super::{LivePool, Syncing, create, features};
+use super::{LivePool, Spare, Syncing, create, features};
 use crate::dataset::dsl::edit;
 use crate::dmu::zap;
 use crate::error::{Error, Result};
@@ -112,6 +112,8 @@ const FAST_SNAP: u64 = 27;
 pub const LAST_NUMBERED: u64 = 28;
 /// The version of pools with features.
 pub const FEATURES: u64 = 5000;
+/// Blocks that an upgrade takes, of a pool with some dozens of datasets.
+const UPGRADE_BLOCKS: u64 = 32;
 
 /// Whether there is such a version.
 pub fn exists(version: u64) -> bool {
@@ -190,6 +192,7 @@ pub async fn set(s: &Syncing, version: u64) -> Result<()> {
             "version {version}: the pool has version {now}, and can get up to {LAST_NUMBERED} or {FEATURES}"
         )));
     }
+    s.require_for_change(Spare::Reserved, UPGRADE_BLOCKS)?;
     // What is made on the way is made as by a pool of the version before: readers look at each part.
     let reaches = |step: u64| now < step && version >= step;
     if reaches(RAIDZ_DEFLATE) && s.pool.allocator().deflate_if_equal() {

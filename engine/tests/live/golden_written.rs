@@ -31,7 +31,7 @@ const BEFORE: &str = "cenote-before";
 const NOISE_BYTES: usize = 3 << 20;
 
 /// All heads of the pool: name, object set, whether it is a volume.
-async fn heads(pool: &Arc<LivePool>) -> Vec<(String, ObjsetId, bool)> {
+pub async fn heads(pool: &Arc<LivePool>) -> Vec<(String, ObjsetId, bool)> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let mut heads = Vec::new();
     for entry in dsl.list(None, Walk::HEADS).await.unwrap() {
@@ -106,10 +106,11 @@ pub async fn change(pool: &Arc<LivePool>) {
         assert!(matches!(destroyed, Ok(()) | Err(Error::Busy(_))), "{destroyed:?}");
     }
     // And a dataset with children comes and goes.
+    let compression = if pool.version() >= version::GZIP { "gzip" } else { "lzjb" };
     let new = NewDataset {
         name: format!("{name}/cenote-gone"),
         contents: NewContents::Filesystem,
-        properties: vec![("compression".into(), "gzip".into()), ("checksum".into(), "sha256".into())],
+        properties: vec![("compression".into(), compression.into()), ("checksum".into(), "sha256".into())],
     };
     let id = pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
     write(pool, id, 7).await;

@@ -23,6 +23,7 @@ mod idle;
 mod log;
 mod multihost;
 mod old_filesystems;
+mod old_software;
 mod old_versions;
 mod quotas;
 mod random;

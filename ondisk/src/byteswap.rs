@@ -173,7 +173,7 @@ fn aces(mut bytes: &mut [u8]) {
         let number = |at: usize| bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied();
         let kind = number(0).map_or(0, u16::from_le_bytes);
         let who = number(2).map_or(0, u16::from_le_bytes) & (ACE_WHO | 0x40);
-        let is_short = ACE_SHORT.iter().any(|short| who == *short);
+        let is_short = ACE_SHORT.contains(&who);
         let size = match (is_short, ACE_OBJECTS.contains(&kind)) {
             (true, _) => 8,
             (false, false) => 16,

@@ -53,7 +53,7 @@ fn a_file_with_a_damaged_indirect_block_can_neither_be_changed_nor_freed_and_the
         let file = zpl.create(root, b"file", &FILE).await.unwrap();
         zpl.write(file, 0, &[7; RECORD * RECORDS], &WriteOptions::default()).await.unwrap();
         pool.sync().await.unwrap();
-        let places = indirect_blocks(&*zpl.objset().object(file).await.unwrap());
+        let places = indirect_blocks(&zpl.objset().object(file).await.unwrap());
         drop(zpl);
         pool.close(PoolState::Exported).await.unwrap();
         places
@@ -125,7 +125,7 @@ fn a_destroyed_volume_with_a_damaged_indirect_block_keeps_its_space_and_others_a
             if name == "damaged" {
                 let content = ondisk::ObjectId(1);
                 let objset = &pool.dataset(id).await.unwrap().objset;
-                places = indirect_blocks(&*objset.object(content).await.unwrap());
+                places = indirect_blocks(&objset.object(content).await.unwrap());
             }
         }
         pool.close(PoolState::Exported).await.unwrap();

@@ -157,8 +157,8 @@ impl LivePool {
         let files = self.features.count(Feature::UserobjAccounting).is_some();
         for dataset in self.datasets().values() {
             dataset.objset.set_can_count_projects(projects);
-            let lacks_counts = self.version() >= version::USERSPACE
-                && dataset.objset.has_to_count(files, projects);
+            let lacks_counts =
+                self.version() >= version::USERSPACE && dataset.objset.has_to_count(files, projects);
             dataset.objset.set_lacks_counts(lacks_counts);
         }
     }

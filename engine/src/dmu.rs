@@ -6,8 +6,8 @@
 //! finds the block that holds the bytes, waits for it when it must, and bounds every walk that bytes from a
 //! disk could make endless.
 //!
-//! Blocks come from [`crate::Pool::read_block`] verified, decrypted and decompressed, in the byte order of
-//! the machine that wrote them; whoever takes numbers out of a block is given that order with it.
+//! Blocks come from [`crate::store::Store::read_block`] verified, decrypted and decompressed, in the byte
+//! order of the machine that wrote them; whoever takes numbers out of a block is given that order with it.
 
 mod difference;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! (`spa_log_error`).
 //!
 //! A pool that is open read-only cannot write them down; they are shown together with what its persistent log
-//! says ([`super::errlog`]) and forgotten when it is closed.
+//! says ([`crate::pool::errlog`]) and forgotten when it is closed.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

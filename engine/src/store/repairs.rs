@@ -1,8 +1,8 @@
 //! Blocks that were read although some place held them wrong: what read repair has to do.
 //!
 //! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is written takes
-//! the requests up ([`super::live`], its module `repair`); one that is only read never does, and remembers
-//! few of them.
+//! the requests up ([`crate::pool::live`], its module `repair`); one that is only read never does, and
+//! remembers few of them.
 //!
 //! Blocks of intent logs are not noted. A log is read when a pool is imported, and given back as soon as it
 //! is replayed.

@@ -8,14 +8,14 @@
 //! too, as soon as the dirty data have no more room; with `continue` new changes are refused at once; with
 //! `panic` the process ends.
 //!
-//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits
-//! gets the error, since nobody could resume. It can be turned off too, for pools for which nobody is to wait
-//! ([`super::live::LivePool::never_wait`]), and is when the pool is given up or stops.
+//! It is on while a thread commits groups ([`crate::pool::live::LivePool::start`]). Without one, whoever
+//! commits gets the error, since nobody could resume. It can be turned off too, for pools for which nobody is
+//! to wait ([`crate::pool::live::LivePool::never_wait`]), and is when the pool is given up or stops.
 //!
 //! # Leases
-//! With multihost protection this host may write only while others can see that it does ([`super::live`]):
-//! each mark that it makes extends a lease, and what is written asks for that first. A lease that ran out
-//! ends the writing for good, because another host may have taken the pool.
+//! With multihost protection this host may write only while others can see that it does
+//! ([`crate::pool::live`]): each mark that it makes extends a lease, and what is written asks for that first.
+//! A lease that ran out ends the writing for good, because another host may have taken the pool.
 //!
 //! # Devices that come back
 //! What a device was given and had not made durable when it went away may be lost. Before the group is

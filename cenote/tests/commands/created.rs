@@ -376,7 +376,7 @@ fn devices_in_use_and_bad_layouts_are_refused() {
         ("-o nonsense=x", "invalid property 'nonsense'"),
         ("-O atime=maybe", "'atime' must be one of 'off | on'"),
         ("-o dedup_table_quota=much", "property 'dedup_table_quota': a number is needed"),
-        ("-o version=25", "pools of version 25 cannot be created"),
+        ("-o version=29", "property 'version' number 29 is invalid"),
     ] {
         let line = format!("zpool create -n {property} tank %0");
         let ended = session.run(&words(&line, &disks));

@@ -180,6 +180,9 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
         .unwrap();
         pool.sync().await.unwrap();
         assert_eq!(pool.counting(), None, "nothing was used since");
+        // In the order of their creation, whatever groups that falls into.
+        let used = zpl.lookup(root, b"file2").await.unwrap().unwrap();
+        zpl.write(used, 0, &noise(20_000), &WriteOptions::default()).await.unwrap();
         for (_, zpl) in &others {
             zpl.create(zpl.zpl().root(), b"one more", &file).await.unwrap();
         }

@@ -4,7 +4,7 @@
 //! that a slot always holds what some write put there. What was flushed last, and all that was written since,
 //! is what a slot may hold after a crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::Error;
@@ -66,6 +66,8 @@ pub struct Target<'a> {
     pub is_compressible: bool,
     noise: &'a Noise,
     slots: BTreeMap<u64, Slot>,
+    /// Those that may hold what is not flushed.
+    changed: BTreeSet<u64>,
     writes: u64,
 }
 
@@ -75,7 +77,15 @@ fn name(slot: u64) -> Vec<u8> {
 
 impl<'a> Target<'a> {
     pub fn new(place: Place, slot_bytes: u64, is_compressible: bool, noise: &'a Noise) -> Self {
-        Self { place: Some(place), slot_bytes, is_compressible, noise, slots: BTreeMap::new(), writes: 0 }
+        Self {
+            place: Some(place),
+            slot_bytes,
+            is_compressible,
+            noise,
+            slots: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            writes: 0,
+        }
     }
 
     fn place(&self) -> &Place {
@@ -117,6 +127,7 @@ impl<'a> Target<'a> {
     /// A slot was written; all that a volume or a file was given before is as stable.
     pub fn wrote(&mut self, slot: u64, number: u64, stable: bool) {
         self.slots.entry(slot).or_default().since.push(number);
+        self.changed.insert(slot);
         match self.place() {
             _ if !stable => {}
             Place::Files(_) => flush(self.slots.entry(slot).or_default()),
@@ -126,7 +137,9 @@ impl<'a> Target<'a> {
 
     /// Everything is stable.
     pub fn flushed(&mut self) {
-        self.slots.values_mut().for_each(flush);
+        for slot in std::mem::take(&mut self.changed) {
+            flush(self.slots.entry(slot).or_default());
+        }
     }
 
     /// Takes away what a slot holds.
@@ -140,6 +153,7 @@ impl<'a> Target<'a> {
 
     pub fn removed(&mut self, slot: u64) {
         self.slots.entry(slot).or_default().since.push(0);
+        self.changed.insert(slot);
     }
 
     /// What slots hold is something that they may hold; from now on that is what they held before. Gives how

@@ -53,10 +53,13 @@ impl Arguments {
         if self.fake {
             return Ok(());
         }
-        // `mount` looks at this before it asks; others who start this program may not.
-        let at = std::fs::canonicalize(&self.directory)
-            .with_context(|| format!("cannot mount on '{}'", self.directory.display()))?;
-        anyhow::ensure!(at.is_dir(), "cannot mount on '{}': not a directory", at.display());
+        // A mountpoint that went with its mount is made again; `mount` gives the path of what is there.
+        let at = match self.directory.is_absolute() {
+            true => self.directory,
+            false => std::fs::canonicalize(&self.directory)
+                .with_context(|| format!("cannot mount on '{}'", self.directory.display()))?,
+        };
+        anyhow::ensure!(at.is_dir() || !at.exists(), "cannot mount on '{}': not a directory", at.display());
         let implied = implied(&self.options);
         let is_zfsutil = self.options.iter().any(|word| word == ZFSUTIL);
         let means_nothing = |word: &str| self.sloppy && word != "remount" && !MountOptions::knows(word);

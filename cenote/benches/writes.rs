@@ -272,7 +272,7 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
-        version: engine::pool::live::version::FEATURES,
+        version: ondisk::pool_version::FEATURES,
         features: default_features(),
         properties: Vec::new(),
         root_properties: Vec::new(),

@@ -77,7 +77,7 @@ fn new_pool(dir: &Path, bytes: u64, features: Vec<Feature>) -> Arc<LivePool> {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
-        version: engine::pool::live::version::FEATURES,
+        version: ondisk::pool_version::FEATURES,
         features,
         properties: Vec::new(),
         root_properties: Vec::new(),

@@ -2,17 +2,14 @@
 //!
 //! What an open pool is to those who read its blocks is [`crate::store`]. Here is what stands on the block
 //! layer, objects and datasets: discovery of devices, import, the trusted configuration, status, properties,
-//! history, verification; and [`live`], pools that are written.
+//! verification; and [`live`], pools that are written.
 
 pub mod discovery;
 pub mod errlog;
-pub mod features;
-pub mod history;
 pub mod import;
 pub mod live;
 mod load;
 pub mod properties;
 pub mod replayed;
-pub mod space;
 pub mod status;
 pub mod verify;

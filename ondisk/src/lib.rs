@@ -46,6 +46,7 @@ pub mod log_space_map;
 pub mod metaslab;
 pub mod nearest;
 pub mod pool_directory;
+pub mod pool_version;
 pub mod redaction;
 pub mod send;
 pub mod space_map;

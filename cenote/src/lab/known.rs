@@ -3,9 +3,9 @@
 use engine::dataset::dsl::edit::check_properties;
 use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{Attr, Prop, Types, Value, is_user, typed};
-use engine::pool::live::version::FEATURES;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use lab::preflight::Known;
+use ondisk::pool_version::FEATURES;
 
 /// The properties of this program's own pools.
 pub struct Own;

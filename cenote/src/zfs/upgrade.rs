@@ -3,7 +3,7 @@
 //! Source of the texts: OpenZFS 2.3 `zfs_main.c` (`zfs_do_upgrade`).
 
 use anyhow::Result;
-use engine::pool::live::version as pool_version;
+use ondisk::pool_version;
 use server::api::{DatasetEntry, DatasetKind, Listed, PropertiesSet, SetProperties, UpgradePools};
 
 use super::select::{Selection, name_of};

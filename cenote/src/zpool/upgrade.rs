@@ -3,8 +3,8 @@
 //! Source of the texts: OpenZFS 2.4 `zpool_main.c` (`zpool_do_upgrade`).
 
 use anyhow::Result;
-use engine::pool::live::version;
 use ondisk::features::Feature;
+use ondisk::pool_version as version;
 use server::api::{Listed, UpgradePools, UpgradedPool};
 
 use crate::output::{self, complain, usage};

@@ -15,7 +15,10 @@
 
 mod deadlist;
 pub mod edit;
+pub mod history;
 mod mos;
+pub mod pool_features;
+pub mod pool_space;
 mod space;
 mod walk;
 
@@ -31,9 +34,9 @@ use ondisk::{ObjectId, ObjsetId};
 use crate::Pool;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::pool::space::PoolSpace;
 
 pub(crate) use mos::{Mos, ValueExt, zap_value};
+use pool_space::PoolSpace;
 pub use walk::{Entry, Kind, Walk, order};
 
 /// The deepest that names can nest: a name is at most 255 bytes.

@@ -15,8 +15,8 @@ use ondisk::objset::ObjsetType;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, parse_hex_key};
 use ondisk::{BlockId, ObjectId, ObjsetId, Txg};
 
-use super::features::Features;
 use crate::Bookmark;
+use crate::dataset::dsl::pool_features::Features;
 use crate::dataset::dsl::{Dataset, Dsl};
 use crate::dataset::zpl::{Zpl, ZplOptions};
 use crate::error::{Error, Result};

@@ -43,7 +43,7 @@
 //! | `counting` | filesystems that count what features ask for that came later |
 //! | `sweep` | going through free space: initializing and trimming it by hand |
 //! | `trim` | telling devices what became free |
-//! | `version` | pools of old versions, and taking them to newer ones |
+//! | `upgrade` | taking pools of old versions to newer ones |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
@@ -70,7 +70,7 @@ mod sweep;
 mod sync;
 mod trim;
 mod turns;
-pub mod version;
+mod upgrade;
 mod views;
 
 pub use add::Auxiliary;
@@ -81,6 +81,7 @@ pub use devices::TakeOffline;
 pub use room::{DatasetRoom, with_room};
 pub use shares::Level;
 pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
+pub use upgrade::set_version;
 pub use views::Lent;
 
 use std::collections::{BTreeSet, HashMap};
@@ -94,13 +95,14 @@ use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::history::HistoryRecord;
 use ondisk::pool_directory::DIRECTORY_OBJECT;
+use ondisk::pool_version as version;
 use ondisk::uberblock::Uberblock;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
-use super::history;
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::cache::Primary;
+use crate::dataset::dsl::history;
 use crate::dataset::dsl::{Dsl, edit};
 use crate::dataset::zpl::{self, LiveZpl};
 use crate::dataset::zvol::LiveZvol;
@@ -387,7 +389,7 @@ impl LivePool {
         let shares = Arc::<Shares>::default();
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(pool.store()), allocator).with_log_room(log_space);
-        writer.set_features(version::writer_features(config.version, &counts));
+        writer.set_features(upgrade::writer_features(config.version, &counts));
         Arc::new(Self {
             writer,
             txgs,

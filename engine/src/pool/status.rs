@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use super::discovery::FoundPool;
 use super::errlog;
-use super::features::Features;
 use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
 use super::load::{Assembly, provisional};
 use super::properties::PoolProp;
-use super::space::PoolSpace;
 use crate::Pool;
 use crate::cache::ArcCache;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::dsl::pool_features::Features;
+use crate::dataset::dsl::pool_space::PoolSpace;
 use crate::error::{Error, Result};
 use crate::store::suspend::FailMode;
 use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree, state_of_parent};

@@ -39,10 +39,10 @@ use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ObjsetId, Txg};
 
-use super::space::PoolSpace;
 use crate::Bookmark;
 use crate::Pool;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::dsl::pool_space::PoolSpace;
 use crate::dmu::Objset;
 use crate::error::{Attempt, Error, Result};
 use queue::Queue;

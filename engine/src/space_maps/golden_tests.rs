@@ -15,11 +15,11 @@ use crate::alloc::Allocator;
 use crate::alloc::allocator::{MetaslabId, State};
 use crate::alloc::group::Use;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::dsl::pool_features::Features;
+use crate::dataset::dsl::pool_space::PoolSpace;
 use crate::dmu::{LiveObjset, Objset, Policy, zap};
 use crate::pool::discovery;
-use crate::pool::features::Features;
 use crate::pool::import::{ImportOptions, import};
-use crate::pool::space::PoolSpace;
 use crate::txg::Tx;
 use crate::vdev::Class;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use engine::Error;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::pool::live::{LivePool, version};
+use engine::pool::live::LivePool;
 use ondisk::features::Feature;
+use ondisk::pool_version as version;
 use testkit::Rng;
 use testkit::tree::Tree;
 

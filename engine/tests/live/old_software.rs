@@ -11,8 +11,9 @@ use engine::Error;
 use engine::dataset::dsl::edit::{self, NewSnapshot};
 use engine::dataset::dsl::{Dsl, Walk};
 use engine::dataset::zpl::live::WriteOptions;
-use engine::pool::live::{LivePool, default_features, version};
+use engine::pool::live::{LivePool, default_features, set_version};
 use ondisk::ObjsetId;
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
 use crate::data::Open;
@@ -110,7 +111,7 @@ fn run(name: &str, files: &[String], first: u64, upgrades: &[u64]) {
                 let version = *version;
                 let features = if version == version::FEATURES { default_features() } else { Vec::new() };
                 let set = pool.change(move |s| async move {
-                    version::set(&s, version).await?;
+                    set_version(&s, version).await?;
                     for feature in features {
                         s.enable_feature(feature).await?;
                     }

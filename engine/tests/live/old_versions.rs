@@ -8,9 +8,10 @@ use engine::Error;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zpl::live::WriteOptions;
 use engine::pool::discovery;
-use engine::pool::live::{Layout, LivePool, NewPool, default_features, version};
+use engine::pool::live::{Layout, LivePool, NewPool, default_features, set_version};
 use engine::vdev::Class;
 use ondisk::features::Feature;
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
 use crate::history::History;
@@ -119,7 +120,7 @@ fn run_through(name: &str, versions: &[u64], layout: Layout, steps: u64) {
                 let features = if *version == version::FEATURES { default_features() } else { Vec::new() };
                 let version = *version;
                 let set = run.pool.change(move |s| async move {
-                    version::set(&s, version).await?;
+                    set_version(&s, version).await?;
                     for feature in features {
                         s.enable_feature(feature).await?;
                     }
@@ -179,7 +180,7 @@ fn upgrade(name: &str, disks: &Disks, pool: Arc<LivePool>) {
     block_on(async {
         committing(&pool, async {
             pool.change(|s| async move {
-                version::set(&s, version::FEATURES).await?;
+                set_version(&s, version::FEATURES).await?;
                 for feature in default_features() {
                     s.enable_feature(feature).await?;
                 }
@@ -231,10 +232,10 @@ fn a_pool_is_upgraded_version_by_version() {
         })
         .await;
         for version in [27, 28] {
-            let set = pool.change(move |s| async move { version::set(&s, version).await });
+            let set = pool.change(move |s| async move { set_version(&s, version).await });
             committing(&pool, set).await.unwrap();
         }
-        let back = pool.change(|s| async move { version::set(&s, 27).await });
+        let back = pool.change(|s| async move { set_version(&s, 27).await });
         committing(&pool, back).await.unwrap_err();
         pool
     });

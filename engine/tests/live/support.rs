@@ -116,7 +116,7 @@ pub fn new_pool(tops: Vec<NewTop>, ashift: u8) -> NewPool {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(ashift),
-        version: engine::pool::live::version::FEATURES,
+        version: ondisk::pool_version::FEATURES,
         features: default_features(),
         properties: Vec::new(),
         root_properties: Vec::new(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use device::block_on;
-use engine::dataset::dsl::{Dataset, Dir, Dsl, Walk};
+use engine::dataset::dsl::pool_space::PoolSpace;
+use engine::dataset::dsl::{Dataset, Dir, Dsl, Walk, history};
 use engine::dataset::properties::{Environment, Style};
 use engine::dataset::zpl::{AclType, Znode, Zpl, ZplOptions};
 use engine::dataset::zvol::Zvol;
-use engine::pool::space::PoolSpace;
-use engine::pool::{errlog, history, status};
+use engine::pool::{errlog, status};
 use engine::{Error, Pool};
 use ondisk::ObjectId;
 use testkit::manifest::{Stat, hex_sha256};

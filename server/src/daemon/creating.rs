@@ -10,11 +10,12 @@ use device::OpenOptions;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::properties::{Style, kept};
 use engine::pool::discovery::Candidate;
-use engine::pool::live::{Auxiliary, LivePool, NewPool, version};
+use engine::pool::live::{Auxiliary, LivePool, NewPool, set_version};
 use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
 use engine::vdev::label::wipe_labels;
 use ondisk::features::Feature;
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
 use super::closing::Order;
@@ -398,7 +399,7 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
     let answer = upgraded(&missing);
     if before < wanted || !missing.is_empty() {
         let changed = edits::change(live, request.command.clone(), move |s| async move {
-            version::set(&s, wanted).await?;
+            set_version(&s, wanted).await?;
             for feature in missing {
                 edits::enable_feature(&s, feature).await?;
             }

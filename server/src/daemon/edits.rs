@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::pool::history;
+use engine::dataset::dsl::history;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;

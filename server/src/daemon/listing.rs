@@ -6,12 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use engine::dataset::dsl::history::{self, Form};
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
 use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{
     Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
 };
-use engine::pool::history::{self, Form};
 use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;

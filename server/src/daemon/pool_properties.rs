@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use engine::dataset::properties::typed::parse_number;
 use engine::dataset::properties::{Attr, Kind, index};
-use engine::pool::live::{default_features, version};
+use engine::pool::live::default_features;
 use engine::pool::properties::PoolProp;
 use engine::pool::properties::table::POOL_TABLE;
 use ondisk::features::Feature;
 use ondisk::nearest::meant;
+use ondisk::pool_version as version;
 
 use super::{cached, compatibility};
 

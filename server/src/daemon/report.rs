@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
-use engine::pool::live::{LivePool, Sweep, SweepState, sweeps_of, version};
+use engine::pool::live::{LivePool, Sweep, SweepState, sweeps_of};
 use engine::pool::{errlog, status};
 use ondisk::ObjectId;
 use ondisk::features::Feature;
 use ondisk::nvlist::ByteString;
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
 use super::edits::features_missing;

@@ -15,12 +15,11 @@ use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zvol::LiveZvol;
 use engine::env::Seeded;
 use engine::pool::import::{ImportOptions, select};
-use engine::pool::live::{
-    Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features, version,
-};
+use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 use engine::pool::{discovery, verify};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
 use testkit::manifest::hex_sha256;

@@ -7,8 +7,9 @@ use device::block_on;
 use engine::dataset::dsl::edit::{self, NewSnapshot};
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, select};
-use engine::pool::live::{Layout, Syncing, version};
+use engine::pool::live::{Layout, Syncing, set_version};
 use engine::pool::{discovery, verify};
+use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
 use testkit::manifest::hex_sha256;
@@ -30,7 +31,7 @@ async fn write(disks: &[PathBuf], upgrades: &[u64]) {
     let last = pool.version();
     for (round, version) in (1..).zip([last].iter().chain(upgrades)) {
         let version = *version;
-        pool.change(move |s| async move { version::set(&s, version).await }).await.expect("an upgrade");
+        pool.change(move |s| async move { set_version(&s, version).await }).await.expect("an upgrade");
         pool.change(change(round)).await.expect("a snapshot and a clone");
         let dsl = engine::dataset::dsl::Dsl::open(&pool.view()).await.expect("datasets");
         let id = dsl.find("tank/vol").await.expect("a volume").objset_id();

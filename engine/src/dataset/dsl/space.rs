@@ -13,8 +13,8 @@ use ondisk::bookmark::BookmarkPhys;
 use ondisk::{ObjectId, Txg};
 
 use super::{Dataset, Dir, Dsl, deadlist};
+use crate::dataset::dsl::pool_space::PoolSpace;
 use crate::error::{Error, Result};
-use crate::pool::space::PoolSpace;
 
 /// More snapshots than a dataset can have in a chain that does not loop.
 const MAX_CHAIN: usize = 1 << 24;

@@ -34,15 +34,15 @@ use super::brt::Brt;
 use super::config::{Config, blank};
 use super::features::{self, LiveFeatures};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
-use super::{LivePool, Syncing, version};
+use super::{LivePool, Syncing, upgrade, version};
 use crate::alloc::Allocator;
 use crate::cache::ArcCache;
 use crate::dataset::dsl::edit;
+use crate::dataset::dsl::history;
 use crate::dataset::properties::Types;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::{Env, System};
 use crate::error::{Error, Result};
-use crate::pool::history;
 use crate::store::{Pool, Store};
 use crate::txg::{Limits, Tx};
 use crate::vdev::Class;
@@ -333,7 +333,7 @@ async fn make_contents(
     let directory = s.mos().claim(&s.tx, DIRECTORY_OBJECT, directory).await?;
     zap::edit::initialize(&directory, &s.tx, zap::edit::NewZap::of(DmuType::OBJECT_DIRECTORY)).await?;
     if new.version == version::FEATURES {
-        version::create_lists(s).await?;
+        upgrade::create_lists(s).await?;
     }
     // The txgs of the others are recorded once this one is there.
     for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features)

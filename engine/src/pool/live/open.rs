@@ -30,16 +30,16 @@ use super::config::Config;
 use super::features::LiveFeatures;
 use super::multihost::watch;
 use super::sweep::sweeps_of;
-use super::{LivePool, Surroundings, Syncing, checkpoint, scan, version};
+use super::{LivePool, Surroundings, Syncing, checkpoint, scan, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::dsl::pool_features::Features;
 use crate::dataset::zpl::LiveZpl;
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::pool::discovery::FoundPool;
-use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
 use crate::store::suspend::FailMode;
 use crate::zil::{self, Replayed};
@@ -202,7 +202,7 @@ async fn claim(s: &Syncing) -> Result<()> {
             super::brt::reference(s, &clones).await?;
         }
     }
-    version::complete(s).await?;
+    upgrade::complete(s).await?;
     scan::begin_anew(s).await?;
     s.pool.config().state = PoolState::Active;
     s.pool.config_changed();

@@ -15,7 +15,7 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
-use super::{Spare, Syncing, version};
+use super::{Spare, Syncing, set_version, version};
 use crate::dataset::dsl::{self, Dsl};
 use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
@@ -92,7 +92,7 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         }
         PoolProp::Version => {
             let version = parse_number(value).ok_or_else(|| invalid("a number is needed"))?;
-            return version::set(s, version).await;
+            return set_version(s, version).await;
         }
         PoolProp::Cachefile | PoolProp::Altroot | PoolProp::Readonly | PoolProp::Tname => {
             return Err(invalid("it can only be given when the pool is created or imported"));
@@ -169,7 +169,7 @@ async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {
         .ok_or_else(|| Error::Invalid(format!("invalid property 'feature@{name}': no such feature")))?;
     match value {
         "enabled" => {
-            version::set(s, version::FEATURES).await?;
+            set_version(s, version::FEATURES).await?;
             s.enable_feature(feature).await
         }
         "disabled" if !s.feature_enabled(feature) => Ok(()),

@@ -13,9 +13,9 @@ use ondisk::dmu::DmuType;
 use ondisk::pool_directory::{DIRECTORY_OBJECT, SCAN};
 
 use super::Syncing;
+use crate::dataset::dsl::history;
 use crate::dmu::zap::{self, edit};
 use crate::error::Result;
-use crate::pool::history;
 use crate::pool::status::{Progress, ScanKind, scan_of};
 
 /// Words of the state.

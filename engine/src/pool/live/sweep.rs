@@ -48,10 +48,10 @@ use ondisk::{Guid, ObjectId, VdevId};
 use super::trim::MIN_RUN_BYTES;
 use super::{LivePool, Syncing};
 use crate::alloc::{MetaslabId, Run};
+use crate::dataset::dsl::history;
 use crate::dataset::dsl::{Dsl, Mos};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
-use crate::pool::history;
 use crate::vdev::write::Unused;
 use crate::vdev::{Kind, LABEL_START_BYTES, State, Vdev};
 

@@ -15,6 +15,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
 use ondisk::pool_directory::hidden_dir;
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::space::{Change, Used, counts, did_use, did_use_and_transfer, moved, sum, transfer, weigh};
@@ -22,7 +23,7 @@ use super::{bookmark, deadlist, features, livelist, objects, policy, properties}
 use crate::dataset::properties::Prop;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// Blocks that are freed side by side.
 const AT_ONCE: usize = 32;

@@ -23,6 +23,7 @@ use ondisk::bpobj::{BpobjPhys, CompressedSpace, SubObjects};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::pool_directory::{DIRECTORY_OBJECT, EMPTY_BPOBJ};
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, Reader};
 
 use super::features;
@@ -30,7 +31,7 @@ use super::objects::{self, ORDER};
 use super::space::{self, counts, difference, sum, weigh};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// Bytes in a block of a list, and of a list of lists (`SPA_OLD_MAXBLOCKSIZE`).
 pub(super) const BLOCK_BYTES: u32 = 128 << 10;

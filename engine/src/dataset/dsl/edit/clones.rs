@@ -7,12 +7,13 @@
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`, `dsl_destroy.c` (`dsl_dir_remove_clones_key`).
 
 use ondisk::dmu::DmuType;
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, Txg};
 
 use super::{account, deadlist, objects};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// A directory has one more clone, whose head is `head`. Directories of old pools do not note them.
 pub(super) async fn note(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {

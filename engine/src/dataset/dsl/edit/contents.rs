@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
+use ondisk::pool_version;
 use ondisk::zil::ZilHeader;
 use ondisk::zpl::{MASTER_NODE, master};
 
@@ -21,7 +22,7 @@ use crate::dataset::zvol::create::create_volume;
 use crate::dmu::zap::{Zap, edit};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version as pool_version};
+use crate::pool::live::Syncing;
 
 /// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;

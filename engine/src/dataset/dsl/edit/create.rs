@@ -13,6 +13,7 @@ use ondisk::dsl_dir::{DslDirPhys, FLAG_USED_BREAKDOWN};
 use ondisk::holds::MAX_DATASET_NAME_BYTES;
 use ondisk::objset::ObjsetType;
 use ondisk::pool_directory::{DIRECTORY_OBJECT, FREE_BPOBJ, ROOT_DATASET, hidden_dir};
+use ondisk::pool_version as version;
 use ondisk::{Guid, ObjectId, ObjsetId, Txg};
 
 use super::limits::{self, Counted};
@@ -26,7 +27,7 @@ use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing, version};
+use crate::pool::live::{Spare, Syncing};
 
 /// The deepest that people may nest datasets (`zfs_max_dataset_nesting`).
 pub(super) const MAX_NESTING: usize = 50;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use ondisk::blkptr::Blkptr;
 use ondisk::deadlist::{self, DeadlistPhys};
 use ondisk::dmu::DmuType;
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, Txg};
 
 use super::bpobj::{self, Kind};
@@ -30,7 +31,7 @@ use super::space::{difference, sum, weigh};
 use crate::dmu::zap::{self, edit::NewZap};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::Result;
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// More snapshots than a chain can have.
 const MAX_CHAIN: usize = 1 << 24;

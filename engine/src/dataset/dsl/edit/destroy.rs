@@ -12,6 +12,7 @@
 use ondisk::dsl_dataset;
 use ondisk::features::Feature;
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::limits::{self, Counted};
@@ -23,7 +24,7 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// What a destroy took away.
 #[derive(Debug, Clone)]

@@ -17,6 +17,7 @@ use std::collections::HashSet;
 
 use ondisk::dsl_dataset::{self, DslDatasetPhys, field};
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
+use ondisk::pool_version as version;
 use ondisk::{ObjectId, Txg};
 
 use super::limits::{self, Counted};
@@ -28,7 +29,7 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::{Syncing, version};
+use crate::pool::live::Syncing;
 
 /// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs
 /// them any more; without, they are an error.

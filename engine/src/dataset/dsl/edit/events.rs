@@ -5,8 +5,8 @@
 
 use ondisk::ObjectId;
 
+use crate::dataset::dsl::history;
 use crate::error::Result;
-use crate::pool::history;
 use crate::pool::live::Syncing;
 
 /// What stands where there is nothing to say.

@@ -19,6 +19,7 @@ use ondisk::dsl_dir::prop_suffix::{INHERIT, IUV, RECEIVED};
 use ondisk::features::Feature;
 use ondisk::nearest::meant;
 use ondisk::objset::ObjsetType;
+use ondisk::pool_version as version;
 use ondisk::zap::ZapValue;
 use ondisk::{ObjectId, ObjsetId};
 
@@ -30,7 +31,7 @@ use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing, version};
+use crate::pool::live::{Spare, Syncing};
 
 /// Longest name of a property, its end included (`ZAP_MAXNAMELEN`).
 const MAX_NAME_BYTES: usize = 256;
@@ -218,7 +219,7 @@ fn check_user(name: &str, text: &str) -> Result<()> {
 /// Snapshots take user properties only, and those of old pools none.
 pub(super) fn check_user_only(s: &Syncing, properties: &[(String, String)]) -> Result<()> {
     if !properties.is_empty() && !s.has_version(version::SNAP_PROPS) {
-        return Err(version::too_old());
+        return Err(too_old());
     }
     for (name, text) in properties {
         if Prop::from_name(name).is_some() {
@@ -230,10 +231,15 @@ pub(super) fn check_user_only(s: &Syncing, properties: &[(String, String)]) -> R
     Ok(())
 }
 
+/// What OpenZFS says where a pool is too old for what a dataset is to be.
+fn too_old() -> Error {
+    Error::Unsupported("pool must be upgraded to set this property or value".to_owned())
+}
+
 /// Old pools keep shorter texts.
 fn check_length(version: u64, text: &str) -> Result<()> {
     match text.len() >= OLD_VALUE_BYTES && version < version::LONG_VALUES {
-        true => Err(version::too_old()),
+        true => Err(too_old()),
         false => Ok(()),
     }
 }
@@ -282,7 +288,7 @@ fn check_pool_version(version: u64, prop: Prop, value: u64) -> Result<()> {
         Prop::Version if value > version::newest_filesystem(version) => version::FEATURES,
         _ => version::OLDEST,
     };
-    if version < needed { Err(version::too_old()) } else { Ok(()) }
+    if version < needed { Err(too_old()) } else { Ok(()) }
 }
 
 /// Checks a value against what the pool can do, and its own bounds.

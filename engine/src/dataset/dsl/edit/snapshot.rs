@@ -14,6 +14,7 @@ use ondisk::dsl_dataset::{self, DslDatasetPhys, field};
 use ondisk::features::Feature;
 use ondisk::holds::{MAX_DATASET_NAME_BYTES, temporary_hold_key};
 use ondisk::pool_directory::{DIRECTORY_OBJECT, TMP_USERREFS, hidden_dir};
+use ondisk::pool_version as version;
 use ondisk::{Guid, ObjectId, Txg};
 
 use super::limits::{self, Counted};
@@ -25,7 +26,7 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing, version};
+use crate::pool::live::{Spare, Syncing};
 
 /// Blocks that a snapshot takes.
 const BLOCKS: u64 = 3;

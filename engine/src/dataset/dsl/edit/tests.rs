@@ -37,7 +37,7 @@ pub(super) async fn pool(seed: u64) -> Arc<LivePool> {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(9),
-        version: crate::pool::live::version::FEATURES,
+        version: ondisk::pool_version::FEATURES,
         features: default_features(),
         properties: Vec::new(),
         root_properties: vec![("compression".into(), "off".into())],

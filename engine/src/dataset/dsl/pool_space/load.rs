@@ -18,9 +18,9 @@ use codec::draid::{Draid, DraidConfig};
 use codec::raidz::Raidz;
 
 use super::{Metaslab, PoolSpace, VdevSpace, fragmentation, tables};
+use crate::dataset::dsl::pool_features::Features;
 use crate::dataset::dsl::{Dsl, Mos};
 use crate::error::{Error, Result};
-use crate::pool::features::Features;
 use crate::vdev::Class;
 
 /// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.

@@ -28,12 +28,14 @@ const ENGINE: &[&str] = &[
     "dmu",
     "space_maps",
     "zil",
+    "mos",
+    "tables",
     "dataset",
     "pool",
 ];
 
 /// Imports upwards that are still there: the module, the one that it imports, and in how many files.
-const UPWARDS: &[(&str, &str, usize)] = &[("dataset", "pool", 25)];
+const UPWARDS: &[(&str, &str, usize)] = &[];
 
 const WIDEST: usize = 110;
 /// Wider lines that are still there, most of them texts and data in quotes.

@@ -361,6 +361,11 @@ impl Allocator {
         Ok(())
     }
 
+    /// The power of two that a metaslab of a top-level vdev is large; none where it has no metaslabs.
+    pub(crate) fn metaslab_shift(&self, vdev: VdevId) -> Option<u8> {
+        self.state().group(vdev).ok().map(|group| group.ms_shift)
+    }
+
     /// Has space counted without its parity from now on, if that is the same on all vdevs there are. Whether
     /// it is.
     pub(crate) fn deflate_if_equal(&self) -> bool {

@@ -16,10 +16,14 @@
 mod deadlist;
 pub mod edit;
 pub mod history;
+mod live_dataset;
 mod mos;
+mod pool;
 pub mod pool_features;
 pub mod pool_space;
 mod space;
+mod space_check;
+mod sync_task;
 mod walk;
 
 use std::sync::{Arc, OnceLock};
@@ -35,8 +39,13 @@ use crate::Pool;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 
+pub use live_dataset::{LiveDataset, Settings};
 pub(crate) use mos::{Mos, ValueExt, zap_value};
+pub use pool::DslPool;
+pub(crate) use pool::Parts;
 use pool_space::PoolSpace;
+pub use space_check::{DatasetRoom, Level, Spare, with_room};
+pub use sync_task::SyncTask;
 pub use walk::{Entry, Kind, Walk, order};
 
 /// The deepest that names can nest: a name is at most 255 bytes.

@@ -11,7 +11,7 @@ use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
 use engine::dmu::Reader;
-use engine::pool::live::{Layout, LivePool};
+use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
 use futures_util::FutureExt;
 use ondisk::vdev_config::PoolState;
@@ -39,7 +39,7 @@ async fn create(disks: &Disks, primary: &str) -> (Arc<LivePool>, ObjsetId) {
             ("primarycache".into(), primary.into()),
         ],
     };
-    let create = move |s| async move { edit::create(&s, &new).await };
+    let create = move |s: Syncing| async move { edit::create(&s, &new).await };
     let id = pool.change(create).await.unwrap();
     let volume = open(&pool, id).await;
     for block in 0..SIZE / BLOCK {
@@ -150,8 +150,9 @@ fn the_property_holds_for_what_is_open_and_for_what_is_only_read() {
         let (pool, id) = create(&disks, "metadata").await;
         let inherited = "primarycache";
         let volume = open(&pool, id).await;
-        let inherit =
-            move |s| async move { edit::inherit_property(&s, "tank/vol", inherited, false).await.map(drop) };
+        let inherit = move |s: Syncing| async move {
+            edit::inherit_property(&s, "tank/vol", inherited, false).await.map(drop)
+        };
         pool.change(inherit).await.unwrap();
         assert_eq!(read(&pool, &volume).await, 5, "cached from now on");
         assert_eq!(read(&pool, &volume).await, 0);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use engine::Error;
 use engine::Result;
+use engine::dataset::dsl::LiveDataset;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zpl::live::{RenameMode, WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
 use engine::dataset::zvol::{LiveZvol, Zvol};
 use engine::dmu::Objset;
-use engine::pool::live::{LiveDataset, LivePool};
+use engine::pool::live::LivePool;
 use ondisk::objset::ObjsetType;
 use testkit::Rng;
 

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use device::{Device, MemoryDevice, block_on};
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::dsl::with_room;
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::discovery::{Candidate, FoundPool, group};
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings, with_room};
+use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings};
 use engine::pool::verify::{self, VerifyOptions};
 use engine::txg::Limits;
 use engine::vdev::Class;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use device::block_on;
 use engine::Error;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::dsl::{Dsl, Walk};
+use engine::dataset::dsl::{Dsl, Walk, with_room};
 use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, Surroundings, Syncing, with_room};
+use engine::pool::live::{Layout, LivePool, Surroundings, Syncing};
 use engine::pool::verify::{self, Report, VerifyOptions};
 use engine::txg::Limits;
 use engine::vdev::Class;
@@ -413,7 +413,8 @@ async fn destroy_all(pool: &Arc<LivePool>) {
         let (snapshots, heads): (Vec<String>, Vec<String>) =
             listed.into_iter().filter(|name| name != "tank").partition(|name| name.contains('@'));
         if !snapshots.is_empty() {
-            let destroy = move |s| async move { edit::destroy_snapshots(&s, &snapshots, false).await };
+            let destroy =
+                move |s: Syncing| async move { edit::destroy_snapshots(&s, &snapshots, false).await };
             pool.change(destroy).await.unwrap();
         } else if heads.is_empty() {
             return;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
-use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::dsl::{Dsl, LiveDataset};
 use engine::dataset::zpl::live::{SetAttributes, WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::env::{Env, Seeded};
 use engine::error::Error;
 use engine::pool::import::{ImportError, ImportOptions};
-use engine::pool::live::{Layout, LiveDataset, LivePool};
+use engine::pool::live::{Layout, LivePool};
 use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
 use ondisk::dmu::DmuType;

@@ -12,7 +12,7 @@ use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zvol::{LiveZvol, Room, Zvol};
 use engine::dmu::Dirtied;
 use engine::env::{Env, Seeded};
-use engine::pool::live::{Layout, LivePool, NewTop};
+use engine::pool::live::{Layout, LivePool, NewTop, Syncing};
 use engine::vdev::Class;
 use futures_util::future::join;
 use futures_util::poll;
@@ -30,7 +30,7 @@ async fn create(tops: Vec<NewTop>, block_size: u32, logbias: &str) -> (Arc<LiveP
         contents: NewContents::Volume { size: SIZE, sparse: true },
         properties: vec![("volblocksize".into(), block_size.to_string()), ("logbias".into(), logbias.into())],
     };
-    let create = move |s| async move { edit::create(&s, &new).await };
+    let create = move |s: Syncing| async move { edit::create(&s, &new).await };
     let id = pool.change(create).await.unwrap();
     (pool, id)
 }

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use device::IoBuf;
 use device::modelled::Link;
-use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
+use engine::dataset::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
-use engine::pool::live::{LiveDataset, LivePool, with_room};
+use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
 use tokio::net::{TcpListener, UnixListener};
 

@@ -1,9 +1,9 @@
 //! Changing the tree of datasets: the write side of the dataset and snapshot layer.
 //!
-//! Everything here runs as part of the sync of a group, with [`Syncing`]: one change after another, never two
-//! at once. So no lock is needed, what one change reads is as all before it left it, and a change is on disk
-//! as a whole or not at all. Each first checks all that can be refused and then changes; a change that fails
-//! after that stops the pool, whose last committed group is as before.
+//! Everything here runs as part of the sync of a group, with a [`SyncTask`]: one change after another, never
+//! two at once. So no lock is needed, what one change reads is as all before it left it, and a change is on
+//! disk as a whole or not at all. Each first checks all that can be refused and then changes; a change that
+//! fails after that stops the pool, whose last committed group is as before.
 //!
 //! # The shape of things
 //! A head, its snapshots before it, and clones that begin at one of them: a tree of datasets in time, in
@@ -81,8 +81,8 @@ use ondisk::holds::{DatasetName, Part};
 use ondisk::pool_directory::{ROOT_DATASET, hidden_dir};
 
 use super::check_component;
+use crate::dataset::dsl::SyncTask;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// A filesystem or volume, found by name.
 #[derive(Debug, Clone)]
@@ -101,13 +101,13 @@ struct FoundSnapshot {
 }
 
 /// The pool's root directory.
-async fn root_dir(s: &Syncing) -> Result<ObjectId> {
-    let missing = || Error::corrupt(s.pool.pool().name(), "its directory names no root dataset");
+async fn root_dir(s: &SyncTask) -> Result<ObjectId> {
+    let missing = || Error::corrupt(s.pool().name(), "its directory names no root dataset");
     objects::pool_entry(s, ROOT_DATASET).await?.ok_or_else(missing)
 }
 
 /// The empty snapshot that everything which is no clone begins at, where the pool has it.
-async fn origin_snapshot(s: &Syncing) -> Result<Option<ObjectId>> {
+async fn origin_snapshot(s: &SyncTask) -> Result<Option<ObjectId>> {
     let children = objects::dir(s, root_dir(s).await?).await?.child_dir_zap;
     let Some(dir) = objects::lookup(s, children, &objects::name(hidden_dir::ORIGIN)).await? else {
         return Ok(None);
@@ -118,12 +118,12 @@ async fn origin_snapshot(s: &Syncing) -> Result<Option<ObjectId>> {
 }
 
 /// The filesystem or volume called `name`.
-async fn find_head(s: &Syncing, name: &str) -> Result<FoundHead> {
+async fn find_head(s: &SyncTask, name: &str) -> Result<FoundHead> {
     let missing = || Error::NotFound(name.to_owned());
     let parsed = DatasetName::parse(name).filter(|parsed| parsed.part == Part::Head);
     let parsed = parsed.ok_or_else(|| Error::Invalid(format!("'{name}': not a dataset's name")))?;
     let mut components = parsed.dataset.split('/');
-    if components.next() != Some(s.pool.pool().name()) {
+    if components.next() != Some(s.pool().name()) {
         return Err(missing());
     }
     let mut at = root_dir(s).await?;
@@ -147,7 +147,7 @@ async fn find_head(s: &Syncing, name: &str) -> Result<FoundHead> {
 }
 
 /// The snapshot called `name`.
-async fn find_snapshot(s: &Syncing, name: &str) -> Result<FoundSnapshot> {
+async fn find_snapshot(s: &SyncTask, name: &str) -> Result<FoundSnapshot> {
     let (of, short) = snapshot::split(name)?;
     let head = find_head(s, of).await?;
     let found = snapshot::by_name(s, &head.phys, short).await?;
@@ -160,9 +160,9 @@ async fn find_snapshot(s: &Syncing, name: &str) -> Result<FoundSnapshot> {
 }
 
 /// The full name of a directory.
-async fn name_of_dir(s: &Syncing, dir: ObjectId) -> Result<String> {
+async fn name_of_dir(s: &SyncTask, dir: ObjectId) -> Result<String> {
     let chain = space::chain(s, dir).await?;
-    let mut components = vec![s.pool.pool().name().to_owned()];
+    let mut components = vec![s.pool().name().to_owned()];
     for pair in chain.windows(2).rev() {
         let [(id, _), (_, parent)] = pair else { continue };
         let children = objects::entries(s, parent.child_dir_zap).await?;

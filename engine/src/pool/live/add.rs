@@ -174,7 +174,7 @@ async fn add_tops(s: &Syncing, tops: &[NewTop], ashift: Option<u8>) -> Result<()
             let _ = added.class.set(top.class);
         }
         let pool_config = s.pool.config().clone();
-        label_new(s.pool.pool(), &pool_config, &config).await?;
+        label_new(s.pool.pool(), s.version(), &pool_config, &config).await?;
         s.pool.config().root.children.push(config);
         take_up_top(s, id as usize).await?;
     }

@@ -11,10 +11,32 @@ use ondisk::nvlist::{ByteString, NvValue, Nvlist};
 use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
 use ondisk::{Guid, Txg};
 
-/// What is said about the pool.
+use crate::mos::LiveFeatures;
+
+/// What software must know to read the pool's MOS.
+#[derive(Debug, Clone)]
+pub(super) struct Needed {
+    /// The version of the pool.
+    pub version: u64,
+    /// Features, by their guids.
+    pub features: Nvlist,
+}
+
+impl Needed {
+    /// Of a pool that uses no features yet.
+    pub(super) fn version(version: u64) -> Self {
+        Self { version, features: Nvlist::new() }
+    }
+
+    /// Of a pool that is written, as of now.
+    pub(super) fn of(features: &LiveFeatures) -> Self {
+        Self { version: features.version(), features: features.for_labels() }
+    }
+}
+
+/// What is said about the pool beside that.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
-    pub version: u64,
     pub name: String,
     pub state: PoolState,
     pub guid: Guid,
@@ -30,8 +52,8 @@ pub(super) struct Config {
 
 impl Config {
     /// What the MOS holds.
-    pub(super) fn for_mos(&self, txg: Txg, features: Nvlist) -> Nvlist {
-        let mut list = self.common(txg);
+    pub(super) fn for_mos(&self, txg: Txg, needed: Needed) -> Nvlist {
+        let mut list = self.common(txg, needed.version);
         if self.has_vdev_zaps {
             list.push("com.delphix:has_per_vdev_zaps", NvValue::Boolean);
         }
@@ -41,13 +63,13 @@ impl Config {
             forget_bias(top);
         }
         list.push("vdev_tree", root.to_nvlist());
-        list.push("features_for_read", features);
+        list.push("features_for_read", needed.features);
         list
     }
 
     /// What the labels of `leaf`, a part of the top-level vdev `top`, hold.
-    pub(super) fn for_label(&self, txg: Txg, top: &VdevConfig, leaf: Guid, features: Nvlist) -> Nvlist {
-        let mut list = self.common(txg);
+    pub(super) fn for_label(&self, txg: Txg, top: &VdevConfig, leaf: Guid, needed: Needed) -> Nvlist {
+        let mut list = self.common(txg, needed.version);
         list.push("top_guid", top.guid.get());
         list.push("guid", leaf.get());
         if top.is_log {
@@ -58,13 +80,13 @@ impl Config {
         without_zaps(&mut top);
         forget_bias(&mut top);
         list.push("vdev_tree", top.to_nvlist());
-        list.push("features_for_read", features);
+        list.push("features_for_read", needed.features);
         list
     }
 
-    fn common(&self, txg: Txg) -> Nvlist {
+    fn common(&self, txg: Txg, version: u64) -> Nvlist {
         let mut list = Nvlist::new();
-        list.push("version", self.version);
+        list.push("version", version);
         list.push("name", self.name.as_str());
         list.push("state", self.state as u64);
         list.push("txg", txg.get());

@@ -30,9 +30,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
-use super::brt::Brt;
-use super::config::{Config, blank};
-use super::features::{self, LiveFeatures};
+use super::config::{Config, Needed, blank};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
 use super::{LivePool, Syncing, upgrade, version};
 use crate::alloc::Allocator;
@@ -43,7 +41,9 @@ use crate::dataset::properties::Types;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::{Env, System};
 use crate::error::{Error, Result};
+use crate::mos::LiveFeatures;
 use crate::store::{Pool, Store};
+use crate::tables::Tables;
 use crate::txg::{Limits, Tx};
 use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
@@ -221,7 +221,6 @@ impl LivePool {
         spares.extend(leaf_configs(&new.spares, true, &**env, &mut devices));
         let l2cache = leaf_configs(&new.l2cache, false, &**env, &mut devices);
         let config = Config {
-            version: new.version,
             name: new.name.clone(),
             state: PoolState::Active,
             guid: pool_guid,
@@ -238,7 +237,7 @@ impl LivePool {
         for (top, new) in tree.tops.iter().zip(&new.tops) {
             let _ = top.class.set(new.class);
         }
-        let list = config.for_mos(Txg::NONE, Nvlist::new());
+        let list = config.for_mos(Txg::NONE, Needed::version(new.version));
         let parsed = PoolConfig::parse(list).map_err(Error::format("pool configuration"))?;
         let cache = ArcCache::or_default(surroundings.cache.as_ref());
         let before_first = Uberblock {
@@ -263,7 +262,7 @@ impl LivePool {
             let _ = pool.salt().set(salt);
         }
         for top in &config.root.children {
-            label_new(&pool, &config, top).await?;
+            label_new(&pool, new.version, &config, top).await?;
         }
         let allocator = Allocator::empty(pool.store(), new.version >= version::RAIDZ_DEFLATE);
         let first = Tx::syncing(Txg::INITIAL);
@@ -271,8 +270,8 @@ impl LivePool {
         if new.version < version::USERSPACE {
             mos.count_nothing();
         }
-        let live =
-            Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default(), Brt::default());
+        let features = LiveFeatures::new(new.version, []);
+        let live = Self::of(pool, &surroundings, config, mos, allocator, features, Tables::default());
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
         live.label_auxiliary().await?;
         live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
@@ -308,9 +307,9 @@ fn check_version(new: &NewPool) -> Result<()> {
 }
 
 /// Makes the leaves of a new top-level vdev devices of the pool, which none of its states refers to yet.
-pub(super) async fn label_new(pool: &Pool, config: &Config, top: &VdevConfig) -> Result<()> {
+pub(super) async fn label_new(pool: &Pool, version: u64, config: &Config, top: &VdevConfig) -> Result<()> {
     for leaf in top.leaves() {
-        let label = config.for_label(Txg::NONE, top, leaf.guid, Nvlist::new());
+        let label = config.for_label(Txg::NONE, top, leaf.guid, Needed::version(version));
         pool.vdevs().initialize_label(leaf.guid, &label).await.map_err(|tried| cannot_label(&tried))?;
     }
     Ok(())
@@ -338,7 +337,7 @@ async fn make_contents(
     // The txgs of the others are recorded once this one is there.
     for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features)
     {
-        features::enable(s, *feature).await?;
+        s.enable_feature(*feature).await?;
     }
     let number = |value: u64| zap::Value::U64(vec![value]);
     s.set_in_directory(directory::CREATION_VERSION, number(new.version)).await?;
@@ -512,7 +511,7 @@ impl LivePool {
             list.push("guid", vdev.guid.get());
             vdevs.initialize_label(vdev.guid, &list).await.map_err(|tried| cannot_label(&tried))?;
         }
-        self.writer.flush().await
+        self.writer().flush().await
     }
 }
 

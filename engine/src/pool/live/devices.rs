@@ -195,7 +195,7 @@ impl LivePool {
             }
             None => {
                 self.pool.root_errors().clear();
-                self.stalled_trees().clear();
+                self.dsl.stalled_trees().clear();
                 let auxiliary = vdevs.spares.iter().chain(vdevs.l2cache.iter());
                 vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk).collect()
             }
@@ -322,7 +322,7 @@ impl LivePool {
     ) -> Result<()> {
         loop {
             self.until_written(&write).await?;
-            let Err(error) = self.writer.flush_group(uberblock.txg).await else { return Ok(()) };
+            let Err(error) = self.writer().flush_group(uberblock.txg).await else { return Ok(()) };
             self.until_read_back(uberblock, error).await?;
         }
     }

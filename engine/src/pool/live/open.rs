@@ -25,23 +25,23 @@ use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{PoolState, VdevKind};
 use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
-use super::brt::Brt;
 use super::config::Config;
-use super::features::LiveFeatures;
 use super::multihost::watch;
 use super::sweep::sweeps_of;
 use super::{LivePool, Surroundings, Syncing, checkpoint, scan, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
-use crate::dataset::dsl::Dsl;
 use crate::dataset::dsl::pool_features::Features;
+use crate::dataset::dsl::{Dsl, LiveDataset};
 use crate::dataset::zpl::LiveZpl;
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
+use crate::mos::LiveFeatures;
 use crate::pool::discovery::FoundPool;
 use crate::pool::import::{ImportError, ImportOptions};
 use crate::store::suspend::FailMode;
+use crate::tables::Tables;
 use crate::zil::{self, Replayed};
 
 /// Features whose structures must be kept up when they are in use, and are not.
@@ -123,7 +123,7 @@ impl LivePool {
         Ok(())
     }
 
-    async fn replay_dataset(self: &Arc<Self>, dataset: &Arc<super::LiveDataset>) -> Result<()> {
+    async fn replay_dataset(self: &Arc<Self>, dataset: &Arc<LiveDataset>) -> Result<()> {
         let objset = dataset.objset.id();
         if !dataset.zil.needs_replay() {
             return Ok(());
@@ -148,7 +148,7 @@ impl LivePool {
         Ok(())
     }
 
-    async fn replay_onto(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<Replayed> {
+    async fn replay_onto(self: &Arc<Self>, dataset: &LiveDataset) -> Result<Replayed> {
         let (objset, zil) = (&dataset.objset, &dataset.zil);
         match objset.kind() {
             ObjsetType::Zvol => zil.replay(&*LiveZvol::open(&self.txgs, objset, zil).await?).await,
@@ -168,7 +168,7 @@ impl LivePool {
     /// The head datasets with object sets, hidden ones not included.
     async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
         let _turn = self.syncing.take().await;
-        heads(&self.mos).await
+        heads(self.mos()).await
     }
 }
 
@@ -199,7 +199,7 @@ async fn claim(s: &Syncing) -> Result<()> {
             s.forget_dataset(id);
         } else {
             let clones = dataset.zil.claim(&s.tx, checkpoint).await?;
-            super::brt::reference(s, &clones).await?;
+            s.dsl_pool().tables().reference(s, &clones).await?;
         }
     }
     upgrade::complete(s).await?;
@@ -217,7 +217,6 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let root = stored.vdev_tree.ok_or_else(|| Error::corrupt("pool configuration", "it has no vdev tree"))?;
     let stored_name = stored.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
     let config = Config {
-        version: stored.version,
         name: stored_name.filter(|_| temporary).unwrap_or_else(|| pool.name().to_owned()),
         state: PoolState::Active,
         guid: pool.guid(),
@@ -230,7 +229,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     };
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
     let allocator = Allocator::load(pool.store(), &mos).await?;
-    let brt = Brt::load(&pool, &mos).await?;
+    let tables = Tables::load(&pool, &mos).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
     let (mut multihost, mut autotrim, mut autoexpand) = (false, false, false);
     if let Some(props) = props.filter(|props| !props.is_none()) {
@@ -241,7 +240,8 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
         autoexpand = dsl.mos().u64(props, "autoexpand").await? == Some(1);
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
-    let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts), brt);
+    let features = LiveFeatures::new(stored.version, counts);
+    let live = LivePool::of(pool, &surroundings, config, mos, allocator, features, tables);
     live.sweeps.take_up(sweeps_of(&dsl).await?);
     live.set_checkpoint(live.pool.checkpoint().cloned());
     if autotrim {

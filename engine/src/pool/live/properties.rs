@@ -15,8 +15,8 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
-use super::{Spare, Syncing, set_version, version};
-use crate::dataset::dsl::{self, Dsl};
+use super::{Syncing, set_version, version};
+use crate::dataset::dsl::{self, Dsl, Spare};
 use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};

@@ -24,7 +24,6 @@
 //! devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -35,20 +34,19 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
-use ondisk::features::Feature;
 use ondisk::nvlist::{Encoding, Nvlist};
-use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
 use ondisk::{ByteOrder, Guid, Txg};
 
-use super::{LiveDataset, LivePool, Syncing, checkpoint};
+use super::config::Needed;
+use super::{LivePool, Syncing, checkpoint};
 use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
+use crate::mos::enlarge_gang_headers;
 use crate::space_maps::sync_dtls;
-use crate::txg::Tx;
 use crate::vdev::{Class, Kind};
 
 /// Turns of MOS and space maps after which something must be wrong.
@@ -126,7 +124,7 @@ impl LivePool {
         };
         let fail = move |error| *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
         if self.has_thread() {
-            self.until_freed_is_free().await?;
+            self.dsl.until_freed_is_free().await?;
         }
         let txg = self.txgs.open_txg();
         self.tasks().push(Task { txg, first, run: Box::new(run), fail: Box::new(fail) });
@@ -146,11 +144,6 @@ impl LivePool {
 
     fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Places in the list of destroyed datasets' trees that are not tried again for now.
-    pub(crate) fn stalled_trees(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.stalled_trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_thread(&self) -> bool {
@@ -199,7 +192,7 @@ impl LivePool {
         let txg = self.txgs.quiesce().await?;
         match self.sync_group(txg).await {
             Ok(()) => {
-                self.close_idle();
+                self.dsl.close_idle();
                 Ok(txg)
             }
             Err(error) => {
@@ -313,29 +306,27 @@ impl LivePool {
     }
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
-        super::features::enlarge_gang_headers(&s).await?;
+        let s = Syncing::new(self, txg);
+        enlarge_gang_headers(&s).await?;
         // What was used before a feature comes begins nothing.
         self.count_what_is_used();
         self.run_tasks(&s, true).await;
-        let open: Vec<_> = self.datasets().values().cloned().collect();
-        let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();
-        super::brt::reference(&s, &cloned).await?;
-        let written = self.sync_datasets(&s, &[]).await?;
+        s.count_clones().await?;
+        let written = s.sync_datasets(&[]).await?;
         self.run_tasks(&s, false).await;
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was
         // written.
-        self.sync_datasets(&s, &written).await?;
+        s.sync_datasets(&written).await?;
         // Freeing what the checkpoint keeps takes space, and gives none back.
-        let may_free = self.checkpoint().is_none() || self.free_on_devices() > 0;
+        let may_free = self.checkpoint().is_none() || self.dsl.free_on_devices() > 0;
         if may_free && edit::free_some(&s, FREE_BLOCKS).await? {
             self.txgs.kick();
         }
         if checkpoint::discard_some(&s).await? {
             self.txgs.kick();
         }
-        super::brt::write(&s).await?;
-        for (leaf, object) in sync_dtls(self.pool.vdevs(), &self.mos, &s.tx).await? {
+        self.dsl.tables().write(&s).await?;
+        for (leaf, object) in sync_dtls(self.pool.vdevs(), self.mos(), &s.tx).await? {
             if let Some(leaf) = self.config().find_mut(leaf) {
                 leaf.dtl_object = Some(object);
             }
@@ -346,7 +337,8 @@ impl LivePool {
         self.diagnose().await;
         self.grow(&s).await?;
         self.take_up_states();
-        let config_changed = self.config_changed.swap(false, Ordering::Relaxed);
+        let config_changed =
+            self.config_changed.swap(false, Ordering::Relaxed) | self.features.take_labels_are_old();
         if config_changed {
             self.write_config(&s).await?;
         }
@@ -360,7 +352,7 @@ impl LivePool {
         let is_due = |task: &mut Task| task.first == first && task.txg <= s.txg();
         let tasks: Vec<Task> = self.tasks().extract_if(.., is_due).collect();
         for task in tasks {
-            let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(s.txg())) };
+            let s = Syncing::new(self, s.txg());
             let had_config_changed = self.config_changed.load(Ordering::Relaxed);
             let run = async { (task.run)(s.clone()).await };
             let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { continue };
@@ -375,63 +367,23 @@ impl LivePool {
         }
     }
 
-    /// Writes every dataset that the group changed, and gives those that are open. The logs of those that
-    /// were given `before` were told already.
-    async fn sync_datasets(
-        self: &Arc<Self>,
-        s: &Syncing,
-        before: &[Arc<LiveDataset>],
-    ) -> Result<Vec<Arc<LiveDataset>>> {
-        let mut open: Vec<_> = self.datasets().values().cloned().collect();
-        open.sort_by_key(|dataset| dataset.objset.id());
-        for dataset in &open {
-            if !before.iter().any(|known| Arc::ptr_eq(known, dataset)) {
-                for bp in dataset.zil.sync(&s.tx).await? {
-                    if s.release(&bp).await? {
-                        self.writer.free(s.txg(), &bp).await?;
-                    }
-                }
-            }
-            self.begin_xattr_log(s, dataset).await?;
-            if dataset.objset.is_dirty(s.txg()) {
-                let synced = dataset.objset.sync(&self.writer, s.txg()).await?;
-                edit::synced(s, dataset.objset.id(), &synced).await?;
-            }
-        }
-        Ok(open)
-    }
-
-    /// A filesystem that has an intent log uses the feature that lets extended attributes be logged. What is
-    /// logged relies on that, and so comes later.
-    async fn begin_xattr_log(self: &Arc<Self>, s: &Syncing, dataset: &LiveDataset) -> Result<()> {
-        let begins = dataset.objset.kind() == ObjsetType::Zfs
-            && !dataset.objset.zil_header().is_empty()
-            && !dataset.zil.logs_xattrs()
-            && s.feature_enabled(Feature::Zilsaxattr)
-            && !dataset.begins_xattr_log.swap(true, Ordering::Relaxed);
-        match begins {
-            true => edit::log_xattrs(s, dataset.objset.id()).await,
-            false => Ok(()),
-        }
-    }
-
     /// Writes the MOS and the space maps in turns until neither changes. Gives the pointer of the MOS.
     async fn converge(self: &Arc<Self>, s: &Syncing) -> Result<Blkptr> {
         let mut root = None;
         for _ in 0..MAX_TURNS {
-            let space_changed = self.allocator().sync(&self.mos, &s.tx).await?;
+            let space_changed = self.allocator().sync(self.mos(), &s.tx).await?;
             for (feature, change) in self.allocator().take_feature_changes() {
                 s.use_feature(feature, change).await?;
             }
-            if !space_changed && !self.mos.is_dirty(s.txg()) {
+            if !space_changed && !self.mos().is_dirty(s.txg()) {
                 return match root {
                     Some(root) => Ok(root),
                     // Nothing changed at all: the MOS stays as it is.
                     None => Ok(self.views.newest().uberblock().root_bp),
                 };
             }
-            if self.mos.is_dirty(s.txg()) {
-                let synced = self.mos.sync(&self.writer, s.txg()).await?;
+            if self.mos().is_dirty(s.txg()) {
+                let synced = self.mos().sync(self.writer(), s.txg()).await?;
                 root = Some(synced.root);
                 edit::mos_synced(s, &synced).await?;
             }
@@ -443,15 +395,11 @@ impl LivePool {
     async fn commit(self: &Arc<Self>, s: &Syncing, root: Blkptr, config_changed: bool) -> Result<()> {
         let txg = s.txg();
         let last = self.views.newest();
-        let (version, guid_sum) = {
-            let config = self.config();
-            (config.version, config.guid_sum())
-        };
         let uberblock = Uberblock {
             order: ByteOrder::Little,
-            version,
+            version: s.version(),
             txg,
-            guid_sum,
+            guid_sum: self.config().guid_sum(),
             timestamp: s.now(),
             root_bp: root,
             software_version: SOFTWARE_VERSION,
@@ -472,13 +420,7 @@ impl LivePool {
         }
         self.pool.repairs.committed(txg);
         self.allocator().sync_done(txg, self.views.oldest());
-        for dataset in self.datasets().values() {
-            dataset.zil.synced(txg);
-            if dataset.begins_xattr_log.swap(false, Ordering::Relaxed) {
-                dataset.zil.set_logs_xattrs();
-            }
-        }
-        self.set_rooms(txg).await?;
+        self.dsl.committed(txg).await?;
         self.txgs.committed(txg);
         Ok(())
     }
@@ -517,14 +459,14 @@ impl LivePool {
     async fn write_labels(&self, txg: Txg, odd: bool) -> Result<()> {
         let labels: Vec<(Guid, Nvlist)> = {
             let config = self.config();
-            let features = self.features.for_labels();
+            let needed = Needed::of(&self.features);
             let tops = config.root.children.iter();
             let tops = tops
                 .filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect));
             tops.flat_map(|top| {
                 let leaves = top.leaves().into_iter();
                 let leaves = leaves.filter(|leaf| !matches!(leaf.kind, VdevKind::DraidSpare { .. }));
-                leaves.map(|leaf| (leaf.guid, config.for_label(txg, top, leaf.guid, features.clone())))
+                leaves.map(|leaf| (leaf.guid, config.for_label(txg, top, leaf.guid, needed.clone())))
             })
             .collect()
         };
@@ -540,13 +482,13 @@ impl LivePool {
     }
 
     fn parsed_config(&self, txg: Txg) -> Result<PoolConfig> {
-        let list = self.config().for_mos(txg, self.features.for_labels());
+        let list = self.config().for_mos(txg, Needed::of(&self.features));
         PoolConfig::parse(list).map_err(Error::format("pool configuration"))
     }
 
     /// Writes the configuration into its object of the MOS.
     async fn write_config(&self, s: &Syncing) -> Result<()> {
-        let list = self.config().for_mos(s.txg(), self.features.for_labels());
+        let list = self.config().for_mos(s.txg(), Needed::of(&self.features));
         let object = match s.directory_u64(directory::CONFIG).await? {
             Some(_) => s.directory_object(directory::CONFIG).await?,
             None => {

@@ -1,64 +1,32 @@
 //! Taking a pool that is written to a newer version (`zpool upgrade -V`, `zpool set version=`).
 //!
 //! # The way up
-//! [`set_version`] makes what the versions on the way brought and what the pool must have: `$ORIGIN` and the lists of
-//! clones, `$FREE` and the clones of directories. Old deadlists stay as they are until their snapshots go: a
-//! snapshot that is taken leaves its head with a deadlist of the new form, so that in each chain the old ones
-//! come first. Filesystems keep their versions (`zfs upgrade`).
+//! [`set_version`] makes what the versions on the way brought and what the pool must have: `$ORIGIN` and the
+//! lists of clones, `$FREE` and the clones of directories. Old deadlists stay as they are until their
+//! snapshots go: a snapshot that is taken leaves its head with a deadlist of the new form, so that in each
+//! chain the old ones come first. Filesystems keep their versions (`zfs upgrade`).
 //!
 //! Source of the facts: OpenZFS 2.4 `spa.c` (`spa_sync_version`, `spa_sync_upgrades`), `dsl_pool.c`
 //! (`dsl_pool_upgrade_clones`, `dsl_pool_upgrade_dir_clones`).
 
 use ondisk::features::Feature;
 use ondisk::pool_directory as directory;
-use ondisk::pool_version::{
-    DEADLISTS, DITTO_BLOCKS, DNODE_BYTES, FAST_SNAP, FEATURES, LAST_NUMBERED, ORIGIN, RAIDZ_DEFLATE, exists,
-};
+use ondisk::pool_version::{DEADLISTS, FEATURES, LAST_NUMBERED, ORIGIN, RAIDZ_DEFLATE, exists};
 
-use super::{LivePool, Spare, Syncing, create, features};
-use crate::dataset::dsl::edit;
+use super::{LivePool, Syncing, create};
+use crate::dataset::dsl::{Spare, edit};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
-use crate::zio::{GangHeaders, WriterFeatures};
+use crate::mos::MosTask;
 
 /// Blocks that an upgrade takes, of a pool with some dozens of datasets.
 const UPGRADE_BLOCKS: u64 = 32;
 
-/// What the blocks of a pool may be.
-pub(super) fn writer_features(version: u64, features: &super::LiveFeatures) -> WriterFeatures {
-    let active = |feature| features.count(feature).is_some_and(|count| count > 0);
-    WriterFeatures {
-        hole_birth: active(Feature::HoleBirth),
-        embedded_data: features.count(Feature::EmbeddedData).is_some(),
-        lz4_compress: active(Feature::Lz4Compress),
-        intent_logs: version >= FAST_SNAP,
-        gang_headers: match features.count(Feature::DynamicGangHeader) {
-            None => GangHeaders::Small,
-            Some(0) => GangHeaders::SmallYet,
-            Some(_) => GangHeaders::Large,
-        },
-        max_copies: if version >= DITTO_BLOCKS { WriterFeatures::ALL.max_copies } else { 1 },
-        used_in_bytes: version >= DNODE_BYTES,
-    }
-}
-
 impl LivePool {
-    /// The version of the pool.
-    pub fn version(&self) -> u64 {
-        self.config().version
-    }
-
     /// What the property `compatibility` says, if anything.
     pub fn compatibility(&self) -> Option<String> {
         let config = self.config();
         config.compatibility.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-    }
-
-    /// Has blocks written as the pool's version and features are now, those of open datasets too.
-    pub(super) fn allow_in_blocks(&self) {
-        self.writer.set_features(writer_features(self.version(), &self.features));
-        let can_clone = self.feature_count(Feature::BlockCloning).is_some();
-        self.datasets().values().for_each(|dataset| dataset.objset.set_can_clone(can_clone));
     }
 }
 
@@ -67,7 +35,7 @@ impl LivePool {
 /// # Errors
 /// The version does not exist, or is older than the pool's.
 pub async fn set_version(s: &Syncing, version: u64) -> Result<()> {
-    let now = s.pool.version();
+    let now = s.version();
     if version == now {
         return Ok(());
     }
@@ -79,7 +47,7 @@ pub async fn set_version(s: &Syncing, version: u64) -> Result<()> {
     s.require_for_change(Spare::Reserved, UPGRADE_BLOCKS)?;
     // What is made on the way is made as by a pool of the version before: readers look at each part.
     let reaches = |step: u64| now < step && version >= step;
-    if reaches(RAIDZ_DEFLATE) && s.pool.allocator().deflate_if_equal() {
+    if reaches(RAIDZ_DEFLATE) && s.allocator().deflate_if_equal() {
         s.set_in_directory(directory::DEFLATE, zap::Value::U64(vec![1])).await?;
     }
     if reaches(ORIGIN) {
@@ -93,9 +61,8 @@ pub async fn set_version(s: &Syncing, version: u64) -> Result<()> {
     if version == FEATURES {
         create_lists(s).await?;
     }
-    s.pool.config().version = version;
+    MosTask::set_version(s, version);
     s.pool.config_changed();
-    s.pool.allow_in_blocks();
     Ok(())
 }
 
@@ -121,8 +88,8 @@ pub(super) async fn complete(s: &Syncing) -> Result<()> {
             zap::edit::set(&directory, &s.tx, &key, &zap::Value::U8(salt.to_vec())).await?;
         }
     }
-    if s.pool.features.count(Feature::Lz4Compress) == Some(0) {
-        features::change(s, Feature::Lz4Compress, 1).await?;
+    if s.feature_count(Feature::Lz4Compress) == Some(0) {
+        s.use_feature(Feature::Lz4Compress, 1).await?;
     }
     Ok(())
 }

@@ -20,17 +20,17 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::space::{Change, Used, counts, did_use, did_use_and_transfer, moved, sum, transfer, weigh};
 use super::{bookmark, deadlist, features, livelist, objects, policy, properties};
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::Prop;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// Blocks that are freed side by side.
 const AT_ONCE: usize = 32;
 
 /// The MOS was written: its space counts for the hidden directory `$MOS`, and what it gave up is freed at
 /// once.
-pub async fn mos_synced(s: &Syncing, done: &SyncedObjset) -> Result<()> {
+pub async fn mos_synced(s: &SyncTask, done: &SyncedObjset) -> Result<()> {
     let mut change = Change::more(done.born);
     let killed: Vec<Blkptr> = done.killed.iter().filter(|bp| counts(bp)).copied().collect();
     for bp in &killed {
@@ -41,8 +41,8 @@ pub async fn mos_synced(s: &Syncing, done: &SyncedObjset) -> Result<()> {
 }
 
 /// The hidden directory `name`.
-pub(super) async fn hidden(s: &Syncing, name: &str) -> Result<ObjectId> {
-    let missing = || Error::corrupt(s.pool.pool().name(), format!("has no directory {name}"));
+pub(super) async fn hidden(s: &SyncTask, name: &str) -> Result<ObjectId> {
+    let missing = || Error::corrupt(s.pool().name(), format!("has no directory {name}"));
     let root = super::root_dir(s).await?;
     let children = objects::dir(s, root).await?.child_dir_zap;
     objects::lookup(s, children, &objects::name(name)).await?.map(ObjectId).ok_or_else(missing)
@@ -50,7 +50,7 @@ pub(super) async fn hidden(s: &Syncing, name: &str) -> Result<ObjectId> {
 
 /// Gives the space of blocks back. The headers of gangs are read many at a time: in a pool whose free space
 /// is in pieces most indirect blocks are gangs.
-pub(super) async fn free(s: &Syncing, blocks: &[Blkptr]) -> Result<()> {
+pub(super) async fn free(s: &SyncTask, blocks: &[Blkptr]) -> Result<()> {
     let mut last = Vec::new();
     for bp in blocks {
         if bp.is_hole() || bp.is_embedded() {
@@ -65,14 +65,14 @@ pub(super) async fn free(s: &Syncing, blocks: &[Blkptr]) -> Result<()> {
             last.push(*bp);
         }
     }
-    let (writer, txg) = (s.pool.writer(), s.txg());
+    let (writer, txg) = (s.writer(), s.txg());
     let freed = stream::iter(last).map(|bp| async move { writer.free(txg, &bp).await });
     freed.buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// A head's object set was written: its pointer, what it counts, and what becomes of the blocks that it gave
 /// up.
-pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Result<()> {
+pub async fn synced(s: &SyncTask, dataset: ObjsetId, done: &SyncedObjset) -> Result<()> {
     let id = ObjectId(dataset.get());
     let phys = objects::dataset(s, id).await?;
     if phys.is_snapshot() {
@@ -171,7 +171,7 @@ impl Dead {
 
 /// When the snapshot was taken that a directory's head is a clone of (`dd_origin_txg`); none for what is no
 /// clone on old pools.
-pub(super) async fn origin_txg(s: &Syncing, dir: ObjectId) -> Result<Txg> {
+pub(super) async fn origin_txg(s: &SyncTask, dir: ObjectId) -> Result<Txg> {
     let origin = objects::dir(s, dir).await?.origin;
     match origin.is_none() {
         true => Ok(Txg::NONE),
@@ -181,7 +181,7 @@ pub(super) async fn origin_txg(s: &Syncing, dir: ObjectId) -> Result<Txg> {
 
 /// Blocks that only the snapshot before a head has now are unique to it.
 async fn note_unique_to_previous(
-    s: &Syncing,
+    s: &SyncTask,
     head: ObjectId,
     previous: ObjectId,
     listed: &[Blkptr],
@@ -199,7 +199,7 @@ async fn note_unique_to_previous(
 }
 
 /// The flag of heads whose unique bytes are right, in pools that have it.
-pub(super) fn accurate(s: &Syncing) -> u64 {
+pub(super) fn accurate(s: &SyncTask) -> u64 {
     match s.has_version(version::UNIQUE_ACCURATE) {
         true => ondisk::dsl_dataset::FLAG_UNIQUE_ACCURATE,
         false => 0,
@@ -208,7 +208,7 @@ pub(super) fn accurate(s: &Syncing) -> u64 {
 
 /// What a head's unique bytes are by what it references and what the snapshot before it had
 /// (`dsl_dataset_recalc_head_uniq`).
-pub(super) async fn recount_unique(s: &Syncing, head: ObjectId) -> Result<u64> {
+pub(super) async fn recount_unique(s: &SyncTask, head: ObjectId) -> Result<u64> {
     let phys = objects::dataset(s, head).await?;
     let previous = match phys.prev_snap.is_none() {
         true => 0,

@@ -18,10 +18,10 @@ use ondisk::{Guid, ObjectId, Txg};
 
 use super::space::{counts, sum, weigh};
 use super::{check_component, clones, deadlist, events, find_head, find_snapshot, objects};
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dmu::Space;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// `U8_TEXTPREP_TOUPPER`: names that differ in case only collide in hashing.
 pub(super) const NORMALIZE_CASE: u64 = 2;
@@ -41,12 +41,12 @@ impl Mark {
 }
 
 /// The ZAP of a head's bookmarks.
-async fn names(s: &Syncing, head: ObjectId) -> Result<Option<ObjectId>> {
+async fn names(s: &SyncTask, head: ObjectId) -> Result<Option<ObjectId>> {
     Ok(objects::field(s, head, BOOKMARK_NAMES).await?.filter(|zap| *zap != 0).map(ObjectId))
 }
 
 /// The bookmarks of a head, oldest first.
-pub(super) async fn all(s: &Syncing, head: ObjectId) -> Result<Vec<Mark>> {
+pub(super) async fn all(s: &SyncTask, head: ObjectId) -> Result<Vec<Mark>> {
     let mut all = Vec::new();
     if let Some(zap) = names(s, head).await? {
         for (name, value) in objects::mos(s).entries(zap).await? {
@@ -65,7 +65,7 @@ fn value_of(phys: &BookmarkPhys, words: usize) -> ZapValue {
     ZapValue::U64(numbers.iter().take(words).map(|bytes| u64::from_le_bytes(*bytes)).collect())
 }
 
-async fn put(s: &Syncing, head: ObjectId, mark: &Mark) -> Result<()> {
+async fn put(s: &SyncTask, head: ObjectId, mark: &Mark) -> Result<()> {
     let zap = names(s, head).await?.ok_or_else(|| objects::corrupt(head, "has no bookmarks"))?;
     objects::set(s, zap, &objects::name(&mark.name), &value_of(&mark.phys, mark.words)).await
 }
@@ -89,7 +89,7 @@ fn add_freed(mark: &mut Mark, space: Space) {
 }
 
 /// What a bookmark of a snapshot says (`dsl_bookmark_set_phys`).
-async fn describe(s: &Syncing, snapshot: ObjectId) -> Result<BookmarkPhys> {
+async fn describe(s: &SyncTask, snapshot: ObjectId) -> Result<BookmarkPhys> {
     let of = objects::dataset(s, snapshot).await?;
     let mut phys = BookmarkPhys {
         guid: of.guid,
@@ -114,7 +114,7 @@ async fn describe(s: &Syncing, snapshot: ObjectId) -> Result<BookmarkPhys> {
 }
 
 /// Adds a bookmark to a head (`dsl_bookmark_node_add`).
-async fn insert(s: &Syncing, head: ObjectId, name: &str, phys: &BookmarkPhys) -> Result<()> {
+async fn insert(s: &SyncTask, head: ObjectId, name: &str, phys: &BookmarkPhys) -> Result<()> {
     let zap = match names(s, head).await? {
         Some(zap) => zap,
         None => {
@@ -134,7 +134,7 @@ async fn insert(s: &Syncing, head: ObjectId, name: &str, phys: &BookmarkPhys) ->
 }
 
 /// Makes a bookmark `pool/fs#mark` of a snapshot of that dataset, or of another bookmark of it.
-pub async fn create_bookmark(s: &Syncing, mark: &str, source: &str) -> Result<()> {
+pub async fn create_bookmark(s: &SyncTask, mark: &str, source: &str) -> Result<()> {
     let invalid = || Error::Invalid(format!("'{mark}': not a bookmark's name"));
     let (of, short) = mark.split_once('#').ok_or_else(invalid)?;
     check_component(mark, short)?;
@@ -181,7 +181,7 @@ pub async fn create_bookmark(s: &Syncing, mark: &str, source: &str) -> Result<()
 }
 
 /// Forgets what a bookmark's features count, as it goes.
-async fn uncount(s: &Syncing, mark: &Mark) -> Result<()> {
+async fn uncount(s: &SyncTask, mark: &Mark) -> Result<()> {
     if mark.words > BookmarkPhys::WORDS_V1 {
         s.use_feature(Feature::BookmarkV2, -1).await?;
     }
@@ -200,7 +200,7 @@ async fn uncount(s: &Syncing, mark: &Mark) -> Result<()> {
 }
 
 /// Destroys the bookmark `pool/fs#mark`.
-pub async fn destroy_bookmark(s: &Syncing, name: &str) -> Result<()> {
+pub async fn destroy_bookmark(s: &SyncTask, name: &str) -> Result<()> {
     let missing = || Error::NotFound(name.to_owned());
     let (of, short) = name.split_once('#').ok_or_else(missing)?;
     let head = find_head(s, of).await?;
@@ -228,13 +228,13 @@ pub async fn destroy_bookmark(s: &Syncing, name: &str) -> Result<()> {
     events::note(s, "remove bookmark", &head.name, head.object, &format!("name={short}")).await
 }
 
-async fn drop_names(s: &Syncing, zap: ObjectId) -> Result<()> {
+async fn drop_names(s: &SyncTask, zap: ObjectId) -> Result<()> {
     objects::free_object(s, zap).await?;
     s.use_feature(Feature::Bookmarks, -1).await
 }
 
 /// A head goes, and its bookmarks with it.
-pub(super) async fn head_destroyed(s: &Syncing, head: ObjectId) -> Result<()> {
+pub(super) async fn head_destroyed(s: &SyncTask, head: ObjectId) -> Result<()> {
     if let Some(zap) = names(s, head).await? {
         for mark in all(s, head).await? {
             uncount(s, &mark).await?;
@@ -245,7 +245,7 @@ pub(super) async fn head_destroyed(s: &Syncing, head: ObjectId) -> Result<()> {
 }
 
 /// A head gave up blocks: the bookmarks after its last snapshot count them (`dsl_bookmark_block_killed`).
-pub(super) async fn blocks_killed(s: &Syncing, head: ObjectId, killed: &[Blkptr]) -> Result<()> {
+pub(super) async fn blocks_killed(s: &SyncTask, head: ObjectId, killed: &[Blkptr]) -> Result<()> {
     if killed.is_empty() || names(s, head).await?.is_none() {
         return Ok(());
     }
@@ -267,7 +267,7 @@ pub(super) async fn blocks_killed(s: &Syncing, head: ObjectId, killed: &[Blkptr]
 /// A head's deadlist begins anew behind a new snapshot: the bookmarks after the snapshot before are keys of
 /// it (`dsl_bookmark_snapshotted`). `previous` is when the snapshot before the new one was taken.
 pub(super) async fn snapshotted(
-    s: &Syncing,
+    s: &SyncTask,
     head: ObjectId,
     deadlist: ObjectId,
     previous: Txg,
@@ -287,7 +287,7 @@ pub(super) async fn snapshotted(
 }
 
 /// A snapshot goes (`dsl_bookmark_ds_destroyed`). True when bookmarks of it still need its key in deadlists.
-pub(super) async fn snapshot_destroyed(s: &Syncing, head: ObjectId, snapshot: ObjectId) -> Result<bool> {
+pub(super) async fn snapshot_destroyed(s: &SyncTask, head: ObjectId, snapshot: ObjectId) -> Result<bool> {
     if names(s, head).await?.is_none() {
         return Ok(false);
     }
@@ -311,7 +311,7 @@ pub(super) async fn snapshot_destroyed(s: &Syncing, head: ObjectId, snapshot: Ob
 }
 
 /// Another dataset follows `snapshot` now: its bookmarks count anew (`dsl_bookmark_next_changed`).
-pub(super) async fn next_changed(s: &Syncing, head: ObjectId, snapshot: ObjectId) -> Result<()> {
+pub(super) async fn next_changed(s: &SyncTask, head: ObjectId, snapshot: ObjectId) -> Result<()> {
     let txg = objects::dataset(s, snapshot).await?.creation_txg;
     for mut mark in all(s, head).await? {
         if mark.phys.creation_txg == txg && mark.counts_freed() {
@@ -324,12 +324,12 @@ pub(super) async fn next_changed(s: &Syncing, head: ObjectId, snapshot: ObjectId
 }
 
 /// When the snapshot of the latest bookmark of a head was taken.
-pub(super) async fn latest(s: &Syncing, head: ObjectId) -> Result<Txg> {
+pub(super) async fn latest(s: &SyncTask, head: ObjectId) -> Result<Txg> {
     Ok(all(s, head).await?.last().map_or(Txg::NONE, |mark| mark.phys.creation_txg))
 }
 
 /// Moves the bookmarks of a head that are not after `until` to another head.
-pub(super) async fn move_until(s: &Syncing, from: ObjectId, to: ObjectId, until: Txg) -> Result<()> {
+pub(super) async fn move_until(s: &SyncTask, from: ObjectId, to: ObjectId, until: Txg) -> Result<()> {
     let Some(zap) = names(s, from).await? else { return Ok(()) };
     for mark in all(s, from).await?.into_iter().filter(|mark| mark.phys.creation_txg <= until) {
         objects::take(s, zap, &objects::name(&mark.name)).await?;

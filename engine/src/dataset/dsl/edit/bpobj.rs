@@ -29,9 +29,9 @@ use ondisk::{ObjectId, Reader};
 use super::features;
 use super::objects::{self, ORDER};
 use super::space::{self, counts, difference, sum, weigh};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// Bytes in a block of a list, and of a list of lists (`SPA_OLD_MAXBLOCKSIZE`).
 pub(super) const BLOCK_BYTES: u32 = 128 << 10;
@@ -55,17 +55,17 @@ const FILL: usize = 11;
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 
 /// Creates an empty list of its own.
-pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
+pub(super) async fn create(s: &SyncTask) -> Result<ObjectId> {
     create_with_blocks(s, BLOCK_BYTES).await
 }
 
 /// Creates an empty list whose blocks have so many bytes, as the pool's version has it.
-pub async fn create_with_blocks(s: &Syncing, block_size: u32) -> Result<ObjectId> {
-    create_of(s, block_size, s.pool.version()).await
+pub async fn create_with_blocks(s: &SyncTask, block_size: u32) -> Result<ObjectId> {
+    create_of(s, block_size, s.version()).await
 }
 
 /// Creates an empty list as a version of the pool has it.
-pub(super) async fn create_of(s: &Syncing, block_size: u32, version: u64) -> Result<ObjectId> {
+pub(super) async fn create_of(s: &SyncTask, block_size: u32, version: u64) -> Result<ObjectId> {
     let phys = BpobjPhys {
         space: (version >= version::BPOBJ_ACCOUNT).then(CompressedSpace::default),
         subobjs: (version >= version::DEADLISTS).then(SubObjects::default),
@@ -83,12 +83,12 @@ pub(super) async fn create_of(s: &Syncing, block_size: u32, version: u64) -> Res
 }
 
 /// The list that all empty lists share, if there is one now.
-pub(super) async fn shared_empty(s: &Syncing) -> Result<Option<ObjectId>> {
+pub(super) async fn shared_empty(s: &SyncTask) -> Result<Option<ObjectId>> {
     objects::pool_entry(s, EMPTY_BPOBJ).await
 }
 
 /// One more empty list: the shared one where the pool has that.
-pub(super) async fn create_empty(s: &Syncing) -> Result<ObjectId> {
+pub(super) async fn create_empty(s: &SyncTask) -> Result<ObjectId> {
     if !s.feature_enabled(Feature::EmptyBpobj) {
         return create(s).await;
     }
@@ -106,7 +106,7 @@ pub(super) async fn create_empty(s: &Syncing) -> Result<ObjectId> {
 }
 
 /// One less use of the shared empty list.
-pub(super) async fn release_empty(s: &Syncing) -> Result<()> {
+pub(super) async fn release_empty(s: &SyncTask) -> Result<()> {
     s.use_feature(Feature::EmptyBpobj, -1).await?;
     if features::count(s, Feature::EmptyBpobj).await? == 0
         && let Some(empty) = shared_empty(s).await?
@@ -117,11 +117,11 @@ pub(super) async fn release_empty(s: &Syncing) -> Result<()> {
     Ok(())
 }
 
-async fn open(s: &Syncing, id: ObjectId) -> Result<(Arc<LiveObject>, BpobjPhys)> {
+async fn open(s: &SyncTask, id: ObjectId) -> Result<(Arc<LiveObject>, BpobjPhys)> {
     objects::bonus(s, id, DmuType::BPOBJ_HDR, BpobjPhys::parse).await
 }
 
-fn put(s: &Syncing, list: &LiveObject, phys: &BpobjPhys) {
+fn put(s: &SyncTask, list: &LiveObject, phys: &BpobjPhys) {
     list.set_bonus(&s.tx, DmuType::BPOBJ_HDR, &phys.encode(ORDER));
 }
 
@@ -138,12 +138,12 @@ fn set_space(phys: &mut BpobjPhys, space: Space) {
 }
 
 /// Space of all pointers in a list, included lists too.
-pub(super) async fn space(s: &Syncing, id: ObjectId) -> Result<Space> {
+pub(super) async fn space(s: &SyncTask, id: ObjectId) -> Result<Space> {
     Ok(space_of(&open(s, id).await?.1))
 }
 
 /// Whether a list has no pointers.
-pub(super) async fn is_empty(s: &Syncing, id: ObjectId) -> Result<bool> {
+pub(super) async fn is_empty(s: &SyncTask, id: ObjectId) -> Result<bool> {
     let (_, phys) = open(s, id).await?;
     Ok(phys.num_blkptrs == 0 && phys.included().count == 0)
 }
@@ -163,7 +163,7 @@ fn stored(bp: &Blkptr, kind: Kind) -> Result<Blkptr> {
 }
 
 /// Appends pointers to a list that is not the shared empty one.
-pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
+pub(super) async fn append(s: &SyncTask, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
     let (list, mut phys) = open(s, id).await?;
     let mut bytes = Vec::with_capacity(pointers.len() * Blkptr::SIZE);
     let mut space = space_of(&phys);
@@ -193,7 +193,7 @@ pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind:
 
 /// The entries of a list that includes no others, as many from the one numbered `first` on as one block of the
 /// list has.
-pub(super) async fn entries_from(s: &Syncing, id: ObjectId, first: u64) -> Result<Vec<Blkptr>> {
+pub(super) async fn entries_from(s: &SyncTask, id: ObjectId, first: u64) -> Result<Vec<Blkptr>> {
     let (list, phys) = open(s, id).await?;
     if phys.included().count != 0 {
         return Err(objects::corrupt(id, "a plain list that includes others"));
@@ -204,7 +204,7 @@ pub(super) async fn entries_from(s: &Syncing, id: ObjectId, first: u64) -> Resul
 }
 
 /// How many entries a list has, and how many of them are frees.
-pub(super) async fn count(s: &Syncing, id: ObjectId) -> Result<(u64, u64)> {
+pub(super) async fn count(s: &SyncTask, id: ObjectId) -> Result<(u64, u64)> {
     let (_, phys) = open(s, id).await?;
     let freed = phys.num_freed.unwrap_or(0);
     match freed <= phys.num_blkptrs && phys.included().count == 0 {
@@ -214,7 +214,7 @@ pub(super) async fn count(s: &Syncing, id: ObjectId) -> Result<(u64, u64)> {
 }
 
 /// The last entries of a list before the one numbered `end`, in their order: those of one block of the list.
-pub(super) async fn entries_before(s: &Syncing, id: ObjectId, end: u64) -> Result<Vec<Blkptr>> {
+pub(super) async fn entries_before(s: &SyncTask, id: ObjectId, end: u64) -> Result<Vec<Blkptr>> {
     let per_block = u64::from(BLOCK_BYTES) / Blkptr::SIZE as u64;
     let (list, phys) = open(s, id).await?;
     let end = end.min(phys.num_blkptrs);
@@ -223,7 +223,7 @@ pub(super) async fn entries_before(s: &Syncing, id: ObjectId, end: u64) -> Resul
 }
 
 /// The lists that a list includes.
-async fn included(s: &Syncing, phys: &BpobjPhys) -> Result<Vec<ObjectId>> {
+async fn included(s: &SyncTask, phys: &BpobjPhys) -> Result<Vec<ObjectId>> {
     let SubObjects { object, count } = phys.included();
     if object.is_none() || count == 0 {
         return Ok(Vec::new());
@@ -238,7 +238,7 @@ async fn included(s: &Syncing, phys: &BpobjPhys) -> Result<Vec<ObjectId>> {
 }
 
 /// Frees a list with all that it includes. Not for the shared empty one.
-pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn free(s: &SyncTask, id: ObjectId) -> Result<()> {
     let mut pending = vec![id];
     let mut seen = 0;
     while let Some(id) = pending.pop() {
@@ -262,7 +262,7 @@ fn is_small(object: &LiveObject) -> bool {
 }
 
 /// Takes a list in: afterwards it is part of `id`, or gone (`bpobj_enqueue_subobj`).
-pub(super) async fn append_list(s: &Syncing, id: ObjectId, sub: ObjectId) -> Result<()> {
+pub(super) async fn append_list(s: &SyncTask, id: ObjectId, sub: ObjectId) -> Result<()> {
     if shared_empty(s).await? == Some(sub) {
         return release_empty(s).await;
     }
@@ -301,7 +301,7 @@ pub(super) async fn append_list(s: &Syncing, id: ObjectId, sub: ObjectId) -> Res
 }
 
 /// Adds the number of a list to those that a list includes.
-async fn include(s: &Syncing, phys: &mut BpobjPhys, sub: ObjectId) -> Result<()> {
+async fn include(s: &SyncTask, phys: &mut BpobjPhys, sub: ObjectId) -> Result<()> {
     let mut subobjs = phys.included();
     let numbers = if subobjs.object.is_none() {
         let new = NewObject {
@@ -330,7 +330,7 @@ struct Step {
 
 /// Takes up to `budget` pointers off the end of a list. Included lists that become empty are freed on the
 /// way.
-pub(super) async fn take(s: &Syncing, id: ObjectId, budget: usize) -> Result<Vec<Blkptr>> {
+pub(super) async fn take(s: &SyncTask, id: ObjectId, budget: usize) -> Result<Vec<Blkptr>> {
     let per_block = u64::from(BLOCK_BYTES) / Blkptr::SIZE as u64;
     let mut taken = Vec::new();
     let (list, phys) = open(s, id).await?;

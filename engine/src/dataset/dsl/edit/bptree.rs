@@ -34,9 +34,9 @@ use ondisk::{Reader, Txg, Writer};
 use super::bpobj::BLOCK_BYTES;
 use super::objects::{self, ORDER};
 use super::space::{difference, sum};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 use crate::zio::{decode, decode_embedded};
 use crate::{Block, Bookmark, Pool};
 
@@ -112,14 +112,14 @@ pub(super) struct List {
 }
 
 /// Opens the list, where there is one.
-pub(super) async fn open(s: &Syncing) -> Result<Option<List>> {
+pub(super) async fn open(s: &SyncTask) -> Result<Option<List>> {
     let Some(id) = objects::pool_entry(s, BPTREE_OBJ).await? else { return Ok(None) };
     let (object, header) = objects::bonus(s, id, objects::NUMBERS_METADATA, Header::parse).await?;
     Ok(Some(List { object, header }))
 }
 
 /// Adds a tree, of which what was born after `since` is to be freed.
-pub(super) async fn add(s: &Syncing, bp: &Blkptr, since: Txg, space: Space) -> Result<()> {
+pub(super) async fn add(s: &SyncTask, bp: &Blkptr, since: Txg, space: Space) -> Result<()> {
     let mut list = match open(s).await? {
         Some(list) => list,
         None => create(s).await?,
@@ -132,7 +132,7 @@ pub(super) async fn add(s: &Syncing, bp: &Blkptr, since: Txg, space: Space) -> R
     Ok(())
 }
 
-async fn create(s: &Syncing) -> Result<List> {
+async fn create(s: &SyncTask) -> Result<List> {
     let new = NewObject {
         dmu_type: objects::NUMBERS_METADATA,
         block_size: BLOCK_BYTES,
@@ -148,7 +148,7 @@ async fn create(s: &Syncing) -> Result<List> {
 }
 
 impl List {
-    fn put(&self, s: &Syncing) {
+    fn put(&self, s: &SyncTask) {
         self.object.set_bonus(&s.tx, objects::NUMBERS_METADATA, &self.header.encode());
     }
 
@@ -173,7 +173,7 @@ impl List {
     /// which is freed is removed, or emptied while there is one before it.
     pub async fn freed(
         &mut self,
-        s: &Syncing,
+        s: &SyncTask,
         place: u64,
         entry: Entry,
         space: Space,
@@ -198,7 +198,7 @@ impl List {
     }
 
     /// Removes the list, which is empty.
-    pub async fn destroy(self, s: &Syncing) -> Result<()> {
+    pub async fn destroy(self, s: &SyncTask) -> Result<()> {
         s.use_feature(Feature::AsyncDestroy, -1).await?;
         objects::take(s, DIRECTORY_OBJECT, &objects::name(BPTREE_OBJ)).await?;
         objects::free_object(s, self.object.id()).await

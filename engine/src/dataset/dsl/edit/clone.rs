@@ -19,14 +19,14 @@ use super::{
     FoundHead, account, bookmark, contents, deadlist, destroy, events, features, find_head, find_snapshot,
     livelist, objects, origin_snapshot, policy,
 };
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dataset::properties::Prop;
 use crate::dmu::{LiveObjset, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// Makes a clone `name` of a snapshot, with properties as typed. Gives the number of its object set.
 pub async fn clone(
-    s: &Syncing,
+    s: &SyncTask,
     origin: &str,
     name: &str,
     properties: &[(String, String)],
@@ -91,7 +91,7 @@ pub async fn clone(
 }
 
 /// A clone has the version of its origin, which may be named.
-async fn check_version(s: &Syncing, origin: &FoundHead, wanted: u64) -> Result<()> {
+async fn check_version(s: &SyncTask, origin: &FoundHead, wanted: u64) -> Result<()> {
     let now = contents::version(s, origin).await?;
     match wanted.cmp(&now) {
         Ordering::Equal => Ok(()),
@@ -105,11 +105,11 @@ async fn check_version(s: &Syncing, origin: &FoundHead, wanted: u64) -> Result<(
 }
 
 /// A head that has the contents of a snapshot must not have its intent log (`dsl_dataset_zero_zil`).
-async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
+async fn forget_log(s: &SyncTask, head: ObjectId) -> Result<()> {
     let phys = objects::dataset(s, head).await?;
     let id = ObjsetId(head.get());
     let policy = policy::of_dir(s, phys.dir).await?;
-    let objset = LiveObjset::open(s.pool.pool(), id, &phys.bp, policy).await?;
+    let objset = LiveObjset::open(s.pool(), id, &phys.bp, policy).await?;
     objset.list_births(livelist::of(s, phys.dir).await?.is_some());
     let empty = ondisk::zil::ZilHeader::default();
     if objset.zil_header() != empty {
@@ -121,7 +121,7 @@ async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
 
 /// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that; in full, or what follows
 /// the `@`). Its intent log must be given back before, and whoever has it open must let it go.
-pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
+pub async fn rollback(s: &SyncTask, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
     let head = find_head(s, name).await?;
     check_rollback(s, &head, snapshot).await?;
     s.require_for_change(Spare::Reserved, 1)?;
@@ -141,7 +141,7 @@ pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result
     Ok(ObjsetId(head.object.get()))
 }
 
-async fn check_rollback(s: &Syncing, head: &FoundHead, snapshot: Option<&str>) -> Result<()> {
+async fn check_rollback(s: &SyncTask, head: &FoundHead, snapshot: Option<&str>) -> Result<()> {
     let phys = &head.phys;
     let none = phys.prev_snap.is_none() || Some(phys.prev_snap) == origin_snapshot(s).await?;
     if none {
@@ -175,7 +175,7 @@ async fn check_rollback(s: &Syncing, head: &FoundHead, snapshot: Option<&str>) -
 
 /// Exchanges the contents of a head with those of a clone of its last snapshot
 /// (`dsl_dataset_clone_swap_sync_impl`). The clone has no snapshots and no refreservation.
-async fn swap(s: &Syncing, clone: ObjectId, head: ObjectId) -> Result<()> {
+async fn swap(s: &SyncTask, clone: ObjectId, head: ObjectId) -> Result<()> {
     let of_clone = objects::dataset(s, clone).await?;
     let of_head = objects::dataset(s, head).await?;
     let origin = of_clone.prev_snap;

@@ -11,19 +11,19 @@ use ondisk::pool_version as version;
 use ondisk::{ObjectId, Txg};
 
 use super::{account, deadlist, objects};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// A directory has one more clone, whose head is `head`. Directories of old pools do not note them.
-pub(super) async fn note(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
+pub(super) async fn note(s: &SyncTask, dir: ObjectId, head: ObjectId) -> Result<()> {
     match s.has_version(version::DEADLISTS) {
         true => note_always(s, dir, head).await,
         false => Ok(()),
     }
 }
 
-async fn note_always(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
+async fn note_always(s: &SyncTask, dir: ObjectId, head: ObjectId) -> Result<()> {
     let mut clones = objects::dir(s, dir).await?.clones;
     if clones.is_none() {
         clones = objects::create_zap(s, NewZap::of(DmuType::DSL_CLONES)).await?;
@@ -33,14 +33,14 @@ async fn note_always(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
 }
 
 /// A snapshot has one more dataset after it in another directory. Snapshots of old pools do not note them.
-pub(super) async fn note_next(s: &Syncing, snapshot: ObjectId, next: ObjectId) -> Result<()> {
+pub(super) async fn note_next(s: &SyncTask, snapshot: ObjectId, next: ObjectId) -> Result<()> {
     match s.has_version(version::ORIGIN) {
         true => note_next_always(s, snapshot, next).await,
         false => Ok(()),
     }
 }
 
-async fn note_next_always(s: &Syncing, snapshot: ObjectId, next: ObjectId) -> Result<()> {
+async fn note_next_always(s: &SyncTask, snapshot: ObjectId, next: ObjectId) -> Result<()> {
     let mut next_clones = objects::dataset(s, snapshot).await?.next_clones;
     if next_clones.is_none() {
         next_clones = objects::create_zap(s, NewZap::of(DmuType::NEXT_CLONES)).await?;
@@ -50,7 +50,7 @@ async fn note_next_always(s: &Syncing, snapshot: ObjectId, next: ObjectId) -> Re
 }
 
 /// The heads of all filesystems and volumes.
-async fn all_heads(s: &Syncing) -> Result<Vec<ObjectId>> {
+async fn all_heads(s: &SyncTask) -> Result<Vec<ObjectId>> {
     let mut heads = Vec::new();
     let mut pending = vec![super::root_dir(s).await?];
     while let Some(dir) = pending.pop() {
@@ -67,9 +67,9 @@ async fn all_heads(s: &Syncing) -> Result<Vec<ObjectId>> {
 
 /// A pool gets a version in which everything is a clone and snapshots list what comes after them
 /// (`dsl_pool_upgrade_clones`): what begins with nothing begins with the empty snapshot from now on.
-pub async fn list_clones_of_snapshots(s: &Syncing) -> Result<()> {
+pub async fn list_clones_of_snapshots(s: &SyncTask) -> Result<()> {
     let empty = super::origin_snapshot(s).await?;
-    let empty = empty.ok_or_else(|| Error::corrupt(s.pool.pool().name(), "has no $ORIGIN"))?;
+    let empty = empty.ok_or_else(|| Error::corrupt(s.pool().name(), "has no $ORIGIN"))?;
     for head in all_heads(s).await? {
         let mut first = head;
         let mut phys = objects::dataset(s, first).await?;
@@ -105,7 +105,7 @@ pub async fn list_clones_of_snapshots(s: &Syncing) -> Result<()> {
 }
 
 /// A pool gets a version in which directories list their clones (`dsl_pool_upgrade_dir_clones`).
-pub async fn list_clones_of_directories(s: &Syncing) -> Result<()> {
+pub async fn list_clones_of_directories(s: &SyncTask) -> Result<()> {
     for head in all_heads(s).await? {
         let dir = objects::dataset(s, head).await?.dir;
         let origin = objects::dir(s, dir).await?.origin;
@@ -118,7 +118,7 @@ pub async fn list_clones_of_directories(s: &Syncing) -> Result<()> {
 }
 
 /// A directory has one clone less.
-pub(super) async fn forget(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result<()> {
+pub(super) async fn forget(s: &SyncTask, dir: ObjectId, head: ObjectId) -> Result<()> {
     let clones = objects::dir(s, dir).await?.clones;
     match clones.is_none() {
         true => Ok(()),
@@ -128,7 +128,7 @@ pub(super) async fn forget(s: &Syncing, dir: ObjectId, head: ObjectId) -> Result
 
 /// Among the datasets after a snapshot in other directories, `old` gives way to `new` (or goes).
 pub(super) async fn replace_next(
-    s: &Syncing,
+    s: &SyncTask,
     snapshot: ObjectId,
     old: ObjectId,
     new: Option<ObjectId>,
@@ -148,7 +148,7 @@ pub(super) async fn replace_next(
 }
 
 /// The heads of the clones of a directory's snapshots.
-async fn heads(s: &Syncing, dir: ObjectId) -> Result<Vec<ObjectId>> {
+async fn heads(s: &SyncTask, dir: ObjectId) -> Result<Vec<ObjectId>> {
     let clones = objects::dir(s, dir).await?.clones;
     match clones.is_none() {
         true => Ok(Vec::new()),
@@ -158,7 +158,7 @@ async fn heads(s: &Syncing, dir: ObjectId) -> Result<Vec<ObjectId>> {
 
 /// The group `since` is no key any more in the deadlists of the clones of a directory's snapshots, and of
 /// their clones, as far as they were made after it.
-pub(super) async fn remove_keys(s: &Syncing, dir: ObjectId, since: Txg) -> Result<()> {
+pub(super) async fn remove_keys(s: &SyncTask, dir: ObjectId, since: Txg) -> Result<()> {
     let mut pending = vec![dir];
     while let Some(dir) = pending.pop() {
         for head in heads(s, dir).await? {

@@ -12,6 +12,7 @@ use ondisk::zpl::{MASTER_NODE, master};
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
 use super::{FoundHead, features, objects};
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::set::ZplProperties;
 use crate::dataset::properties::{Prop, Value};
 use crate::dataset::zpl::CaseSensitivity;
@@ -22,7 +23,6 @@ use crate::dataset::zvol::create::create_volume;
 use crate::dmu::zap::{Zap, edit};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;
@@ -30,13 +30,13 @@ const ROOT_MODE: u32 = 0o755;
 /// (`ZPL_VERSION_NORMALIZATION`).
 const NORMALIZATION_VERSION: u64 = 3;
 
-async fn open(s: &Syncing, head: &FoundHead) -> Result<Arc<Objset>> {
+async fn open(s: &SyncTask, head: &FoundHead) -> Result<Arc<Objset>> {
     let id = ObjsetId(head.object.get());
-    Objset::open_without_key(s.pool.pool(), id, &head.phys.bp).await
+    Objset::open_without_key(s.pool(), id, &head.phys.bp).await
 }
 
 /// What a head's object set is for.
-pub(super) async fn kind(s: &Syncing, head: &FoundHead) -> Result<ObjsetType> {
+pub(super) async fn kind(s: &SyncTask, head: &FoundHead) -> Result<ObjsetType> {
     match head.phys.bp.is_hole() {
         true => Ok(ObjsetType::None),
         false => Ok(open(s, head).await?.objset_type()),
@@ -44,7 +44,7 @@ pub(super) async fn kind(s: &Syncing, head: &FoundHead) -> Result<ObjsetType> {
 }
 
 /// Whether a head has an intent log on disk.
-pub(super) async fn has_log(s: &Syncing, head: &FoundHead) -> Result<bool> {
+pub(super) async fn has_log(s: &SyncTask, head: &FoundHead) -> Result<bool> {
     if head.phys.bp.is_hole() {
         return Ok(false);
     }
@@ -55,7 +55,7 @@ pub(super) async fn has_log(s: &Syncing, head: &FoundHead) -> Result<bool> {
 }
 
 /// Size and block size of a volume, in bytes.
-pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u64)> {
+pub(super) async fn volume_size(s: &SyncTask, head: &FoundHead) -> Result<(u64, u64)> {
     let volume = Zvol::open(&open(s, head).await?).await?;
     Ok((volume.size(), volume.block_size()))
 }
@@ -63,7 +63,7 @@ pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u
 /// How names are in a new filesystem whose properties do not say it, and what quotas its users have: as in
 /// its parent.
 pub(super) async fn inherit_contents(
-    s: &Syncing,
+    s: &SyncTask,
     parent: &FoundHead,
     new: &NewDataset,
     plan: &mut Vec<Assignment>,
@@ -98,14 +98,14 @@ pub(super) async fn inherit_contents(
 }
 
 /// The version of a filesystem.
-pub(super) async fn version(s: &Syncing, head: &FoundHead) -> Result<u64> {
+pub(super) async fn version(s: &SyncTask, head: &FoundHead) -> Result<u64> {
     let master_node = open(s, head).await?.object(MASTER_NODE).await?;
     Zap::open(&master_node).await?.require_u64(master::VERSION).await
 }
 
 /// Fills a new object set.
 pub(super) async fn fill(
-    s: &Syncing,
+    s: &SyncTask,
     objset: &Arc<LiveObjset>,
     new: &NewDataset,
     plan: &[Assignment],
@@ -119,7 +119,7 @@ pub(super) async fn fill(
                 _ => CaseSensitivity::Mixed,
             };
             let normalization = number(Prop::Normalization);
-            let newest = pool_version::newest_filesystem(s.pool.version());
+            let newest = pool_version::newest_filesystem(s.version());
             let version = assigned(plan, Prop::Version).unwrap_or(newest);
             if version < NORMALIZATION_VERSION && (normalization != 0 || case != CaseSensitivity::Sensitive) {
                 return Err(Error::Invalid(format!(

@@ -23,11 +23,11 @@ use super::{
     account, bookmark, bpobj, check_component, contents, deadlist, events, features, find_head,
     origin_snapshot, policy, properties, snapshot, space,
 };
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// The deepest that people may nest datasets (`zfs_max_dataset_nesting`).
 pub(super) const MAX_NESTING: usize = 50;
@@ -76,8 +76,8 @@ pub struct CreatedPool {
 /// list, `$ORIGIN` with its snapshot (as far as the version has them), and the root filesystem with
 /// `root_properties` as typed. The pool's
 /// directory (object 1 of the MOS) and the ZAPs of features must be there; entries are added to it.
-pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> Result<CreatedPool> {
-    let root_dir = create_dir(s, None, s.pool.pool().name()).await?;
+pub async fn create_pool(s: &SyncTask, root_properties: &[(String, String)]) -> Result<CreatedPool> {
+    let root_dir = create_dir(s, None, s.pool().name()).await?;
     create_dir(s, Some(root_dir), hidden_dir::MOS).await?;
     if s.has_version(version::DEADLISTS) {
         create_free(s).await?;
@@ -86,7 +86,7 @@ pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> R
         create_origin(s).await?;
     }
 
-    let name = s.pool.pool().name().to_owned();
+    let name = s.pool().name().to_owned();
     let new = NewDataset { name, contents: NewContents::Filesystem, properties: root_properties.to_vec() };
     let plan = properties::plan_new(s, &new, None).await?;
     let root_dataset = fill_dir(s, root_dir, &new, &plan).await?;
@@ -94,15 +94,15 @@ pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> R
 }
 
 /// Creates the hidden directory that counts what is being freed, and the list of that.
-pub async fn create_free(s: &Syncing) -> Result<()> {
+pub async fn create_free(s: &SyncTask) -> Result<()> {
     create_dir(s, Some(super::root_dir(s).await?), hidden_dir::FREE).await?;
     // The pool may be on its way to this version.
-    let list = bpobj::create_of(s, bpobj::BLOCK_BYTES, s.pool.version().max(version::DEADLISTS)).await?;
+    let list = bpobj::create_of(s, bpobj::BLOCK_BYTES, s.version().max(version::DEADLISTS)).await?;
     objects::add(s, DIRECTORY_OBJECT, &objects::name(FREE_BPOBJ), &objects::one(list.get())).await
 }
 
 /// Creates the empty snapshot of which everything is a clone, with its hidden directory.
-pub async fn create_origin(s: &Syncing) -> Result<()> {
+pub async fn create_origin(s: &SyncTask) -> Result<()> {
     let dir = create_dir(s, Some(super::root_dir(s).await?), hidden_dir::ORIGIN).await?;
     let origin = create_dataset(s, dir, None).await?;
     snapshot::take(s, origin, hidden_dir::ORIGIN).await.map(|_| ())
@@ -111,7 +111,7 @@ pub async fn create_origin(s: &Syncing) -> Result<()> {
 /// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are
 /// created. Gives what its refreservation would be. A dry run does not ask whether there is room for that, as
 /// OpenZFS's does not.
-pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str, dry_run: bool) -> Result<Option<u64>> {
+pub async fn check_create(s: &SyncTask, new: &NewDataset, above: &str, dry_run: bool) -> Result<Option<u64>> {
     let parent = find_head(s, above).await?;
     let below = new.name.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
     let below = below.ok_or_else(|| Error::Invalid(format!("'{}': is not below '{above}'", new.name)))?;
@@ -134,7 +134,7 @@ pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str, dry_run: b
 }
 
 /// Creates a filesystem or volume. Gives the number of its object set.
-pub async fn create(s: &Syncing, new: &NewDataset) -> Result<ObjsetId> {
+pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
     let (parent_name, short) = new
         .name
         .rsplit_once('/')
@@ -170,7 +170,7 @@ pub(super) fn check_name(full: &str, short: &str) -> Result<()> {
 
 /// Checks that there can be a dataset called `short` below `parent`.
 pub(super) async fn check_parent(
-    s: &Syncing,
+    s: &SyncTask,
     parent: &super::FoundHead,
     short: &str,
     full: &str,
@@ -194,7 +194,7 @@ pub(super) async fn check_parent(
 }
 
 /// Creates the head of a directory that has none, with its contents and properties.
-async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignment]) -> Result<ObjsetId> {
+async fn fill_dir(s: &SyncTask, dir: ObjectId, new: &NewDataset, plan: &[Assignment]) -> Result<ObjsetId> {
     let id = create_dataset(s, dir, origin_snapshot(s).await?).await?;
     for assignment in plan {
         properties::store(s, dir, assignment).await?;
@@ -211,7 +211,7 @@ async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignme
         NewContents::Volume { .. } => ObjsetType::Zvol,
     };
     let policy = policy::of_dir(s, dir).await?;
-    let objset = LiveObjset::create(s.pool.pool(), ObjsetId(id.get()), kind, policy, &s.tx);
+    let objset = LiveObjset::create(s.pool(), ObjsetId(id.get()), kind, policy, &s.tx);
     if !s.has_version(version::USERSPACE) {
         objset.count_nothing();
     }
@@ -221,13 +221,13 @@ async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignme
 }
 
 /// Writes an object set that this group changed, and counts what it wrote.
-pub(super) async fn write(s: &Syncing, objset: &Arc<LiveObjset>) -> Result<()> {
-    let done = objset.sync(s.pool.writer(), s.txg()).await?;
+pub(super) async fn write(s: &SyncTask, objset: &Arc<LiveObjset>) -> Result<()> {
+    let done = objset.sync(s.writer(), s.txg()).await?;
     account::synced(s, objset.id(), &done).await
 }
 
 /// Creates a directory below `parent` (`dsl_dir_create_sync`).
-pub(super) async fn create_dir(s: &Syncing, parent: Option<ObjectId>, name: &str) -> Result<ObjectId> {
+pub(super) async fn create_dir(s: &SyncTask, parent: Option<ObjectId>, name: &str) -> Result<ObjectId> {
     let phys = DslDirPhys {
         creation_time: s.now(),
         parent: parent.unwrap_or_default(),
@@ -251,7 +251,11 @@ pub(super) async fn create_dir(s: &Syncing, parent: Option<ObjectId>, name: &str
 
 /// Creates the head of a directory, as a clone of a snapshot where one is given
 /// (`dsl_dataset_create_sync_dd`).
-pub(super) async fn create_dataset(s: &Syncing, dir: ObjectId, origin: Option<ObjectId>) -> Result<ObjectId> {
+pub(super) async fn create_dataset(
+    s: &SyncTask,
+    dir: ObjectId,
+    origin: Option<ObjectId>,
+) -> Result<ObjectId> {
     let names = NewZap { normalization: bookmark::NORMALIZE_CASE, ..NewZap::of(DmuType::DSL_DS_SNAP_MAP) };
     let mut phys = DslDatasetPhys {
         dir,
@@ -295,7 +299,7 @@ pub(super) async fn create_dataset(s: &Syncing, dir: ObjectId, origin: Option<Ob
 }
 
 /// Refuses what this group cannot see the end of: a head whose last snapshot is of this very group.
-pub(super) fn check_not_snapshotted(s: &Syncing, name: &str, previous: Txg) -> Result<()> {
+pub(super) fn check_not_snapshotted(s: &SyncTask, name: &str, previous: Txg) -> Result<()> {
     match previous >= s.txg() {
         true => Err(Error::Busy(format!("{name}: was snapshotted in this very moment, try again"))),
         false => Ok(()),
@@ -303,7 +307,7 @@ pub(super) fn check_not_snapshotted(s: &Syncing, name: &str, previous: Txg) -> R
 }
 
 /// What a dataset may use below its parent is checked by its properties; this is for what it takes at once.
-pub(super) async fn check_room(s: &Syncing, dir: ObjectId, bytes: u64) -> Result<()> {
+pub(super) async fn check_room(s: &SyncTask, dir: ObjectId, bytes: u64) -> Result<()> {
     let room = space::available(s, dir, None).await?;
     match bytes > room {
         true => Err(space::short_of("it needs", bytes, room)),

@@ -28,16 +28,16 @@ use ondisk::{ObjectId, Txg};
 use super::bpobj::{self, Kind};
 use super::objects;
 use super::space::{difference, sum, weigh};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::zap::{self, edit::NewZap};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::Result;
-use crate::pool::live::Syncing;
 
 /// More snapshots than a chain can have.
 const MAX_CHAIN: usize = 1 << 24;
 
 /// Creates an empty deadlist, of the form that the pool's version has.
-pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
+pub(super) async fn create(s: &SyncTask) -> Result<ObjectId> {
     if !s.has_version(version::DEADLISTS) {
         return bpobj::create(s).await;
     }
@@ -53,12 +53,12 @@ pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
     Ok(object.id())
 }
 
-async fn open(s: &Syncing, id: ObjectId) -> Result<(Arc<LiveObject>, DeadlistPhys)> {
+async fn open(s: &SyncTask, id: ObjectId) -> Result<(Arc<LiveObject>, DeadlistPhys)> {
     objects::bonus(s, id, DmuType::DEADLIST_HDR, DeadlistPhys::parse).await
 }
 
 /// Whether a deadlist is a plain list.
-pub(super) async fn is_plain(s: &Syncing, id: ObjectId) -> Result<bool> {
+pub(super) async fn is_plain(s: &SyncTask, id: ObjectId) -> Result<bool> {
     Ok(s.mos().object(id).await?.dnode().dmu_type == DmuType::BPOBJ)
 }
 
@@ -66,7 +66,7 @@ fn space_of(phys: &DeadlistPhys) -> Space {
     Space { used: phys.used_bytes, compressed: phys.comp_bytes, uncompressed: phys.uncomp_bytes }
 }
 
-fn put(s: &Syncing, object: &LiveObject, space: Space) {
+fn put(s: &SyncTask, object: &LiveObject, space: Space) {
     let phys = DeadlistPhys {
         used_bytes: space.used,
         comp_bytes: space.compressed,
@@ -76,7 +76,7 @@ fn put(s: &Syncing, object: &LiveObject, space: Space) {
 }
 
 /// The lists by key.
-pub(super) async fn lists(s: &Syncing, id: ObjectId) -> Result<BTreeMap<Txg, ObjectId>> {
+pub(super) async fn lists(s: &SyncTask, id: ObjectId) -> Result<BTreeMap<Txg, ObjectId>> {
     let mut lists = BTreeMap::new();
     for (key, list) in objects::entries(s, id).await? {
         let since = deadlist::parse_key(key.as_bytes()).map_err(|error| objects::corrupt(id, error))?;
@@ -90,7 +90,7 @@ fn key(since: Txg) -> zap::Key {
 }
 
 /// Space of all blocks in a deadlist.
-pub(super) async fn space(s: &Syncing, id: ObjectId) -> Result<Space> {
+pub(super) async fn space(s: &SyncTask, id: ObjectId) -> Result<Space> {
     if is_plain(s, id).await? {
         return bpobj::space(s, id).await;
     }
@@ -99,7 +99,7 @@ pub(super) async fn space(s: &Syncing, id: ObjectId) -> Result<Space> {
 
 /// Space of the lists whose keys are at least `from` and less than `before`: of the blocks born after `from`
 /// and not after `before`.
-pub(super) async fn space_range(s: &Syncing, id: ObjectId, from: Txg, before: Txg) -> Result<Space> {
+pub(super) async fn space_range(s: &SyncTask, id: ObjectId, from: Txg, before: Txg) -> Result<Space> {
     if is_plain(s, id).await? {
         let mut space = Space::default();
         let mut entries = PlainEntries::of(id);
@@ -134,7 +134,7 @@ impl PlainEntries {
     }
 
     /// The next entries; none at the end.
-    pub(super) async fn next(&mut self, s: &Syncing) -> Result<Option<Vec<Blkptr>>> {
+    pub(super) async fn next(&mut self, s: &SyncTask) -> Result<Option<Vec<Blkptr>>> {
         let entries = bpobj::entries_from(s, self.list, self.next).await?;
         self.next += entries.len() as u64;
         Ok(Some(entries).filter(|entries| !entries.is_empty()))
@@ -142,7 +142,7 @@ impl PlainEntries {
 }
 
 /// A list under `since` that can be appended to: the shared empty one is replaced by one of its own.
-async fn own_list(s: &Syncing, id: ObjectId, since: Txg, list: ObjectId) -> Result<ObjectId> {
+async fn own_list(s: &SyncTask, id: ObjectId, since: Txg, list: ObjectId) -> Result<ObjectId> {
     if bpobj::shared_empty(s).await? != Some(list) {
         return Ok(list);
     }
@@ -154,7 +154,7 @@ async fn own_list(s: &Syncing, id: ObjectId, since: Txg, list: ObjectId) -> Resu
 
 /// Takes a whole list in under `since`, where `to` is. Gives the list that is there now.
 async fn append_list(
-    s: &Syncing,
+    s: &SyncTask,
     id: ObjectId,
     since: Txg,
     to: ObjectId,
@@ -177,12 +177,12 @@ fn list_for(id: ObjectId, lists: &BTreeMap<Txg, ObjectId>, birth: Txg) -> Result
 }
 
 /// Adds blocks.
-pub(super) async fn insert(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Result<()> {
+pub(super) async fn insert(s: &SyncTask, id: ObjectId, pointers: &[Blkptr]) -> Result<()> {
     insert_as(s, id, pointers, Kind::Alloc).await
 }
 
 /// Adds entries of a kind. Other than allocations are for livelists only.
-pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
+pub(super) async fn insert_as(s: &SyncTask, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
     if pointers.is_empty() {
         return Ok(());
     }
@@ -209,7 +209,7 @@ pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], ki
 }
 
 /// Adds a key, without blocks.
-pub(super) async fn add_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+pub(super) async fn add_key(s: &SyncTask, id: ObjectId, since: Txg) -> Result<()> {
     if is_plain(s, id).await? {
         return Ok(());
     }
@@ -219,7 +219,7 @@ pub(super) async fn add_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()>
 }
 
 /// Removes a key: its blocks go to the one before.
-pub(super) async fn remove_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+pub(super) async fn remove_key(s: &SyncTask, id: ObjectId, since: Txg) -> Result<()> {
     if is_plain(s, id).await? {
         return Ok(());
     }
@@ -233,7 +233,7 @@ pub(super) async fn remove_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<
 }
 
 /// Takes a key off together with its list, whose blocks are somebody else's or gone.
-pub(super) async fn drop_list(s: &Syncing, id: ObjectId, since: Txg, list: ObjectId) -> Result<()> {
+pub(super) async fn drop_list(s: &SyncTask, id: ObjectId, since: Txg, list: ObjectId) -> Result<()> {
     let (object, phys) = open(s, id).await?;
     if bpobj::shared_empty(s).await? == Some(list) {
         bpobj::release_empty(s).await?;
@@ -246,7 +246,7 @@ pub(super) async fn drop_list(s: &Syncing, id: ObjectId, since: Txg, list: Objec
 
 /// An empty deadlist with the same keys, as far as they are before `before`. Of a plain one, which has none,
 /// it has the keys that the snapshot `previous` and those before it tell, if it is not plain itself.
-pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg, previous: ObjectId) -> Result<ObjectId> {
+pub(super) async fn clone(s: &SyncTask, id: ObjectId, before: Txg, previous: ObjectId) -> Result<ObjectId> {
     let new = create(s).await?;
     if is_plain(s, new).await? {
         return Ok(new);
@@ -270,7 +270,7 @@ pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg, previous: Obje
 }
 
 /// Frees a deadlist with its lists. The blocks in them are somebody else's.
-pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn free(s: &SyncTask, id: ObjectId) -> Result<()> {
     if is_plain(s, id).await? {
         return bpobj::free(s, id).await;
     }
@@ -286,7 +286,7 @@ pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
 
 /// Moves all blocks of the deadlist `from` into the deadlist `into`, which is not plain. `from` is only good
 /// for being freed then.
-pub(super) async fn merge(s: &Syncing, into: ObjectId, from: ObjectId) -> Result<()> {
+pub(super) async fn merge(s: &SyncTask, into: ObjectId, from: ObjectId) -> Result<()> {
     if is_plain(s, from).await? {
         let mut entries = PlainEntries::of(from);
         while let Some(pointers) = entries.next(s).await? {
@@ -311,7 +311,7 @@ pub(super) async fn merge(s: &Syncing, into: ObjectId, from: ObjectId) -> Result
 }
 
 /// Moves the lists whose keys are at least `from` to the end of the list `to`; their keys go.
-pub(super) async fn move_to(s: &Syncing, id: ObjectId, to: ObjectId, from: Txg) -> Result<()> {
+pub(super) async fn move_to(s: &SyncTask, id: ObjectId, to: ObjectId, from: Txg) -> Result<()> {
     let (object, phys) = open(s, id).await?;
     let mut space = space_of(&phys);
     for (since, list) in lists(s, id).await?.range(from..) {

@@ -21,10 +21,10 @@ use super::{
     FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, events,
     features, find_head, livelist, objects, properties, snapshot,
 };
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// What a destroy took away.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Destroyed {
 
 /// Destroys a filesystem or volume without children and snapshots. Its intent log must be given back before
 /// ([`crate::zil::Zil::close`]), and nobody may write to it any more.
-pub async fn destroy(s: &Syncing, name: &str) -> Result<Destroyed> {
+pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     let head = find_head(s, name).await?;
     check(s, &head).await?;
     let destroyed = destroy_head(s, &head).await?;
@@ -46,7 +46,7 @@ pub async fn destroy(s: &Syncing, name: &str) -> Result<Destroyed> {
     Ok(destroyed)
 }
 
-async fn check(s: &Syncing, head: &FoundHead) -> Result<()> {
+async fn check(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     if dir.parent.is_none() {
         return Err(Error::Invalid(format!(
@@ -65,7 +65,7 @@ async fn check(s: &Syncing, head: &FoundHead) -> Result<()> {
 }
 
 /// What is destroyed must be of a kind that this version can count.
-pub(super) async fn check_supported(s: &Syncing, head: &FoundHead) -> Result<()> {
+pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()> {
     use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
     let unsupported = |what: &str| {
         Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
@@ -80,7 +80,7 @@ pub(super) async fn check_supported(s: &Syncing, head: &FoundHead) -> Result<()>
 }
 
 /// Refuses what has not given its intent log back.
-pub(super) async fn check_log(s: &Syncing, head: &FoundHead) -> Result<()> {
+pub(super) async fn check_log(s: &SyncTask, head: &FoundHead) -> Result<()> {
     match contents::has_log(s, head).await? {
         true => Err(Error::Busy(format!("{}: its intent log is in use", head.name))),
         false => Ok(()),
@@ -88,7 +88,7 @@ pub(super) async fn check_log(s: &Syncing, head: &FoundHead) -> Result<()> {
 }
 
 /// Whether there are snapshots of a head (and not only of what it is a clone of).
-async fn has_snapshots(s: &Syncing, head: &FoundHead) -> Result<bool> {
+async fn has_snapshots(s: &SyncTask, head: &FoundHead) -> Result<bool> {
     match head.phys.prev_snap.is_none() {
         true => Ok(false),
         false => Ok(objects::dataset(s, head.phys.prev_snap).await?.next_snap == head.object),
@@ -96,7 +96,7 @@ async fn has_snapshots(s: &Syncing, head: &FoundHead) -> Result<bool> {
 }
 
 /// Destroys a head without snapshots, and its directory (`dsl_destroy_head_sync_impl`).
-pub(super) async fn destroy_head(s: &Syncing, head: &FoundHead) -> Result<Destroyed> {
+pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destroyed> {
     let (id, dir_id) = (head.object, head.phys.dir);
     let previous = head.phys.prev_snap;
 
@@ -140,7 +140,7 @@ pub(super) async fn destroy_head(s: &Syncing, head: &FoundHead) -> Result<Destro
 }
 
 /// Puts a head's blocks where they will be freed.
-async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
+async fn give_blocks_away(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     let space = Space {
         used: dir.used_bytes,
@@ -157,7 +157,7 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
     } else if !s.has_version(version::DEADLISTS) {
         let mut walk = bptree::Walk::new(head.phys.bp, head.phys.prev_snap_txg, None);
         loop {
-            let mut blocks = walk.next(s.pool.pool(), 4096).await?;
+            let mut blocks = walk.next(s.pool(), 4096).await?;
             if blocks.is_empty() {
                 break;
             }
@@ -166,11 +166,11 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
         }
         return did_use(s, head.phys.dir, Used::Head, Change::less(space)).await;
     } else {
-        let missing = || Error::corrupt(s.pool.pool().name(), "has no list of blocks to be freed");
+        let missing = || Error::corrupt(s.pool().name(), "has no list of blocks to be freed");
         let list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;
         let mut walk = bptree::Walk::new(head.phys.bp, head.phys.prev_snap_txg, None);
         loop {
-            let blocks = walk.next(s.pool.pool(), 4096).await?;
+            let blocks = walk.next(s.pool(), 4096).await?;
             if blocks.is_empty() {
                 break;
             }
@@ -182,7 +182,7 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
 }
 
 /// Removes a directory that has no head any more (`dsl_dir_destroy_sync`).
-async fn destroy_dir(s: &Syncing, id: ObjectId) -> Result<()> {
+async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
     let dir = objects::dir(s, id).await?;
     limits::adjust(s, dir.parent, Counted::Filesystems, -1).await?;
     space::set_reservation(s, id, 0).await?;

@@ -26,14 +26,14 @@ use super::{
     FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_snapshot, objects, properties,
     snapshot,
 };
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs
 /// them any more; without, they are an error.
-pub async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> Result<()> {
+pub async fn destroy_snapshots(s: &SyncTask, names: &[String], defer: bool) -> Result<()> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     if defer && !s.has_version(version::USERREFS) {
@@ -61,7 +61,7 @@ pub async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> Re
     Ok(())
 }
 
-async fn check(s: &Syncing, snapshot: &FoundSnapshot) -> Result<()> {
+async fn check(s: &SyncTask, snapshot: &FoundSnapshot) -> Result<()> {
     if snapshot::count_holds(s, &snapshot.phys).await? > 0 {
         return Err(Error::Busy(format!("{}: is held", snapshot.name)));
     }
@@ -73,14 +73,14 @@ async fn check(s: &Syncing, snapshot: &FoundSnapshot) -> Result<()> {
 }
 
 /// Whether a snapshot waits for its end, and nobody needs it.
-pub(super) async fn is_unneeded(s: &Syncing, id: ObjectId) -> Result<bool> {
+pub(super) async fn is_unneeded(s: &SyncTask, id: ObjectId) -> Result<bool> {
     let phys = objects::dataset(s, id).await?;
     let waits = phys.is_snapshot() && phys.has(dsl_dataset::FLAG_DEFER_DESTROY) && phys.num_children == 1;
     Ok(waits && snapshot::count_holds(s, &phys).await? == 0 && !has_remapped(s, id, &phys).await?)
 }
 
 /// Destroys a snapshot that has neither holds nor clones (`dsl_destroy_snapshot_sync_impl`).
-pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn destroy_now(s: &SyncTask, id: ObjectId) -> Result<()> {
     let gone = objects::dataset(s, id).await?;
     refuse_remapped(s, id, &gone).await?;
     let dir = objects::dir(s, gone.dir).await?;
@@ -155,7 +155,7 @@ pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
 /// What only a snapshot and the one before had is unique to that one; what only it had is put on the list of
 /// what is to be freed; and its own deadlist becomes part of the next one's.
 async fn move_lists(
-    s: &Syncing,
+    s: &SyncTask,
     gone: &DslDatasetPhys,
     next: &DslDatasetPhys,
     previous: Option<DslDatasetPhys>,
@@ -170,7 +170,7 @@ async fn move_lists(
     }
     let freed = deadlist::space_range(s, next.deadlist, gone.prev_snap_txg, Txg(u64::MAX)).await?;
     did_use(s, gone.dir, Used::Snap, Change::less(freed)).await?;
-    let missing = || Error::corrupt(s.pool.pool().name(), "has no list of blocks to be freed");
+    let missing = || Error::corrupt(s.pool().name(), "has no list of blocks to be freed");
     let free_list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;
     deadlist::move_to(s, next.deadlist, free_list, gone.prev_snap_txg).await?;
     did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(freed)).await?;
@@ -180,7 +180,7 @@ async fn move_lists(
 
 /// The same where deadlists are plain lists (`process_old_deadlist`): what only the snapshot had is freed at
 /// once, the rest of the next one's list goes onto its own, and that is the next one's from now on.
-async fn free_plain(s: &Syncing, gone: &DslDatasetPhys, previous: Option<DslDatasetPhys>) -> Result<()> {
+async fn free_plain(s: &SyncTask, gone: &DslDatasetPhys, previous: Option<DslDatasetPhys>) -> Result<()> {
     let next = objects::dataset(s, gone.next_snap).await?;
     let mut freed = Space::default();
     let mut shared = 0u64;
@@ -210,7 +210,7 @@ async fn free_plain(s: &Syncing, gone: &DslDatasetPhys, previous: Option<DslData
 
 /// Whether blocks were remapped away from removed vdevs since the snapshot before this one. The lists of them
 /// go with the snapshot, which is for those who can remove vdevs.
-async fn has_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Result<bool> {
+async fn has_remapped(s: &SyncTask, id: ObjectId, phys: &DslDatasetPhys) -> Result<bool> {
     for id in [id, phys.next_snap] {
         if !id.is_none() && objects::field(s, id, field::REMAP_DEADLIST).await?.is_some() {
             return Ok(true);
@@ -219,7 +219,7 @@ async fn has_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Resul
     Ok(false)
 }
 
-async fn refuse_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Result<()> {
+async fn refuse_remapped(s: &SyncTask, id: ObjectId, phys: &DslDatasetPhys) -> Result<()> {
     match has_remapped(s, id, phys).await? {
         false => Ok(()),
         true => Err(Error::Unsupported(

@@ -5,16 +5,16 @@
 
 use ondisk::ObjectId;
 
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::dsl::history;
 use crate::error::Result;
-use crate::pool::live::Syncing;
 
 /// What stands where there is nothing to say.
 pub(super) const NOTHING: &str = " ";
 
 /// Notes that `event` happened to the dataset `name`, which is object `id`.
-pub(super) async fn note(s: &Syncing, event: &str, name: &str, id: ObjectId, text: &str) -> Result<()> {
-    let host = s.pool.host_name();
-    let record = history::event(event, text, Some((name, id.get())), s.txg().get(), s.now(), &host);
+pub(super) async fn note(s: &SyncTask, event: &str, name: &str, id: ObjectId, text: &str) -> Result<()> {
+    let host = s.dsl_pool().host_name();
+    let record = history::event(event, text, Some((name, id.get())), s.txg().get(), s.now(), host);
     s.append_history(&record).await
 }

@@ -14,11 +14,11 @@ use ondisk::zap::ZapValue;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::objects;
+use crate::dataset::dsl::SyncTask;
 use crate::error::Result;
-use crate::pool::live::Syncing;
 
 /// How often a feature is used.
-pub(super) async fn count(s: &Syncing, feature: Feature) -> Result<u64> {
+pub(super) async fn count(s: &SyncTask, feature: Feature) -> Result<u64> {
     let name = match feature.is_readonly_compatible() {
         true => FEATURES_FOR_WRITE,
         false => FEATURES_FOR_READ,
@@ -30,7 +30,7 @@ pub(super) async fn count(s: &Syncing, feature: Feature) -> Result<u64> {
 }
 
 /// Whether a feature is in use.
-pub(super) async fn is_active(s: &Syncing, feature: Feature) -> Result<bool> {
+pub(super) async fn is_active(s: &SyncTask, feature: Feature) -> Result<bool> {
     Ok(count(s, feature).await? > 0)
 }
 
@@ -39,7 +39,7 @@ fn per_dataset() -> impl Iterator<Item = Feature> {
 }
 
 /// The features that a dataset uses, with what it notes of them.
-pub(super) async fn of_dataset(s: &Syncing, id: ObjectId) -> Result<Vec<(Feature, ZapValue)>> {
+pub(super) async fn of_dataset(s: &SyncTask, id: ObjectId) -> Result<Vec<(Feature, ZapValue)>> {
     let mut found = Vec::new();
     if objects::is_zapified(s, id).await? {
         let entries = objects::mos(s).entries(id).await?;
@@ -52,7 +52,7 @@ pub(super) async fn of_dataset(s: &Syncing, id: ObjectId) -> Result<Vec<(Feature
 }
 
 /// A dataset begins to use a feature, if it does not yet.
-pub(super) async fn activate(s: &Syncing, id: ObjectId, feature: Feature, value: &ZapValue) -> Result<()> {
+pub(super) async fn activate(s: &SyncTask, id: ObjectId, feature: Feature, value: &ZapValue) -> Result<()> {
     if objects::field(s, id, feature.guid()).await?.is_some() {
         return Ok(());
     }
@@ -62,7 +62,7 @@ pub(super) async fn activate(s: &Syncing, id: ObjectId, feature: Feature, value:
 }
 
 /// A dataset begins to use features that need no notes.
-pub(super) async fn activate_all(s: &Syncing, id: ObjectId, features: &[Feature]) -> Result<()> {
+pub(super) async fn activate_all(s: &SyncTask, id: ObjectId, features: &[Feature]) -> Result<()> {
     for feature in features {
         activate(s, id, *feature, &objects::one(0)).await?;
     }
@@ -70,25 +70,25 @@ pub(super) async fn activate_all(s: &Syncing, id: ObjectId, features: &[Feature]
 }
 
 /// Whether the intent log of a dataset may have records of extended attributes inside files.
-pub async fn logs_xattrs(s: &Syncing, dataset: ObjsetId) -> Result<bool> {
+pub async fn logs_xattrs(s: &SyncTask, dataset: ObjsetId) -> Result<bool> {
     let field = objects::field(s, ObjectId(dataset.get()), Feature::Zilsaxattr.guid());
     Ok(field.await?.is_some())
 }
 
 /// The intent log of a dataset may have such records when this group is committed.
-pub async fn log_xattrs(s: &Syncing, dataset: ObjsetId) -> Result<()> {
+pub async fn log_xattrs(s: &SyncTask, dataset: ObjsetId) -> Result<()> {
     activate_all(s, ObjectId(dataset.get()), &[Feature::Zilsaxattr]).await
 }
 
 /// A filesystem begins to count files and projects, as far as that is enabled.
-pub async fn count_files(s: &Syncing, dataset: ObjsetId) -> Result<()> {
+pub async fn count_files(s: &SyncTask, dataset: ObjsetId) -> Result<()> {
     let mut counting = vec![Feature::UserobjAccounting, Feature::ProjectQuota];
     counting.retain(|feature| s.feature_enabled(*feature));
     activate_all(s, ObjectId(dataset.get()), &counting).await
 }
 
 /// A dataset uses what another uses.
-pub(super) async fn copy(s: &Syncing, from: ObjectId, to: ObjectId) -> Result<()> {
+pub(super) async fn copy(s: &SyncTask, from: ObjectId, to: ObjectId) -> Result<()> {
     for (feature, value) in of_dataset(s, from).await? {
         activate(s, to, feature, &value).await?;
     }
@@ -96,7 +96,7 @@ pub(super) async fn copy(s: &Syncing, from: ObjectId, to: ObjectId) -> Result<()
 }
 
 /// A dataset uses no features any more.
-pub(super) async fn deactivate_all(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn deactivate_all(s: &SyncTask, id: ObjectId) -> Result<()> {
     for (feature, _) in of_dataset(s, id).await? {
         objects::take(s, id, &objects::name(feature.guid())).await?;
         s.use_feature(feature, -1).await?;
@@ -105,7 +105,7 @@ pub(super) async fn deactivate_all(s: &Syncing, id: ObjectId) -> Result<()> {
 }
 
 /// Two datasets exchange what they use.
-pub(super) async fn swap(s: &Syncing, a: ObjectId, b: ObjectId) -> Result<()> {
+pub(super) async fn swap(s: &SyncTask, a: ObjectId, b: ObjectId) -> Result<()> {
     let (of_a, of_b) = (of_dataset(s, a).await?, of_dataset(s, b).await?);
     deactivate_all(s, a).await?;
     deactivate_all(s, b).await?;

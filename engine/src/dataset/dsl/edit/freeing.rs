@@ -13,15 +13,15 @@ use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 
 use super::space::{Change, Used, counts, did_use, sum, weigh};
 use super::{account, bpobj, bptree, livelist};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::Space;
 use crate::error::Result;
-use crate::pool::live::Syncing;
 
 /// Blocks taken from a list or tree at once.
 const BATCH: usize = 4096;
 
 /// Frees up to about `budget` blocks of what was destroyed. True when there is more to be freed.
-pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
+pub async fn free_some(s: &SyncTask, budget: usize) -> Result<bool> {
     let mut left = budget;
     if let Some(list) = super::objects::pool_entry(s, FREE_BPOBJ).await? {
         loop {
@@ -50,10 +50,10 @@ pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
 }
 
 /// Frees up to about `left` blocks of trees. True when there are more.
-async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
+async fn free_trees(s: &SyncTask, left: &mut usize) -> Result<bool> {
     let Some(mut trees) = bptree::open(s).await? else { return Ok(false) };
     for place in trees.places() {
-        if s.pool.stalled_trees().contains(&place) {
+        if s.dsl_pool().stalled_trees().contains(&place) {
             continue;
         }
         let entry = trees.entry(place).await?;
@@ -61,7 +61,7 @@ async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
         let mut freed = Space::default();
         let mut resume = entry.resume;
         let is_stalled = loop {
-            match walk.next(s.pool.pool(), (*left).min(BATCH)).await {
+            match walk.next(s.pool(), (*left).min(BATCH)).await {
                 Ok(blocks) => {
                     *left -= blocks.len().min(*left);
                     freed = sum(freed, free_all(s, &blocks).await?);
@@ -71,9 +71,9 @@ async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
                     }
                 }
                 Err(error) if error.is_damage() => {
-                    let pool = s.pool.pool().name();
+                    let pool = s.pool().name();
                     tracing::warn!(pool, %error, "a part of a destroyed dataset cannot be read: what is left of it keeps its space until the pool is cleared or imported again");
-                    s.pool.stalled_trees().insert(place);
+                    s.dsl_pool().stalled_trees().insert(place);
                     break true;
                 }
                 Err(error) => return Err(error),
@@ -93,7 +93,7 @@ async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
 }
 
 /// Frees blocks that `$FREE` counts.
-async fn free_all(s: &Syncing, blocks: &[Blkptr]) -> Result<Space> {
+async fn free_all(s: &SyncTask, blocks: &[Blkptr]) -> Result<Space> {
     let counted: Vec<Blkptr> = blocks.iter().filter(|bp| counts(bp)).copied().collect();
     account::free(s, &counted).await?;
     let freed = counted.iter().fold(Space::default(), |freed, bp| sum(freed, weigh(s, bp)));

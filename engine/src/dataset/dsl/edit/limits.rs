@@ -12,9 +12,9 @@ use ondisk::features::Feature;
 use ondisk::zap::ZapValue;
 
 use super::{features, objects, properties, space};
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::Prop;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,12 @@ impl Counted {
 }
 
 /// The count of a directory, where it is kept.
-pub(super) async fn count(s: &Syncing, dir: ObjectId, counted: Counted) -> Result<Option<u64>> {
+pub(super) async fn count(s: &SyncTask, dir: ObjectId, counted: Counted) -> Result<Option<u64>> {
     objects::field(s, dir, counted.field()).await
 }
 
 /// Adds to the counts of a directory and of those above it (`dsl_fs_ss_count_adjust`).
-pub(super) async fn adjust(s: &Syncing, dir: ObjectId, counted: Counted, change: i64) -> Result<()> {
+pub(super) async fn adjust(s: &SyncTask, dir: ObjectId, counted: Counted, change: i64) -> Result<()> {
     if change == 0 {
         return Ok(());
     }
@@ -60,7 +60,7 @@ pub(super) async fn adjust(s: &Syncing, dir: ObjectId, counted: Counted, change:
 /// Refuses what would exceed a limit of a directory or of one above it, up to `ancestor`, which has it
 /// already (`dsl_fs_ss_limit_check`).
 pub(super) async fn check(
-    s: &Syncing,
+    s: &SyncTask,
     dir: ObjectId,
     counted: Counted,
     more: u64,
@@ -87,7 +87,7 @@ pub(super) async fn check(
 }
 
 /// A new directory's counts, where counts are kept at all.
-pub(super) async fn begin(s: &Syncing, dir: ObjectId) -> Result<()> {
+pub(super) async fn begin(s: &SyncTask, dir: ObjectId) -> Result<()> {
     if features::is_active(s, Feature::FilesystemLimits).await? {
         objects::set_field(s, dir, FILESYSTEM_COUNT, &objects::one(0)).await?;
         objects::set_field(s, dir, SNAPSHOT_COUNT, &objects::one(0)).await?;
@@ -97,7 +97,7 @@ pub(super) async fn begin(s: &Syncing, dir: ObjectId) -> Result<()> {
 
 /// Sees to it that a directory and all below it have counts (`dsl_dir_init_fs_ss_count`). Counts that are
 /// there are right.
-pub(super) async fn initialize(s: &Syncing, dir: ObjectId) -> Result<()> {
+pub(super) async fn initialize(s: &SyncTask, dir: ObjectId) -> Result<()> {
     // Parents first, so that the counts can be added up from the end.
     let mut order = vec![(dir, None)];
     let mut next = 0;
@@ -138,7 +138,7 @@ pub(super) async fn initialize(s: &Syncing, dir: ObjectId) -> Result<()> {
 }
 
 /// Notes that the set of snapshots of a directory changed just now.
-pub(super) async fn snapshots_changed(s: &Syncing, dir: ObjectId) -> Result<()> {
+pub(super) async fn snapshots_changed(s: &SyncTask, dir: ObjectId) -> Result<()> {
     if s.feature_enabled(Feature::ExtensibleDataset) {
         let time = ZapValue::U64(vec![s.now(), 0]);
         objects::set_field(s, dir, SNAPSHOTS_CHANGED, &time).await?;

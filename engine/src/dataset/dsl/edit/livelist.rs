@@ -41,10 +41,10 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 use super::bpobj::{self, Kind};
 use super::space::counts;
 use super::{deadlist, objects};
+use crate::dataset::dsl::SyncTask;
 use crate::dmu::zap::edit::NewZap;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::Result;
-use crate::pool::live::Syncing;
 
 /// Allocations in a list after which the next group begins another, and blocks that may be left in two lists
 /// that are made one. A list is freed in one go. Tests have small ones.
@@ -56,18 +56,18 @@ const MAX_CONDENSED: u64 = 4 << 20;
 const MIN_PERCENT_SHARED: u128 = 75;
 
 /// The livelist of a directory.
-pub(super) async fn of(s: &Syncing, dir: ObjectId) -> Result<Option<ObjectId>> {
+pub(super) async fn of(s: &SyncTask, dir: ObjectId) -> Result<Option<ObjectId>> {
     Ok(objects::field(s, dir, field::LIVELIST).await?.map(ObjectId))
 }
 
 /// Whether it must be known which blocks a head writes.
-pub async fn has_livelist(s: &Syncing, head: ObjsetId) -> Result<bool> {
+pub async fn has_livelist(s: &SyncTask, head: ObjsetId) -> Result<bool> {
     let dir = objects::dataset(s, ObjectId(head.get())).await?.dir;
     Ok(of(s, dir).await?.is_some())
 }
 
 /// A clone begins, which has written nothing yet.
-pub(super) async fn begin(s: &Syncing, dir: ObjectId) -> Result<()> {
+pub(super) async fn begin(s: &SyncTask, dir: ObjectId) -> Result<()> {
     if !s.feature_enabled(Feature::Livelist) {
         return Ok(());
     }
@@ -77,7 +77,7 @@ pub(super) async fn begin(s: &Syncing, dir: ObjectId) -> Result<()> {
 }
 
 /// A directory has no livelist any more.
-pub(super) async fn remove(s: &Syncing, dir: ObjectId) -> Result<()> {
+pub(super) async fn remove(s: &SyncTask, dir: ObjectId) -> Result<()> {
     let Some(livelist) = of(s, dir).await? else { return Ok(()) };
     let head = objects::dir(s, dir).await?.head_dataset;
     if let Some(open) = s.open_dataset(ObjsetId(head.get())) {
@@ -89,7 +89,7 @@ pub(super) async fn remove(s: &Syncing, dir: ObjectId) -> Result<()> {
 }
 
 /// Adds what a head wrote and gave up.
-pub(super) async fn synced(s: &Syncing, dir: ObjectId, origin: Txg, done: &SyncedObjset) -> Result<()> {
+pub(super) async fn synced(s: &SyncTask, dir: ObjectId, origin: Txg, done: &SyncedObjset) -> Result<()> {
     let Some(livelist) = of(s, dir).await? else { return Ok(()) };
     let listed = |bp: &&Blkptr| counts(bp) && !bp.is_embedded() && bp.birth() > origin;
     let frees: Vec<Blkptr> = done.killed.iter().filter(listed).copied().collect();
@@ -113,13 +113,13 @@ pub(super) async fn synced(s: &Syncing, dir: ObjectId, origin: Txg, done: &Synce
 }
 
 /// Allocations in a list that may be the shared empty one, those that were freed since among them.
-async fn remaining_allocs(s: &Syncing, list: ObjectId) -> Result<u64> {
+async fn remaining_allocs(s: &SyncTask, list: ObjectId) -> Result<u64> {
     let (all, freed) = bpobj::count(s, list).await?;
     Ok(all - freed)
 }
 
 /// Makes the first two neighbouring lists one of which little enough is left.
-async fn condense(s: &Syncing, livelist: ObjectId) -> Result<()> {
+async fn condense(s: &SyncTask, livelist: ObjectId) -> Result<()> {
     let lists: Vec<(Txg, ObjectId)> = deadlist::lists(s, livelist).await?.into_iter().collect();
     let Some((_, all_but_last)) = lists.split_last() else { return Ok(()) };
     for pair in all_but_last.windows(2) {
@@ -149,7 +149,7 @@ async fn condense(s: &Syncing, livelist: ObjectId) -> Result<()> {
 }
 
 /// Blocks that are left in a list, or nothing where it contradicts itself.
-async fn left_in(s: &Syncing, list: ObjectId) -> Result<Option<Vec<Blkptr>>> {
+async fn left_in(s: &SyncTask, list: ObjectId) -> Result<Option<Vec<Blkptr>>> {
     let (mut end, freed) = bpobj::count(s, list).await?;
     let mut gone: HashMap<Option<Dva>, u64> = HashMap::new();
     let mut left = Vec::new();
@@ -181,7 +181,7 @@ async fn left_in(s: &Syncing, list: ObjectId) -> Result<Option<Vec<Blkptr>>> {
 }
 
 /// A livelist that saves little any more goes.
-pub(super) async fn end_if_useless(s: &Syncing, head: ObjectId) -> Result<()> {
+pub(super) async fn end_if_useless(s: &SyncTask, head: ObjectId) -> Result<()> {
     let phys = objects::dataset(s, head).await?;
     if of(s, phys.dir).await?.is_none() {
         return Ok(());
@@ -201,7 +201,7 @@ fn is_useful(referenced_bytes: u64, own_bytes: u64) -> bool {
 
 /// Leaves the livelist of a directory, whose head goes and which counts `space`, to be freed. Gives what it
 /// has; nothing when there is none that can be trusted.
-pub(super) async fn give_away(s: &Syncing, dir: ObjectId, space: Space) -> Result<Option<Space>> {
+pub(super) async fn give_away(s: &SyncTask, dir: ObjectId, space: Space) -> Result<Option<Space>> {
     let Some(livelist) = of(s, dir).await? else { return Ok(None) };
     let listed = deadlist::space(s, livelist).await?;
     if (listed.used, listed.compressed) != (space.used, space.compressed) {
@@ -226,7 +226,7 @@ pub(super) async fn give_away(s: &Syncing, dir: ObjectId, space: Space) -> Resul
 
 /// Takes one list off the livelists of destroyed clones: its blocks are to be freed now. Livelists without
 /// lists are removed on the way.
-pub(super) async fn take_deleted(s: &Syncing) -> Result<Option<Vec<Blkptr>>> {
+pub(super) async fn take_deleted(s: &SyncTask) -> Result<Option<Vec<Blkptr>>> {
     let Some(deleted) = objects::pool_entry(s, DELETED_CLONES).await? else { return Ok(None) };
     let mut doubtful = false;
     for (_, livelist) in objects::entries(s, deleted).await? {
@@ -253,7 +253,7 @@ pub(super) async fn take_deleted(s: &Syncing) -> Result<Option<Vec<Blkptr>>> {
 
 /// What is left in all lists of a livelist, what its header says, and the keys of the lists.
 #[cfg(test)]
-pub(super) async fn contents(s: &Syncing, livelist: ObjectId) -> (Vec<Blkptr>, Space, Vec<Txg>) {
+pub(super) async fn contents(s: &SyncTask, livelist: ObjectId) -> (Vec<Blkptr>, Space, Vec<Txg>) {
     let lists = deadlist::lists(s, livelist).await.unwrap();
     let mut all = Vec::new();
     for list in lists.values() {

@@ -16,11 +16,11 @@ use ondisk::pool_directory::{DIRECTORY_OBJECT, hex_key};
 use ondisk::zap::ZapValue;
 use ondisk::{ByteOrder, ObjectId};
 
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::dsl::{Mos, ValueExt};
 use crate::dmu::zap::{self, Key, edit::NewZap};
 use crate::dmu::{LiveObject, NewObject};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// Pools are written in little-endian only.
 pub(super) const ORDER: ByteOrder = ByteOrder::Little;
@@ -32,7 +32,7 @@ pub(super) const ZAP_METADATA: DmuType = DmuType::self_describing(Byteswap::Zap,
 pub(super) const NUMBERS_METADATA: DmuType = DmuType::self_describing(Byteswap::Uint64, true, false);
 
 /// The MOS as readers see it.
-pub(super) fn mos(s: &Syncing) -> Mos {
+pub(super) fn mos(s: &SyncTask) -> Mos {
     Mos::of(s.mos().view())
 }
 
@@ -50,7 +50,7 @@ fn bonus_of(object: &LiveObject, bonus_type: DmuType) -> Result<Arc<[u8]>> {
 
 /// What the bonus area of an object is, with the object.
 pub(super) async fn bonus<T, E: std::fmt::Display>(
-    s: &Syncing,
+    s: &SyncTask,
     id: ObjectId,
     bonus_type: DmuType,
     parse: impl FnOnce(&[u8], ByteOrder) -> std::result::Result<T, E>,
@@ -62,13 +62,13 @@ pub(super) async fn bonus<T, E: std::fmt::Display>(
 }
 
 /// The directory that is object `id`.
-pub(super) async fn dir(s: &Syncing, id: ObjectId) -> Result<DslDirPhys> {
+pub(super) async fn dir(s: &SyncTask, id: ObjectId) -> Result<DslDirPhys> {
     Ok(bonus(s, id, DmuType::DSL_DIR, DslDirPhys::parse).await?.1)
 }
 
 /// Changes the directory that is object `id`.
 pub(super) async fn change_dir<T>(
-    s: &Syncing,
+    s: &SyncTask,
     id: ObjectId,
     change: impl FnOnce(&mut DslDirPhys) -> T,
 ) -> Result<T> {
@@ -82,13 +82,13 @@ pub(super) async fn change_dir<T>(
 }
 
 /// The dataset that is object `id`.
-pub(super) async fn dataset(s: &Syncing, id: ObjectId) -> Result<DslDatasetPhys> {
+pub(super) async fn dataset(s: &SyncTask, id: ObjectId) -> Result<DslDatasetPhys> {
     Ok(bonus(s, id, DmuType::DSL_DATASET, DslDatasetPhys::parse).await?.1)
 }
 
 /// Changes the dataset that is object `id`.
 pub(super) async fn change_dataset<T>(
-    s: &Syncing,
+    s: &SyncTask,
     id: ObjectId,
     change: impl FnOnce(&mut DslDatasetPhys) -> T,
 ) -> Result<T> {
@@ -102,23 +102,23 @@ pub(super) async fn change_dataset<T>(
 }
 
 /// Creates an object that is nothing but its bonus area, at first.
-pub(super) async fn create_object(s: &Syncing, dmu_type: DmuType, bonus: Vec<u8>) -> Result<ObjectId> {
+pub(super) async fn create_object(s: &SyncTask, dmu_type: DmuType, bonus: Vec<u8>) -> Result<ObjectId> {
     let new = NewObject { dmu_type, block_size: SMALL_BLOCK_BYTES, bonus_type: dmu_type, bonus, slots: 1 };
     Ok(s.mos().allocate(&s.tx, new).await?.id())
 }
 
 /// Frees an object.
-pub(super) async fn free_object(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn free_object(s: &SyncTask, id: ObjectId) -> Result<()> {
     s.mos().free(&s.tx, id).await
 }
 
 /// Whether the object is a ZAP beside its bonus area.
-pub(super) async fn is_zapified(s: &Syncing, id: ObjectId) -> Result<bool> {
+pub(super) async fn is_zapified(s: &SyncTask, id: ObjectId) -> Result<bool> {
     Ok(s.mos().object(id).await?.dnode().dmu_type == ZAP_METADATA)
 }
 
 /// Makes the object of a directory or dataset a ZAP too.
-pub(super) async fn zapify(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn zapify(s: &SyncTask, id: ObjectId) -> Result<()> {
     let object = s.mos().object(id).await?;
     if object.dnode().dmu_type == ZAP_METADATA {
         return Ok(());
@@ -132,7 +132,7 @@ pub(super) async fn zapify(s: &Syncing, id: ObjectId) -> Result<()> {
 }
 
 /// Frees the object of a directory or dataset.
-pub(super) async fn free_zapified(s: &Syncing, id: ObjectId) -> Result<()> {
+pub(super) async fn free_zapified(s: &SyncTask, id: ObjectId) -> Result<()> {
     if is_zapified(s, id).await? {
         s.use_feature(Feature::ExtensibleDataset, -1).await?;
     }
@@ -140,7 +140,7 @@ pub(super) async fn free_zapified(s: &Syncing, id: ObjectId) -> Result<()> {
 }
 
 /// Creates a ZAP.
-pub(super) async fn create_zap(s: &Syncing, new: NewZap) -> Result<ObjectId> {
+pub(super) async fn create_zap(s: &SyncTask, new: NewZap) -> Result<ObjectId> {
     Ok(zap::edit::create(s.mos(), &s.tx, new).await?.id())
 }
 
@@ -159,13 +159,13 @@ pub(super) fn one(value: u64) -> ZapValue {
 }
 
 /// The number under a key.
-pub(super) async fn lookup(s: &Syncing, zap: ObjectId, key: &Key) -> Result<Option<u64>> {
+pub(super) async fn lookup(s: &SyncTask, zap: ObjectId, key: &Key) -> Result<Option<u64>> {
     let object = s.mos().object(zap).await?;
     Ok(zap::edit::lookup(&object, key).await?.and_then(|value| value.first()))
 }
 
 /// Adds an entry that must not be there yet.
-pub(super) async fn add(s: &Syncing, zap: ObjectId, key: &Key, value: &ZapValue) -> Result<()> {
+pub(super) async fn add(s: &SyncTask, zap: ObjectId, key: &Key, value: &ZapValue) -> Result<()> {
     let object = s.mos().object(zap).await?;
     match zap::edit::insert(&object, &s.tx, key, value).await? {
         true => Ok(()),
@@ -174,19 +174,19 @@ pub(super) async fn add(s: &Syncing, zap: ObjectId, key: &Key, value: &ZapValue)
 }
 
 /// Sets an entry.
-pub(super) async fn set(s: &Syncing, zap: ObjectId, key: &Key, value: &ZapValue) -> Result<()> {
+pub(super) async fn set(s: &SyncTask, zap: ObjectId, key: &Key, value: &ZapValue) -> Result<()> {
     let object = s.mos().object(zap).await?;
     zap::edit::set(&object, &s.tx, key, value).await
 }
 
 /// Removes an entry; false when there is none.
-pub(super) async fn remove(s: &Syncing, zap: ObjectId, key: &Key) -> Result<bool> {
+pub(super) async fn remove(s: &SyncTask, zap: ObjectId, key: &Key) -> Result<bool> {
     let object = s.mos().object(zap).await?;
     zap::edit::remove(&object, &s.tx, key).await
 }
 
 /// Removes an entry that must be there.
-pub(super) async fn take(s: &Syncing, zap: ObjectId, key: &Key) -> Result<()> {
+pub(super) async fn take(s: &SyncTask, zap: ObjectId, key: &Key) -> Result<()> {
     match remove(s, zap, key).await? {
         true => Ok(()),
         false => Err(corrupt(zap, format!("lacks the entry {}", show(key)))),
@@ -201,17 +201,17 @@ fn show(key: &Key) -> String {
 }
 
 /// All numbers of a ZAP.
-pub(super) async fn entries(s: &Syncing, zap: ObjectId) -> Result<Vec<(String, u64)>> {
+pub(super) async fn entries(s: &SyncTask, zap: ObjectId) -> Result<Vec<(String, u64)>> {
     mos(s).u64_entries(zap).await
 }
 
 /// A number in the pool's directory.
-pub(super) async fn pool_entry(s: &Syncing, key: &str) -> Result<Option<ObjectId>> {
+pub(super) async fn pool_entry(s: &SyncTask, key: &str) -> Result<Option<ObjectId>> {
     Ok(lookup(s, DIRECTORY_OBJECT, &name(key)).await?.map(ObjectId))
 }
 
 /// A number that the object of a directory or dataset keeps as a ZAP.
-pub(super) async fn field(s: &Syncing, id: ObjectId, key: &str) -> Result<Option<u64>> {
+pub(super) async fn field(s: &SyncTask, id: ObjectId, key: &str) -> Result<Option<u64>> {
     if !is_zapified(s, id).await? {
         return Ok(None);
     }
@@ -219,7 +219,7 @@ pub(super) async fn field(s: &Syncing, id: ObjectId, key: &str) -> Result<Option
 }
 
 /// Sets a number that the object of a directory or dataset keeps as a ZAP.
-pub(super) async fn set_field(s: &Syncing, id: ObjectId, key: &str, value: &ZapValue) -> Result<()> {
+pub(super) async fn set_field(s: &SyncTask, id: ObjectId, key: &str, value: &ZapValue) -> Result<()> {
     zapify(s, id).await?;
     set(s, id, &name(key), value).await
 }

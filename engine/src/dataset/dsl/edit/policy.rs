@@ -16,13 +16,13 @@ use ondisk::{ObjsetId, Txg};
 
 use super::{features, objects, properties, space};
 use crate::cache::Primary;
+use crate::dataset::dsl::{Settings, SyncTask};
 use crate::dataset::properties::Prop;
 use crate::dataset::zpl::live::XattrPlace;
 use crate::dataset::zpl::{self, AclRules, AclType};
 use crate::dataset::zvol;
 use crate::dmu::Policy;
 use crate::error::{Error, Result};
-use crate::pool::live::{Settings, Syncing};
 use crate::zil::SyncMode;
 
 /// `on` of `checksum` and `compression`.
@@ -35,13 +35,13 @@ pub(super) const LARGE_BLOCK_BYTES: u64 = 128 << 10;
 const DEFAULT_LEVEL: u8 = 255;
 
 /// The policy of a head.
-pub async fn policy(s: &Syncing, dataset: ObjsetId) -> Result<Policy> {
+pub async fn policy(s: &SyncTask, dataset: ObjsetId) -> Result<Policy> {
     let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
     of_dir(s, phys.dir).await
 }
 
 /// How a head behaves while it is open.
-pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
+pub async fn settings(s: &SyncTask, dataset: ObjsetId) -> Result<Settings> {
     let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
     let chain = space::chain(s, phys.dir).await?;
     Ok(Settings {
@@ -58,7 +58,7 @@ pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
 }
 
 /// How a filesystem behaves while it is open.
-async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl::Settings> {
+async fn filesystem(s: &SyncTask, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl::Settings> {
     let number = async |prop| properties::effective(s, chain, prop).await;
     Ok(zpl::Settings {
         record_size: u32::try_from(number(Prop::Recordsize).await?).unwrap_or(u32::MAX),
@@ -81,7 +81,7 @@ async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl
 
 /// Lets what is open of these datasets write and behave as their properties say now. What cannot be written
 /// is not open.
-pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
+pub(super) async fn refresh(s: &SyncTask, datasets: &[ObjsetId]) -> Result<()> {
     for id in datasets {
         if let Some(open) = s.open_dataset(*id) {
             let policy = policy(s, *id).await?;
@@ -98,12 +98,12 @@ pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
 }
 
 /// Whether a directory's datasets are encrypted.
-pub(super) async fn is_encrypted(s: &Syncing, dir: ObjectId) -> Result<bool> {
+pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))
 }
 
 /// The policy of the head of a directory.
-pub(super) async fn of_dir(s: &Syncing, dir: ObjectId) -> Result<Policy> {
+pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
     if is_encrypted(s, dir).await? {
         return Err(Error::Unsupported("encrypted datasets cannot be written by this version".to_owned()));
     }
@@ -159,7 +159,7 @@ fn compression(value: u64) -> (CompressType, u8) {
 }
 
 /// The features that what a dataset writes under its properties may need.
-pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<()> {
+pub(super) async fn activate_features(s: &SyncTask, dataset: ObjectId) -> Result<()> {
     let phys = objects::dataset(s, dataset).await?;
     let chain = space::chain(s, phys.dir).await?;
     let mut needed = Vec::new();
@@ -181,7 +181,7 @@ pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<
 }
 
 /// Bytes in a block of a volume; 0 of anything else, and of what is not open and so writes nothing.
-async fn volume_block(s: &Syncing, dataset: ObjectId) -> Result<u64> {
+async fn volume_block(s: &SyncTask, dataset: ObjectId) -> Result<u64> {
     match s.open_dataset(ObjsetId(dataset.get())) {
         Some(open) if open.objset.kind() == ObjsetType::Zvol => {
             Ok(open.objset.object(zvol::CONTENT).await?.block_size())

@@ -21,9 +21,9 @@ use super::{
     FoundHead, account, bookmark, clones, deadlist, destroy, events, find_head, livelist, objects,
     origin_snapshot, snapshot,
 };
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// More snapshots than a chain can have.
 const MAX_CHAIN: usize = 1 << 24;
@@ -36,7 +36,7 @@ struct Link {
 }
 
 /// The datasets from `last` back to, and without, `until`; the newest first.
-async fn chain(s: &Syncing, last: ObjectId, until: ObjectId) -> Result<Vec<Link>> {
+async fn chain(s: &SyncTask, last: ObjectId, until: ObjectId) -> Result<Vec<Link>> {
     let mut links = Vec::new();
     let mut at = last;
     while at != until && !at.is_none() {
@@ -72,7 +72,7 @@ struct Plan {
 }
 
 /// Promotes a clone.
-pub async fn promote(s: &Syncing, name: &str) -> Result<()> {
+pub async fn promote(s: &SyncTask, name: &str) -> Result<()> {
     let head = find_head(s, name).await?;
     let plan = plan(s, &head).await?;
     let dir = head.phys.dir;
@@ -122,7 +122,7 @@ pub async fn promote(s: &Syncing, name: &str) -> Result<()> {
 
 /// The clones of a snapshot that moves are clones of its new directory.
 async fn move_clones(
-    s: &Syncing,
+    s: &SyncTask,
     link: &Link,
     old_next: ObjectId,
     from: ObjectId,
@@ -145,7 +145,7 @@ async fn move_clones(
 }
 
 /// What moves counts for the clone's directory, and no more for the origin's.
-async fn move_space(s: &Syncing, dir: ObjectId, plan: &Plan) -> Result<()> {
+async fn move_space(s: &SyncTask, dir: ObjectId, plan: &Plan) -> Result<()> {
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let (clone, origin) = (objects::dir(s, dir).await?, objects::dir(s, plan.origin_dir).await?);
     let moved = Change::more(plan.space);
@@ -163,7 +163,7 @@ async fn move_space(s: &Syncing, dir: ObjectId, plan: &Plan) -> Result<()> {
     did_use(s, plan.origin_dir, Used::Head, Change { used: less.used - more, ..less }).await
 }
 
-async fn plan(s: &Syncing, head: &FoundHead) -> Result<Plan> {
+async fn plan(s: &SyncTask, head: &FoundHead) -> Result<Plan> {
     let dir = objects::dir(s, head.phys.dir).await?;
     if dir.origin.is_none() || Some(dir.origin) == origin_snapshot(s).await? {
         return Err(Error::Invalid(format!("{}: is not a cloned filesystem or volume", head.name)));
@@ -210,7 +210,7 @@ async fn plan(s: &Syncing, head: &FoundHead) -> Result<Plan> {
 }
 
 /// Space on the deadlists of datasets that was born after `since`.
-async fn on_deadlists(s: &Syncing, links: &[Link], since: Txg) -> Result<u64> {
+async fn on_deadlists(s: &SyncTask, links: &[Link], since: Txg) -> Result<u64> {
     let mut sum = 0u64;
     for link in links {
         let space = deadlist::space_range(s, link.phys.deadlist, since, Txg(u64::MAX)).await?;
@@ -229,7 +229,7 @@ fn referenced(phys: &DslDatasetPhys) -> Space {
 
 /// Each snapshot brought what it has and the one before has not, and what died in it: that sums up to what
 /// the last one has, and what is on all their deadlists.
-async fn space_to_move(s: &Syncing, shared: &[Link], before: ObjectId) -> Result<Space> {
+async fn space_to_move(s: &SyncTask, shared: &[Link], before: ObjectId) -> Result<Space> {
     let mut space = shared.first().map(|origin| referenced(&origin.phys)).unwrap_or_default();
     for link in shared {
         if !link.phys.prev_snap.is_none() {
@@ -245,7 +245,7 @@ async fn space_to_move(s: &Syncing, shared: &[Link], before: ObjectId) -> Result
 /// The names of the snapshots that move. None may be that of a snapshot of the clone, nor too long below its
 /// name; bookmarks likewise.
 async fn check_names(
-    s: &Syncing,
+    s: &SyncTask,
     head: &FoundHead,
     origin_head: ObjectId,
     shared: &[Link],

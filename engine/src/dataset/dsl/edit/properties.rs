@@ -27,11 +27,11 @@ use super::create::{NewContents, NewDataset};
 use super::policy::{self, LARGE_BLOCK_BYTES};
 use super::space::{self, Change, Used, did_use};
 use super::{FoundHead, account, contents, events, features, find_head, find_snapshot, limits, objects};
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// Longest name of a property, its end included (`ZAP_MAXNAMELEN`).
 const MAX_NAME_BYTES: usize = 256;
@@ -101,7 +101,7 @@ fn key(prop: Prop, suffix: &str) -> crate::dmu::zap::Key {
 }
 
 /// The number that a properties ZAP gives to a property: local or, unless that does not count, received.
-pub(super) async fn number_at(s: &Syncing, zap: ObjectId, prop: Prop) -> Result<Option<u64>> {
+pub(super) async fn number_at(s: &SyncTask, zap: ObjectId, prop: Prop) -> Result<Option<u64>> {
     if zap.is_none() {
         return Ok(None);
     }
@@ -120,13 +120,13 @@ pub(super) async fn number_at(s: &Syncing, zap: ObjectId, prop: Prop) -> Result<
 }
 
 /// The number of a property that is not inherited, of the head of a directory.
-pub(super) async fn number(s: &Syncing, dir: ObjectId, prop: Prop) -> Result<u64> {
+pub(super) async fn number(s: &SyncTask, dir: ObjectId, prop: Prop) -> Result<u64> {
     let zap = objects::dir(s, dir).await?.props_zap;
     Ok(number_at(s, zap, prop).await?.unwrap_or_else(|| prop.desc().default_number()))
 }
 
 /// The number of a property that may be inherited; `chain` are the directory and those above it.
-pub(super) async fn effective(s: &Syncing, chain: &[(ObjectId, DslDirPhys)], prop: Prop) -> Result<u64> {
+pub(super) async fn effective(s: &SyncTask, chain: &[(ObjectId, DslDirPhys)], prop: Prop) -> Result<u64> {
     for (_, phys) in chain {
         if let Some(number) = number_at(s, phys.props_zap, prop).await? {
             return Ok(number);
@@ -147,7 +147,7 @@ fn stored(value: &Value) -> ZapValue {
     }
 }
 
-async fn store_at(s: &Syncing, zap: ObjectId, assignment: &Assignment) -> Result<()> {
+async fn store_at(s: &SyncTask, zap: ObjectId, assignment: &Assignment) -> Result<()> {
     let name = assignment.name.as_str();
     objects::remove(s, zap, &objects::name(&format!("{name}{INHERIT}"))).await?;
     let newer = objects::name(&format!("{name}{IUV}"));
@@ -174,7 +174,7 @@ fn is_newer_word(prop: Prop, value: u64) -> bool {
 }
 
 /// Stores a value in a directory, unless it belongs into the dataset's own objects.
-pub(super) async fn store(s: &Syncing, dir: ObjectId, assignment: &Assignment) -> Result<()> {
+pub(super) async fn store(s: &SyncTask, dir: ObjectId, assignment: &Assignment) -> Result<()> {
     if let Setting::Contents(_) = assignment.setting {
         return Ok(());
     }
@@ -183,7 +183,7 @@ pub(super) async fn store(s: &Syncing, dir: ObjectId, assignment: &Assignment) -
 
 /// Stores user properties of a snapshot.
 pub(super) async fn store_snapshot(
-    s: &Syncing,
+    s: &SyncTask,
     snapshot: ObjectId,
     properties: &[(String, String)],
 ) -> Result<()> {
@@ -217,7 +217,7 @@ fn check_user(name: &str, text: &str) -> Result<()> {
 }
 
 /// Snapshots take user properties only, and those of old pools none.
-pub(super) fn check_user_only(s: &Syncing, properties: &[(String, String)]) -> Result<()> {
+pub(super) fn check_user_only(s: &SyncTask, properties: &[(String, String)]) -> Result<()> {
     if !properties.is_empty() && !s.has_version(version::SNAP_PROPS) {
         return Err(too_old());
     }
@@ -226,7 +226,7 @@ pub(super) fn check_user_only(s: &Syncing, properties: &[(String, String)]) -> R
             return Err(Error::Invalid(format!("'{name}' cannot be set on snapshots")));
         }
         check_user(name, text)?;
-        check_length(s.pool.version(), text)?;
+        check_length(s.version(), text)?;
     }
     Ok(())
 }
@@ -390,7 +390,7 @@ fn follow_names(plan: &mut Vec<Assignment>) {
 /// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's
 /// root.
 pub(super) async fn plan_new(
-    s: &Syncing,
+    s: &SyncTask,
     new: &NewDataset,
     parent: Option<&FoundHead>,
 ) -> Result<Vec<Assignment>> {
@@ -400,7 +400,7 @@ pub(super) async fn plan_new(
 }
 
 /// The same, whether there is room for what is reserved or not.
-pub(super) fn plan_without_room(s: &Syncing, new: &NewDataset) -> Result<Vec<Assignment>> {
+pub(super) fn plan_without_room(s: &SyncTask, new: &NewDataset) -> Result<Vec<Assignment>> {
     let types = match new.contents {
         NewContents::Filesystem => Types::FILESYSTEM,
         NewContents::Volume { .. } => Types::VOLUME,
@@ -432,7 +432,7 @@ pub(super) fn plan_without_room(s: &Syncing, new: &NewDataset) -> Result<Vec<Ass
     check_names(&plan)?;
     follow_names(&mut plan);
     for assignment in &plan {
-        check_value(s.pool.version(), |feature| s.feature_enabled(feature), assignment)?;
+        check_value(s.version(), |feature| s.feature_enabled(feature), assignment)?;
         if assignment.setting == Setting::Space(Prop::Refreservation) && assignment.number() == typed::AUTO {
             return Err(Error::Invalid("'refreservation' can be auto on volumes only".to_owned()));
         }
@@ -441,7 +441,7 @@ pub(super) fn plan_without_room(s: &Syncing, new: &NewDataset) -> Result<Vec<Ass
 }
 
 /// Checks that what a new dataset reserves fits below its parent, and into its own quotas.
-pub(super) async fn check_room(s: &Syncing, plan: &[Assignment], parent: Option<&FoundHead>) -> Result<()> {
+pub(super) async fn check_room(s: &SyncTask, plan: &[Assignment], parent: Option<&FoundHead>) -> Result<()> {
     let room = match parent {
         Some(parent) => space::available(s, parent.phys.dir, None).await?,
         None => space::pool_bytes(s),
@@ -468,11 +468,11 @@ fn check_volume_size(size: u64, block: u64) -> Result<()> {
 
 /// What a volume can occupy at most: its blocks, as the widest vdev stores them, and the blocks that lead to
 /// them (`zvol_volsize_to_reservation`).
-pub fn volume_reservation(s: &Syncing, size: u64, block: u64, copies: u64) -> u64 {
+pub fn volume_reservation(s: &SyncTask, size: u64, block: u64, copies: u64) -> u64 {
     const PER_INDIRECT: u64 = 1024;
     const INDIRECT_BYTES: u64 = 128 << 10;
     let mut blocks = size / block.max(1);
-    let tops = s.pool.pool().vdevs().tops.iter();
+    let tops = s.pool().vdevs().tops.iter();
     let stored = |top: &crate::vdev::Vdev| -> Option<u64> {
         let typical = top.psize_to_asize(LARGE_BLOCK_BYTES, s.txg().get())? >> 9;
         let asize = top.psize_to_asize(block, s.txg().get())?;
@@ -492,7 +492,7 @@ pub fn volume_reservation(s: &Syncing, size: u64, block: u64, copies: u64) -> u6
 // ---- Space.
 
 /// Gives a space property of a head its effect. The value is stored already.
-pub(super) async fn apply_space(s: &Syncing, head: ObjectId, prop: Prop, old: u64, new: u64) -> Result<()> {
+pub(super) async fn apply_space(s: &SyncTask, head: ObjectId, prop: Prop, old: u64, new: u64) -> Result<()> {
     let dir = objects::dataset(s, head).await?.dir;
     match prop {
         Prop::Quota => objects::change_dir(s, dir, |dir| dir.quota = new).await,
@@ -503,7 +503,7 @@ pub(super) async fn apply_space(s: &Syncing, head: ObjectId, prop: Prop, old: u6
 }
 
 /// The directory counts what a head's unique bytes lack to its refreservation.
-async fn count_refreservation(s: &Syncing, head: ObjectId, old: u64, new: u64) -> Result<()> {
+async fn count_refreservation(s: &SyncTask, head: ObjectId, old: u64, new: u64) -> Result<()> {
     if !objects::dataset(s, head).await?.has(FLAG_UNIQUE_ACCURATE) {
         account::recount_unique(s, head).await?;
     }
@@ -514,7 +514,7 @@ async fn count_refreservation(s: &Syncing, head: ObjectId, old: u64, new: u64) -
 }
 
 /// Checks a space property of a head that is there (`dsl_dir_set_quota_check` and its kin).
-async fn check_space(s: &Syncing, head: &FoundHead, prop: Prop, old: u64, new: u64) -> Result<()> {
+async fn check_space(s: &SyncTask, head: &FoundHead, prop: Prop, old: u64, new: u64) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     let phys = &head.phys;
     let refuse = |why: &str| Err(Error::Invalid(why.to_owned()));
@@ -568,7 +568,7 @@ pub struct Changed {
 }
 
 /// Sets properties of a filesystem, volume or snapshot, as typed: all or none.
-pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, String)]) -> Result<Changed> {
+pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, String)]) -> Result<Changed> {
     if name.contains('@') {
         check_user_only(s, properties)?;
         let snapshot = find_snapshot(s, name).await?;
@@ -582,7 +582,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
     resolve_auto(s, &head, types, &mut plan).await?;
     let mut effects = Vec::new();
     for assignment in &plan {
-        check_value(s.pool.version(), |feature| s.feature_enabled(feature), assignment)?;
+        check_value(s.version(), |feature| s.feature_enabled(feature), assignment)?;
         match assignment.setting {
             Setting::Space(prop) => {
                 let (old, new) = (number(s, head.phys.dir, prop).await?, assignment.number());
@@ -637,7 +637,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
 }
 
 /// Goes back to the inherited value of a property; with `received`, to the received one if there is one.
-pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received: bool) -> Result<Changed> {
+pub async fn inherit_property(s: &SyncTask, name: &str, property: &str, received: bool) -> Result<Changed> {
     let native = Prop::from_name(property);
     let stored_name = native.map_or(property, |prop| prop.desc().name);
     if name.contains('@') {
@@ -684,7 +684,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
     Ok(Changed { policies, ..Changed::default() })
 }
 
-async fn inherit_of_snapshot(s: &Syncing, snapshot: ObjectId, name: &str) -> Result<Changed> {
+async fn inherit_of_snapshot(s: &SyncTask, snapshot: ObjectId, name: &str) -> Result<Changed> {
     let zap = objects::dataset(s, snapshot).await?.props;
     if !zap.is_none() {
         objects::remove(s, zap, &objects::name(name)).await?;
@@ -696,7 +696,7 @@ async fn inherit_of_snapshot(s: &Syncing, snapshot: ObjectId, name: &str) -> Res
     Ok(Changed::default())
 }
 
-async fn check_inheritable(s: &Syncing, head: &FoundHead, prop: Prop, received: bool) -> Result<()> {
+async fn check_inheritable(s: &SyncTask, head: &FoundHead, prop: Prop, received: bool) -> Result<()> {
     let desc = prop.desc();
     if desc.readonly() {
         return Err(Error::Invalid(format!("'{}' is readonly", desc.name)));
@@ -713,7 +713,7 @@ async fn check_inheritable(s: &Syncing, head: &FoundHead, prop: Prop, received: 
     Ok(())
 }
 
-async fn types_of(s: &Syncing, head: &FoundHead) -> Result<Types> {
+async fn types_of(s: &SyncTask, head: &FoundHead) -> Result<Types> {
     Ok(match contents::kind(s, head).await? {
         ObjsetType::Zvol => Types::VOLUME,
         _ => Types::FILESYSTEM,
@@ -722,7 +722,12 @@ async fn types_of(s: &Syncing, head: &FoundHead) -> Result<Types> {
 
 /// `refreservation=auto` means what the volume can occupy; and a volume that had that much reserved keeps
 /// doing so when its size changes.
-async fn resolve_auto(s: &Syncing, head: &FoundHead, types: Types, plan: &mut Vec<Assignment>) -> Result<()> {
+async fn resolve_auto(
+    s: &SyncTask,
+    head: &FoundHead,
+    types: Types,
+    plan: &mut Vec<Assignment>,
+) -> Result<()> {
     let refreservation = Setting::Space(Prop::Refreservation);
     let asked = plan.iter().find(|one| one.setting == refreservation).map(Assignment::number);
     if types != Types::VOLUME {
@@ -753,7 +758,7 @@ async fn resolve_auto(s: &Syncing, head: &FoundHead, types: Types, plan: &mut Ve
     Ok(())
 }
 
-async fn check_resize(s: &Syncing, head: &FoundHead, size: u64) -> Result<()> {
+async fn check_resize(s: &SyncTask, head: &FoundHead, size: u64) -> Result<()> {
     let chain = space::chain(s, head.phys.dir).await?;
     if effective(s, &chain, Prop::Readonly).await? != 0 {
         return Err(Error::ReadOnly(format!("volume {}", head.name)));
@@ -763,7 +768,7 @@ async fn check_resize(s: &Syncing, head: &FoundHead, size: u64) -> Result<()> {
 }
 
 /// Counts are kept from now on, at a directory and below it.
-async fn keep_counts(s: &Syncing, dir: ObjectId) -> Result<()> {
+async fn keep_counts(s: &SyncTask, dir: ObjectId) -> Result<()> {
     if !features::is_active(s, Feature::FilesystemLimits).await? {
         s.use_feature(Feature::FilesystemLimits, 1).await?;
     }

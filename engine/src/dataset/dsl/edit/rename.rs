@@ -9,12 +9,12 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{create, events, features, find_head, objects, policy, snapshot};
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// Gives a filesystem or volume (with all below it), or a snapshot within its dataset, another name.
-pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
+pub async fn rename(s: &SyncTask, from: &str, to: &str) -> Result<()> {
     if from.contains('@') || to.contains('@') {
         return snapshot::rename_snapshots(s, &[(from.to_owned(), to.to_owned())]).await;
     }
@@ -60,7 +60,7 @@ pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
 }
 
 /// Checks that the names of all below, and of their snapshots, are still short enough.
-async fn check_names_below(s: &Syncing, dir: ObjectId, from: &str, to: &str) -> Result<()> {
+async fn check_names_below(s: &SyncTask, dir: ObjectId, from: &str, to: &str) -> Result<()> {
     let mut pending = vec![(dir, to.to_owned())];
     if to.len() <= from.len() && to.split('/').count() <= from.split('/').count() {
         return Ok(());
@@ -85,7 +85,7 @@ async fn check_names_below(s: &Syncing, dir: ObjectId, from: &str, to: &str) -> 
 }
 
 /// What a directory counts goes from its old parent to its new one.
-async fn move_counts(s: &Syncing, id: ObjectId, to: ObjectId) -> Result<()> {
+async fn move_counts(s: &SyncTask, id: ObjectId, to: ObjectId) -> Result<()> {
     let dir = objects::dir(s, id).await?;
     let from = dir.parent;
     space::check_transfer(s, from, to, dir.used_bytes.max(dir.reserved)).await?;
@@ -115,14 +115,14 @@ async fn move_counts(s: &Syncing, id: ObjectId, to: ObjectId) -> Result<()> {
     did_use(s, to, Used::ChildReserved, Change::used(unused)).await
 }
 
-async fn common_ancestor(s: &Syncing, a: ObjectId, b: ObjectId) -> Result<Option<ObjectId>> {
+async fn common_ancestor(s: &SyncTask, a: ObjectId, b: ObjectId) -> Result<Option<ObjectId>> {
     let (of_a, of_b) = (space::chain(s, a).await?, space::chain(s, b).await?);
     Ok(of_a.iter().map(|(id, _)| *id).find(|id| of_b.iter().any(|(other, _)| other == id)))
 }
 
 /// Names of the object sets of a directory and of all below it: those that are open under another name after
 /// a rename.
-pub async fn objsets_below(s: &Syncing, name: &str) -> Result<Vec<ObjsetId>> {
+pub async fn objsets_below(s: &SyncTask, name: &str) -> Result<Vec<ObjsetId>> {
     let mut found = Vec::new();
     let mut pending = vec![find_head(s, name).await?.phys.dir];
     while let Some(dir) = pending.pop() {

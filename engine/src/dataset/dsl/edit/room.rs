@@ -10,9 +10,9 @@
 use ondisk::{ObjectId, ObjsetId};
 
 use super::{objects, properties, space};
+use crate::dataset::dsl::{Level, SyncTask};
 use crate::dataset::properties::Prop;
 use crate::error::Result;
-use crate::pool::live::{Level, Syncing};
 
 /// What a dataset may still write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Room {
 }
 
 /// What a head may still write.
-pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
+pub async fn room(s: &SyncTask, dataset: ObjsetId) -> Result<Room> {
     let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
     let chain = space::chain(s, phys.dir).await?;
     let reserved = properties::number(s, phys.dir, Prop::Refreservation).await?;

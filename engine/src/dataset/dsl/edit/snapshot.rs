@@ -23,10 +23,10 @@ use super::{
     FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, deadlist, events, features,
     find_head, find_snapshot, objects, policy, properties,
 };
+use crate::dataset::dsl::{Spare, SyncTask};
 use crate::dataset::properties::Prop;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::{Spare, Syncing};
 
 /// Blocks that a snapshot takes.
 const BLOCKS: u64 = 3;
@@ -43,7 +43,7 @@ pub struct NewSnapshot {
 }
 
 /// Takes snapshots, all in this group: all or none.
-pub async fn snapshot(s: &Syncing, new: &[NewSnapshot]) -> Result<()> {
+pub async fn snapshot(s: &SyncTask, new: &[NewSnapshot]) -> Result<()> {
     let mut heads = Vec::new();
     let mut seen = HashSet::new();
     let mut more: Vec<(ObjectId, u64)> = Vec::new();
@@ -76,7 +76,7 @@ pub async fn snapshot(s: &Syncing, new: &[NewSnapshot]) -> Result<()> {
     Ok(())
 }
 
-async fn objects_parent(s: &Syncing, dir: ObjectId) -> Result<Option<ObjectId>> {
+async fn objects_parent(s: &SyncTask, dir: ObjectId) -> Result<Option<ObjectId>> {
     Ok(Some(objects::dir(s, dir).await?.parent).filter(|parent| !parent.is_none()))
 }
 
@@ -96,7 +96,7 @@ fn check_name(full: &str, short: &str) -> Result<()> {
 }
 
 /// Checks that a snapshot can be taken (`dsl_dataset_snapshot_check_impl`).
-async fn check_new(s: &Syncing, head: &FoundHead, full: &str, short: &str) -> Result<()> {
+async fn check_new(s: &SyncTask, head: &FoundHead, full: &str, short: &str) -> Result<()> {
     check_name(full, short)?;
     create::check_not_snapshotted(s, &head.name, head.phys.prev_snap_txg)?;
     if by_name(s, &head.phys, short).await?.is_some() {
@@ -112,7 +112,7 @@ async fn check_new(s: &Syncing, head: &FoundHead, full: &str, short: &str) -> Re
 
 /// The snapshot `short` of a head: its name as stored, and its object.
 pub(super) async fn by_name(
-    s: &Syncing,
+    s: &SyncTask,
     head: &DslDatasetPhys,
     short: &str,
 ) -> Result<Option<(String, ObjectId)>> {
@@ -127,14 +127,14 @@ pub(super) async fn by_name(
 }
 
 /// The name of a snapshot among those of its head.
-pub(super) async fn name_of(s: &Syncing, head: &DslDatasetPhys, id: ObjectId) -> Result<String> {
+pub(super) async fn name_of(s: &SyncTask, head: &DslDatasetPhys, id: ObjectId) -> Result<String> {
     let entries = objects::entries(s, head.snapnames_zap).await?;
     let found = entries.into_iter().find(|(_, snapshot)| *snapshot == id.get());
     Ok(found.ok_or_else(|| objects::corrupt(id, "a snapshot without a name"))?.0)
 }
 
 /// Takes a snapshot of a head (`dsl_dataset_snapshot_sync_impl`).
-pub(super) async fn take(s: &Syncing, head: ObjectId, name: &str) -> Result<ObjectId> {
+pub(super) async fn take(s: &SyncTask, head: ObjectId, name: &str) -> Result<ObjectId> {
     let of = objects::dataset(s, head).await?;
     // The origin of everything must be older than whatever a pool can hold.
     let txg = if name == hidden_dir::ORIGIN { Txg(1) } else { s.txg() };
@@ -203,7 +203,7 @@ struct Renamed {
 }
 
 /// Gives snapshots other names within their datasets, each `(from, to)`: all or none.
-pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result<()> {
+pub async fn rename_snapshots(s: &SyncTask, names: &[(String, String)]) -> Result<()> {
     let mut all = Vec::new();
     let mut heads = HashSet::new();
     for (from, to) in names {
@@ -227,7 +227,7 @@ pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result
     Ok(())
 }
 
-async fn check_rename(s: &Syncing, from: &str, to: &str) -> Result<Renamed> {
+async fn check_rename(s: &SyncTask, from: &str, to: &str) -> Result<Renamed> {
     let ((of, old), (other, new)) = (split(from)?, split(to)?);
     if of != other {
         return Err(Error::Invalid(format!("'{to}': a snapshot stays with its dataset")));
@@ -245,7 +245,7 @@ async fn check_rename(s: &Syncing, from: &str, to: &str) -> Result<Renamed> {
 }
 
 /// How many holds there are on a snapshot.
-pub(super) async fn count_holds(s: &Syncing, snapshot: &DslDatasetPhys) -> Result<u64> {
+pub(super) async fn count_holds(s: &SyncTask, snapshot: &DslDatasetPhys) -> Result<u64> {
     match snapshot.userrefs.is_none() {
         true => Ok(0),
         false => Ok(objects::entries(s, snapshot.userrefs).await?.len() as u64),
@@ -253,7 +253,7 @@ pub(super) async fn count_holds(s: &Syncing, snapshot: &DslDatasetPhys) -> Resul
 }
 
 /// Holds snapshots under a tag: all or none. A held snapshot cannot be destroyed.
-pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
+pub async fn hold(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<()> {
     if tag.is_empty() || tag.len() > MAX_TAG_BYTES {
         return Err(Error::Invalid("a tag has 1 to 255 bytes".to_owned()));
     }
@@ -290,7 +290,7 @@ pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
 
 /// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nobody needs them
 /// are. Gives their names.
-pub async fn release(s: &Syncing, snapshots: &[String], tag: &str) -> Result<Vec<String>> {
+pub async fn release(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for name in snapshots {
@@ -317,7 +317,7 @@ pub async fn release(s: &Syncing, snapshots: &[String], tag: &str) -> Result<Vec
     Ok(destroyed)
 }
 
-async fn release_one(s: &Syncing, snapshot: &FoundSnapshot, tag: &str) -> Result<()> {
+async fn release_one(s: &SyncTask, snapshot: &FoundSnapshot, tag: &str) -> Result<()> {
     if let Some(temporary) = objects::lookup(s, DIRECTORY_OBJECT, &objects::name(TMP_USERREFS)).await? {
         let key = objects::name(&temporary_hold_key(snapshot.object, tag));
         objects::remove(s, ObjectId(temporary), &key).await?;

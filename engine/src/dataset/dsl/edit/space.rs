@@ -13,10 +13,10 @@ use ondisk::blkptr::Blkptr;
 use ondisk::dsl_dir::{DslDirPhys, UsedBreakdown};
 
 use super::objects;
+use crate::dataset::dsl::SyncTask;
 use crate::dataset::properties::format::nicebytes;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
 
 /// The deepest that directories can nest.
 const MAX_DEPTH: usize = 128;
@@ -107,10 +107,10 @@ pub(super) fn difference(a: Space, b: Space) -> Space {
 }
 
 /// What a block counts for. Metadata count with their compressed size as uncompressed (`BP_GET_UCSIZE`).
-pub(super) fn weigh(s: &Syncing, bp: &Blkptr) -> Space {
+pub(super) fn weigh(s: &SyncTask, bp: &Blkptr) -> Space {
     let compressed = bp.psize().get();
     let uncompressed = if bp.is_metadata() { compressed } else { bp.lsize().get() };
-    Space { used: s.pool.writer().dsize(bp), compressed, uncompressed }
+    Space { used: s.writer().dsize(bp), compressed, uncompressed }
 }
 
 /// Whether a pointer counts at all.
@@ -137,14 +137,14 @@ fn charge(phys: &mut DslDirPhys, change: Change, tonew: i64, old: Used, new: Use
 }
 
 /// A directory uses more (or less) of one kind (`dsl_dir_diduse_space`).
-pub(super) async fn did_use(s: &Syncing, dir: ObjectId, kind: Used, change: Change) -> Result<()> {
+pub(super) async fn did_use(s: &SyncTask, dir: ObjectId, kind: Used, change: Change) -> Result<()> {
     did_use_and_transfer(s, dir, change, change.used, kind, kind).await
 }
 
 /// A directory uses more, of which `tonew` is of kind `new` (`dsl_dir_diduse_transfer_space`). Climbs to the
 /// root.
 pub(super) async fn did_use_and_transfer(
-    s: &Syncing,
+    s: &SyncTask,
     dir: ObjectId,
     change: Change,
     tonew: i64,
@@ -168,7 +168,7 @@ pub(super) async fn did_use_and_transfer(
 }
 
 /// Space of one kind becomes space of another (`dsl_dir_transfer_space`).
-pub(super) async fn transfer(s: &Syncing, dir: ObjectId, change: i64, old: Used, new: Used) -> Result<()> {
+pub(super) async fn transfer(s: &SyncTask, dir: ObjectId, change: i64, old: Used, new: Used) -> Result<()> {
     if change == 0 {
         return Ok(());
     }
@@ -185,7 +185,7 @@ pub(super) async fn transfer(s: &Syncing, dir: ObjectId, change: i64, old: Used,
 }
 
 /// Another reservation of a directory (`dsl_dir_set_reservation_sync_impl`).
-pub(super) async fn set_reservation(s: &Syncing, dir: ObjectId, reserved: u64) -> Result<()> {
+pub(super) async fn set_reservation(s: &SyncTask, dir: ObjectId, reserved: u64) -> Result<()> {
     let (delta, parent) = objects::change_dir(s, dir, |phys| {
         let used = phys.used_bytes;
         let delta = used.max(reserved).wrapping_sub(used.max(phys.reserved)) as i64;
@@ -200,7 +200,7 @@ pub(super) async fn set_reservation(s: &Syncing, dir: ObjectId, reserved: u64) -
 }
 
 /// A directory and those above it, itself first.
-pub(super) async fn chain(s: &Syncing, dir: ObjectId) -> Result<Vec<(ObjectId, DslDirPhys)>> {
+pub(super) async fn chain(s: &SyncTask, dir: ObjectId) -> Result<Vec<(ObjectId, DslDirPhys)>> {
     let mut chain = Vec::new();
     let mut at = dir;
     while !at.is_none() {
@@ -224,7 +224,7 @@ pub(super) struct Returned {
 }
 
 /// Bytes that may still be written below a directory (`dsl_dir_space_available`).
-pub(super) async fn available(s: &Syncing, dir: ObjectId, returned: Option<Returned>) -> Result<u64> {
+pub(super) async fn available(s: &SyncTask, dir: ObjectId, returned: Option<Returned>) -> Result<u64> {
     let chain = chain(s, dir).await?;
     let pool = pool_bytes(s);
     Ok(available_in(chain.iter().rev(), pool, returned))
@@ -256,15 +256,18 @@ fn available_in<'a>(
 
 /// What all datasets together may occupy: the usable space of the normal class, less what only the checkpoint
 /// refers to.
-pub(super) fn pool_bytes(s: &Syncing) -> u64 {
-    let allocator = s.pool.allocator();
+pub(super) fn pool_bytes(s: &SyncTask) -> u64 {
+    let allocator = s.allocator();
     // Datasets count cloned blocks each on their own.
-    allocator.usable_bytes().saturating_sub(allocator.kept_bytes()).saturating_add(s.pool.saved_by_clones())
+    allocator
+        .usable_bytes()
+        .saturating_sub(allocator.kept_bytes())
+        .saturating_add(s.dsl_pool().tables().saved_bytes())
 }
 
 /// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the
 /// counts).
-pub(super) async fn check_transfer(s: &Syncing, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
+pub(super) async fn check_transfer(s: &SyncTask, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
     let (from_chain, to_chain) = (chain(s, from).await?, chain(s, to).await?);
     let ancestor = from_chain.iter().position(|(id, _)| to_chain.iter().any(|(other, _)| other == id));
     let ancestor = ancestor.ok_or_else(|| objects::corrupt(from, "has no root in common"))?;

@@ -1,16 +1,16 @@
 //! The block reference tables of a pool that is written: who else refers to a block.
 //!
 //! # The idea
-//! A block that was cloned looks like any other to those who refer to it. So whoever frees a block of data
+//! A block that was cloned looks like any other to those who refer to it. So what frees a block of data
 //! asks here first: as long as the table of its vdev has an entry for it, which counts the references beyond
 //! the first, one of these is taken off and nothing is freed. To spare most frees the question, each table
 //! counts its entries by range of the vdev, and these counts are in memory.
 //!
 //! # When
 //! References come before frees: at the beginning of a group's sync all clones of the group are counted
-//! ([`reference`]), then datasets are written and give up blocks ([`release`]). Both change the entries in
-//! the MOS at once; the counts and sums are written when both are done ([`write`]), before the MOS is.
-//! Metadata are never cloned, so what the writing of the MOS itself frees asks for nothing.
+//! ([`Brt::reference`]), then datasets are written and give up blocks ([`Brt::release`]). Both change the
+//! entries in the MOS at once; the counts and sums are written when both are done ([`Brt::write`]), before
+//! the MOS is. Metadata are never cloned, so what the writing of the MOS itself frees asks for nothing.
 //!
 //! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The
 //! format is in [`ondisk::brt`]: that of entries depends on the feature `block_cloning_endian`, which is used
@@ -33,11 +33,11 @@ use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::zap::ZapFlags;
 use ondisk::{ByteOffset, ByteOrder, ObjectId, VdevId};
 
-use super::Syncing;
 use crate::Pool;
 use crate::dmu::zap::{self, edit::NewZap};
-use crate::dmu::{LiveObjset, NewObject};
+use crate::dmu::{LiveObject, LiveObjset, NewObject};
 use crate::error::{Error, Result};
+use crate::mos::MosTask;
 
 /// Bytes of a vdev that one count is for.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -117,11 +117,12 @@ fn ranges(asize: u64, metaslab_shift: Option<u64>, range_bytes: u64) -> u64 {
 }
 
 /// Ranges of a vdev of a pool that is open.
-fn ranges_of(s: &Syncing, vdev: u32, range_bytes: u64) -> u64 {
-    let config = s.pool.config();
-    let shift = config.root.children.get(vdev as usize).and_then(|top| top.metaslab_shift);
-    let asize = s.pool.pool().vdevs().top(vdev).map_or(0, |top| top.asize());
-    ranges(asize, shift.map(u64::from), range_bytes)
+fn ranges_of(m: &MosTask, vdev: u32, range_bytes: u64) -> u64 {
+    let top = m.pool().vdevs().top(vdev);
+    // A removed vdev has no metaslabs any more, and still the configuration of those that it had.
+    let of_config = || top.and_then(|top| top.config.metaslab_shift);
+    let shift = m.allocator().metaslab_shift(VdevId(vdev)).or_else(of_config);
+    ranges(top.map_or(0, |top| top.asize()), shift.map(u64::from), range_bytes)
 }
 
 impl Brt {
@@ -186,7 +187,7 @@ impl Brt {
 }
 
 /// The references beyond the first that an entry counts.
-async fn references(entries: &Arc<crate::dmu::LiveObject>, place: Place) -> Result<u64> {
+async fn references(entries: &Arc<LiveObject>, place: Place) -> Result<u64> {
     match zap::edit::lookup(entries, &place.key()).await? {
         None => Ok(0),
         Some(zap::Value::U8(bytes)) => {
@@ -198,116 +199,11 @@ async fn references(entries: &Arc<crate::dmu::LiveObject>, place: Place) -> Resu
 }
 
 /// The value of an entry that counts so many references, as this pool has them.
-fn entry(s: &Syncing, count: u64) -> zap::Value {
-    match s.pool.feature_count(Feature::BlockCloningEndian) {
+fn entry(m: &MosTask, count: u64) -> zap::Value {
+    match m.feature_count(Feature::BlockCloningEndian) {
         Some(1..) => zap::Value::U64(vec![count]),
         _ => zap::Value::U8(count.to_le_bytes().to_vec()),
     }
-}
-
-/// Counts new references to blocks that are in use, one for each pointer given.
-pub(super) async fn reference(s: &Syncing, pointers: &[Blkptr]) -> Result<()> {
-    let brt = &s.pool.brt;
-    let mut more: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
-    for bp in pointers {
-        if let Some(place) = Place::of(bp) {
-            let (count, _) = *more.entry(place).or_default();
-            more.insert(place, (count + 1, s.pool.writer().dsize(bp)));
-        }
-    }
-    for (place, (new, dsize)) in more {
-        let entries = s.mos().object(entries_of(s, place).await?).await?;
-        let before = references(&entries, place).await?;
-        let after = before.checked_add(new).ok_or_else(|| entries.corrupt("a count that overflows"))?;
-        zap::edit::set(&entries, &s.tx, &place.key(), &entry(s, after)).await?;
-        brt.change(place, |table| {
-            let saved = &mut table.phys.savedspace_bytes;
-            *saved = saved.saturating_add(dsize.saturating_mul(new));
-            if before == 0 {
-                table.phys.usedspace_bytes = table.phys.usedspace_bytes.saturating_add(dsize);
-                table.count(place, true)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-/// A reference to a block is gone. True when it was the last one, so that the block is to be freed.
-pub(super) async fn release(s: &Syncing, bp: &Blkptr) -> Result<bool> {
-    let brt = &s.pool.brt;
-    let Some(place) = Place::of(bp) else { return Ok(true) };
-    let Some(entries) = brt.entries_near(place) else { return Ok(true) };
-    let entries = s.mos().object(entries).await?;
-    let before = references(&entries, place).await?;
-    let Some(after) = before.checked_sub(1) else { return Ok(true) };
-    if after == 0 {
-        zap::edit::remove(&entries, &s.tx, &place.key()).await?;
-    } else {
-        zap::edit::set(&entries, &s.tx, &place.key(), &entry(s, after)).await?;
-    }
-    let dsize = s.pool.writer().dsize(bp);
-    brt.change(place, |table| {
-        table.phys.savedspace_bytes = table.phys.savedspace_bytes.saturating_sub(dsize);
-        if after == 0 {
-            table.phys.usedspace_bytes = table.phys.usedspace_bytes.saturating_sub(dsize);
-            table.count(place, false)?;
-        }
-        Ok(())
-    })?;
-    Ok(false)
-}
-
-/// The ZAP of the entries of a place's vdev, whose table is made, or made longer, if it must be.
-async fn entries_of(s: &Syncing, place: Place) -> Result<ObjectId> {
-    let known = s.pool.brt.tables().get(&place.vdev).map(|table| table.phys.rangesize_bytes);
-    let longest = ranges_of(s, place.vdev, known.unwrap_or(RANGE_BYTES));
-    {
-        let mut tables = s.pool.brt.tables();
-        if let Some(table) = tables.get_mut(&place.vdev) {
-            if table.phys.range_of(ByteOffset(place.offset)).is_none() {
-                table.phys.size = longest;
-                table.counts.resize(table.phys.size as usize, 0);
-            }
-            return Ok(table.phys.mos_entries);
-        }
-    }
-    let new = NewZap {
-        flags: ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0,
-        micro_block_bytes: ENTRIES_BLOCK_BYTES,
-        ..NewZap::of(zap::metadata_type())
-    };
-    let entries = zap::edit::create(s.mos(), &s.tx, new).await?.id();
-    let phys = BrtVdevPhys {
-        mos_entries: entries,
-        size: longest,
-        rangesize_bytes: RANGE_BYTES,
-        ..Default::default()
-    };
-    let new = NewObject {
-        dmu_type: COUNTS_TYPE,
-        block_size: BLOCK_BYTES as u32,
-        bonus_type: COUNTS_TYPE,
-        bonus: phys.encode(ByteOrder::Little),
-        slots: 1,
-    };
-    let object = s.mos().allocate(&s.tx, new).await?.id();
-    let name = directory_key(VdevId(place.vdev));
-    s.set_in_directory(&name, zap::Value::U64(vec![object.get()])).await?;
-    let is_first = s.pool.feature_count(Feature::BlockCloning).unwrap_or(0) == 0;
-    let has_numbers = match s.pool.feature_count(Feature::BlockCloningEndian) {
-        Some(0) => is_first,
-        Some(_) => true,
-        None => false,
-    };
-    if has_numbers {
-        s.use_feature(Feature::BlockCloningEndian, 1).await?;
-    }
-    s.use_feature(Feature::BlockCloning, 1).await?;
-    let counts = vec![0; longest as usize];
-    let table = Table { object, phys, counts, changed: true, blocks: BTreeSet::from([0]) };
-    s.pool.brt.tables().insert(place.vdev, table);
-    Ok(entries)
 }
 
 /// What is to be written of a table.
@@ -333,32 +229,137 @@ impl Table {
     }
 }
 
-/// Writes what changed of the tables; those without entries go.
-pub(super) async fn write(s: &Syncing) -> Result<()> {
-    let changed: Vec<Changed> = {
-        let mut tables = s.pool.brt.tables();
-        let changed = tables.iter_mut().filter(|(_, table)| table.changed);
-        changed.map(|(vdev, table)| table.take_changed(*vdev)).collect()
-    };
-    for Changed { vdev, object, phys, blocks } in changed {
-        if phys.totalcount == 0 {
-            s.mos().free(&s.tx, phys.mos_entries).await?;
-            s.mos().free(&s.tx, object).await?;
-            let directory = s.mos().object(DIRECTORY_OBJECT).await?;
-            let key = zap::Key::Name(directory_key(VdevId(vdev)).into_bytes());
-            zap::edit::remove(&directory, &s.tx, &key).await?;
-            s.pool.brt.tables().remove(&vdev);
-            s.use_feature(Feature::BlockCloning, -1).await?;
-            if s.pool.feature_count(Feature::BlockCloningEndian).is_some_and(|count| count > 0) {
-                s.use_feature(Feature::BlockCloningEndian, -1).await?;
+impl Brt {
+    /// Counts new references to blocks that are in use, one for each pointer given.
+    pub(super) async fn reference(&self, m: &MosTask, pointers: &[Blkptr]) -> Result<()> {
+        let mut more: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
+        for bp in pointers {
+            if let Some(place) = Place::of(bp) {
+                let (count, _) = *more.entry(place).or_default();
+                more.insert(place, (count + 1, m.writer().dsize(bp)));
             }
-            continue;
         }
-        let object = s.mos().object(object).await?;
-        for (block, bytes) in blocks {
-            object.write_at(&s.tx, (block * BLOCK_BYTES) as u64, &bytes).await?;
+        for (place, (new, dsize)) in more {
+            let entries = m.mos().object(self.entries_of(m, place).await?).await?;
+            let before = references(&entries, place).await?;
+            let after = before.checked_add(new).ok_or_else(|| entries.corrupt("a count that overflows"))?;
+            zap::edit::set(&entries, &m.tx, &place.key(), &entry(m, after)).await?;
+            self.change(place, |table| {
+                let saved = &mut table.phys.savedspace_bytes;
+                *saved = saved.saturating_add(dsize.saturating_mul(new));
+                if before == 0 {
+                    table.phys.usedspace_bytes = table.phys.usedspace_bytes.saturating_add(dsize);
+                    table.count(place, true)?;
+                }
+                Ok(())
+            })?;
         }
-        object.set_bonus(&s.tx, COUNTS_TYPE, &phys.encode(ByteOrder::Little));
+        Ok(())
     }
-    Ok(())
+
+    /// A reference to a block is gone. True when it was the last one, so that the block is to be freed.
+    pub(super) async fn release(&self, m: &MosTask, bp: &Blkptr) -> Result<bool> {
+        let Some(place) = Place::of(bp) else { return Ok(true) };
+        let Some(entries) = self.entries_near(place) else { return Ok(true) };
+        let entries = m.mos().object(entries).await?;
+        let before = references(&entries, place).await?;
+        let Some(after) = before.checked_sub(1) else { return Ok(true) };
+        if after == 0 {
+            zap::edit::remove(&entries, &m.tx, &place.key()).await?;
+        } else {
+            zap::edit::set(&entries, &m.tx, &place.key(), &entry(m, after)).await?;
+        }
+        let dsize = m.writer().dsize(bp);
+        self.change(place, |table| {
+            table.phys.savedspace_bytes = table.phys.savedspace_bytes.saturating_sub(dsize);
+            if after == 0 {
+                table.phys.usedspace_bytes = table.phys.usedspace_bytes.saturating_sub(dsize);
+                table.count(place, false)?;
+            }
+            Ok(())
+        })?;
+        Ok(false)
+    }
+
+    /// The ZAP of the entries of a place's vdev, whose table is made, or made longer, if it must be.
+    async fn entries_of(&self, m: &MosTask, place: Place) -> Result<ObjectId> {
+        let known = self.tables().get(&place.vdev).map(|table| table.phys.rangesize_bytes);
+        let longest = ranges_of(m, place.vdev, known.unwrap_or(RANGE_BYTES));
+        {
+            let mut tables = self.tables();
+            if let Some(table) = tables.get_mut(&place.vdev) {
+                if table.phys.range_of(ByteOffset(place.offset)).is_none() {
+                    table.phys.size = longest;
+                    table.counts.resize(table.phys.size as usize, 0);
+                }
+                return Ok(table.phys.mos_entries);
+            }
+        }
+        let new = NewZap {
+            flags: ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0,
+            micro_block_bytes: ENTRIES_BLOCK_BYTES,
+            ..NewZap::of(zap::metadata_type())
+        };
+        let entries = zap::edit::create(m.mos(), &m.tx, new).await?.id();
+        let phys = BrtVdevPhys {
+            mos_entries: entries,
+            size: longest,
+            rangesize_bytes: RANGE_BYTES,
+            ..Default::default()
+        };
+        let new = NewObject {
+            dmu_type: COUNTS_TYPE,
+            block_size: BLOCK_BYTES as u32,
+            bonus_type: COUNTS_TYPE,
+            bonus: phys.encode(ByteOrder::Little),
+            slots: 1,
+        };
+        let object = m.mos().allocate(&m.tx, new).await?.id();
+        let name = directory_key(VdevId(place.vdev));
+        m.set_in_directory(&name, zap::Value::U64(vec![object.get()])).await?;
+        let is_first = m.feature_count(Feature::BlockCloning).unwrap_or(0) == 0;
+        let has_numbers = match m.feature_count(Feature::BlockCloningEndian) {
+            Some(0) => is_first,
+            Some(_) => true,
+            None => false,
+        };
+        if has_numbers {
+            m.use_feature(Feature::BlockCloningEndian, 1).await?;
+        }
+        m.use_feature(Feature::BlockCloning, 1).await?;
+        let counts = vec![0; longest as usize];
+        let table = Table { object, phys, counts, changed: true, blocks: BTreeSet::from([0]) };
+        self.tables().insert(place.vdev, table);
+        Ok(entries)
+    }
+
+    /// Writes what changed of the tables; those without entries go.
+    pub(super) async fn write(&self, m: &MosTask) -> Result<()> {
+        let changed: Vec<Changed> = {
+            let mut tables = self.tables();
+            let changed = tables.iter_mut().filter(|(_, table)| table.changed);
+            changed.map(|(vdev, table)| table.take_changed(*vdev)).collect()
+        };
+        for Changed { vdev, object, phys, blocks } in changed {
+            if phys.totalcount == 0 {
+                m.mos().free(&m.tx, phys.mos_entries).await?;
+                m.mos().free(&m.tx, object).await?;
+                let directory = m.mos().object(DIRECTORY_OBJECT).await?;
+                let key = zap::Key::Name(directory_key(VdevId(vdev)).into_bytes());
+                zap::edit::remove(&directory, &m.tx, &key).await?;
+                self.tables().remove(&vdev);
+                m.use_feature(Feature::BlockCloning, -1).await?;
+                if m.feature_count(Feature::BlockCloningEndian).is_some_and(|count| count > 0) {
+                    m.use_feature(Feature::BlockCloningEndian, -1).await?;
+                }
+                continue;
+            }
+            let object = m.mos().object(object).await?;
+            for (block, bytes) in blocks {
+                object.write_at(&m.tx, (block * BLOCK_BYTES) as u64, &bytes).await?;
+            }
+            object.set_bonus(&m.tx, COUNTS_TYPE, &phys.encode(ByteOrder::Little));
+        }
+        Ok(())
+    }
 }

@@ -1,13 +1,13 @@
 //! Room for data: refusing what would not fit before it is accepted.
 //!
 //! # The idea
-//! What is accepted must be written, or the pool stops. So whoever accepts data asks first, while it holds
-//! the group that the data will be in. Each demand ([`Dirtied`]: blocks, indirect blocks, descriptions of
-//! files) has two prices, both in deflated bytes as free space is counted ([`super::costs`]):
+//! What is accepted must be written, or the pool stops. So what accepts data asks first, while it holds the
+//! group that the data will be in. Each demand ([`Dirtied`]: blocks, indirect blocks, descriptions of
+//! files) has two prices, both in deflated bytes as free space is counted ([`costs`]):
 //!
 //! | price | of | bounded by | says |
 //! |---|---|---|---|
-//! | exact | blocks as they are before compression, in whole sectors, with parity, padding and copies; a share for metadata | quotas and reservations ([`super::shares`]); of the pool, what is free less half of the slop | whether the data fit at all |
+//! | exact | blocks as they are before compression, in whole sectors, with parity, padding and copies; a share for metadata | quotas and reservations ([`tempreserve`]); of the pool, what is free less half of the slop | whether the data fit at all |
 //! | worst | the same as gangs of the smallest leaves; all indirect blocks, dnodes and directory leaves with the copies that metadata have; entries of space maps | what is free less a part of the slop that is for the MOS | whether they fit into this group |
 //!
 //! What is accepted counts until its group is committed and the figures include it. The sum of worst prices
@@ -47,31 +47,46 @@
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `spa_misc.c`
 //! (`spa_get_worst_case_asize`).
 //!
+//! | module | what it owns |
+//! |---|---|
+//! | `changes` | the same of changes of datasets, properties and the pool |
+//! | `costs` | what blocks take on the devices |
+//! | `tempreserve` | what all datasets accept together, by directories |
+//!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's, then that of shares, then the allocator's |
+
+mod changes;
+mod costs;
+mod tempreserve;
+
+pub use changes::Spare;
+pub use tempreserve::Level;
+pub(super) use tempreserve::Shares;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::objset::ObjsetType;
 use ondisk::{ObjsetId, Txg};
 
-use super::LivePool;
-use super::costs::Costs;
-use super::shares::{Charge, Level, Shares};
+use super::edit;
+use super::live_dataset::LiveDataset;
+use super::pool::DslPool;
 use crate::alloc::Allocator;
-use crate::dataset::dsl::edit;
 use crate::dmu::Dirtied;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::zio::LogRoom;
+use costs::Costs;
+use tempreserve::Charge;
 
 /// Added to data for their share of metadata: one part in this many.
 const METADATA_SHARE: u64 = 32;
 /// What a change of a file that writes no data takes on average: files share the blocks that describe them.
 const FILE_BYTES: u64 = 2 << 10;
 /// Bytes of a block of dnodes, and of a leaf of a directory.
-pub(super) const SMALL_METADATA_BYTES: u64 = 16 << 10;
+const SMALL_METADATA_BYTES: u64 = 16 << 10;
 /// Bytes of an indirect block, and of the largest other block of metadata.
 const LARGE_METADATA_BYTES: u64 = 128 << 10;
 /// Blocks of both sizes that a dataset makes dirty once in each group, however little it changes.
@@ -165,7 +180,7 @@ struct PoolState {
     accepted: Accepted,
     /// Lent to intent logs since the last group.
     lent: u64,
-    /// What changes of the group that is being synced take (`super::changes`).
+    /// What changes of the group that is being synced take ([`changes`]).
     changes: u64,
     costs: Costs,
 }
@@ -212,19 +227,19 @@ impl PoolGauge {
     }
 
     /// What data of the group after `txg` take and take at worst, and what changes of `txg` take.
-    pub(super) fn accepted_after(&self, txg: Txg) -> (u64, u64, u64) {
+    fn accepted_after(&self, txg: Txg) -> (u64, u64, u64) {
         let mut state = self.state();
         let Price { exact, worst, .. } = *state.accepted.of(Txg(txg.get() + 1));
         (exact, worst, state.changes)
     }
 
     /// What a block of the MOS takes.
-    pub(super) fn metadata_price(&self, bytes: u64) -> u64 {
+    fn metadata_price(&self, bytes: u64) -> u64 {
         self.state().costs.exact(&self.allocator, bytes, MOS_COPIES)
     }
 
     /// A change takes so much.
-    pub(super) fn accept_change(&self, bytes: u64) {
+    fn accept_change(&self, bytes: u64) {
         self.state().changes += bytes;
     }
 }
@@ -474,9 +489,9 @@ impl crate::dataset::zvol::Room for DatasetRoom {
     }
 }
 
-impl LivePool {
+impl DslPool {
     /// Deflated bytes that the devices have room for.
-    pub(super) fn free_on_devices(&self) -> u64 {
+    pub(crate) fn free_on_devices(&self) -> u64 {
         // The other half of the slop is for metadata alone, and for what is under way.
         self.allocator().free_for_data().saturating_sub(self.allocator().slop_bytes() / 2)
     }
@@ -496,7 +511,7 @@ impl LivePool {
             room.changes = 0;
             *room.accepted.of(txg) = Price::default();
             room.costs.forget(Txg(txg.get() + 1));
-            self.txgs.set_may_gain_room(!room.is_idle());
+            self.txgs().set_may_gain_room(!room.is_idle());
         }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let mut ways = Vec::with_capacity(open.len());
@@ -509,14 +524,14 @@ impl LivePool {
     }
 
     /// Sets the gauge of a dataset that was just opened.
-    pub(super) async fn set_room(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<()> {
+    pub(super) async fn set_room(self: &Arc<Self>, dataset: &LiveDataset) -> Result<()> {
         let way = self.set_gauge(dataset).await?;
         self.shares.opened(dataset.objset.id(), &way);
         Ok(())
     }
 
     /// Sets a dataset's own gauge. The dataset, and what is above it.
-    async fn set_gauge(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<Vec<Level>> {
+    async fn set_gauge(self: &Arc<Self>, dataset: &LiveDataset) -> Result<Vec<Level>> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
         let copies = u64::from(dataset.objset.policy().copies.max(1));
         let mut state = dataset.room.state();

@@ -1,11 +1,11 @@
 //! What datasets accept together, directory by directory.
 //!
 //! # The idea
-//! A dataset's own gauge ([`super::room`]) knows what quotas and reservations left it as of the last group.
+//! A dataset's own gauge ([`super`]) knows what quotas and reservations left it as of the last group.
 //! Several that are written at once would each take all of that. So what all of them accepted since is
-//! counted at every directory on the way to the root, as space itself is (`dsl::edit::space`): what a
-//! directory uses beyond what is reserved for it reaches the one above. A head is the lowest level of its
-//! way: what it has for itself is used there, and its `refreservation` is what is reserved.
+//! counted at every directory on the way to the root, as space itself is: what a directory uses beyond what
+//! is reserved for it reaches the one above. A head is the lowest level of its way: what it has for itself
+//! is used there, and its `refreservation` is what is reserved.
 //!
 //! Clones count for a dataset as if they were copies, and so for quotas; of the pool they take next to
 //! nothing, and so the root's room does not count them.
@@ -50,7 +50,7 @@ pub(super) struct Left {
 
 /// The heads of a pool that are open, and all directories above them.
 #[derive(Debug, Default)]
-pub(super) struct Shares {
+pub(crate) struct Shares {
     state: Mutex<State>,
 }
 

@@ -13,7 +13,7 @@
 //! | none | those that give space back: destroying, giving back holds | never |
 //!
 //! # Invariants
-//! - What the open group accepted as data ([`super::room`]) is not touched: a change that would need it is
+//! - What the open group accepted as data ([`super`]) is not touched: a change that would need it is
 //!   refused.
 //! - What the changes of one group need counts together.
 //! - A refusal has changed nothing; it says how much is missing.
@@ -21,11 +21,12 @@
 //! Source of the facts: OpenZFS 2.4 `dsl_pool.c` (`dsl_pool_unreserved_space`), and what each of its tasks
 //! asks for.
 
-use super::room::SMALL_METADATA_BYTES;
-use super::{LivePool, Syncing};
+use ondisk::Txg;
+
+use super::{PoolGauge, SMALL_METADATA_BYTES};
+use crate::dataset::dsl::{DslPool, SyncTask};
 use crate::dataset::properties::format::nicebytes;
 use crate::error::{Error, Result};
-use ondisk::Txg;
 
 /// Which part of the slop a change may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,43 +57,44 @@ const GROUPS_UNTIL_FREE: u32 = 2;
 /// Where less than this is left, space that was freed is waited for.
 const SCARCE_BYTES: u64 = 16 << 20;
 
-impl Syncing {
+impl SyncTask {
     /// Accepts a change that writes up to `blocks` blocks of metadata, or refuses it with the figures.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
     pub fn require_for_change(&self, spare: Spare, blocks: u64) -> Result<()> {
-        let (free, slop) = (self.pool.allocator().free_for_data(), self.pool.allocator().slop_bytes());
-        let left = self.pool.room.left_for_change(self.txg(), free, slop, spare);
-        let needed = self.pool.room.price_of_change(blocks);
+        let (free, slop) = (self.allocator().free_for_data(), self.allocator().slop_bytes());
+        let room = &self.dsl_pool().room;
+        let left = room.left_for_change(self.txg(), free, slop, spare);
+        let needed = room.price_of_change(blocks);
         if needed > left {
-            let (needed, left, name) = (nicebytes(needed), nicebytes(left), self.pool.pool().name());
+            let (needed, left, name) = (nicebytes(needed), nicebytes(left), self.pool().name());
             return Err(Error::NoSpace(format!(
                 "pool '{name}': the change needs {needed} of metadata, {left} is available"
             )));
         }
-        self.pool.room.accept_change(needed);
+        room.accept_change(needed);
         Ok(())
     }
 }
 
-impl LivePool {
+impl DslPool {
     /// Where little is free, waits until what was freed can be used: a change that comes right after a file
     /// was removed is not to be refused.
-    pub(super) async fn until_freed_is_free(&self) -> Result<()> {
+    pub(crate) async fn until_freed_is_free(&self) -> Result<()> {
         for _ in 0..GROUPS_UNTIL_FREE {
             let allocator = self.allocator();
             let left = allocator.free_for_data().saturating_sub(allocator.slop_bytes() / 2);
             if left >= SCARCE_BYTES || !allocator.has_deferred() {
                 return Ok(());
             }
-            self.txgs.wait_synced(self.txgs.open_txg()).await?;
+            self.txgs().wait_synced(self.txgs().open_txg()).await?;
         }
         Ok(())
     }
 }
 
-impl super::room::PoolGauge {
+impl PoolGauge {
     /// What a change of the group `txg`, which is being synced, may take while so much is free.
     fn left_for_change(&self, txg: Txg, free: u64, slop: u64, spare: Spare) -> u64 {
         let (exact, worst, taken) = self.accepted_after(txg);

@@ -1,0 +1,79 @@
+//! [`SyncTask`]: a change of datasets as part of one transaction group (OpenZFS: `dsl_sync_task`).
+//!
+//! The dataset layer's changes happen in such tasks and nowhere else, one after the other. So they never meet
+//! each other, and what one of them reads is as all before it left it. A task changes the MOS at once, and
+//! tells open datasets what has become of them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ondisk::ObjsetId;
+use ondisk::blkptr::Blkptr;
+use ondisk::history::HistoryRecord;
+use ondisk::pool_version;
+
+use super::history;
+use super::live_dataset::LiveDataset;
+use super::pool::DslPool;
+use crate::error::Result;
+use crate::mos::MosTask;
+use crate::txg::Tx;
+
+/// A change of datasets. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SyncTask {
+    dsl_pool: Arc<DslPool>,
+    task: MosTask,
+}
+
+impl Deref for SyncTask {
+    type Target = MosTask;
+
+    fn deref(&self) -> &MosTask {
+        &self.task
+    }
+}
+
+impl SyncTask {
+    /// A task of the group that `tx` belongs to.
+    pub(crate) fn new(dsl_pool: &Arc<DslPool>, tx: Tx) -> Self {
+        Self { dsl_pool: Arc::clone(dsl_pool), task: MosTask::new(dsl_pool.mos(), tx) }
+    }
+
+    /// The datasets of the pool.
+    pub(crate) fn dsl_pool(&self) -> &Arc<DslPool> {
+        &self.dsl_pool
+    }
+
+    /// The head dataset `id`, opened if it is not.
+    pub async fn dataset(&self, id: ObjsetId) -> Result<Arc<LiveDataset>> {
+        self.dsl_pool.dataset(id).await
+    }
+
+    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is
+    /// dropped. Users that have it open get errors from now on.
+    pub fn forget_dataset(&self, id: ObjsetId) {
+        if let Some(gone) = self.dsl_pool.datasets().remove(&id) {
+            gone.objset.set_gone();
+        }
+    }
+
+    /// The head dataset `id`, if it is open.
+    pub fn open_dataset(&self, id: ObjsetId) -> Option<Arc<LiveDataset>> {
+        self.dsl_pool.datasets().get(&id).cloned()
+    }
+
+    /// A reference to a block of a dataset is gone. True when it was the last one, so that the block is to be
+    /// freed.
+    pub(crate) async fn release(&self, bp: &Blkptr) -> Result<bool> {
+        self.dsl_pool.tables().release(self, bp).await
+    }
+
+    /// Adds a record to the pool's history, which pools of the first versions have not.
+    pub async fn append_history(&self, record: &HistoryRecord) -> Result<()> {
+        match self.has_version(pool_version::HISTORY) {
+            true => history::append(self.mos(), &self.tx, record, self.allocator().usable_bytes()).await,
+            false => Ok(()),
+        }
+    }
+}

@@ -7,10 +7,10 @@
 //! (`zprop_get_list`).
 
 use anyhow::Result;
-use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Kind, Prop, is_user};
 use engine::pool::properties::table::{POOL_TABLE, VDEV_TABLE};
 use engine::pool::properties::{PoolProp, VdevProp};
+use engine::properties::table::TABLE;
+use engine::properties::{Kind, Prop, is_user};
 use ondisk::nearest::meant;
 use server::api::{Property, Source};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use engine::Pool;
 use engine::cache::ArcCache;
-use engine::dataset::dsl::{Dataset, Dsl};
+use engine::dsl::{Dataset, Dsl};
 use engine::env::System;
 use engine::pool::discovery;
 use engine::pool::discovery::FoundPool;

@@ -10,8 +10,8 @@ use std::io::Write as _;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
-use engine::dataset::properties::Style;
-use engine::dataset::properties::format::{Civil, nicebytes, nicenum};
+use engine::properties::Style;
+use engine::properties::format::{Civil, nicebytes, nicenum};
 use serde_json::{Map, Value};
 use server::api::{Action, ApiError};
 

@@ -43,9 +43,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::pool_features::Features;
 use engine::dmu::Objset;
+use engine::dsl::Dsl;
+use engine::dsl::pool_features::Features;
 use engine::pool::import::{ImportOptions, Rewind};
 use ondisk::features::Feature;
 use ondisk::{Guid, ObjsetId, Txg};

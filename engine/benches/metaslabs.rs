@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use device::{OpenOptions, block_on};
 use engine::cache::ArcCache;
-use engine::dataset::dsl::edit::{NewContents, NewDataset, create};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{NewContents, NewDataset, create};
 use engine::env::System;
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, select};
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use engine::zvol::LiveZvol;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::ObjsetId;

@@ -6,7 +6,7 @@
 //! pool's version and features, the block writer, and the time. It has the operations that all layers share:
 //! the entries of the pool directory, new ZAPs, reference counts of features.
 //!
-//! The layers above put more beside it: [`crate::dataset::dsl::SyncTask`] has the open datasets,
+//! The layers above put more beside it: [`crate::dsl::SyncTask`] has the open datasets,
 //! [`crate::pool::live::Syncing`] the pool. Each gives what lies below by dereference, so that a function
 //! takes the least that it needs, and its caller passes what it has.
 //!

@@ -5,15 +5,13 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::history::{self, Form};
-use engine::dataset::dsl::{Dsl, Entry, Walk};
-use engine::dataset::properties::{
-    Environment, Mounted, Prop, PropertySet, Shown, Source, Style, UserProperty,
-};
+use engine::dsl::history::{self, Form};
+use engine::dsl::{Dsl, Entry, Walk};
 use engine::pool::discovery::scan;
 use engine::pool::errlog::{self, DamagedBlock};
 use engine::pool::import::{ImportOptions, import, select};
 use engine::pool::properties::{PoolEnvironment, PoolProperties, VdevProp, VdevProperties};
+use engine::properties::{Environment, Mounted, Prop, PropertySet, Shown, Source, Style, UserProperty};
 use engine::{Error, Pool};
 use ondisk::{BlockId, ObjectId, ObjsetId};
 use testkit::{GoldenPool, golden};

@@ -11,12 +11,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::LiveZpl;
-use engine::dataset::zpl::live::WriteOptions;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, Surroundings};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use engine::zpl::LiveZpl;
+use engine::zpl::live::WriteOptions;
 use ondisk::vdev_config::PoolState;
 use ondisk::{ObjectId, ObjsetId};
 

@@ -23,11 +23,12 @@ use std::{
 };
 
 use engine::{
-    dataset::{dsl::Dsl, zvol::Zvol},
+    dsl::Dsl,
     pool::{
         discovery,
         import::{self, ImportOptions},
     },
+    zvol::Zvol,
 };
 use server::{
     nbd::{self, Errno, Export, ExportError, Exports, Extent, Unopened},

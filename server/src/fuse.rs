@@ -92,7 +92,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use engine::dataset::zpl::{AclType, LiveZpl};
+use engine::zpl::{AclType, LiveZpl};
 
 use crate::committing::commit;
 use gate::{Closed, Gate};

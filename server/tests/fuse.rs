@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::properties::Environment;
-use engine::dataset::zpl::{Zpl, ZplOptions};
+use engine::dsl::Dsl;
 use engine::pool::import::{ImportOptions, import};
 use engine::pool::{discovery, errlog};
+use engine::properties::Environment;
+use engine::zpl::{Zpl, ZplOptions};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 use server::fuse::{self, FuseMount, Left, MountError, MountOptions, Source};

@@ -30,7 +30,11 @@ const ENGINE: &[&str] = &[
     "zil",
     "mos",
     "tables",
-    "dataset",
+    "properties",
+    "range_locks",
+    "zvol",
+    "zpl",
+    "dsl",
     "pool",
 ];
 

@@ -1,8 +1,8 @@
 //! What there is to complete: pools, datasets and devices that the daemon knows, properties and their values.
 
-use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Attr, Kind};
 use engine::pool::properties::table::POOL_TABLE;
+use engine::properties::table::TABLE;
+use engine::properties::{Attr, Kind};
 use ondisk::features::Feature;
 use server::api::{Action, DatasetKind, ListDatasets, ListPools, ListVdevs, VdevEntry};
 

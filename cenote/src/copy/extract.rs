@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use engine::dataset::dsl::{Dsl, Kind, Walk};
-use engine::dataset::zpl::{DirCursor, Stat, Znode, Zpl};
-use engine::dataset::zvol::Zvol;
+use engine::dsl::{Dsl, Kind, Walk};
+use engine::zpl::{DirCursor, Stat, Znode, Zpl};
+use engine::zvol::Zvol;
 use indicatif::{ProgressBar, ProgressStyle};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
@@ -402,7 +402,7 @@ impl<'a> Extractor<'a> {
     async fn child(
         &mut self,
         dsl: &Arc<Dsl>,
-        dataset: &engine::dataset::dsl::Dataset,
+        dataset: &engine::dsl::Dataset,
         below: &str,
         kind: Kind,
     ) -> Result<()> {

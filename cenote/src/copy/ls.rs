@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use engine::dataset::properties::format::Civil;
-use engine::dataset::zpl::{Stat, Znode, Zpl};
+use engine::properties::format::Civil;
+use engine::zpl::{Stat, Znode, Zpl};
 use ondisk::zpl::FileType;
 use serde::Serialize;
 

@@ -4,10 +4,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use engine::dataset::dsl::{Dataset, Dsl, Kind};
-use engine::dataset::properties::Environment;
-use engine::dataset::zpl::{Znode, Zpl, ZplOptions};
-use engine::dataset::zvol::Zvol;
+use engine::dsl::{Dataset, Dsl, Kind};
+use engine::properties::Environment;
+use engine::zpl::{Znode, Zpl, ZplOptions};
+use engine::zvol::Zvol;
 
 use crate::exported::PoolPlace;
 

@@ -1,9 +1,9 @@
 //! What this program knows of properties, for experiments whose pools it makes itself.
 
-use engine::dataset::dsl::edit::check_properties;
-use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Attr, Prop, Types, Value, is_user, typed};
+use engine::dsl::edit::check_properties;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
+use engine::properties::table::TABLE;
+use engine::properties::{Attr, Prop, Types, Value, is_user, typed};
 use lab::preflight::Known;
 use ondisk::pool_version::FEATURES;
 

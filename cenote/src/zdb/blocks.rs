@@ -246,7 +246,7 @@ fn write_classes(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         [(Class::Normal, "Normal class:"), (Class::Special, "Special class"), (Class::Dedup, "Dedup class")];
     for (class, name) in classes {
         let of_class = || space.vdevs.iter().filter(|vdev| vdev.class == class);
-        let sum = |bytes: fn(&engine::dataset::dsl::pool_space::VdevSpace) -> u64| {
+        let sum = |bytes: fn(&engine::dsl::pool_space::VdevSpace) -> u64| {
             of_class().map(bytes).fold(0, u64::saturating_add)
         };
         let (allocated, size) = (sum(|vdev| vdev.allocated_bytes), sum(|vdev| vdev.size_bytes));

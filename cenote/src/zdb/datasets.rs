@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use engine::dataset::dsl::{Dataset, Dir};
 use engine::dmu::Objset;
 use engine::dmu::zap::{Zap, lookup_u64};
+use engine::dsl::{Dataset, Dir};
 use engine::vdev::Vdev;
 use ondisk::bpobj::{self, BpobjPhys};
 use ondisk::deadlist::{self, DeadlistPhys};

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use codec::compress::decompress;
-use engine::dataset::properties::format::{nicebytes, nicenum};
 use engine::dmu::Object;
 use engine::dmu::zap::{Entry, Key, Zap, lookup, lookup_u64};
 use engine::pool::verify::References;
+use engine::properties::format::{nicebytes, nicenum};
 use ondisk::ObjectId;
 use ondisk::blkptr::ChecksumType;
 use ondisk::ddt::log::{self, DdtLogHeader, LOG_CHECKPOINT, LOG_FLUSHING};

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use engine::dataset::dsl::pool_space::fragmentation;
 use engine::dmu::Object;
 use engine::dmu::zap::{Zap, lookup_u64};
+use engine::dsl::pool_space::fragmentation;
 use engine::pool::verify::metaslab_bounds;
 use engine::space_maps::replay;
 use engine::vdev::indirect::Moved;

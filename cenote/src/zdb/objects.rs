@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
-use engine::dataset::zpl::{Zpl, ZplOptions};
 use engine::dmu::sa::Registry;
 use engine::dmu::zap::lookup_u64;
 use engine::dmu::{Object, Objset};
+use engine::zpl::{Zpl, ZplOptions};
 use engine::{Bookmark, Error};
 use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail, ensure};
-use engine::dataset::zpl::{Zpl, ZplOptions};
+use engine::zpl::{Zpl, ZplOptions};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 

@@ -1,7 +1,7 @@
 //! `-h`: the pool's history, with all internal events. `-s`: space and errors of its vdevs.
 
 use anyhow::Result;
-use engine::dataset::dsl::history;
+use engine::dsl::history;
 use engine::vdev::{Class, Kind, Vdev};
 use ondisk::history::{HistoryEvent, HistoryRecord, legacy_event_name};
 

@@ -1,7 +1,7 @@
 //! Numbers and block pointers as `zdb` writes them.
 
 use anyhow::Result;
-use engine::dataset::properties::format::nicenum;
+use engine::properties::format::nicenum;
 use ondisk::blkptr::Blkptr;
 
 use super::{Arguments, Out};

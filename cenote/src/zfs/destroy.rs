@@ -1,7 +1,7 @@
 //! `zfs destroy`: filesystems, volumes, snapshots, bookmarks.
 
 use anyhow::Result;
-use engine::dataset::properties::format::nicebytes;
+use engine::properties::format::nicebytes;
 use server::api::DestroyDataset;
 
 use super::change;

@@ -1,7 +1,7 @@
 //! `zfs holds`: what keeps snapshots from being destroyed.
 
 use anyhow::Result;
-use engine::dataset::properties::format::Civil;
+use engine::properties::format::Civil;
 use serde_json::{Map, Value};
 use server::api::{ApiError, Hold, ListHolds, Listed};
 

@@ -1,7 +1,7 @@
 //! `zfs list`: a line for each dataset.
 
 use anyhow::Result;
-use engine::dataset::properties::table::TABLE;
+use engine::properties::table::TABLE;
 use ondisk::nearest::meant;
 use serde_json::Value;
 use server::api::{DatasetEntry, DatasetKind};

@@ -1,8 +1,8 @@
 //! `zfs set`, `zfs inherit`.
 
 use anyhow::Result;
-use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Prop, is_user};
+use engine::properties::table::TABLE;
+use engine::properties::{Prop, is_user};
 use ondisk::nearest::meant;
 use server::api::{InheritProperty, PropertiesSet, SetProperties};
 

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use engine::dataset::properties::{Kind, Prop};
+use engine::properties::{Kind, Prop};
 use server::api::DatasetEntry;
 
 /// The properties to sort by, the most important first.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use anyhow::Result;
-use engine::dataset::properties::format::{nicebytes, nicenum};
+use engine::properties::format::{nicebytes, nicenum};
 use serde_json::{Map, Value};
 use server::api::{ListSpace, Owner, SpaceOf};
 

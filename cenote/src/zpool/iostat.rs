@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use engine::dataset::properties::format::nicenum;
+use engine::properties::format::nicenum;
 use serde_json::{Map, Value};
 use server::api::{GetIoStats, Listed, PoolIo, UnderWay, VdevClass, VdevNode};
 

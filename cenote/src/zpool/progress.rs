@@ -1,7 +1,7 @@
 //! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, of which
 //! OpenZFS tells nothing. Each ends with a line end, or is empty.
 
-use engine::dataset::properties::format::{nicebytes, nicenum};
+use engine::properties::format::{nicebytes, nicenum};
 use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
 
 use crate::output::{ctime, duration, now};

@@ -8,7 +8,7 @@ mod json;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use engine::dataset::properties::format::{nicebytes, nicenum};
+use engine::properties::format::{nicebytes, nicenum};
 use server::api::{
     Dedup, DedupRow, GetStatus, Listed, PoolStatus, SUSPENDED, State, Sweep, SweepState, Sweeping, VdevClass,
     VdevNode,

@@ -576,7 +576,7 @@ impl Allocator {
     /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the
     /// normal class without what is set apart for the log, less the slop that is kept back so that deleting
     /// always works, and what is allocated on special and dedup vdevs. With a checkpoint, or blocks whose
-    /// freeing is put off, that is still less ([`crate::dataset::dsl::pool_space::PoolSpace::adjusted_bytes`]).
+    /// freeing is put off, that is still less ([`crate::dsl::pool_space::PoolSpace::adjusted_bytes`]).
     pub fn usable_bytes(&self) -> u64 {
         let (real, slop) = self.real_and_slop_bytes();
         let state = self.state();

@@ -16,10 +16,10 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT, parse_hex_key};
 use ondisk::{BlockId, ObjectId, ObjsetId, Txg};
 
 use crate::Bookmark;
-use crate::dataset::dsl::pool_features::Features;
-use crate::dataset::dsl::{Dataset, Dsl};
-use crate::dataset::zpl::{Zpl, ZplOptions};
+use crate::dsl::pool_features::Features;
+use crate::dsl::{Dataset, Dsl};
 use crate::error::{Error, Result};
+use crate::zpl::{Zpl, ZplOptions};
 
 /// More than a log can have: OpenZFS stops to remember long before.
 const MAX_ERRORS: usize = 1 << 20;

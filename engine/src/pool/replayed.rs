@@ -24,8 +24,8 @@ use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, import};
 use super::live::{LivePool, Surroundings};
 use crate::Pool;
-use crate::dataset::dsl::Dsl;
 use crate::dmu::Objset;
+use crate::dsl::Dsl;
 use crate::error::{Error, Result};
 use crate::zil;
 

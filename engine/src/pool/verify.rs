@@ -41,9 +41,9 @@ use ondisk::{ObjsetId, Txg};
 
 use crate::Bookmark;
 use crate::Pool;
-use crate::dataset::dsl::Dsl;
-use crate::dataset::dsl::pool_space::PoolSpace;
 use crate::dmu::Objset;
+use crate::dsl::Dsl;
+use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Attempt, Error, Result};
 use queue::Queue;
 

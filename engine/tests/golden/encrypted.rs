@@ -3,9 +3,9 @@
 use crate::support::{EngineTree, import_golden, objset};
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::{Zpl, ZplOptions};
-use engine::dataset::zvol::Zvol;
+use engine::dsl::Dsl;
+use engine::zpl::{Zpl, ZplOptions};
+use engine::zvol::Zvol;
 use testkit::manifest::hex_sha256;
 
 #[test]

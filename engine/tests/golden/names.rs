@@ -2,7 +2,7 @@
 
 use crate::support::{EngineTree, import_golden};
 use device::block_on;
-use engine::dataset::zpl::Znode;
+use engine::zpl::Znode;
 use testkit::Tree;
 
 fn at(tree: &EngineTree, path: &str) -> Znode {

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use device::{Device, OpenOptions, block_on};
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zvol::Zvol;
+use engine::dsl::Dsl;
 use engine::env::Seeded;
 use engine::pool::discovery::{self, FoundPool};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, Surroundings};
 use engine::pool::replayed;
 use engine::txg::Limits;
+use engine::zvol::Zvol;
 use ondisk::vdev_config::PoolState;
 use testkit::manifest::hex_sha256;
 

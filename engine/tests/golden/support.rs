@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use device::block_on;
 use engine::Pool;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::{AclType, Znode, Zpl, ZplOptions};
 use engine::dmu::Objset;
+use engine::dsl::Dsl;
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, import};
+use engine::zpl::{AclType, Znode, Zpl, ZplOptions};
 use testkit::manifest::Stat;
 use testkit::{GoldenPool, Tree};
 

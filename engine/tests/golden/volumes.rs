@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{import_golden, objset};
 use device::block_on;
-use engine::dataset::zvol::Zvol;
+use engine::zvol::Zvol;
 use testkit::manifest::hex_sha256;
 
 /// All bytes of a volume, read in order.

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use device::block_on;
 use engine::cache::Primary;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::zpl::live::WriteOptions;
-use engine::dataset::zvol::LiveZvol;
 use engine::dmu::Reader;
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
+use engine::zpl::live::WriteOptions;
+use engine::zvol::LiveZvol;
 use futures_util::FutureExt;
 use ondisk::vdev_config::PoolState;
 use ondisk::{ObjectId, ObjsetId};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::error::Error;
 use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LivePool, NewTop};

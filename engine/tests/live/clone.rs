@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewSnapshot};
-use engine::dataset::zpl::live::{NewKind, NewNode, WriteOptions};
-use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::dmu::Stored;
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewSnapshot};
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
+use engine::zpl::live::{NewKind, NewNode, WriteOptions};
+use engine::zpl::{LiveZpl, ZplOptions};
 use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::dsl::with_room;
-use engine::dataset::zpl::live::WriteOptions;
 use engine::dmu::LiveObject;
+use engine::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::with_room;
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::{Class, LABEL_START_BYTES};
+use engine::zpl::live::WriteOptions;
 use ondisk::vdev_config::PoolState;
 
 use crate::files::FILE;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use engine::Error;
 use engine::Result;
-use engine::dataset::dsl::LiveDataset;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::live::{RenameMode, WriteOptions, XattrPlace, XattrSet};
-use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
-use engine::dataset::zvol::{LiveZvol, Zvol};
 use engine::dmu::Objset;
+use engine::dsl::LiveDataset;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::LivePool;
+use engine::zpl::live::{RenameMode, WriteOptions, XattrPlace, XattrSet};
+use engine::zpl::{LiveZpl, Zpl, ZplOptions};
+use engine::zvol::{LiveZvol, Zvol};
 use ondisk::objset::ObjsetType;
 use testkit::Rng;
 

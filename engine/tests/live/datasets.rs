@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
 use engine::{Error, Result};

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::simulated::{Fault, SimulatedDevice};
 use device::{Device, IoBuf, IoFuture, MemoryDevice, SectorSizes, block_on};
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, TakeOffline};
 use engine::vdev::{Class, State, Vdev};
+use engine::zvol::LiveZvol;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, new_pool, surroundings};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::dataset::zpl::live::{
+use engine::env::{Env, Seeded};
+use engine::zpl::live::{
     AllocateMode, NewKind, NewNode, RenameMode, SetAttributes, WriteOptions, XattrPlace, XattrSet,
 };
-use engine::dataset::zpl::{LiveZpl, Time, Zpl};
-use engine::env::{Env, Seeded};
+use engine::zpl::{LiveZpl, Time, Zpl};
 use ondisk::ObjectId;
 use ondisk::zpl::{FileType, ZnodeFlags};
 

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::live::{
-    NewKind, NewNode, RenameMode, SetAttributes, WriteOptions, XattrPlace, XattrSet,
-};
-use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
+use engine::dsl::Dsl;
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
+use engine::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes, WriteOptions, XattrPlace, XattrSet};
+use engine::zpl::{LiveZpl, Zpl, ZplOptions};
 use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 use ondisk::zpl::FileType;

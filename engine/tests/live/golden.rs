@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit;
+use engine::dsl::edit;
 use engine::pool::live::{LivePool, Syncing};
 use ondisk::ObjectId;
 use ondisk::dmu::DmuType;
@@ -25,7 +25,7 @@ async fn life(disks: &Disks, name: &str, seed: u64, work: impl AsyncFnOnce(&Arc<
 /// Writes the beginning of every `step`th file of a filesystem again.
 async fn touch_files(pool: &Arc<LivePool>, name: &str, step: usize) {
     let view = pool.view();
-    let dsl = engine::dataset::dsl::Dsl::open(&view).await.unwrap();
+    let dsl = engine::dsl::Dsl::open(&view).await.unwrap();
     let id = dsl.find(name).await.unwrap().objset_id();
     drop(view);
     let dataset = pool.dataset(id).await.unwrap();

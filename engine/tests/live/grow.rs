@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, properties};
 use engine::pool::status;
 use engine::vdev::{Class, State};
+use engine::zvol::LiveZvol;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, new_pool, objset_of, surroundings};

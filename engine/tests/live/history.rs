@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::Error;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::LivePool;
 use ondisk::features::Feature;
 use ondisk::pool_version as version;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
 use ondisk::ObjsetId;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::LiveZpl;
-use engine::dataset::zpl::live::{NewKind, NewNode, XattrPlace, XattrSet};
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::env::Seeded;
 use engine::pool::live::LivePool;
+use engine::zpl::LiveZpl;
+use engine::zpl::live::{NewKind, NewNode, XattrPlace, XattrSet};
 use ondisk::vdev_config::PoolState;
 
 use crate::files;

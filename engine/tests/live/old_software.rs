@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::edit::{self, NewSnapshot};
-use engine::dataset::dsl::{Dsl, Walk};
-use engine::dataset::zpl::live::WriteOptions;
+use engine::dsl::edit::{self, NewSnapshot};
+use engine::dsl::{Dsl, Walk};
 use engine::pool::live::{LivePool, default_features, set_version};
+use engine::zpl::live::WriteOptions;
 use ondisk::ObjsetId;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;

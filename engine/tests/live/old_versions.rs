@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::live::WriteOptions;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::discovery;
 use engine::pool::live::{Layout, LivePool, NewPool, default_features, set_version};
 use engine::vdev::Class;
+use engine::zpl::live::WriteOptions;
 use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;

@@ -2,12 +2,12 @@
 
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::properties::{Environment, Prop, UserProperty};
-use engine::dataset::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool};
+use engine::properties::{Environment, Prop, UserProperty};
 use engine::vdev::Class;
+use engine::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
 use ondisk::accounting::{AccountingObject, Counted};
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::dsl::with_room;
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::with_room;
 use engine::pool::import::{ImportOptions, import};
 use engine::pool::live::{Layout, LivePool, NewTop, TakeOffline};
 use engine::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
+use engine::zvol::LiveZvol;
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewSnapshot};
-use engine::dataset::dsl::{Dsl, Entry};
-use engine::dataset::properties::{Environment, Prop};
-use engine::dataset::zpl::live::WriteOptions;
+use engine::dsl::edit::{self, NewSnapshot};
+use engine::dsl::{Dsl, Entry};
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, import};
 use engine::pool::live::{Layout, LivePool, default_features};
 use engine::pool::verify::{Progress, VerifyOptions, verify};
+use engine::properties::{Environment, Prop};
 use engine::vdev::Class;
+use engine::zpl::live::WriteOptions;
 use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;

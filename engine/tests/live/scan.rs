@@ -1,8 +1,8 @@
 //! A scrub that OpenZFS left unfinished.
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
 use engine::dmu::zap::{self, edit};
+use engine::dsl::Dsl;
 use engine::pool::live::{Layout, LivePool};
 use engine::pool::status::{self, Progress, ScanKind};
 use engine::vdev::Class;

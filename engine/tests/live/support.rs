@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use device::{Device, OpenOptions};
 use engine::Result;
-use engine::dataset::dsl::{Dsl, edit};
+use engine::dsl::{Dsl, edit};
 use engine::env::Seeded;
 use engine::pool::discovery;
 use engine::pool::import::ImportOptions;

@@ -4,10 +4,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::Dsl;
 use engine::pool::live::{Layout, LivePool, Stop, Sweep, SweepState, SweepStatus, sweeps_of};
 use engine::vdev::{Class, LABEL_START_BYTES};
+use engine::zvol::LiveZvol;
 use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
 

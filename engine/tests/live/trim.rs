@@ -4,10 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, Sweep, SweepState, properties};
 use engine::vdev::Class;
+use engine::zvol::LiveZvol;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, new_pool, surroundings};
@@ -87,7 +87,7 @@ fn a_trim_gives_back_what_is_free_and_nothing_else() {
             let pool = disks.import("tank", 2).await;
             pool.start().unwrap();
             for (name, mib, byte) in [("kept", 8, 1), ("freed", 4, 3)] {
-                let dsl = engine::dataset::dsl::Dsl::open(&pool.view()).await.unwrap();
+                let dsl = engine::dsl::Dsl::open(&pool.view()).await.unwrap();
                 let dir = dsl.find_dir(&format!("tank/{name}")).await.unwrap();
                 let id = ondisk::ObjsetId(dir.phys.head_dataset.get());
                 let dataset = pool.dataset(id).await.unwrap();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
-use engine::dataset::zpl::LiveZpl;
-use engine::dataset::zpl::live::{XattrPlace, XattrSet};
 use engine::dmu::zap::{Key, Value, edit};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool};
 use engine::txg::Tx;
 use engine::vdev::Class;
+use engine::zpl::LiveZpl;
+use engine::zpl::live::{XattrPlace, XattrSet};
 use ondisk::ObjectId;
 use ondisk::dmu::DmuType;
 use ondisk::vdev_config::PoolState;

@@ -7,13 +7,14 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::zvol::{LiveZvol, Room, Zvol};
 use engine::dmu::Dirtied;
+use engine::dmu::Room;
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, NewTop, Syncing};
 use engine::vdev::Class;
+use engine::zvol::{LiveZvol, Zvol};
 use futures_util::future::join;
 use futures_util::poll;
 use ondisk::vdev_config::PoolState;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::block_on;
-use engine::dataset::zpl::live::{XattrPlace, XattrSet};
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
+use engine::zpl::live::{XattrPlace, XattrSet};
 use ondisk::vdev_config::PoolState;
 
 use crate::files::FILE;

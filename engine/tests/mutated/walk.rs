@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use device::block_on;
-use engine::dataset::dsl::pool_space::PoolSpace;
-use engine::dataset::dsl::{Dataset, Dir, Dsl, Walk, history};
-use engine::dataset::properties::{Environment, Style};
-use engine::dataset::zpl::{AclType, Znode, Zpl, ZplOptions};
-use engine::dataset::zvol::Zvol;
+use engine::dsl::pool_space::PoolSpace;
+use engine::dsl::{Dataset, Dir, Dsl, Walk, history};
 use engine::pool::{errlog, status};
+use engine::properties::{Environment, Style};
+use engine::zpl::{AclType, Znode, Zpl, ZplOptions};
+use engine::zvol::Zvol;
 use engine::{Error, Pool};
 use ondisk::ObjectId;
 use testkit::manifest::{Stat, hex_sha256};

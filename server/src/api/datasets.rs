@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Listed};
 
-pub use engine::dataset::properties::Source;
+pub use engine::properties::Source;
 
 /// What a dataset is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use engine::dataset::properties::{Environment, Prop};
+use engine::properties::{Environment, Prop};
 
 use super::datasets::is_at_or_below;
 use super::{Daemon, OpenPool, lock};

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::OpenOptions;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::properties::{Style, kept};
+use engine::dsl::Dsl;
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{Auxiliary, LivePool, NewPool, set_version};
 use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
+use engine::properties::{Style, kept};
 use engine::vdev::label::wipe_labels;
 use ondisk::features::Feature;
 use ondisk::pool_version as version;

@@ -25,7 +25,7 @@ mod userspace;
 
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dsl, Entry};
+use engine::dsl::{Dsl, Entry};
 
 use super::volumes::{Closed, InUse};
 use super::{Daemon, OpenPool, edits, names};
@@ -103,7 +103,7 @@ impl OpenPool {
 /// A dataset's kind in the words of messages.
 fn word_of(entry: &Entry) -> &'static str {
     match entry.kind {
-        engine::dataset::dsl::Kind::Volume => DatasetKind::Volume.word(),
+        engine::dsl::Kind::Volume => DatasetKind::Volume.word(),
         _ => DatasetKind::Filesystem.word(),
     }
 }

@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use device::contents::{SIGNATURE_BYTES, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
-use engine::dataset::properties::format::nicebytes;
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
 use engine::pool::live::{Layout, NewLeaf, NewTop};
+use engine::properties::format::nicebytes;
 use engine::vdev::Class;
 use engine::vdev::open::take_whole_disk;
 use ondisk::vdev_config::PoolState;

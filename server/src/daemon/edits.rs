@@ -4,8 +4,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::dsl::history;
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::history;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;

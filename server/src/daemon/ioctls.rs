@@ -4,7 +4,7 @@
 //! Source of the facts: OpenZFS 2.4 `zfs_ioctl.c` (`zfs_ioctl_init`, `zfsdev_ioctl_common`),
 //! `libzfs_core.c`.
 
-use engine::dataset::dsl::history;
+use engine::dsl::history;
 use engine::pool::live::Syncing;
 use ondisk::nvlist::{NvValue, Nvlist};
 

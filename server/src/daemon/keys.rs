@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 
-use engine::dataset::keys::EncryptionRoot;
+use engine::dsl::keys::EncryptionRoot;
 
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error};

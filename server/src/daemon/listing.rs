@@ -6,15 +6,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::dataset::dsl::history::{self, Form};
-use engine::dataset::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
-use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{
-    Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
-};
+use engine::dsl::history::{self, Form};
+use engine::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
 use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
+use engine::properties::table::TABLE;
+use engine::properties::{
+    Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
+};
 use ondisk::nearest::meant;
 
 use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};

@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::dataset::dsl::{Dsl, Entry};
-use engine::dataset::properties::{Environment, Mounted as MountedAs, PropertySet};
+use engine::dsl::{Dsl, Entry};
+use engine::properties::{Environment, Mounted as MountedAs, PropertySet};
 
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, Mounted};

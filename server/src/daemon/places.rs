@@ -19,8 +19,8 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::dataset::dsl::{Dsl, Entry, Kind, Walk};
-use engine::dataset::properties::{Environment, Prop, Shown, Source, Style};
+use engine::dsl::{Dsl, Entry, Kind, Walk};
+use engine::properties::{Environment, Prop, Shown, Source, Style};
 
 use super::datasets::is_at_or_below;
 use super::mounts::Again;

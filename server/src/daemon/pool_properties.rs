@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use engine::dataset::properties::typed::parse_number;
-use engine::dataset::properties::{Attr, Kind, index};
 use engine::pool::live::default_features;
 use engine::pool::properties::PoolProp;
 use engine::pool::properties::table::POOL_TABLE;
+use engine::properties::typed::parse_number;
+use engine::properties::{Attr, Kind, index};
 use ondisk::features::Feature;
 use ondisk::nearest::meant;
 use ondisk::pool_version as version;
@@ -47,7 +47,7 @@ pub(super) fn refusal(name: &str, value: &str, when: When) -> Option<String> {
     let native = POOL_TABLE.iter().filter(|desc| desc.visible).map(|desc| desc.name.to_owned());
     let features = Feature::ALL.iter().map(|feature| format!("feature@{}", feature.name()));
     let names: Vec<String> = native.chain(features).collect();
-    let is_known = names.iter().any(|known| known == name) || engine::dataset::properties::is_user(name);
+    let is_known = names.iter().any(|known| known == name) || engine::properties::is_user(name);
     let meant = if is_known { String::new() } else { meant(name, names.iter().map(String::as_str)) };
     fault(name, value, when).map(|fault| fault + &meant)
 }
@@ -64,7 +64,7 @@ fn fault(name: &str, value: &str, when: When) -> Option<String> {
             _ => Some(format!("property '{name}' can only be set to 'enabled'")),
         };
     }
-    if engine::dataset::properties::is_user(name) {
+    if engine::properties::is_user(name) {
         return (value.len() >= 8192).then(|| format!("property value too long for '{name}'"));
     }
     let Some(prop) = PoolProp::from_stored_name(name) else {

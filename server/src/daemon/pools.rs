@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use engine::Pool;
-use engine::dataset::dsl::Dsl;
+use engine::dsl::Dsl;
 use engine::env::System;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use engine::pool::import::{self, ImportError, ImportOptions};

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use engine::dataset::dsl::Dsl;
+use engine::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
 use engine::pool::live::{LivePool, Sweep, SweepState, sweeps_of};
 use engine::pool::{errlog, status};

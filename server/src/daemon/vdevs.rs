@@ -1,9 +1,9 @@
 //! The vdevs of one pool, by name.
 
-use engine::dataset::dsl::Dsl;
-use engine::dataset::properties::{Shown, Style, is_user};
+use engine::dsl::Dsl;
 use engine::pool::properties::{VdevProp, VdevProperties};
 use engine::pool::status;
+use engine::properties::{Shown, Style, is_user};
 use ondisk::Guid;
 
 use super::listing::unset;

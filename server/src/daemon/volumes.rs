@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 
 use device::IoBuf;
 use device::modelled::Link;
-use engine::dataset::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
-use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
+use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
+use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::entrance::Entrance;

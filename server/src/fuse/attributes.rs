@@ -1,6 +1,6 @@
 //! From the engine's attributes to FUSE's, and from its errors to error numbers.
 
-use engine::dataset::zpl::Stat;
+use engine::zpl::Stat;
 use fuser::{Errno, INodeNo};
 use ondisk::zpl::FileType;
 

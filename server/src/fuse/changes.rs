@@ -9,8 +9,8 @@
 //! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then
 //! leaves the umask to us.
 
-use engine::dataset::zpl::Time;
-use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
+use engine::zpl::Time;
+use engine::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;

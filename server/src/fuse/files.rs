@@ -25,9 +25,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
-use engine::dataset::zpl::{File, LiveZpl, Stat, Time};
 use engine::dmu::{Payload, Reader};
+use engine::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
+use engine::zpl::{File, LiveZpl, Stat, Time};
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use engine::dataset::zpl::live::NewKind;
+use engine::zpl::live::NewKind;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 
 use super::changes::Creator;

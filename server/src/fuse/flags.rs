@@ -16,9 +16,9 @@
 
 use std::sync::Arc;
 
-use engine::dataset::zpl::Stat;
-use engine::dataset::zpl::live::SetAttributes;
 use engine::pool::live::LivePool;
+use engine::zpl::Stat;
+use engine::zpl::live::SetAttributes;
 use engine::{Error, Result};
 use fuser::INodeNo;
 use ondisk::features::Feature;

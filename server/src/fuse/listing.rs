@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use engine::Result;
-use engine::dataset::zpl::DirEntry;
+use engine::zpl::DirEntry;
 use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;

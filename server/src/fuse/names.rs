@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::dataset::zpl::{LONGEST_NAME, Stat, Time, Zpl};
+use engine::zpl::{LONGEST_NAME, Stat, Time, Zpl};
 use engine::{Error, Result};
 use fuser::INodeNo;
 use ondisk::ObjectId;
@@ -250,10 +250,10 @@ impl Served {
 
 #[cfg(test)]
 mod tests {
-    use engine::dataset::dsl::Dsl;
-    use engine::dataset::properties::Environment;
+    use engine::dsl::Dsl;
     use engine::pool::discovery;
     use engine::pool::import::{ImportOptions, import};
+    use engine::properties::Environment;
 
     use super::*;
     use crate::fuse::trees::Trees;

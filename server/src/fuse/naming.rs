@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-use engine::dataset::zpl::live::AtimeMode;
+use engine::zpl::live::AtimeMode;
 
 use super::carried::{move_mount, set_propagation};
 use super::place::{Place, Row, Table, shown};

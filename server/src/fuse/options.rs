@@ -1,9 +1,9 @@
 //! How a filesystem is mounted: what its properties say, and what the caller says instead.
 
-use engine::dataset::properties::{Prop, PropertySet, Style};
-use engine::dataset::zpl::live::AtimeMode;
-use engine::dataset::zpl::{AclType, LiveZpl, ZplOptions};
+use engine::properties::{Prop, PropertySet, Style};
 use engine::zil::SyncMode;
+use engine::zpl::live::AtimeMode;
+use engine::zpl::{AclType, LiveZpl, ZplOptions};
 
 /// What is seen of `.zfs` in the root directory of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

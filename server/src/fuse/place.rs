@@ -37,7 +37,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use engine::dataset::zpl::live::AtimeMode;
+use engine::zpl::live::AtimeMode;
 
 use super::carried::{copy_of, move_mount};
 use super::holders::Holders;

@@ -25,8 +25,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::Result;
-use engine::dataset::zpl::{Stat, Znode, Zpl};
 use engine::dmu::{Objset, differing_objects};
+use engine::zpl::{Stat, Znode, Zpl};
 use fuser::{INodeNo, Notifier};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;

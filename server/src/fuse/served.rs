@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use engine::dataset::dsl::with_room;
-use engine::dataset::zpl::{AclType, LiveZpl, Znode};
+use engine::dsl::with_room;
+use engine::zpl::{AclType, LiveZpl, Znode};
 use engine::{Error, Result};
 use fuser::{Errno, FileHandle, INodeNo, Notifier};
 use ondisk::ObjectId;

@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use engine::Pool;
-use engine::dataset::dsl::{Dataset, Dsl};
-use engine::dataset::properties::{self, Prop};
-use engine::dataset::zpl::{DirEntry, LiveZpl, Space, StatFs, Zpl, ZplOptions};
 use engine::dmu::Objset;
+use engine::dsl::{Dataset, Dsl};
 use engine::pool::live::LivePool;
+use engine::properties::{self, Prop};
+use engine::zpl::{DirEntry, LiveZpl, Space, StatFs, Zpl, ZplOptions};
 use engine::{Error, Result};
 use ondisk::{ObjectId, ObjsetId, Txg};
 

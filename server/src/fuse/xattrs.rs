@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use engine::dataset::zpl::live::{SetAttributes, XattrSet};
-use engine::dataset::zpl::{LiveZpl, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
+use engine::zpl::live::{SetAttributes, XattrSet};
+use engine::zpl::{LiveZpl, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use engine::{Error, Result};
 use fuser::INodeNo;
 use ondisk::ObjectId;

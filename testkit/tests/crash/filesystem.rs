@@ -17,12 +17,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::live::XattrPlace;
-use engine::dataset::zpl::{LiveZpl, ZplOptions};
+use engine::dsl::Dsl;
 use engine::env::{Env, Seeded};
 use engine::pool::live::LivePool;
 use engine::zil::SyncMode;
+use engine::zpl::live::XattrPlace;
+use engine::zpl::{LiveZpl, ZplOptions};
 use ondisk::ObjectId;
 use testkit::Rng;
 use testkit::crash::{Disk, Player, Recorder};

@@ -9,10 +9,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use engine::dataset::dsl::edit;
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit;
 use engine::pool::live::LivePool;
 use engine::zil::SyncMode;
+use engine::zvol::LiveZvol;
 use testkit::Rng;
 use testkit::crash::{Recorder, SECTOR_BYTES, Step, Volume};
 use testkit::tree::Tree;

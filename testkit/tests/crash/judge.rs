@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Dsl, edit};
-use engine::dataset::zvol::Zvol;
 use engine::dmu::Objset;
+use engine::dsl::{Dataset, Dsl, edit};
 use engine::pool::import::{ImportOptions, import as import_to_read};
 use engine::pool::live::LivePool;
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
+use engine::zvol::Zvol;
 use ondisk::vdev_config::PoolState;
 use testkit::crash::{Disk, Recorder, SECTOR_BYTES};
 use testkit::tree::Tree;

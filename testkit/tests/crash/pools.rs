@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use engine::cache::ArcCache;
-use engine::dataset::zvol::LiveZvol;
 use engine::pool::discovery::{Candidate, FoundPool, group};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings};
 use engine::vdev::Class;
+use engine::zvol::LiveZvol;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 

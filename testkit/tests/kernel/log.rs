@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::live::XattrPlace;
-use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
+use engine::dsl::Dsl;
 use engine::env::Seeded;
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, select};
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop};
 use engine::vdev::Class;
+use engine::zpl::live::XattrPlace;
+use engine::zpl::{LiveZpl, Zpl, ZplOptions};
 use ondisk::zpl::ZnodeFlags;
 use testkit::kernel::{Job, KernelVm};
 

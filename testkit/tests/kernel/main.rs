@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::{Device, OpenOptions, block_on};
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::env::Seeded;
 use engine::pool::import::{ImportOptions, select};
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 use engine::pool::{discovery, verify};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use engine::zvol::LiveZvol;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
@@ -149,7 +149,7 @@ fn judge(vm: &KernelVm, layout: Layout, count: usize) {
         let found = select(found, "tank").expect("the pool");
         let pool =
             engine::pool::import::import(&found, &ImportOptions::read_only()).await.expect("an import");
-        let dsl = engine::dataset::dsl::Dsl::open(&pool).await.expect("its datasets");
+        let dsl = engine::dsl::Dsl::open(&pool).await.expect("its datasets");
         let mut expected = bytes.clone();
         for (name, overwritten) in [("tank/vol@ours", false), ("tank/vol@kernel", true), ("tank/vol", true)] {
             if overwritten {
@@ -157,7 +157,7 @@ fn judge(vm: &KernelVm, layout: Layout, count: usize) {
             }
             let dataset = dsl.find(name).await.expect(name);
             let objset = dsl.open_objset(&dataset).await.expect(name);
-            let volume = engine::dataset::zvol::Zvol::open(&objset).await.expect(name);
+            let volume = engine::zvol::Zvol::open(&objset).await.expect(name);
             let mut read = vec![0; VOLUME_BYTES as usize];
             volume.read_at(0, &mut read).await.expect(name);
             assert!(read == expected, "{name} differs");

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{self, NewSnapshot};
-use engine::dataset::zvol::LiveZvol;
+use engine::dsl::edit::{self, NewSnapshot};
 use engine::pool::import::{ImportOptions, select};
 use engine::pool::live::{Layout, Syncing, set_version};
 use engine::pool::{discovery, verify};
+use engine::zvol::LiveZvol;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
@@ -33,7 +33,7 @@ async fn write(disks: &[PathBuf], upgrades: &[u64]) {
         let version = *version;
         pool.change(move |s| async move { set_version(&s, version).await }).await.expect("an upgrade");
         pool.change(change(round)).await.expect("a snapshot and a clone");
-        let dsl = engine::dataset::dsl::Dsl::open(&pool.view()).await.expect("datasets");
+        let dsl = engine::dsl::Dsl::open(&pool.view()).await.expect("datasets");
         let id = dsl.find("tank/vol").await.expect("a volume").objset_id();
         drop(dsl);
         let dataset = pool.dataset(id).await.expect("open");

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use device::block_on;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewSnapshot};
+use engine::dsl::Dsl;
+use engine::dsl::edit::{self, NewSnapshot};
 use engine::pool::import::{ImportOptions, select};
 use engine::pool::live::{Layout, LivePool, Sweep, SweepState};
 use engine::pool::status::{self, Progress, ScanKind};

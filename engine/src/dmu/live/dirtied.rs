@@ -2,7 +2,7 @@
 //!
 //! A block that the group has dirty already costs nothing more. So each object says what of a change is new
 //! to the group, blocks of data and the indirect blocks above them; those who know what blocks take on the
-//! devices turn that into bytes of these (`pool::live::room`).
+//! devices turn that into bytes of these (`dsl::space_check`).
 
 use ondisk::Txg;
 use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};

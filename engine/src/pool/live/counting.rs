@@ -21,9 +21,9 @@ use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
 use super::{LivePool, version};
-use crate::dataset::dsl::edit;
-use crate::dataset::zpl::LiveZpl;
+use crate::dsl::edit;
 use crate::error::Result;
+use crate::zpl::LiveZpl;
 
 /// How far the counting in a pool is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

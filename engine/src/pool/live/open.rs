@@ -31,11 +31,9 @@ use super::sweep::sweeps_of;
 use super::{LivePool, Surroundings, Syncing, checkpoint, scan, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
-use crate::dataset::dsl::pool_features::Features;
-use crate::dataset::dsl::{Dsl, LiveDataset};
-use crate::dataset::zpl::LiveZpl;
-use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
+use crate::dsl::pool_features::Features;
+use crate::dsl::{Dsl, LiveDataset};
 use crate::error::{Error, Result};
 use crate::mos::LiveFeatures;
 use crate::pool::discovery::FoundPool;
@@ -43,6 +41,8 @@ use crate::pool::import::{ImportError, ImportOptions};
 use crate::store::suspend::FailMode;
 use crate::tables::Tables;
 use crate::zil::{self, Replayed};
+use crate::zpl::LiveZpl;
+use crate::zvol::LiveZvol;
 
 /// Features whose structures must be kept up when they are in use, and are not.
 const NOT_WRITTEN: &[(Feature, &str)] = &[

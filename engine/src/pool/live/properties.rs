@@ -16,13 +16,13 @@ use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
 use super::{Syncing, set_version, version};
-use crate::dataset::dsl::{self, Dsl, Spare};
-use crate::dataset::properties::typed::parse_number;
-use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};
+use crate::dsl::{self, Dsl, Spare};
 use crate::error::{Error, Result};
 use crate::pool::properties::table::VDEV_TABLE;
 use crate::pool::properties::{PoolProp, VdevProp};
+use crate::properties::typed::parse_number;
+use crate::properties::{Attr, Kind, index, is_user};
 use crate::store::suspend::FailMode;
 
 /// Blocks that a property takes.

@@ -13,8 +13,8 @@ use ondisk::dmu::DmuType;
 use ondisk::pool_directory::{DIRECTORY_OBJECT, SCAN};
 
 use super::Syncing;
-use crate::dataset::dsl::history;
 use crate::dmu::zap::{self, edit};
+use crate::dsl::history;
 use crate::error::Result;
 use crate::pool::status::{Progress, ScanKind, scan_of};
 

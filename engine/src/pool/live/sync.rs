@@ -42,8 +42,8 @@ use ondisk::{ByteOrder, Guid, Txg};
 
 use super::config::Needed;
 use super::{LivePool, Syncing, checkpoint};
-use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
+use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
 use crate::mos::enlarge_gang_headers;
 use crate::space_maps::sync_dtls;

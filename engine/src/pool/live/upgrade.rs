@@ -14,8 +14,8 @@ use ondisk::pool_directory as directory;
 use ondisk::pool_version::{DEADLISTS, FEATURES, LAST_NUMBERED, ORIGIN, RAIDZ_DEFLATE, exists};
 
 use super::{LivePool, Syncing, create};
-use crate::dataset::dsl::{Spare, edit};
 use crate::dmu::zap;
+use crate::dsl::{Spare, edit};
 use crate::error::{Error, Result};
 use crate::mos::MosTask;
 

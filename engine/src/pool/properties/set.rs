@@ -12,12 +12,12 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT, hidden_dir};
 use ondisk::zap::ZapValue;
 
 use super::table::{POOL_TABLE, PoolProp, VERSION_FEATURES};
-use crate::dataset::dsl::pool_features::Features;
-use crate::dataset::dsl::{Dsl, ValueExt};
-use crate::dataset::properties::set::Value;
-use crate::dataset::properties::{Kind, Shown, Source, Style, index, is_user};
+use crate::dsl::pool_features::Features;
+use crate::dsl::{Dsl, ValueExt};
 use crate::error::{Error, Result};
 use crate::pool::status::{SUSPENDED, state_of};
+use crate::properties::set::Value;
+use crate::properties::{Kind, Shown, Source, Style, index, is_user};
 
 /// What pool properties depend on that is no part of the pool.
 #[derive(Debug, Clone, Copy)]

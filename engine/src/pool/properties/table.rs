@@ -4,8 +4,8 @@
 //! native properties of a pool follow its user properties, `feature@…` for each feature known, and
 //! `unsupported@…`. Source of the facts: OpenZFS 2.3 `zpool_prop.c` and `zfs.h`.
 
-use crate::dataset::properties::index::{self, Names};
-use crate::dataset::properties::{Attr, Kind};
+use crate::properties::index::{self, Names};
+use crate::properties::{Attr, Kind};
 
 /// Number that stands for a pool with feature flags in place of a version.
 pub const VERSION_FEATURES: u64 = 5000;
@@ -138,7 +138,7 @@ properties! { PoolProp POOL_TABLE "pool"
 }
 
 /// Properties of pools that can be set and on which the cost of reading and writing does not depend here,
-/// each with the reason; as [`IDLE`](crate::dataset::properties::table::IDLE).
+/// each with the reason; as [`IDLE`](crate::properties::table::IDLE).
 pub const POOL_IDLE: &[(PoolProp, &str)] = &[
     (PoolProp::Bootfs, "it names what a machine starts from"),
     (PoolProp::Delegation, "it says who may administer, and Cenote only keeps it"),

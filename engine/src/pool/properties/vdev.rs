@@ -11,12 +11,12 @@ use ondisk::{Guid, ObjectId};
 
 use super::set::shown;
 use super::table::{VDEV_TABLE, VdevProp};
-use crate::dataset::dsl::pool_space::VdevSpace;
-use crate::dataset::dsl::{Dsl, ValueExt};
-use crate::dataset::properties::set::Value;
-use crate::dataset::properties::{Attr, Kind, Shown, Source, Style, index, is_user};
+use crate::dsl::pool_space::VdevSpace;
+use crate::dsl::{Dsl, ValueExt};
 use crate::error::{Error, Result};
 use crate::pool::status::state_of;
+use crate::properties::set::Value;
+use crate::properties::{Attr, Kind, Shown, Source, Style, index, is_user};
 use crate::vdev::capacity::usable_bytes;
 use crate::vdev::stats::Transfer;
 use crate::vdev::{State, Vdev};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use engine::Error;
 use engine::Result;
-use engine::dataset::zpl::LiveZpl;
-use engine::dataset::zpl::live::WriteOptions;
-use engine::dataset::zvol::LiveZvol;
+use engine::zpl::LiveZpl;
+use engine::zpl::live::WriteOptions;
+use engine::zvol::LiveZvol;
 use ondisk::ObjectId;
 use testkit::Rng;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dsl, Kind};
-use engine::dataset::properties::{Prop, kept};
+use engine::dsl::{Dsl, Kind};
 use engine::pool::live::LivePool;
+use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
 
 use super::super::edits::{self, New};

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Dir, Dsl, Found};
+use engine::dsl::{Dataset, Dir, Dsl, Found};
 use ondisk::ObjectId;
 
 use super::super::{Daemon, OpenPool, dataset_error, edits};

@@ -1,7 +1,7 @@
 //! Setting and inheriting properties.
 
-use engine::dataset::dsl::Kind;
-use engine::dataset::properties::{Prop, Types, kept};
+use engine::dsl::Kind;
+use engine::properties::{Prop, Types, kept};
 
 use super::super::places::{Change, Moving};
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};

@@ -1,6 +1,6 @@
 //! Names of datasets and snapshots, and promotion.
 
-use engine::dataset::dsl::{Kind, edit};
+use engine::dsl::{Kind, edit};
 
 use super::super::edits::{self, New};
 use super::super::{Daemon, dataset_error, names, not_of_this_type};

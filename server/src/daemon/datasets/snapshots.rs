@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use engine::dataset::dsl::{Found, Kind};
+use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::Error;
-use engine::dataset::dsl::Kind;
-use engine::dataset::properties::{Prop, UserProperty, typed};
-use engine::dataset::zpl::LiveZpl;
+use engine::dsl::Kind;
 use engine::pool::live::LivePool;
+use engine::properties::{Prop, UserProperty, typed};
+use engine::zpl::LiveZpl;
 use ondisk::accounting::{AccountingObject, Counted};
 
 use super::super::{Daemon, OpenPool, dataset_error, users};

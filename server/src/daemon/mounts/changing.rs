@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::dataset::properties::Environment;
+use engine::properties::Environment;
 
 use super::{Mount, mount_error};
 use crate::api::{ApiError, Mounted};

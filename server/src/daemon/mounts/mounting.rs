@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::in_words;
-use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
-use engine::dataset::properties::{Mounted as MountedAs, Prop, Style};
+use engine::dsl::{Dataset, Dsl, Entry, Kind, Walk};
+use engine::properties::{Mounted as MountedAs, Prop, Style};
 
 use super::directories::{leads_nowhere_else, make_directories, remove_directories};
 use super::unmounting::Emptied;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::dataset::dsl::Kind;
+use engine::dsl::Kind;
 
 use super::directories::remove_directories;
 use super::{is_root, mount_error};

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use engine::dataset::zpl::Time;
+use engine::zpl::Time;
 use fuser::{Errno, FileHandle, INodeNo};
 
 use super::ANSWER_HEADER_BYTES;

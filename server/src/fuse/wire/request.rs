@@ -38,8 +38,8 @@
 //! Names end with a zero byte. What is not in the table is answered with `ENOSYS`, which tells the kernel not
 //! to ask again, `interrupt` (36) too: no request here takes so long that it had to be called off.
 
-use engine::dataset::zpl::Time;
 use engine::dmu::Payload;
+use engine::zpl::Time;
 use fuser::{FileHandle, INodeNo};
 
 use super::REQUEST_HEADER_BYTES;

@@ -1,0 +1,212 @@
+//! Filesystems and volumes that go.
+//!
+//! A head's name is gone at once; its blocks, as far as no snapshot has them, are freed over many groups: the
+//! tree of blocks is put on the pool's list of trees (feature `async_destroy`), and [`super::freeing`] takes
+//! it down piece by piece. Until then its space counts for the hidden directory `$FREE`. Without the feature
+//! its blocks are put on the pool's list of blocks in one go; pools before version 26 have no such list, and
+//! blocks are freed in the group that destroys. A clone that has a livelist leaves that
+//! ([`super::livelist`]).
+//!
+//! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
+
+use ondisk::dsl_dataset;
+use ondisk::features::Feature;
+use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
+use ondisk::pool_version as version;
+use ondisk::{ObjectId, ObjsetId};
+
+use super::limits::{self, Counted};
+use super::space::{self, Change, Used, did_use};
+use super::{
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, events,
+    features, find_head, livelist, objects, properties, snapshot,
+};
+use crate::dmu::Space;
+use crate::dsl::SyncTask;
+use crate::error::{Error, Result};
+use crate::properties::Prop;
+
+/// What a destroy took away.
+#[derive(Debug, Clone)]
+pub struct Destroyed {
+    /// The object set that is no more; whoever had it open must let it go.
+    pub objset: ObjsetId,
+    /// The snapshot that it was a clone of, when it went too because it only waited for that.
+    pub origin: Option<String>,
+}
+
+/// Destroys a filesystem or volume without children and snapshots. Its intent log must be given back before
+/// ([`crate::zil::Zil::close`]), and nobody may write to it any more.
+pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
+    let head = find_head(s, name).await?;
+    check(s, &head).await?;
+    let destroyed = destroy_head(s, &head).await?;
+    events::note(s, "destroy", name, head.object, events::NOTHING).await?;
+    s.forget_dataset(destroyed.objset);
+    Ok(destroyed)
+}
+
+async fn check(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    let dir = objects::dir(s, head.phys.dir).await?;
+    if dir.parent.is_none() {
+        return Err(Error::Invalid(format!(
+            "{}: the pool's own filesystem goes with the pool only",
+            head.name
+        )));
+    }
+    if has_snapshots(s, head).await? {
+        return Err(Error::Busy(format!("{}: has snapshots", head.name)));
+    }
+    if !objects::entries(s, dir.child_dir_zap).await?.is_empty() {
+        return Err(Error::Busy(format!("{}: has children", head.name)));
+    }
+    check_supported(s, head).await?;
+    check_log(s, head).await
+}
+
+/// What is destroyed must be of a kind that this version can count.
+pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
+    let unsupported = |what: &str| {
+        Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
+    };
+    if objects::field(s, head.phys.dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0) {
+        return unsupported("encrypted datasets");
+    }
+    if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
+        return unsupported("datasets with blocks that left removed vdevs");
+    }
+    Ok(())
+}
+
+/// Refuses what has not given its intent log back.
+pub(super) async fn check_log(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    match contents::has_log(s, head).await? {
+        true => Err(Error::Busy(format!("{}: its intent log is in use", head.name))),
+        false => Ok(()),
+    }
+}
+
+/// Whether there are snapshots of a head (and not only of what it is a clone of).
+async fn has_snapshots(s: &SyncTask, head: &FoundHead) -> Result<bool> {
+    match head.phys.prev_snap.is_none() {
+        true => Ok(false),
+        false => Ok(objects::dataset(s, head.phys.prev_snap).await?.next_snap == head.object),
+    }
+}
+
+/// Destroys a head without snapshots, and its directory (`dsl_destroy_head_sync_impl`).
+pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destroyed> {
+    let (id, dir_id) = (head.object, head.phys.dir);
+    let previous = head.phys.prev_snap;
+
+    let reserved = properties::number(s, dir_id, Prop::Refreservation).await?;
+    if reserved != 0 {
+        properties::apply_space(s, id, Prop::Refreservation, reserved, 0).await?;
+    }
+    features::deactivate_all(s, id).await?;
+    let mut origin_waits = false;
+    if !previous.is_none() {
+        clones::replace_next(s, previous, id, None).await?;
+        let origin = objects::change_dataset(s, previous, |previous| {
+            previous.num_children = previous.num_children.saturating_sub(1).max(1);
+            *previous
+        })
+        .await?;
+        origin_waits = Some(previous) != super::origin_snapshot(s).await?
+            && destroy_snapshot::is_unneeded(s, previous).await?;
+        clones::forget(s, origin.dir, id).await?;
+    }
+    // What is on it the origin has.
+    deadlist::free(s, head.phys.deadlist).await?;
+    objects::change_dataset(s, id, |head| head.deadlist = ObjectId::default()).await?;
+    give_blocks_away(s, head).await?;
+
+    objects::change_dir(s, dir_id, |dir| dir.head_dataset = ObjectId::default()).await?;
+    bookmark::head_destroyed(s, id).await?;
+    objects::free_object(s, head.phys.snapnames_zap).await?;
+    objects::free_zapified(s, id).await?;
+    destroy_dir(s, dir_id).await?;
+
+    let mut destroyed = Destroyed { objset: ObjsetId(id.get()), origin: None };
+    if origin_waits {
+        let origin = objects::dataset(s, previous).await?;
+        let of = objects::dataset(s, objects::dir(s, origin.dir).await?.head_dataset).await?;
+        let short = snapshot::name_of(s, &of, previous).await?;
+        destroyed.origin = Some(format!("{}@{short}", super::name_of_dir(s, origin.dir).await?));
+        destroy_snapshot::destroy_now(s, previous).await?;
+    }
+    Ok(destroyed)
+}
+
+/// Puts a head's blocks where they will be freed.
+async fn give_blocks_away(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    let dir = objects::dir(s, head.phys.dir).await?;
+    let space = Space {
+        used: dir.used_bytes,
+        compressed: dir.compressed_bytes,
+        uncompressed: dir.uncompressed_bytes,
+    };
+    if let Some(listed) = livelist::give_away(s, head.phys.dir, space).await? {
+        did_use(s, head.phys.dir, Used::Head, Change::less(space)).await?;
+        return did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(listed))
+            .await;
+    }
+    if s.feature_enabled(Feature::AsyncDestroy) {
+        bptree::add(s, &head.phys.bp, head.phys.prev_snap_txg, space).await?;
+    } else if !s.has_version(version::DEADLISTS) {
+        let mut walk = bptree::Walk::new(head.phys.bp, head.phys.prev_snap_txg, None);
+        loop {
+            let mut blocks = walk.next(s.pool(), 4096).await?;
+            if blocks.is_empty() {
+                break;
+            }
+            blocks.retain(space::counts);
+            account::free(s, &blocks).await?;
+        }
+        return did_use(s, head.phys.dir, Used::Head, Change::less(space)).await;
+    } else {
+        let missing = || Error::corrupt(s.pool().name(), "has no list of blocks to be freed");
+        let list = objects::pool_entry(s, FREE_BPOBJ).await?.ok_or_else(missing)?;
+        let mut walk = bptree::Walk::new(head.phys.bp, head.phys.prev_snap_txg, None);
+        loop {
+            let blocks = walk.next(s.pool(), 4096).await?;
+            if blocks.is_empty() {
+                break;
+            }
+            bpobj::append(s, list, &blocks, bpobj::Kind::Alloc).await?;
+        }
+    }
+    did_use(s, head.phys.dir, Used::Head, Change::less(space)).await?;
+    did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(space)).await
+}
+
+/// Removes a directory that has no head any more (`dsl_dir_destroy_sync`).
+async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
+    let dir = objects::dir(s, id).await?;
+    limits::adjust(s, dir.parent, Counted::Filesystems, -1).await?;
+    space::set_reservation(s, id, 0).await?;
+    let left = objects::dir(s, id).await?.used_bytes;
+    if left != 0 {
+        // The parents would count it for ever.
+        debug_assert_eq!(left, 0, "space is left in a directory that goes");
+        did_use(s, id, Used::Head, Change::used(-i64::try_from(left).unwrap_or(i64::MAX))).await?;
+    }
+    for zap in [dir.child_dir_zap, dir.props_zap, dir.clones] {
+        if !zap.is_none() {
+            objects::free_object(s, zap).await?;
+        }
+    }
+    if !dir.deleg_zap.is_none() {
+        for (_, set) in objects::entries(s, dir.deleg_zap).await? {
+            objects::free_object(s, ObjectId(set)).await?;
+        }
+        objects::free_object(s, dir.deleg_zap).await?;
+    }
+    let children = objects::dir(s, dir.parent).await?.child_dir_zap;
+    let entries = objects::entries(s, children).await?;
+    let name = entries.into_iter().find(|(_, child)| *child == id.get());
+    let (name, _) = name.ok_or_else(|| objects::corrupt(id, "its parent does not name it"))?;
+    objects::take(s, children, &objects::name(&name)).await?;
+    objects::free_zapified(s, id).await
+}

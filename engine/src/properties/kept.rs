@@ -1,0 +1,68 @@
+//! Properties that are kept for OpenZFS and change nothing here.
+//!
+//! They are settable, so that a pool has what its other users set; whoever sets one is told. All others that
+//! can be set are honoured, or refused where they are set ([`crate::dsl::edit`]).
+
+use super::set::Value;
+use super::table::{Kind, Prop};
+use super::typed;
+
+/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has
+/// not, cache devices, and how OpenZFS reads.
+pub const KEPT: [Prop; 14] = [
+    Prop::Sharenfs,
+    Prop::Sharesmb,
+    Prop::Context,
+    Prop::Fscontext,
+    Prop::Defcontext,
+    Prop::Rootcontext,
+    Prop::Vscan,
+    Prop::Nbmand,
+    Prop::Secondarycache,
+    Prop::Prefetch,
+    Prop::Volthreading,
+    Prop::Direct,
+    Prop::Iscsioptions,
+    Prop::StmfShareinfo,
+];
+
+/// What is to be said to whoever sets properties, as typed: a sentence for each that has no effect. Defaults
+/// promise nothing.
+pub fn notes(properties: &[(String, String)]) -> Vec<String> {
+    let is_default = |prop: Prop, text: &str| match (typed::parse(prop, text), prop.desc().kind) {
+        (Ok(Value::Number(number)), Kind::Number(default) | Kind::Index(default, _)) => number == default,
+        (Ok(Value::Text(text)), Kind::Text(default)) => Some(text.as_str()) == default,
+        _ => false,
+    };
+    let kept = properties.iter().filter_map(|(name, text)| {
+        let prop = Prop::from_name(name).filter(|prop| KEPT.contains(prop) && !is_default(*prop, text))?;
+        Some(format!("note: '{}' is kept for OpenZFS and has no effect here", prop.desc().name))
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sets_what_has_no_effect_is_told() {
+        let said = |name: &str, value: &str| notes(&[(name.to_owned(), value.to_owned())]);
+        assert_eq!(said("sharenfs", "on"), ["note: 'sharenfs' is kept for OpenZFS and has no effect here"]);
+        for (name, value) in [("context", "a:b:c"), ("prefetch", "none"), ("direct", "always")] {
+            assert_eq!(said(name, value).len(), 1, "{name}");
+        }
+        for (name, value) in [
+            ("sharenfs", "off"),
+            ("snapdev", "visible"),
+            ("context", "none"),
+            ("prefetch", "all"),
+            ("direct", "standard"),
+            ("nbmand", "off"),
+            ("atime", "off"),
+            ("org.example:sharenfs", "on"),
+        ] {
+            assert_eq!(said(name, value), [] as [&str; 0], "{name}");
+        }
+    }
+}

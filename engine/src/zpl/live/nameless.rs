@@ -1,0 +1,267 @@
+//! Files without a name that somebody has open or knows.
+//!
+//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked
+//! set*, a ZAP of object numbers that is changed when the group is written
+//! ([`crate::dmu::LiveObjset::put_in_set`]), and is freed by the last who closes it, or when the filesystem
+//! is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
+//!
+//! # Files that a kernel knows
+//! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a
+//! process, what was opened with `O_PATH`, what is just about to be opened. Any that loses its last name is
+//! known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
+//!
+//! Source: behaviour of OpenZFS 2.3 `zfs_dir.c`, `zfs_vnops_os.c` (`zfs_tmpfile`, `zfs_link`).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use ondisk::ObjectId;
+use ondisk::accounting::Counted;
+use ondisk::sa::Attr;
+use ondisk::zpl::ZnodeFlags;
+
+use super::names::{NewKind, NewNode};
+use super::nodes::Values;
+use super::{LiveZpl, errno};
+use crate::dmu::Dirtied;
+use crate::dmu::zap::Zap;
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+use crate::zpl::Time;
+
+/// Entries of the unlinked set that are read at once.
+const ENTRIES_AT_ONCE: usize = 1000;
+
+/// Who has a file open.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    count: u64,
+    /// It has no name any more, or none yet.
+    unlinked: bool,
+    /// It was made without a name, and may be given one.
+    linkable: bool,
+    /// One of them knows its number, and has not forgotten it.
+    remembered: bool,
+}
+
+impl LiveZpl {
+    /// Says that somebody has a file open: it is not freed before [`LiveZpl::close`].
+    pub fn hold(&self, file: ObjectId) {
+        self.opened().entry(file.0).or_default().count += 1;
+    }
+
+    /// How many files are open or known.
+    pub fn files_held(&self) -> usize {
+        self.opened().len()
+    }
+
+    /// From now on somebody knows files by number: those that lose their last name stay until
+    /// [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
+    pub fn remember_unlinked(&self) {
+        self.remember.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A file is not known any more; it is freed if it has no name and is not open.
+    pub async fn forget(&self, file: ObjectId) -> Result<()> {
+        let is_remembered = match self.opened().get_mut(&file.0) {
+            Some(state) => std::mem::take(&mut state.remembered),
+            None => false,
+        };
+        if is_remembered { self.close(file, 1).await } else { Ok(()) }
+    }
+
+    /// One who knew files by number is gone; when it was the last, no file is known any more.
+    pub async fn forget_all(&self) -> Result<()> {
+        if self.remember.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(());
+        }
+        let known: Vec<u64> = {
+            let opened = self.opened();
+            opened.iter().filter(|(_, state)| state.remembered).map(|(file, _)| *file).collect()
+        };
+        for file in known {
+            self.forget(ObjectId(file)).await?;
+        }
+        Ok(())
+    }
+
+    /// `count` fewer have a file open. The last one frees it if it has no name.
+    pub async fn close(&self, file: ObjectId, count: u64) -> Result<()> {
+        let last = {
+            let mut opened = self.opened();
+            let Some(state) = opened.get_mut(&file.0) else { return Ok(()) };
+            state.count = state.count.saturating_sub(count);
+            let last = state.count == 0 && state.unlinked;
+            if state.count == 0 {
+                opened.remove(&file.0);
+            }
+            last
+        };
+        if !last {
+            return Ok(());
+        }
+        let _locked = self.locks.lock(&[file]).await;
+        let node = self.node(file).await?;
+        if node.has_name()? {
+            return Ok(());
+        }
+        self.prepare_to_lose_name(&node).await?;
+        let tx = self.begin_freeing().await?;
+        self.free_file(&node, &tx).await?;
+        self.objset.take_from_set(&tx, self.unlinked_set, file.0);
+        Ok(())
+    }
+
+    /// The files in the unlinked set, by what groups that are not committed change too.
+    pub async fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        // First, as a group that is written meanwhile has changed the set before its changes are forgotten.
+        let changes = self.objset.set_changes(self.unlinked_set);
+        let mut files: BTreeSet<u64> = self.zpl.unlinked().await?.iter().map(|file| file.0).collect();
+        for (file, put) in changes {
+            if put {
+                files.insert(file)
+            } else {
+                files.remove(&file)
+            };
+        }
+        Ok(files.into_iter().map(ObjectId).collect())
+    }
+
+    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it
+    /// has a name, stays. A set that cannot be read keeps nobody from the other files: those in it keep their
+    /// space.
+    pub(super) async fn free_unlinked(&self) -> Result<()> {
+        match self.free_listed().await {
+            Err(error) if error.is_damage() => {
+                let objset = self.objset.id();
+                tracing::warn!(%objset, %error, "the list of files that lost their names cannot be read: those that are in it are not freed");
+                Ok(())
+            }
+            freed => freed,
+        }
+    }
+
+    async fn free_listed(&self) -> Result<()> {
+        for (file, _) in self.objset.set_changes(self.unlinked_set).into_iter().filter(|(_, put)| *put) {
+            self.free_nameless(ObjectId(file)).await?;
+        }
+        let mut cookie = 0;
+        loop {
+            let set = Zap::open(&self.objset.view().object(self.unlinked_set).await?).await?;
+            let mut cursor = set.cursor(cookie);
+            let mut entries = Vec::new();
+            while entries.len() < ENTRIES_AT_ONCE
+                && let Some(entry) = cursor.next().await?
+            {
+                entries.push(entry);
+            }
+            let Some(last) = entries.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for file in entries.iter().filter_map(|entry| entry.value.as_u64()) {
+                self.free_nameless(ObjectId(file)).await?;
+            }
+        }
+    }
+
+    /// Frees what is in the unlinked set, if it has no name, and takes it out. One that cannot be read stays
+    /// in it, and keeps nobody from opening the filesystem.
+    async fn free_nameless(&self, file: ObjectId) -> Result<()> {
+        let tx = self.begin_freeing().await?;
+        let freed = async {
+            let node = match self.node(file).await {
+                Err(Error::NotFound(_)) => return Ok(()),
+                node => node?,
+            };
+            if node.has_name()? { Ok(()) } else { self.free_file(&node, &tx).await }
+        };
+        match freed.await {
+            Ok(()) => self.objset.take_from_set(&tx, self.unlinked_set, file.0),
+            Err(error) => self.left_unlinked(file, &error),
+        }
+        Ok(())
+    }
+
+    /// A file without a name could not be freed: it is tried again when the filesystem is opened.
+    pub(super) fn left_unlinked(&self, file: ObjectId, error: &Error) {
+        let objset = self.objset.id();
+        tracing::warn!(%objset, object = file.0, %error, "a file without a name stays for now");
+    }
+
+    /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it
+    /// a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
+    ///
+    /// After a crash it is gone. Once it has a name, who wants it stable waits for its group.
+    pub async fn create_nameless(
+        &self,
+        dir: ObjectId,
+        new: &NewNode<'_>,
+        linkable: bool,
+    ) -> Result<ObjectId> {
+        if new.kind != NewKind::Regular {
+            return Err(self.refuse("a file without a name", errno::EINVAL));
+        }
+        let locked = self.locks.lock(&[dir]).await;
+        let parent = self.node(dir).await?;
+        if !parent.is_directory() {
+            return Err(self.refuse(format!("object {dir}"), errno::ENOTDIR));
+        }
+        if !parent.has_name()? {
+            return Err(Error::NotFound(format!("directory {dir}")));
+        }
+        parent.require_addable()?;
+        self.require_quota(self.owners_of_new(&parent, new)?, &[Counted::Bytes, Counted::Objects]).await?;
+        let inherited = self.inherit(&parent, new).await?;
+        let new = &NewNode { mode: inherited.mode, ..*new };
+        let tx = self.begin(|_| Dirtied::new_file()).await?;
+        let object = self.make(&parent, &tx, new, ZnodeFlags(0), Time::now()).await?;
+        let mut values = Values::default().number(Attr::Links, 0);
+        let has_inside = self.has_system_attributes();
+        if let Some(xattrs) = inherited.xattrs.as_ref().filter(|_| has_inside) {
+            values = values.bytes(Attr::Dxattr, xattrs);
+        }
+        if let Err(error) = self.update(&object, &tx, values).await {
+            // Nobody would ever free it.
+            self.objset.free(&tx, object.id()).await?;
+            return Err(error);
+        }
+        self.objset.put_in_set(&tx, self.unlinked_set, object.id().0);
+        self.hold(object.id());
+        self.stays(object.id());
+        if let Some(state) = self.opened().get_mut(&object.id().0) {
+            state.linkable = linkable;
+        }
+        drop((tx, locked));
+        if let Some(xattrs) = inherited.xattrs.filter(|_| !has_inside) {
+            self.store_inherited(object.id(), &xattrs).await?;
+        }
+        Ok(object.id())
+    }
+
+    /// Whether a file without a name may be given one.
+    pub(super) fn is_linkable(&self, file: ObjectId) -> bool {
+        self.opened().get(&file.0).is_some_and(|state| state.linkable)
+    }
+
+    /// A file that was made without a name gets its first.
+    pub(super) fn got_name(&self, file: ObjectId, tx: &Tx) {
+        self.objset.take_from_set(tx, self.unlinked_set, file.0);
+        if let Some(state) = self.opened().get_mut(&file.0) {
+            (state.unlinked, state.linkable) = (false, false);
+        }
+    }
+
+    /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever
+    /// lets it go frees it.
+    pub(super) fn stays(&self, file: ObjectId) -> bool {
+        let mut opened = self.opened();
+        if self.remember.load(Ordering::Acquire) == 0 {
+            return opened.get_mut(&file.0).map(|Opened { unlinked, .. }| *unlinked = true).is_some();
+        }
+        let state = opened.entry(file.0).or_default();
+        state.unlinked = true;
+        if !std::mem::replace(&mut state.remembered, true) {
+            state.count += 1;
+        }
+        true
+    }
+}

@@ -1,0 +1,364 @@
+//! Volumes that are written.
+//!
+//! # The idea
+//! A write locks its range, holds the open group, changes the object and notes the write for the intent log.
+//! That is all, so that it ends in its first poll unless there is too much dirty data, or a block of which
+//! only a part is written must be read first. Large writes are many small ones one after the other. What is
+//! to be stable is committed through the intent log after the range is free again.
+//!
+//! All that has the same volume open shares one [`LiveZvol`], because only so their changes are ordered.
+//! Read-ahead is a matter of each reader: [`LiveZvol::reader`].
+//!
+//! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ondisk::Txg;
+use ondisk::zil::Record;
+use ondisk::zil::record::WriteData;
+
+use super::{CONTENT, Extent, PROPERTIES, Zvol};
+use crate::dmu::room::{Room, begin_freeing};
+use crate::dmu::zap::{Key, Value, edit};
+use crate::dmu::{Dirtied, LiveObject, LiveObjset, Reader};
+use crate::range_locks::{Locked, RangeLocks};
+use crate::txg::{Tx, Txgs};
+use crate::zil::{Applied, Replay, SyncMode, Zil};
+use crate::{Block, Error, Result};
+
+/// Bytes that are written in one group at most.
+const PIECE_BYTES: u64 = 1 << 20;
+/// The same where there is little room.
+const LEAST_PIECE_BYTES: u64 = 128 << 10;
+/// What a change that writes no data makes dirty, roughly: a few indirect blocks.
+const METADATA_BYTES: u64 = 128 << 10;
+
+/// A volume that is open for writing.
+pub struct LiveZvol {
+    txgs: Arc<Txgs>,
+    objset: Arc<LiveObjset>,
+    zil: Zil,
+    content: Arc<LiveObject>,
+    block_size: u64,
+    size: AtomicU64,
+    locks: RangeLocks,
+    room: RwLock<Option<Arc<dyn Room>>>,
+}
+
+impl LiveZvol {
+    /// Opens the volume of an object set that is open for writing, whose intent log is `zil`.
+    pub async fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>, zil: &Zil) -> Result<Arc<Self>> {
+        let size = Zvol::open(&objset.view()).await?.size();
+        let content = objset.object(CONTENT).await?;
+        Ok(Arc::new(Self {
+            txgs: Arc::clone(txgs),
+            objset: Arc::clone(objset),
+            zil: zil.clone(),
+            block_size: content.block_size(),
+            content,
+            size: AtomicU64::new(size),
+            locks: RangeLocks::default(),
+            room: RwLock::new(None),
+        }))
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<LiveObjset> {
+        &self.objset
+    }
+
+    /// The intent log.
+    pub fn zil(&self) -> &Zil {
+        &self.zil
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Size of a block in bytes.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Who is asked for room before data are accepted.
+    pub fn set_room(&self, room: Arc<dyn Room>) {
+        *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
+    }
+
+    fn require_room(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
+        self.room().map_or(Ok(()), |room| room.require(txg, dirtied))
+    }
+
+    fn room(&self) -> Option<Arc<dyn Room>> {
+        self.room.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The groups that its changes belong to.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// A reader with a read-ahead of its own. It sees what is written.
+    pub async fn reader(self: &Arc<Self>) -> Result<LiveReader> {
+        let content = self.objset.view().object(CONTENT).await?;
+        Ok(LiveReader { volume: Arc::clone(self), content: Reader::new(content) })
+    }
+
+    /// Fills `into` with the bytes from `offset` on, without reading ahead.
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check(offset, into.len() as u64)?;
+        self.content.read_at(offset, into).await
+    }
+
+    /// Writes `bytes`. When `stable`, they survive a crash from the moment at which this returns.
+    pub async fn write_at(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<()> {
+        let length = bytes.len() as u64;
+        self.check(offset, length)?;
+        {
+            let _locked = self.lock(offset, length).await?;
+            let (mut at, mut rest) = (offset, bytes);
+            let mut most = PIECE_BYTES;
+            while !rest.is_empty() {
+                let here = most - at % most;
+                let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
+                match self.write_piece(at, piece).await {
+                    // Where blocks take many times their size, a group may have room for less.
+                    Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
+                        most = self.block_size.max(LEAST_PIECE_BYTES);
+                        continue;
+                    }
+                    written => written?,
+                }
+                at += piece.len() as u64;
+                rest = later;
+            }
+        }
+        self.settle(stable).await
+    }
+
+    /// Locks a range that is still there when it is free.
+    async fn lock(&self, offset: u64, length: u64) -> Result<Locked<&RangeLocks>> {
+        let locked = self.locks.lock(offset..offset.saturating_add(length)).await;
+        // Whoever made the volume smaller had the lock.
+        self.check(offset, length)?;
+        Ok(locked)
+    }
+
+    /// Writes what fits a group.
+    async fn write_piece(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let length = bytes.len() as u64;
+        let tx = self.begin_write(offset, length).await?;
+        self.content.write_at(&tx, offset, bytes).await?;
+        self.zil.note_write(&tx, CONTENT.get(), offset, length);
+        Ok(())
+    }
+
+    async fn begin_write(&self, offset: u64, length: u64) -> Result<Tx> {
+        let range = offset..offset.saturating_add(length);
+        self.content.prepare_write(range.clone()).await?;
+        let dirtied = |txg| {
+            let dirtied = self.content.newly_dirty(txg, &range, None);
+            (dirtied, dirtied.data_bytes())
+        };
+        let require = |txg, dirtied: Dirtied| self.require_room(txg, &dirtied);
+        self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
+    }
+
+    /// Holds the open group for a change that makes holes of a range.
+    async fn begin_punching(&self, offset: u64, length: u64) -> Result<Tx> {
+        let end = offset.saturating_add(length);
+        self.content.prepare_punch(offset..end).await?;
+        let dirtied = |txg| {
+            let [from, to] = [offset, end].map(|edge| self.content.newly_dirty_by_cut(txg, edge));
+            from.plus(to).plus(Dirtied::file())
+        };
+        begin_freeing((&self.txgs, self.objset.id()), self.room(), METADATA_BYTES, dirtied).await
+    }
+
+    /// Ends a change.
+    async fn settle(&self, stable: bool) -> Result<()> {
+        match self.zil.sync_mode() {
+            SyncMode::Standard if !stable => Ok(()),
+            _ => self.flush().await,
+        }
+    }
+
+    /// Makes everything that was written stable.
+    pub async fn flush(&self) -> Result<()> {
+        self.zil.commit().await
+    }
+
+    /// Gives space back: blocks that lie in the range as a whole become holes and read as zeroes; other bytes
+    /// stay as they are.
+    pub async fn trim(&self, offset: u64, length: u64, stable: bool) -> Result<()> {
+        self.check(offset, length)?;
+        let first = offset.next_multiple_of(self.block_size);
+        let end = offset + length;
+        let end = if end == self.size() { end } else { end - end % self.block_size };
+        if first < end {
+            self.punch(first, end - first).await?;
+        }
+        self.settle(stable).await
+    }
+
+    /// Makes a range read as zeroes. It takes no space afterwards, unless `allocate`.
+    pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, stable: bool) -> Result<()> {
+        self.check(offset, length)?;
+        if !allocate {
+            self.punch(offset, length).await?;
+            return self.settle(stable).await;
+        }
+        let zeroes = Block::zero(PIECE_BYTES as usize);
+        let end = offset + length;
+        {
+            let _locked = self.lock(offset, length).await?;
+            let mut at = offset;
+            while at < end {
+                let here = (PIECE_BYTES - at % PIECE_BYTES).min(end - at);
+                self.write_piece(at, zeroes.get(..here as usize).unwrap_or_default()).await?;
+                at += here;
+            }
+        }
+        self.settle(stable).await
+    }
+
+    async fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let _locked = self.lock(offset, length).await?;
+        let tx = self.begin_punching(offset, length).await?;
+        self.content.punch(&tx, offset, length).await?;
+        self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
+        Ok(())
+    }
+
+    /// Gives the volume another size, a multiple of its block size. What lies beyond a smaller one is lost.
+    pub async fn resize(&self, size: u64) -> Result<()> {
+        if size == 0 || !size.is_multiple_of(self.block_size) {
+            return Err(Error::Invalid(format!(
+                "a volume of {size} bytes: not a multiple of its block size, {}",
+                self.block_size
+            )));
+        }
+        let properties = self.objset.object(PROPERTIES).await?;
+        let _locked = self.locks.lock(0..u64::MAX).await;
+        let before = self.size();
+        self.size.store(size.min(before), Ordering::Release);
+        let txg = {
+            let tx = self.begin_punching(size, u64::MAX - size).await?;
+            edit::set(&properties, &tx, &Key::Name(b"size".to_vec()), &Value::U64(vec![size])).await?;
+            if size < before {
+                self.content.punch(&tx, size, u64::MAX - size).await?;
+            }
+            tx.txg()
+        };
+        // The log knows nothing of sizes: nothing may be logged that only the new one allows before that is
+        // on disk.
+        self.txgs.wait_synced(txg).await?;
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// What lies in a range, as [`Zvol::extents`] tells it.
+    pub async fn extents(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Extent>> {
+        self.check(offset, length)?;
+        let end = offset + length;
+        let mut at = offset;
+        let mut extents = Vec::new();
+        while at < end {
+            let span = self.content.span(at).await?;
+            // A block that was written meanwhile may end where it began to be looked at.
+            let length = span.end.min(end).saturating_sub(at).max(1);
+            if !super::add_extent(&mut extents, Extent { length, is_hole: span.is_hole }, limit) {
+                break;
+            }
+            at += length;
+        }
+        Ok(extents)
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<()> {
+        super::check(self.size(), offset, length)
+    }
+}
+
+fn truncate(offset: u64, length: u64) -> Record<'static> {
+    Record::Truncate { object: CONTENT, offset, length }
+}
+
+impl fmt::Debug for LiveZvol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LiveZvol({}, {} bytes)", self.objset.id(), self.size())
+    }
+}
+
+impl Replay for LiveZvol {
+    async fn apply(&self, record: &Record<'_>, applied: &Applied) -> Result<()> {
+        let clip = |offset: u64, length: u64| length.min(self.size().saturating_sub(offset));
+        match *record {
+            Record::Write { object: CONTENT, offset, data: WriteData::Inline(data), .. } => {
+                let data = data.get(..clip(offset, data.len() as u64) as usize).unwrap_or_default();
+                let (mut at, mut rest) = (offset, data);
+                while !rest.is_empty() {
+                    let here = PIECE_BYTES - at % PIECE_BYTES;
+                    let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
+                    let tx = self.begin_write(at, piece.len() as u64).await?;
+                    self.content.write_at(&tx, at, piece).await?;
+                    if later.is_empty() {
+                        applied.with(&tx);
+                    }
+                    at += piece.len() as u64;
+                    rest = later;
+                }
+                Ok(())
+            }
+            Record::Truncate { object: CONTENT, offset, length } => {
+                let length = clip(offset, length);
+                let tx = self.begin_punching(offset, length).await?;
+                self.content.punch(&tx, offset, length).await?;
+                applied.with(&tx);
+                Ok(())
+            }
+            _ => Err(Error::Unsupported(format!(
+                "the intent log of volume {} has a record of kind {}, which volumes do not have",
+                self.objset.id(),
+                record.kind_number()
+            ))),
+        }
+    }
+}
+
+/// One reader of a volume that is written.
+#[derive(Debug)]
+pub struct LiveReader {
+    volume: Arc<LiveZvol>,
+    content: Reader,
+}
+
+impl LiveReader {
+    /// The volume.
+    pub fn volume(&self) -> &Arc<LiveZvol> {
+        &self.volume
+    }
+
+    /// As [`Zvol::read_at`].
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.volume.check(offset, into.len() as u64)?;
+        self.content.read_at(offset, into).await
+    }
+
+    /// The run of data or hole that `offset` is in.
+    pub async fn extent(&self, offset: u64) -> Result<Extent> {
+        let rest = self.volume.size().saturating_sub(offset).max(1);
+        let extents = self.volume.extents(offset, rest.min(EXTENT_BYTES), 1).await?;
+        extents.first().copied().ok_or_else(|| Error::Invalid("an empty range of a volume".into()))
+    }
+}
+
+/// How far one look for an extent goes.
+const EXTENT_BYTES: u64 = 1 << 30;

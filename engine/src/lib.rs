@@ -21,6 +21,7 @@ pub mod range_set;
 pub mod space_maps;
 pub mod store;
 mod tables;
+pub mod traverse;
 pub mod txg;
 pub mod vdev;
 pub mod zil;

@@ -28,6 +28,7 @@ const ENGINE: &[&str] = &[
     "dmu",
     "space_maps",
     "zil",
+    "traverse",
     "mos",
     "tables",
     "properties",

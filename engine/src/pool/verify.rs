@@ -9,23 +9,21 @@
 //! claimed and not allocated, will be overwritten one day.
 //!
 //! # How it is fast
-//! Work is a stack of block pointers, shared by threads. A thread takes a *batch* from its top, which are
-//! neighbours in the tree and so mostly neighbours on disk, joins what is near each other to large transfers
-//! ([`crate::vdev::scrub::Window`]), and keeps several batches in flight. Checksums are computed straight out
-//! of the transfers. Only blocks that lead to others are decompressed. The stack is last in, first out, which
-//! bounds it by the depth of the trees.
+//! The blocks are walked many at a time ([`crate::traverse::survey`]). Neighbours are joined to large
+//! transfers ([`crate::vdev::scrub::Window`]), and checksums are computed straight out of these. Only blocks
+//! that lead to others are decompressed.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `queue` | the shared stack of work |
-//! | `walk` | from a block to those that it points to |
+//! | `roots` | where a verification begins, and blocks that wait to be freed |
+//! | `visit` | what is done with a block |
 //! | `stats` | counters by type and level, as `zdb` keeps them |
 //! | `space` | what is allocated, and whether it is what was claimed |
 
-mod queue;
+mod roots;
 mod space;
 mod stats;
-mod walk;
+mod visit;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,8 +31,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use device::block_on;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ObjsetId, Txg};
@@ -45,15 +41,14 @@ use crate::dmu::Objset;
 use crate::dsl::Dsl;
 use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Attempt, Error, Result};
-use queue::Queue;
+use crate::traverse::survey;
+use roots::Work;
 
 pub use space::{Claim, Range, SpaceReport, metaslab_bounds};
 pub use stats::{BlockKind, BlockStats, Counters, Histogram};
 
 /// Most errors that are kept with their details; all are counted.
 const MAX_ERRORS_KEPT: usize = 10_000;
-/// Batches that one thread keeps in flight.
-const BATCHES_IN_FLIGHT: usize = 4;
 
 /// How thoroughly to verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +140,7 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
     let start = Instant::now();
     let (cloned, mut roots, allocated) = block_on(async {
         let cloned = space::cloned_blocks(pool).await?;
-        let roots = walk::roots(pool).await?;
+        let roots = roots::of(pool).await?;
         let allocated = if options.check_space { Some(space::allocated(pool).await?) } else { None };
         Ok::<_, Error>((cloned, roots, allocated))
     })?;
@@ -158,8 +153,7 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         // It may never have been written as a whole; its headers say what it takes.
         block_on(shared.claim_members(&pointer, &mut results));
     }
-    shared.queue.push(roots.work);
-    shared.run(&mut results)?;
+    results.merge(shared.run(roots.work)?);
     let space = match allocated {
         Some(allocated) => Some(block_on(allocated.compare(pool, results.claims))),
         None => None,
@@ -185,7 +179,7 @@ pub async fn livelists_not_allocated(pool: &Arc<Pool>) -> Result<Vec<Dva>> {
     let mos = Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await?;
     let allocated = space::allocated(pool).await?;
     let mut pointers = Vec::new();
-    walk::of_deleted_clones(&mos, &mut pointers).await?;
+    roots::of_deleted_clones(&mos, &mut pointers).await?;
     let claims = pointers.iter().flat_map(|bp| bp.dvas().map(|dva| (dva, bp.physical_birth().get())));
     let not_there = claims.filter(|(dva, birth)| !allocated.has(pool, dva, *birth));
     Ok(not_there.map(|(dva, _)| dva).collect())
@@ -202,13 +196,11 @@ pub fn simulate_dedup(
     let options = VerifyOptions { threads, depth: Depth::Structure, check_space: false };
     let (roots, space) = block_on(async {
         let dsl = Dsl::open(pool).await?;
-        Ok::<_, Error>((walk::roots(pool).await?, dsl.pool_space().await?.clone()))
+        Ok::<_, Error>((roots::of(pool).await?, dsl.pool_space().await?.clone()))
     })?;
     let shared = Shared::new(pool, options, progress, HashSet::new());
     let shared = Shared { simulated: Some((space, Mutex::default())), ..shared };
-    shared.queue.push(roots.work);
-    let mut results = Results::default();
-    shared.run(&mut results)?;
+    let results = shared.run(roots.work)?;
     if let Some(error) = results.errors.into_iter().find_map(|error| error.fatal) {
         return Err(error);
     }
@@ -231,13 +223,11 @@ pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
     let options = VerifyOptions { check_space: false, ..VerifyOptions::default() };
     let progress = Progress::default();
     let shared = Shared::new(pool, options, &progress, HashSet::new());
-    let root = walk::root(pool, Txg(txg.get().saturating_sub(1)));
-    if root.bp.is_hole() || root.bp.birth() <= root.min_txg {
+    let root = roots::mos(pool, Txg(txg.get().saturating_sub(1)));
+    if root.bp.is_hole() || root.bp.birth() <= root.tag.min_txg {
         return Ok(true);
     }
-    shared.queue.push([root]);
-    let mut results = Results::default();
-    shared.run(&mut results)?;
+    let results = shared.run(vec![root])?;
     Ok(results.unreadable_blocks == 0 && results.damaged_blocks == 0)
 }
 
@@ -253,7 +243,6 @@ struct Shared<'a> {
     /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may
     /// come back to itself.
     log_blocks: Mutex<HashSet<(u32, u64)>>,
-    queue: Queue,
     /// What a dedup table would hold, and what tells how much space blocks take.
     simulated: Option<(PoolSpace, Mutex<HashMap<DdtKey, References>>)>,
 }
@@ -290,31 +279,6 @@ impl Results {
     }
 }
 
-async fn worker(shared: &Shared<'_>) -> Results {
-    let mut results = Results::default();
-    let mut in_flight = FuturesUnordered::new();
-    loop {
-        while in_flight.len() < BATCHES_IN_FLIGHT {
-            match shared.queue.take() {
-                Some(batch) => in_flight.push(shared.process(batch)),
-                None => break,
-            }
-        }
-        match in_flight.next().await {
-            Some((taken, of_batch)) => {
-                results.merge(of_batch);
-                shared.queue.done(taken);
-            }
-            // Nothing in flight here, so that waiting for the other threads delays no transfer.
-            None if shared.queue.wait() => {}
-            None => return results,
-        }
-        if shared.progress.cancel.load(Ordering::Relaxed) {
-            shared.queue.clear();
-        }
-    }
-}
-
 impl<'a> Shared<'a> {
     fn new(
         pool: &'a Arc<Pool>,
@@ -323,23 +287,12 @@ impl<'a> Shared<'a> {
         cloned: HashSet<(u32, u64)>,
     ) -> Self {
         let (seen, log_blocks) = (Mutex::default(), Mutex::default());
-        Self { pool, options, progress, cloned, seen, queue: Queue::default(), log_blocks, simulated: None }
+        Self { pool, options, progress, cloned, seen, log_blocks, simulated: None }
     }
 
-    /// Does the work that is in the queue, on threads.
-    fn run(&self, results: &mut Results) -> Result<()> {
-        let of_threads = std::thread::scope(|scope| {
-            let threads = 0..self.options.threads.clamp(1, 256);
-            let workers: Vec<_> = threads.map(|_| scope.spawn(|| block_on(worker(self)))).collect();
-            workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
-        });
-        for result in of_threads {
-            // A thread that panicked lost its part of the counts: no report is better than a wrong one.
-            let of_thread =
-                result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
-            results.merge(of_thread);
-        }
-        Ok(())
+    /// Visits these and all below them, on threads.
+    fn run(&self, roots: Vec<Work>) -> Result<Results> {
+        survey(self, self.options.threads, roots)
     }
 
     /// Enters a block of data into the table that dedup would make.

@@ -1,4 +1,4 @@
-//! The shared stack of block pointers still to be visited.
+//! The shared stack of blocks still to be visited.
 //!
 //! One mutex guards the stack and the number of items that were taken and are not done; no other lock is
 //! taken under it. The work is over when the stack is empty and nothing is being worked on that could add to
@@ -6,51 +6,37 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use ondisk::Txg;
-use ondisk::blkptr::Blkptr;
-
-use crate::Bookmark;
+use super::Node;
 
 /// Bytes on disk of the blocks of one batch, about.
 const BATCH_BYTES: u64 = 1 << 20;
 /// Most blocks of one batch.
 const BATCH_BLOCKS: usize = 256;
 
-/// A block to visit.
-#[derive(Clone, Copy)]
-pub(super) struct Work {
-    pub bp: Blkptr,
-    pub at: Bookmark,
-    /// Blocks that are not younger were met in an older snapshot.
-    pub min_txg: Txg,
-    /// Part of a snapshot, whose intent log is a stale copy.
-    pub is_snapshot: bool,
-    /// The object set was met in a snapshot; only its intent log, which is the head's alone, is to be
-    /// visited.
-    pub log_only: bool,
-    /// Part of a dataset that is being destroyed: counted as waiting to be freed.
-    pub is_leaving: bool,
-}
-
-#[derive(Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    stack: Vec<Work>,
+struct State<T> {
+    stack: Vec<Node<T>>,
     taken: usize,
     waiting: usize,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        let state = State { stack: Vec::new(), taken: 0, waiting: 0 };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn push(&self, work: impl IntoIterator<Item = Work>) {
+    pub fn push(&self, work: impl IntoIterator<Item = Node<T>>) {
         let mut state = self.lock();
         state.stack.extend(work);
         if state.waiting > 0 {
@@ -59,7 +45,7 @@ impl Queue {
     }
 
     /// Takes neighbours from the top of the stack; [`Queue::done`] must be told how many.
-    pub fn take(&self) -> Option<Vec<Work>> {
+    pub fn take(&self) -> Option<Vec<Node<T>>> {
         let mut state = self.lock();
         let mut bytes = 0;
         let limit = state.stack.len().min(BATCH_BLOCKS);

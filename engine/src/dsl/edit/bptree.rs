@@ -9,25 +9,19 @@
 //! | 128 | 8 | only blocks born after this group go | | 8 | 8 | first entry not there yet |
 //! | 136 | 32 | where to go on: object set, object, level, block | | 16 | 24 | space left, in three ways |
 //!
-//! A tree is walked depth first, each block after what it points to, so that what is left is always a tree. A
-//! walk stops only before a block of level 0; that block is where it goes on. An object set's order is that
-//! of its block tree: the meta-dnode's blocks, and before each block of dnodes the blocks of its objects;
-//! then the objects that count space (project, group, user).
+//! A tree is walked depth first ([`crate::traverse`]), each block after what it points to, so that what is
+//! left is always a tree. A walk stops only before a block of level 0; that block is where it goes on.
 //!
-//! A tree that is done while one before it is not keeps its place; only blocks born after the last group there
-//! can be go, which are none.
+//! A tree that is done while one before it is not keeps its place; only blocks born after the last group
+//! there can be go, which are none.
 //!
-//! Source of the facts: OpenZFS 2.3 `bptree.c`, `dmu_traverse.c`, `dsl_scan.c`.
+//! Source of the facts: OpenZFS 2.3 `bptree.c`, `dsl_scan.c`.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::blkptr::Blkptr;
-use ondisk::dmu::DmuType;
-use ondisk::dnode::{DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode};
 use ondisk::features::Feature;
-use ondisk::objset::Objset as ObjsetPhys;
 use ondisk::pool_directory::{BPTREE_OBJ, DIRECTORY_OBJECT};
 use ondisk::{Reader, Txg, Writer};
 
@@ -37,14 +31,12 @@ use super::space::{difference, sum};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::dsl::SyncTask;
 use crate::error::{Error, Result};
-use crate::zio::{decode, decode_embedded};
-use crate::{Block, Bookmark, Pool};
+use crate::traverse::{self, Births, Descend, End, Node, Order, Visitor};
+use crate::{Bookmark, Pool};
 
 const ENTRY_BYTES: u64 = 168;
 /// The object set that destroyed ones have in bookmarks (`ZB_DESTROYED_OBJSET`).
 const DESTROYED: u64 = u64::MAX;
-/// Deeper than any block tree within block trees.
-const MAX_DEPTH: usize = 80;
 
 /// The list's header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -205,79 +197,13 @@ impl List {
     }
 }
 
-/// One block on the way down: what it points to and is still to be walked, and the block itself, which goes
-/// after that.
-#[derive(Debug)]
-struct Step {
-    after: Option<Node>,
-    /// The last first.
-    left: Vec<Below>,
-}
-
-/// A pointer and where it stands.
-#[derive(Debug, Clone, Copy)]
-struct Node {
-    bp: Blkptr,
-    /// Absent for the root.
-    at: Option<At>,
-}
-
-/// Where in an object a block stands.
-#[derive(Debug, Clone, Copy)]
-struct At {
-    object: u64,
-    level: u64,
-    block: u64,
-    /// How many blocks of level 0 are below one of this level, as a power of two.
-    shift: u32,
-}
-
-#[derive(Debug)]
-enum Below {
-    Pointer(Node),
-    Dnode(Box<Dnode>, u64),
-}
-
-/// Whether a part of the tree was freed when the walk stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
-    Done,
-    /// The walk stopped before this very block: what it points to is done.
-    Here,
-    Open,
-}
-
-impl Place {
-    /// Its position in the order of the walk: a block of dnodes comes after the blocks of its objects.
-    fn position(self) -> (u64, u64, u64) {
-        const PROJECT_USED: u64 = u64::MAX - 2;
-        match self.object {
-            0 => (self.block, u64::MAX, 0),
-            object if object >= PROJECT_USED => (u64::MAX, object, self.block),
-            object => (object / DNODES_PER_BLOCK, object, self.block),
-        }
-    }
-}
-
-impl At {
-    fn before(&self, resume: Place) -> Before {
-        let last = (self.block.saturating_add(1)).checked_shl(self.shift).map_or(u64::MAX, |end| end - 1);
-        let last = if self.shift == 0 { self.block } else { last };
-        let position = Place { object: self.object, block: last }.position();
-        match position.cmp(&resume.position()) {
-            Ordering::Less => Before::Done,
-            Ordering::Equal if self.level == 0 => Before::Here,
-            _ => Before::Open,
-        }
-    }
-}
-
-/// A walk over the blocks of a tree that are to be freed.
+/// A walk over the blocks of a tree that are to be freed, each after what it points to.
 #[derive(Debug)]
 pub(super) struct Walk {
+    root: Blkptr,
     since: Txg,
     resume: Option<Place>,
-    path: Vec<Step>,
+    walk: Option<traverse::Walk>,
     /// The block before which the walk stopped; none when it is over.
     pub stopped: Option<Place>,
 }
@@ -285,128 +211,50 @@ pub(super) struct Walk {
 impl Walk {
     /// A walk over what was born after `since` in the object set at `root`, from `resume` on.
     pub fn new(root: Blkptr, since: Txg, resume: Option<Place>) -> Walk {
-        let left = vec![Below::Pointer(Node { bp: root, at: None })];
-        Walk { since, resume, path: vec![Step { after: None, left }], stopped: None }
+        Walk { root, since, resume, walk: None, stopped: None }
     }
 
     /// The next blocks, `most` or a few more; none when the walk is over.
+    ///
+    /// # Errors
+    /// Damage: nothing that can be reached may be left out.
     pub async fn next(&mut self, pool: &Pool, most: usize) -> Result<Vec<Blkptr>> {
-        let mut found = Vec::new();
-        self.stopped = None;
-        while let Some(step) = self.path.last_mut() {
-            match step.left.pop() {
-                Some(Below::Dnode(dnode, object)) => self.descend(None, pointers_of(&dnode, object))?,
-                Some(Below::Pointer(node)) => {
-                    if node.bp.is_hole() || node.bp.is_redacted() || node.bp.birth() <= self.since {
-                        continue;
-                    }
-                    let before = self.resume.zip(node.at).map_or(Before::Open, |(to, at)| at.before(to));
-                    match before {
-                        Before::Done => {}
-                        Before::Here => self.descend(Some(node), Vec::new())?,
-                        Before::Open => {
-                            let below = children(pool, &node).await?;
-                            self.descend(Some(node), below)?;
-                        }
-                    }
-                }
-                None => {
-                    if let Some(node) = step.after {
-                        if let Some(at) = node.at.filter(|at| at.level == 0)
-                            && found.len() >= most
-                        {
-                            self.stopped = Some(Place { object: at.object, block: at.block });
-                            return Ok(found);
-                        }
-                        found.push(node.bp);
-                    }
-                    self.path.pop();
-                }
+        let Self { root, since, resume, walk, .. } = self;
+        let walk = walk.get_or_insert_with(|| {
+            let (births, order) = (Births::after(*since), Order::ChildrenFirst);
+            let walk = traverse::Walk::new(pool.store(), DESTROYED, *root, births, order);
+            match *resume {
+                Some(Place { object, block }) => walk.resume_at(Bookmark::data(DESTROYED, object, block)),
+                None => walk,
             }
-        }
-        Ok(found)
-    }
-
-    fn descend(&mut self, after: Option<Node>, mut left: Vec<Below>) -> Result<()> {
-        if self.path.len() >= MAX_DEPTH {
-            return Err(Error::corrupt("tree of blocks being freed", "it is deeper than trees can be"));
-        }
-        left.reverse();
-        self.path.push(Step { after, left });
-        Ok(())
-    }
-}
-
-/// The pointers of a dnode, in order.
-fn pointers_of(dnode: &Dnode, object: u64) -> Vec<Below> {
-    const SPILL_BLOCK: u64 = u64::MAX;
-    let level = u64::from(dnode.levels.max(1)) - 1;
-    let shift = u32::from(dnode.levels.max(1) - 1) * dnode.pointers_per_indirect_shift();
-    let blocks = (0..).zip(&dnode.blkptrs);
-    let mut all: Vec<Below> = blocks
-        .map(|(block, bp)| Below::Pointer(Node { bp: *bp, at: Some(At { object, level, block, shift }) }))
-        .collect();
-    if let Some(bp) = dnode.spill {
-        let at = At { object, level: 0, block: SPILL_BLOCK, shift: 0 };
-        all.push(Below::Pointer(Node { bp, at: Some(at) }));
-    }
-    all
-}
-
-/// What a block points to, in order.
-async fn children(pool: &Pool, node: &Node) -> Result<Vec<Below>> {
-    let of_dnodes = node.bp.dmu_type() == DmuType::DNODE;
-    if node.at.is_some_and(|at| at.level == 0 && !of_dnodes) {
-        return Ok(Vec::new());
-    }
-    let block = read(pool, &node.bp).await?;
-    let order = node.bp.byte_order();
-    let corrupt = |error: ondisk::Error| Error::corrupt("object set being freed", error);
-    let mut all = Vec::new();
-    let Some(at) = node.at else {
-        let phys = ObjsetPhys::parse(&block, order).map_err(corrupt)?;
-        all.push(Below::Dnode(Box::new(phys.meta_dnode), 0));
-        let counting = [
-            (phys.project_used_dnode, u64::MAX - 2),
-            (phys.group_used_dnode, u64::MAX - 1),
-            (phys.user_used_dnode, u64::MAX),
-        ];
-        for (dnode, number) in counting {
-            all.extend(dnode.map(|dnode| Below::Dnode(Box::new(dnode), number)));
-        }
-        return Ok(all);
-    };
-    if at.level == 0 {
-        let mut slot = 0;
-        while let Some(bytes) = block.get(slot * DNODE_MIN_SIZE..).filter(|bytes| !bytes.is_empty()) {
-            let dnode = Dnode::parse(bytes, order).map_err(corrupt)?;
-            let slots = dnode.as_ref().map_or(1, |dnode| dnode.slots() as usize);
-            let object = at.block.saturating_mul(DNODES_PER_BLOCK).saturating_add(slot as u64);
-            all.extend(dnode.map(|dnode| Below::Dnode(Box::new(dnode), object)));
-            slot += slots;
-        }
-        return Ok(all);
-    }
-    let per_block = (block.len() / Blkptr::SIZE).max(1) as u64;
-    for (index, bytes) in (0..).zip(block.chunks_exact(Blkptr::SIZE)) {
-        let bp = Blkptr::parse(bytes, order).map_err(corrupt)?;
-        let below = At {
-            object: at.object,
-            level: at.level - 1,
-            block: at.block.saturating_mul(per_block).saturating_add(index),
-            shift: at.shift.saturating_sub(per_block.trailing_zeros()),
+        });
+        let mut batch = Batch { blocks: Vec::new(), most };
+        self.stopped = match walk.run(&mut batch).await? {
+            End::Stopped(at) => Some(Place { object: at.object, block: at.blkid }),
+            End::Complete => None,
         };
-        all.push(Below::Pointer(Node { bp, at: Some(below) }));
+        Ok(batch.blocks)
     }
-    Ok(all)
 }
 
-/// Reads a block that leads to others; what leads on is in the clear in encrypted datasets too.
-async fn read(pool: &Pool, bp: &Blkptr) -> Result<Block> {
-    let at = Bookmark::objset_root(0);
-    match bp.embedded() {
-        Some(embedded) => decode_embedded(&embedded, &at),
-        None => decode(bp, &at, pool.read_raw(bp, &at).await?, None),
+/// Collects blocks.
+struct Batch {
+    blocks: Vec<Blkptr>,
+    most: usize,
+}
+
+impl Visitor for Batch {
+    fn stops(&mut self, _: &Bookmark) -> bool {
+        self.blocks.len() >= self.most
+    }
+
+    fn block(&mut self, node: &Node) -> Descend {
+        self.blocks.push(node.bp);
+        Descend::Into
+    }
+
+    fn damaged(&mut self, _: Bookmark, error: Error) -> Result<()> {
+        Err(error)
     }
 }
 
@@ -423,29 +271,5 @@ mod tests {
         assert_eq!(bytes.len() as u64, ENTRY_BYTES);
         let again = Entry::parse(&bytes).unwrap();
         assert_eq!((again.since, again.resume), (Txg(7), Some(at)));
-    }
-
-    #[test]
-    fn a_block_of_dnodes_comes_after_the_blocks_of_its_objects() {
-        let position = |object, block| Place { object, block }.position();
-        assert!(position(31, 100) < position(0, 0));
-        assert!(position(0, 0) < position(32, 0));
-        assert!(position(33, 5) < position(33, u64::MAX));
-        assert!(position(0, 1 << 40) < position(u64::MAX - 2, 0));
-        assert!(position(u64::MAX - 2, 9) < position(u64::MAX, 0));
-    }
-
-    #[test]
-    fn what_lies_before_the_place_is_done_and_what_holds_it_is_open() {
-        let to = Place { object: 40, block: 1500 };
-        let at = |object, level, block, shift| At { object, level, block, shift }.before(to);
-        assert_eq!(at(40, 1, 0, 10), Before::Done);
-        assert_eq!(at(40, 1, 1, 10), Before::Open);
-        assert_eq!(at(40, 0, 1499, 0), Before::Done);
-        assert_eq!(at(40, 0, 1500, 0), Before::Here);
-        assert_eq!(at(39, 2, 0, 20), Before::Done);
-        assert_eq!(at(0, 0, 0, 0), Before::Done);
-        assert_eq!(at(0, 0, 1, 0), Before::Open);
-        assert_eq!(at(41, 0, 0, 0), Before::Open);
     }
 }

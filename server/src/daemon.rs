@@ -20,53 +20,53 @@
 //! |---|---|
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
-//! | `cached` | the pools that come back when the daemon starts anew |
+//! | `import_cached` | the pools that come back when the daemon starts anew |
 //! | `closing` | export, and the end of all pools, whatever state they are in |
 //! | `devices` | devices of open pools: offline, online, errors cleared |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools, their devices, whether these go together, what properties may be |
-//! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
+//! | `datasets` | changes of datasets; `sync_tasks` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
-//! | `covering` | what is mounted inside a place where another filesystem comes |
-//! | `places` | filesystems that change their places |
+//! | `nested_mounts` | what is mounted inside a place where another filesystem comes |
+//! | `remount` | filesystems that change their places |
 //! | `volumes` | the exports over NBD |
 //! | `recording` | what clients ask of volumes, for whoever records it |
 //! | `loads` | load on volumes from inside, for the lab |
 //! | `keys` | encryption keys |
-//! | `report` | health of pools, open or not |
-//! | `io` | what was transferred |
+//! | `status` | health of pools, open or not |
+//! | `iostat` | what was transferred |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `vdevs` | vdevs with their properties |
-//! | `holding` | committed states that programs read from the devices themselves |
+//! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
 mod attached;
-mod cached;
 mod closing;
 mod compatibility;
-mod covering;
 mod creating;
 mod datasets;
 mod devices;
 mod disks;
-mod edits;
-mod entrance;
-mod holding;
-mod io;
+mod import_cached;
 mod ioctls;
+mod iostat;
 mod keys;
+mod lent_views;
 mod listing;
 mod loads;
 mod mounts;
 mod names;
-mod nested;
-mod places;
+mod nested_mounts;
+mod nested_pools;
 mod pool_properties;
 mod pools;
 mod recording;
+mod remount;
 mod replication;
-mod report;
+mod status;
+mod sync_tasks;
 mod users;
 mod vdevs;
+mod volume_freeze;
 mod volumes;
 
 use std::collections::BTreeMap;

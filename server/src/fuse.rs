@@ -2,20 +2,20 @@
 //!
 //! # The parts
 //! [`mount()`] makes a session with the kernel (`session`) whose threads answer requests out of a
-//! `trees::Trees`: the filesystem itself and, below `.zfs/snapshot`, its snapshots, each opened when somebody
-//! first looks into it. A request is answered on the thread that read it: what is cached finishes at once,
-//! the rest waits for the device in that thread's own ring.
+//! `mounted_datasets::MountedDatasets`: the filesystem itself and, below `.zfs/snapshot`, its snapshots, each
+//! opened when somebody first looks into it. A request is answered on the thread that read it: what is cached
+//! finishes at once, the rest waits for the device in that thread's own ring.
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `place` | where it is mounted, and whether it still is |
+//! | `mountpoint` | where it is mounted, and whether it still is |
 //! | `holders` | who keeps it busy |
-//! | `naming` | what the kernel's table of mounts calls it, when that changes |
-//! | `carried` | what is mounted below it when it is |
-//! | `gate` | what stands between requests and what is served, so that this can be exchanged |
-//! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
-//! | `seeking` | where data and holes are, also in pages that only the kernel has |
-//! | `kept_times` | times that are set of files that are mapped and changed |
+//! | `rename_mount` | what the kernel's table of mounts calls it, when that changes |
+//! | `detached_mount` | what is mounted below it when it is |
+//! | `freeze` | what stands between requests and what is served, so that this can be exchanged |
+//! | `rollback` | another tree behind a mount that stays (`zfs rollback`) |
+//! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
+//! | `mmap_times` | times that are set of files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads reads them there |
@@ -24,7 +24,7 @@
 //!
 //! # Caching
 //! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and
-//! pages. `names` says for how long, and what the exceptions are; `files` why writes go through instead of
+//! pages. `lookup` says for how long, and what the exceptions are; `files` why writes go through instead of
 //! staying in the kernel. A snapshot never changes.
 //!
 //! # While it is mounted
@@ -47,44 +47,44 @@
 
 mod attributes;
 mod buffer;
-mod carried;
 mod changes;
 mod channel;
+mod commit_threads;
+mod detached_mount;
 mod files;
 mod filesystem;
 mod flags;
-mod gate;
+mod freeze;
 mod groups;
 mod holders;
-mod incoming;
-mod kept_times;
 mod listing;
-mod names;
-mod naming;
+mod lookup;
+mod mmap_times;
+mod mounted_datasets;
+mod mountpoint;
 mod node;
 mod options;
-mod place;
 mod readers;
-mod replacing;
+mod receive_buffer;
+mod rename_mount;
 mod ring;
-mod seeking;
+mod rollback;
+mod seek_hole;
 mod served;
 mod session;
-mod trees;
-mod waiting;
 mod wire;
 mod writeback;
 mod xattrs;
 
-pub use carried::{Carried, copy_of_tree, move_mount};
+pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
+pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
-pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
-pub use replacing::Difference;
+pub use rollback::Difference;
 
-pub use trees::{LiveSource, SnapshotsClosed, Source};
+pub use mounted_datasets::{LiveSource, SnapshotsClosed, Source};
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -94,13 +94,13 @@ use std::time::{Duration, Instant};
 
 use engine::zpl::{AclType, LiveZpl};
 
-use crate::committing::commit;
-use gate::{Closed, Gate};
-use naming::Unnamed;
-use place::{Aside, Place};
+use crate::commit_on_unmount::commit;
+use freeze::{Freezable, Frozen};
+use mounted_datasets::MountedDatasets;
+use mountpoint::{Mountpoint, SpareMount};
+use rename_mount::RenameError;
 use served::Served;
 use session::Session;
-use trees::Trees;
 
 /// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more
 /// of them than cores keep a device busy. So do writes for which too much is dirty; several programs that
@@ -210,9 +210,9 @@ pub enum Left {
 pub struct FuseMount {
     dataset: String,
     /// Where it is, or was last.
-    place: Mutex<Place>,
+    place: Mutex<Mountpoint>,
     /// Where it is kept while it is only elsewhere.
-    aside: Mutex<Option<Aside>>,
+    aside: Mutex<Option<SpareMount>>,
     /// It lost its place for a moment, and comes back.
     is_kept: AtomicBool,
     /// As they are now; held to look or change.
@@ -221,7 +221,7 @@ pub struct FuseMount {
     updating: Mutex<()>,
     /// What of them waits for another session, and was told to whoever changed it.
     postponed: Mutex<Option<AgreedOn>>,
-    gate: Arc<Gate>,
+    freezable: Arc<Freezable>,
     /// Held to look or to take it.
     session: Mutex<Option<Session>>,
 }
@@ -252,17 +252,17 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         None => options = options.of_what_is_fixed(),
     }
     let options = &options;
-    let trees = device::block_on(Trees::open(source, options))
+    let trees = device::block_on(MountedDatasets::open(source, options))
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
-    let gate = Arc::new(Gate::new(Served::new(trees, options)));
+    let freezable = Arc::new(Freezable::new(Served::new(trees, options)));
     let acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
-    let (place, connection) = Place::mount(&name, at, options).map_err(refused)?;
-    let session = Session::begin(&gate, connection, acl, options.ring).map_err(|error| {
+    let (place, connection) = Mountpoint::mount(&name, at, options).map_err(refused)?;
+    let session = Session::begin(&freezable, connection, acl, options.ring).map_err(|error| {
         let _ = place.unmount(true);
         refused(error)
     })?;
-    if let Some(served) = gate.served() {
+    if let Some(served) = freezable.served() {
         served.set_notifier(session.notifier());
     }
     raise_read_ahead(place.device());
@@ -274,7 +274,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
         postponed: Mutex::default(),
-        gate,
+        freezable,
         session: Mutex::new(Some(session)),
     })
 }
@@ -300,11 +300,11 @@ impl FuseMount {
         self.place().shown().to_owned()
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> Mountpoint {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn aside(&self) -> MutexGuard<'_, Option<Aside>> {
+    fn aside(&self) -> MutexGuard<'_, Option<SpareMount>> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,7 +317,7 @@ impl FuseMount {
         words
     }
 
-    /// The same where the kernel forbids more than it was told to (`place::Forbidden`).
+    /// The same where the kernel forbids more than it was told to (`mountpoint::Forbidden`).
     pub fn options_words_in(&self, table: &Table) -> Vec<String> {
         let (words, forbidden) = (self.options_words(), table.forbidden(&self.place()));
         let Some(forbidden) = forbidden else { return words };
@@ -344,7 +344,7 @@ impl FuseMount {
 
     /// The filesystem, where it may change.
     pub fn live(&self) -> Option<Arc<LiveZpl>> {
-        self.gate.served()?.live().cloned()
+        self.freezable.served()?.live().cloned()
     }
 
     /// Whether these options take another session: what is fixed cannot become writable, and whether there
@@ -396,7 +396,7 @@ impl FuseMount {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.options().clone();
         let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
-        let Some(served) = self.gate.served() else { return Ok(()) };
+        let Some(served) = self.freezable.served() else { return Ok(()) };
         match served.live() {
             Some(zpl) => wanted.apply_to(zpl),
             None => wanted = wanted.of_what_is_fixed(),
@@ -436,13 +436,13 @@ impl FuseMount {
             *self.options() = wanted;
             return Ok(());
         }
-        let mut remounted = place::remount(place.path(), &told);
+        let mut remounted = mountpoint::remount(place.path(), &told);
         let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
         if !anew && current.writable && !told.writable && remounted.as_ref().is_err_and(is_busy) {
             // Files are open for writing. Nothing is written through them from now on, whatever the kernel
             // believes.
             told.writable = true;
-            remounted = place::remount(place.path(), &told);
+            remounted = mountpoint::remount(place.path(), &told);
         }
         match remounted {
             // That access times are kept otherwise is only shown.
@@ -464,12 +464,12 @@ impl FuseMount {
 
     /// Files that somebody has open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
-        self.gate.served().map_or(0, |served| served.files_held())
+        self.freezable.served().map_or(0, |served| served.files_held())
     }
 
     /// All was committed: the space that files take is known, and the kernel is to ask for it.
     pub fn space_is_known(&self) {
-        if let Some(served) = self.gate.served() {
+        if let Some(served) = self.freezable.served() {
             served.forget_brief();
         }
     }
@@ -480,7 +480,7 @@ impl FuseMount {
     /// # Errors
     /// The name of a snapshot in which a file is open; none is closed.
     pub fn close_snapshots(&self, names: &[&str]) -> Result<Option<SnapshotsClosed>, String> {
-        self.gate.served().map(|served| SnapshotsClosed::of(&served, names)).transpose()
+        self.freezable.served().map(|served| SnapshotsClosed::of(&served, names)).transpose()
     }
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True
@@ -496,7 +496,7 @@ impl FuseMount {
 
     /// Has the kernel write back what programs mapped and changed. Blocks the thread.
     pub fn write_back(&self) {
-        if let (Some(served), Some(directory)) = (self.gate.served(), self.directory()) {
+        if let (Some(served), Some(directory)) = (self.freezable.served(), self.directory()) {
             writeback::write_back(&directory, &served);
         }
     }
@@ -544,7 +544,7 @@ impl FuseMount {
                 }
                 unmounted => drop(unmounted?),
             }
-            if aside.is_some() && place::is_elsewhere(place.device()) {
+            if aside.is_some() && mountpoint::is_elsewhere(place.device()) {
                 *self.aside() = aside;
                 return Ok(Left::Elsewhere);
             }
@@ -586,10 +586,12 @@ impl FuseMount {
     }
 
     /// Another mount of it, in no directory.
-    fn another(&self, options: &MountOptions) -> Option<Aside> {
+    fn another(&self, options: &MountOptions) -> Option<SpareMount> {
         let connection = self.session().as_ref().map(Session::connection)?;
-        let attributes = naming::attributes_of(options);
-        naming::named(connection.as_fd(), &place::shown(&self.dataset), attributes).ok().map(Aside::new)
+        let attributes = rename_mount::attributes_of(options);
+        rename_mount::named(connection.as_fd(), &mountpoint::shown(&self.dataset), attributes)
+            .ok()
+            .map(SpareMount::new)
     }
 
     /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another
@@ -602,13 +604,13 @@ impl FuseMount {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(connection) = self.session().as_ref().map(Session::connection) else { return Ok(()) };
         let place = self.place();
-        match naming::rename(&place, connection.as_fd(), dataset) {
+        match rename_mount::rename(&place, connection.as_fd(), dataset) {
             Ok(()) => Ok(()),
-            Err(Unnamed::Kept(error)) => {
+            Err(RenameError::Kept(error)) => {
                 tracing::debug!(%error, dataset, "the kernel's table of mounts keeps the name that it has");
                 Ok(())
             }
-            Err(Unnamed::Lost(error)) => {
+            Err(RenameError::Lost(error)) => {
                 let at = place.shown().to_owned();
                 Err(MountError::Refused { dataset: dataset.to_owned(), at, error })
             }
@@ -651,7 +653,7 @@ impl FuseMount {
             return;
         }
         let mut aside = self.aside();
-        if aside.is_some() && !place::is_elsewhere(self.place().device()) {
+        if aside.is_some() && !mountpoint::is_elsewhere(self.place().device()) {
             *aside = None;
         }
     }
@@ -675,7 +677,7 @@ impl FuseMount {
             }
         }
         *self.aside() = None;
-        if let Some(served) = self.gate.end() {
+        if let Some(served) = self.freezable.end() {
             // Files that nobody can reach any more are freed; where devices do not answer, that waits.
             let (tell, told) = mpsc::channel::<()>();
             let release = move || {
@@ -698,7 +700,7 @@ impl FuseMount {
     /// Has written back what programs mapped and changed, unless the pool's devices are away, for as long as
     /// that goes on.
     fn write_back_in_time(&self) {
-        let Some(served) = self.gate.served().filter(|served| served.is_writable()) else { return };
+        let Some(served) = self.freezable.served().filter(|served| served.is_writable()) else { return };
         if served.trees.pool().is_some_and(|pool| pool.suspended().is_some()) {
             return;
         }
@@ -713,7 +715,7 @@ impl FuseMount {
                 writeback::write_back(&directory, &served);
             }
         };
-        if place::within(WRITTEN_WITHIN, write).is_none() {
+        if mountpoint::within(WRITTEN_WITHIN, write).is_none() {
             tracing::warn!(dataset = self.dataset, "not all mapped pages were written back in time");
         }
     }
@@ -723,11 +725,11 @@ impl FuseMount {
     ///
     /// # Errors
     /// [`MountError::Stuck`] where requests under way do not end.
-    pub fn hold_back(self: &Arc<Self>) -> Result<HeldBack, MountError> {
+    pub fn freeze(self: &Arc<Self>) -> Result<FrozenMount, MountError> {
         self.write_back();
-        let closed = self.gate.close(ENDS_AT_MOST);
+        let closed = self.freezable.freeze(ENDS_AT_MOST);
         let closed = closed.ok_or_else(|| MountError::Stuck { at: self.mountpoint() })?;
-        Ok(HeldBack { mount: Arc::clone(self), closed })
+        Ok(FrozenMount { mount: Arc::clone(self), closed })
     }
 
     /// Waits for the session of a mount that was taken away, as long as it lets files go. Whether it ended.
@@ -749,40 +751,40 @@ impl FuseMount {
 
 /// A mount whose requests wait.
 #[derive(Debug)]
-pub struct HeldBack {
+pub struct FrozenMount {
     mount: Arc<FuseMount>,
-    closed: Closed,
+    closed: Frozen,
 }
 
-impl HeldBack {
+impl FrozenMount {
     /// Goes on with another tree of the same filesystem, and has the kernel forget what is not the same in
     /// it. Blocks the thread.
     ///
     /// # Errors
     /// [`MountError::Open`] when it cannot be opened; requests are answered out of the tree before then.
-    pub fn go_on_with(self, source: Source, difference: &Difference) -> Result<(), MountError> {
+    pub fn thaw_with(self, source: Source, difference: &Difference) -> Result<(), MountError> {
         let Self { mount, closed } = self;
         let options = mount.options().clone();
-        let trees = device::block_on(Trees::open(source, &options))
+        let trees = device::block_on(MountedDatasets::open(source, &options))
             .map_err(|error| MountError::Open { dataset: mount.dataset.clone(), error })?;
-        let Some(before) = mount.gate.served() else { return Ok(()) };
+        let Some(before) = mount.freezable.served() else { return Ok(()) };
         let after = Served::after(&before, trees, difference, &options);
         if let Some(live) = after.live() {
             options.apply_to(live);
             live.remember_unlinked();
         }
         // Whoever else has it lets it go in a moment.
-        drop((before, closed.open_to(after)));
-        if let Some(served) = mount.gate.served() {
+        drop((before, closed.thaw_with(after)));
+        if let Some(served) = mount.freezable.served() {
             if let Some(notifier) = served.notifier() {
                 difference.tell(notifier);
             }
             if let Some(live) = served.live().filter(|_| mount.is_in_place()) {
                 let open = served.open_live_files();
-                replacing::look_again(mount.place().path(), live.zpl(), open.into_iter());
+                rollback::look_again(mount.place().path(), live.zpl(), open.into_iter());
             }
         }
-        mount.gate.takes_pages();
+        mount.freezable.accept_writeback();
         Ok(())
     }
 }

@@ -3,7 +3,8 @@
 pub mod api;
 pub mod blockdev;
 pub mod cachefile;
-mod committing;
+mod commit_on_unmount;
+mod cpu_latency;
 pub mod daemon;
 pub mod descriptors;
 pub mod fuse;
@@ -14,4 +15,3 @@ pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;
-mod wakeful;

@@ -38,7 +38,7 @@ use ondisk::vdev_config::PoolState;
 
 use super::creating::refused;
 use super::pools::suspended;
-use super::{Daemon, OpenPool, edits, lock};
+use super::{Daemon, OpenPool, lock, sync_tasks};
 use crate::api::{self, ApiError, ErrorKind};
 
 /// How long nothing may happen on the devices of a pool that is being closed.
@@ -312,7 +312,7 @@ impl Daemon {
         let doing = order.doing(open);
         let live = open.live().filter(|live| !open.is_suspended() && !live.txgs().is_frozen());
         if let (Some(live), Some(command)) = (live, &order.command) {
-            let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
+            let noted = sync_tasks::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
             if let (Err(error), false) = (noted, order.force) {
                 return Err(refused(&doing, error));
             }

@@ -23,7 +23,7 @@ use super::datasets::{set_quotas_at_once, take_quotas};
 use super::disks::{self, Allowed};
 use super::pool_properties::{self, When, refusal};
 use super::pools::{Held, Options};
-use super::{Daemon, OpenPool, dataset_error, edits, names, replication, vdevs};
+use super::{Daemon, OpenPool, dataset_error, names, replication, sync_tasks, vdevs};
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevNode};
 use crate::fuse;
 
@@ -161,7 +161,7 @@ impl Daemon {
                 live.add_auxiliary(kind, leaves).await.map_err(|error| refused(&doing, error))?;
             }
         }
-        edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
+        sync_tasks::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
         self.keep(&pool);
         Ok(root)
     }
@@ -243,8 +243,8 @@ impl Daemon {
             })?;
             let doing = format!("cannot set property for '{name}'");
             let (property, value) = (request.property, request.value);
-            let changed = edits::change(pool.writable(&doing)?, request.command, move |s| async move {
-                edits::set_vdev_property(&s, vdev, &property, &value).await
+            let changed = sync_tasks::change(pool.writable(&doing)?, request.command, move |s| async move {
+                sync_tasks::set_vdev_property(&s, vdev, &property, &value).await
             });
             return changed.await.map_err(|error| refused(&doing, error));
         }
@@ -258,8 +258,8 @@ impl Daemon {
         }
         let live = pool.writable(&doing)?;
         let (property, value) = (request.property, request.value);
-        let changed = edits::change(live, request.command, move |s| async move {
-            edits::set_pool_property(&s, &property, &value).await
+        let changed = sync_tasks::change(live, request.command, move |s| async move {
+            sync_tasks::set_pool_property(&s, &property, &value).await
         });
         changed.await.map_err(|error| refused(&doing, error))?;
         // Some are part of the configuration.
@@ -280,7 +280,7 @@ impl Daemon {
             return Err(ApiError::busy(format!("{doing}: a pool with that guid is already imported")));
         }
         live.reguid(guid).await.map_err(|error| refused(&doing, error))?;
-        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        let noted = sync_tasks::change(live, request.command, |_| async { Ok(()) });
         noted.await.map_err(|error| refused(&doing, error))?;
         self.keep(&pool);
         Ok(())
@@ -302,7 +302,7 @@ impl Daemon {
             false => live.take_checkpoint().await,
         };
         done.map_err(|error| refused(&doing, error))?;
-        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        let noted = sync_tasks::change(live, request.command, |_| async { Ok(()) });
         noted.await.map_err(|error| refused(&doing, error))?;
         while request.wait && live.is_discarding() {
             live.change(|_| async { Ok(()) }).await.map_err(|error| refused(&doing, error))?;
@@ -373,7 +373,7 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
     };
     if request.dry_run {
         let missing = match pool.live() {
-            Some(live) if before == version::FEATURES => edits::missing_features(live),
+            Some(live) if before == version::FEATURES => sync_tasks::missing_features(live),
             _ => Vec::new(),
         };
         return Ok(upgraded(&missing));
@@ -391,17 +391,17 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
     if wanted == version::FEATURES {
         let allowed = pool_properties::features_of(&compatibility);
         let allowed = allowed.map_err(|why| ApiError::invalid(format!("{doing}: {why}")))?;
-        missing = edits::missing_features(live);
+        missing = sync_tasks::missing_features(live);
         missing.retain(|feature| {
             feature.is_upgraded() && allowed.as_ref().is_none_or(|allowed| allowed.contains(feature))
         });
     }
     let answer = upgraded(&missing);
     if before < wanted || !missing.is_empty() {
-        let changed = edits::change(live, request.command.clone(), move |s| async move {
+        let changed = sync_tasks::change(live, request.command.clone(), move |s| async move {
             set_version(&s, wanted).await?;
             for feature in missing {
-                edits::enable_feature(&s, feature).await?;
+                sync_tasks::enable_feature(&s, feature).await?;
             }
             Ok(())
         });

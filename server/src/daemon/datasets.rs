@@ -11,15 +11,15 @@
 //! | `create` | filesystems, volumes, clones, and those above them |
 //! | `destroy` | datasets with all that depends on them |
 //! | `snapshots` | taking, destroying and holding snapshots; rollback; bookmarks |
-//! | `exchange` | what becomes of a mount whose filesystem goes back to a snapshot |
+//! | `rollback_mount` | what becomes of a mount whose filesystem goes back to a snapshot |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
 
 mod create;
 mod destroy;
-mod exchange;
 mod properties;
 mod rename;
+mod rollback_mount;
 mod snapshots;
 mod userspace;
 
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use engine::dsl::{Dsl, Entry};
 
 use super::volumes::{Closed, InUse};
-use super::{Daemon, OpenPool, edits, names};
+use super::{Daemon, OpenPool, names, sync_tasks};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
@@ -64,7 +64,7 @@ impl Daemon {
         let live = pool.writable(&doing)?;
         let closed = async {
             let id = pool.dsl().await?.find(name).await?.objset_id();
-            edits::close_log(live, id).await
+            sync_tasks::close_log(live, id).await
         };
         closed.await.map_err(|error| said(&doing, error))
     }

@@ -15,7 +15,7 @@ use ondisk::Guid;
 
 use super::creating::refused;
 use super::vdevs::is_called;
-use super::{Daemon, OpenPool, edits};
+use super::{Daemon, OpenPool, sync_tasks};
 use crate::api::{self, ApiError, Aux, Listed, OnlinedDevice, State, SweepAction, VdevClass};
 
 impl Daemon {
@@ -45,7 +45,7 @@ impl Daemon {
                 _ => Ok(()),
             };
         }
-        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        let noted = sync_tasks::change(live, request.command, |_| async { Ok(()) });
         noted.await.map_err(|error| refused(&doing, error))
     }
 
@@ -75,7 +75,7 @@ impl Daemon {
             }
         }
         if !listed.entries.is_empty() {
-            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+            sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
         }
         Ok(listed)
     }
@@ -110,7 +110,7 @@ impl Daemon {
             }
         }
         if !listed.entries.is_empty() {
-            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+            sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
         }
         Ok(listed)
     }
@@ -135,7 +135,7 @@ impl Daemon {
             }
         }
         if !listed.entries.is_empty() {
-            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+            sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
             self.keep(&pool);
         }
         Ok(listed)
@@ -195,7 +195,7 @@ impl Daemon {
             _ => live.sweep(work, &leaves, request.rate_bytes).await,
         };
         done.map_err(|error| refused(&doing, error))?;
-        edits::change(live, request.command, |_| async { Ok(()) }).await?;
+        sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
         Ok(leaves.into_iter().map(Guid::get).collect())
     }
 

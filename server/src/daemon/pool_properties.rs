@@ -15,7 +15,7 @@ use ondisk::features::Feature;
 use ondisk::nearest::meant;
 use ondisk::pool_version as version;
 
-use super::{cached, compatibility};
+use super::{compatibility, import_cached};
 
 /// Sector sizes as powers of two.
 const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
@@ -113,7 +113,7 @@ fn fault(name: &str, value: &str, when: When) -> Option<String> {
         },
         PoolProp::Comment => comment_fault(value),
         PoolProp::Compatibility => features_of(value).err(),
-        PoolProp::Cachefile => cached::fault(value),
+        PoolProp::Cachefile => import_cached::fault(value),
         PoolProp::Bootfs if when == When::Create => {
             Some(format!("property '{name}' cannot be set at creation time"))
         }

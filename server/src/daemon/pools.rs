@@ -30,13 +30,13 @@ use ondisk::{Guid, Txg};
 
 use super::attached::Devices;
 use super::creating::refused;
-use super::holding::Holds;
+use super::lent_views::LentViews;
 use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::recording::Recorders;
 use super::volumes::{Leaving, Volume};
-use super::{Daemon, VolumeExport, edits, lock, pool_properties};
+use super::{Daemon, VolumeExport, lock, pool_properties, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
 use crate::fuse;
 
@@ -61,7 +61,7 @@ pub struct OpenPool {
     /// Volumes that nobody may come to, because they are about to go.
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
-    pub(super) holds: Holds,
+    pub(super) holds: LentViews,
     pub(super) devices: Devices,
 }
 
@@ -111,7 +111,7 @@ impl OpenPool {
             connections: Mutex::new(Some(Vec::new())),
             leaving: Mutex::default(),
             recorders: Recorders::default(),
-            holds: Holds::default(),
+            holds: LentViews::default(),
             devices: Devices::default(),
         }
     }
@@ -313,9 +313,9 @@ impl Daemon {
                 LivePool::import(&found, &import_options, self.surroundings()).await.map_err(explain)?;
             if request.command.is_some() || !options.to_set.is_empty() {
                 let to_set = options.to_set.clone();
-                let noted = edits::change(&live, request.command.clone(), move |s| async move {
+                let noted = sync_tasks::change(&live, request.command.clone(), move |s| async move {
                     for (name, value) in &to_set {
-                        edits::set_pool_property(&s, name, value).await?;
+                        sync_tasks::set_pool_property(&s, name, value).await?;
                     }
                     Ok(())
                 });

@@ -29,8 +29,8 @@ use engine::store::suspend::FailMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::entrance::Entrance;
 use super::recording::Recorder;
+use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Unopened};
@@ -107,7 +107,7 @@ impl HeldClients<'_> {
     pub async fn go_on_with(self, live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<()> {
         for connection in &self.connected {
             match open_live(live, dataset).await {
-                Ok((access, _)) => connection.access.exchange(access),
+                Ok((access, _)) => connection.access.thaw_with(access),
                 Err(error) => {
                     self.connected.iter().for_each(|connection| connection.access.remove());
                     return Err(error);
@@ -121,7 +121,7 @@ impl HeldClients<'_> {
 impl Drop for HeldClients<'_> {
     fn drop(&mut self) {
         // Those that were exchanged are open.
-        self.connected.iter().for_each(|connection| connection.access.reopen());
+        self.connected.iter().for_each(|connection| connection.access.thaw());
     }
 }
 
@@ -138,7 +138,7 @@ pub struct VolumeExport {
     /// What is modelled between the client and this.
     link: Option<Arc<Link>>,
     /// Taken away when the pool is closed by force, and exchanged by a rollback.
-    access: Entrance<Access>,
+    access: Freezable<Access>,
     /// Told of each request.
     recorder: Arc<Recorder>,
 }
@@ -415,7 +415,7 @@ impl OpenPool {
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
-                let access = Entrance::new(access);
+                let access = Freezable::new(access);
                 let export =
                     Arc::new(VolumeExport { name, block_bytes, is_writable, link, access, recorder });
                 connections.push(Arc::downgrade(&export));
@@ -458,7 +458,7 @@ impl OpenPool {
             connected.filter(|connection| connection.name == name).collect()
         };
         let held = HeldClients { _closed: closed, connected };
-        match held.connected.iter().all(|connection| connection.access.close(REQUESTS_LIMIT)) {
+        match held.connected.iter().all(|connection| connection.access.freeze(REQUESTS_LIMIT)) {
             true => Ok(held),
             false => Err(InUse(vec![name.to_owned()])),
         }

@@ -18,7 +18,7 @@ use ondisk::zpl::FileType;
 
 use super::attributes::device_number;
 use super::files::{Access, is_strangers};
-use super::names::Told;
+use super::lookup::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
 use super::wire::{Caller, Wanted, When};

@@ -1,7 +1,7 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
 //! A request is answered on the thread that read it, but for those that wait for a commit
-//! ([`waiting`](super::waiting)). Which thread reads, and how many there are, is agreed on in
+//! ([`commit_threads`](super::commit_threads)). Which thread reads, and how many there are, is agreed on in
 //! [`readers`](super::readers). The first reads from the mount's own descriptor, each further one from a
 //! clone of it, so that they do not queue up for one, and answers where it read. Forgotten nodes come this
 //! way only, also where there are rings ([`ring`](super::ring)).
@@ -24,9 +24,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
 use super::filesystem::{Mounted, Outcome, unless_it_panics};
-use super::incoming::{Incoming, is_large_write};
 use super::readers::{PATIENCE, Reader, Readers};
-use super::seeking::Seek;
+use super::receive_buffer::{ReceiveBuffer, is_large_write};
+use super::seek_hole::Seek;
 use super::session::{Device, Life, MAX_DATA_BYTES};
 use super::wire::{ANSWER_HEADER_BYTES, Room, answer_header};
 use crate::descriptors::Share;
@@ -97,7 +97,7 @@ impl Channel {
     /// # Errors
     /// The kernel gives no more requests, for another reason than that.
     fn serve(&self, is_first: bool, reader: &mut Reader) -> io::Result<()> {
-        let mut incoming = Incoming::new()?;
+        let mut incoming = ReceiveBuffer::new()?;
         let mut outgoing = Buffer::new(ANSWER_HEADER_BYTES + MAX_DATA_BYTES)?;
         let mut device = Arc::clone(&self.device);
         if !is_first {
@@ -182,7 +182,7 @@ impl Channel {
 
     /// Bytes of a record of what is written here.
     fn record_bytes(&self) -> Option<usize> {
-        let served = self.mounted.gate.served()?;
+        let served = self.mounted.freezable.served()?;
         served.live().map(|live| live.record_size() as usize)
     }
 }
@@ -201,7 +201,12 @@ enum Next {
 
 /// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it
 /// is `patient`.
-fn next(device: &Device, incoming: &mut Incoming, reader: &mut Reader, is_patient: bool) -> io::Result<Next> {
+fn next(
+    device: &Device,
+    incoming: &mut ReceiveBuffer,
+    reader: &mut Reader,
+    is_patient: bool,
+) -> io::Result<Next> {
     const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {

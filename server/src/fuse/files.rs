@@ -33,9 +33,9 @@ use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
+use super::mounted_datasets::SnapshotHeld;
 use super::node::Tree;
 use super::served::{Habits, Served};
-use super::trees::SnapshotHeld;
 use super::wire::Caller;
 
 /// Set-user-id and set-group-id.

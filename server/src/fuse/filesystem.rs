@@ -1,5 +1,5 @@
 //! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come,
-//! they pass the [`Gate`].
+//! they entered the [`Freezable`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use engine::zpl::live::NewKind;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 
 use super::changes::Creator;
+use super::commit_threads::CommitThreads;
 use super::files::Access;
-use super::gate::{Gate, Pass};
+use super::freeze::{Entered, Freezable};
 use super::listing::Part;
-use super::names::Told;
+use super::lookup::Told;
 use super::node::{Node, Tree};
-use super::seeking::{Seek, Sought, WHAT, told};
+use super::seek_hole::{Seek, SeekResult, WHAT, told};
 use super::served::Served;
-use super::waiting::Waiters;
 use super::wire::{Entry, Figures, Operation, Request, Room};
-use crate::wakeful;
+use crate::cpu_latency;
 
 /// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,28 +39,28 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 pub struct Mounted {
     /// What is served.
-    pub gate: Arc<Gate>,
+    pub freezable: Arc<Freezable>,
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,
     /// Where requests wait for a commit that came through the device.
-    pub waiters: Arc<Waiters>,
+    pub waiters: Arc<CommitThreads>,
 }
 
 impl Mounted {
-    /// Does what is asked, and writes the answer into `room`. The request is inside the gate until what comes
+    /// Does what is asked, and writes the answer into `room`. The request is inside until what comes
     /// with the answer is dropped.
-    pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Pass<'_>>) {
-        let pass = self.gate.pass();
-        let outcome = unless_it_panics(|| self.answered(request, room, pass.as_ref()));
-        (outcome.unwrap_or(Outcome::Answer(Err(Errno::EIO))), pass)
+    pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Entered<'_>>) {
+        let entered = self.freezable.enter();
+        let outcome = unless_it_panics(|| self.answered(request, room, entered.as_ref()));
+        (outcome.unwrap_or(Outcome::Answer(Err(Errno::EIO))), entered)
     }
 
-    fn answered(&self, request: &Request<'_>, room: &mut [u8], pass: Option<&Pass<'_>>) -> Outcome {
+    fn answered(&self, request: &Request<'_>, room: &mut [u8], entered: Option<&Entered<'_>>) -> Outcome {
         let Request { operation, node, by, .. } = *request;
         if self.only_for.is_some_and(|owner| owner != by.uid) && !operation.may_be_nobodys() {
             return Outcome::Answer(Err(Errno::EACCES));
         }
-        let Some(served) = pass else {
+        let Some(served) = entered else {
             return match operation {
                 Operation::Forget | Operation::ForgetMany(_) => Outcome::Nothing,
                 Operation::Destroy => Outcome::End,
@@ -76,25 +76,25 @@ impl Mounted {
                 forgotten.nodes().for_each(|node| served.forget(node));
                 Outcome::Nothing
             }
-            Operation::Write { payload, from_page: true, .. } if served.drops_pages => {
+            Operation::Write { payload, from_page: true, .. } if served.drops_writeback => {
                 // Requests have no 4 GiB.
                 Outcome::Answer(Room::new(room).count(payload.len() as u32))
             }
             _ if served.is_stale(request) => Outcome::Answer(Err(Errno::ESTALE)),
             Operation::Sync => {
-                wakeful::note_request();
+                cpu_latency::note_request();
                 Outcome::WhenStable(node)
             }
             Operation::Destroy => Outcome::End,
             Operation::Seek { handle, offset, whence } => {
-                wakeful::note_request();
+                cpu_latency::note_request();
                 let seek = match Seek::new(node, handle, offset, whence) {
                     Ok(seek) => seek,
                     Err(error) => return Outcome::Answer(Err(error)),
                 };
                 Outcome::Answer(match served.look_for(&seek, &(0..0)) {
-                    Ok(Sought::Perhaps(_)) => return Outcome::WhenWrittenBack(seek),
-                    Ok(Sought::At(found)) => told(found).and_then(|found| Room::new(room).offset(found)),
+                    Ok(SeekResult::Perhaps(_)) => return Outcome::WhenWrittenBack(seek),
+                    Ok(SeekResult::At(found)) => told(found).and_then(|found| Room::new(room).offset(found)),
                     Err(error) => Err(served.failed(WHAT, node, &error)),
                 })
             }
@@ -104,7 +104,7 @@ impl Mounted {
 
     /// Returns when a file is stable.
     pub fn make_stable(&self, number: INodeNo) -> Result<usize, Errno> {
-        let served = self.gate.pass().ok_or(Errno::ENOTCONN)?;
+        let served = self.freezable.enter().ok_or(Errno::ENOTCONN)?;
         unless_it_panics(|| served.done("make stable", number, served.fsync(number)))
             .unwrap_or(Err(Errno::EIO))
     }
@@ -128,7 +128,7 @@ impl Served {
 
     fn answered(&self, request: &Request<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
         if !matches!(request.operation, Operation::Flush | Operation::Release { .. }) {
-            wakeful::note_request();
+            cpu_latency::note_request();
         }
         let answer = self.acted(request, bytes)?;
         if let Some(changed) = self.to_be_stable(request) {

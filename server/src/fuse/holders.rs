@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::place::{Row, Table, device_of_link};
+use super::mountpoint::{Row, Table, device_of_link};
 
 /// Most that are told by name.
 const MOST_TOLD: usize = 8;

@@ -25,7 +25,7 @@ use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::attributes::type_bits;
-use super::names::{SNAPSHOT_NAME, ZFS_NAME};
+use super::lookup::{SNAPSHOT_NAME, ZFS_NAME};
 use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR};
 use super::served::Served;
 

@@ -62,7 +62,7 @@ use io_uring::{IoUring, cqueue, squeue};
 use super::filesystem::{Mounted, Outcome};
 use super::session::{Device, Life};
 use super::wire::Room;
-use crate::wakeful;
+use crate::cpu_latency;
 use entry::{Entry, Given};
 
 /// Threads of a queue that do not wait for a commit: misses wait on the thread that took them, so that more
@@ -319,7 +319,7 @@ impl Crew {
         let queue = &self.rings.queues[place];
         self.change(place, |staff| staff.busy += 1);
         // The answer is given with the call that asks for the next request: much sooner than anything is
-        // exchanged behind the gate, which takes a commit.
+        // exchanged, which takes a commit.
         entry.answer(|request, room| match self.mounted.answer(request, room).0 {
             Outcome::Answer(answer) => answer,
             Outcome::WhenStable(number) => {
@@ -457,7 +457,7 @@ impl UringOfOne {
 fn begin_shared_threads() {
     engine::background::spawn(async {});
     rayon::current_num_threads();
-    wakeful::note_request();
+    cpu_latency::note_request();
 }
 
 /// Keeps this thread on a processor, if it may run there.

@@ -2,10 +2,10 @@
 //!
 //! | module | requests |
 //! |---|---|
-//! | `names` | looking up, attributes |
+//! | `lookup` | looking up, attributes |
 //! | `listing` | listing directories |
 //! | `files` | open files: reading, writing, ranges |
-//! | `seeking` | where data and holes are |
+//! | `seek_hole` | where data and holes are |
 //! | `changes` | creating, linking, renaming, removing, changing attributes |
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
 //! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
@@ -27,12 +27,12 @@ use ondisk::ObjectId;
 use super::MountOptions;
 use super::attributes::errno;
 use super::files::OpenFile;
-use super::kept_times::KeptTimes;
 use super::listing::Listings;
+use super::mmap_times::MmapTimes;
+use super::mounted_datasets::MountedDatasets;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
-use super::replacing::Difference;
-use super::trees::Trees;
+use super::rollback::Difference;
 use super::wire::{Operation, Request};
 
 /// What mount options ask of all requests.
@@ -66,7 +66,7 @@ impl Habits {
 /// | `listings` | what open directories keep of their lists; held to take or keep it | taken alone |
 #[derive(Debug)]
 pub struct Served {
-    pub(super) trees: Trees,
+    pub(super) trees: MountedDatasets,
     pub(super) posix_acls: bool,
     /// A [`Snapdir`].
     snapdir: AtomicU8,
@@ -82,7 +82,7 @@ pub struct Served {
     reborn: HashSet<ObjectId>,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
-    pub(super) kept_times: KeptTimes,
+    pub(super) kept_times: MmapTimes,
     /// Nodes whose attributes were told and do not last, and when.
     brief: Mutex<HashMap<INodeNo, Instant>>,
     /// Tells the kernel what it does not know; absent until the session began.
@@ -90,8 +90,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Answers out of `trees`.
-    pub fn new(trees: Trees, options: &MountOptions) -> Self {
+    /// Answers out of `mounted_datasets`.
+    pub fn new(trees: MountedDatasets, options: &MountOptions) -> Self {
         Self {
             snapdir: AtomicU8::new(options.snapdir as u8),
             habits: RwLock::new(Habits::of(options)),
@@ -104,15 +104,20 @@ impl Served {
             reborn: HashSet::new(),
             listings: Listings::default(),
             next_handle: AtomicU64::new(1),
-            kept_times: KeptTimes::default(),
+            kept_times: MmapTimes::default(),
             brief: Mutex::default(),
             notifier: OnceLock::new(),
         }
     }
 
-    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that
-    /// are gone.
-    pub fn after(before: &Self, mut trees: Trees, difference: &Difference, options: &MountOptions) -> Self {
+    /// Answers out of `mounted_datasets` for who was answered out of `before`: what is open goes on, but for
+    /// files that are gone.
+    pub fn after(
+        before: &Self,
+        mut trees: MountedDatasets,
+        difference: &Difference,
+        options: &MountOptions,
+    ) -> Self {
         trees.take_snapshots_of(&before.trees);
         let gone = difference.gone().clone();
         let mut after = Self::new(trees, options);

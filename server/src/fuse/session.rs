@@ -1,9 +1,9 @@
 //! A session with the kernel: from the mount to the last request.
 //!
 //! [`fuser`] agrees with the kernel on what both can and tells it what it does not know
-//! ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `place`'s. The session ends
-//! when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when nobody
-//! has a file open any more.
+//! ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `mountpoint`'s. The session
+//! ends when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when
+//! nobody has a file open any more.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 use super::THREADS;
 use super::channel::Channel;
 use super::filesystem::Mounted;
-use super::gate::Gate;
+use super::freeze::Freezable;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
 
@@ -40,13 +40,13 @@ pub struct Session {
 /// What all threads that answer share. With the last of them the session ends.
 #[derive(Debug)]
 pub struct Life {
-    gate: Arc<Gate>,
+    freezable: Arc<Freezable>,
     _session: mpsc::Sender<()>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if let Some(served) = self.gate.end() {
+        if let Some(served) = self.freezable.end() {
             served.release_all();
             // The system's `umount` returned already. What was written is to be on disk soon.
             if let Some(pool) = served.trees.pool() {
@@ -57,18 +57,18 @@ impl Drop for Life {
 }
 
 impl Session {
-    /// Begins on the connection of a mount, and answers requests out of what is behind `gate`: through rings,
-    /// if they are wanted and the kernel has them.
+    /// Begins on the connection of a mount, and answers requests out of what is behind `freeze`: through
+    /// rings, if they are wanted and the kernel has them.
     ///
     /// # Errors
     /// What the system says.
     pub fn begin(
-        gate: &Arc<Gate>,
+        freezable: &Arc<Freezable>,
         connection: OwnedFd,
         acl: SessionACL,
         wants_rings: bool,
     ) -> io::Result<Self> {
-        let served = gate.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+        let served = freezable.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
         let served = &served;
         let mut prepared = match wants_rings.then(Prepared::new).transpose() {
             Ok(prepared) => prepared,
@@ -78,7 +78,7 @@ impl Session {
             }
         };
         let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
-        let handshake = Handshake { gate: Arc::clone(gate), rings: agreed.clone() };
+        let handshake = Handshake { freezable: Arc::clone(freezable), rings: agreed.clone() };
         let kernel = Arc::new(fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?);
         if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
             log_without_rings(served, &Missing::NotOffered);
@@ -89,11 +89,11 @@ impl Session {
             // SAFETY: geteuid has no preconditions and cannot fail.
             _ => Some(unsafe { libc::geteuid() }),
         };
-        let mounted = Mounted { gate: Arc::clone(gate), only_for, waiters: Arc::default() };
+        let mounted = Mounted { freezable: Arc::clone(freezable), only_for, waiters: Arc::default() };
         let device: Device = Arc::<fuser::Session<Handshake>>::clone(&kernel);
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (sender, lives) = mpsc::channel();
-        let life = Arc::new(Life { gate: Arc::clone(gate), _session: sender });
+        let life = Arc::new(Life { freezable: Arc::clone(freezable), _session: sender });
         if let Some(prepared) = prepared
             && let Err(error) = prepared.start(&device, &mounted, &life)
         {
@@ -157,14 +157,14 @@ fn log_without_rings(served: &Served, why: &Missing) {
 /// What is agreed on when a session begins.
 #[derive(Debug)]
 struct Handshake {
-    gate: Arc<Gate>,
+    freezable: Arc<Freezable>,
     /// Set when the kernel agrees to rings; absent when they are not wanted.
     rings: Option<Arc<AtomicBool>>,
 }
 
 impl fuser::Filesystem for Handshake {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        let served = self.gate.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+        let served = self.freezable.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
         let mut wanted = InitFlags::FUSE_ASYNC_READ
             | InitFlags::FUSE_BIG_WRITES
             | InitFlags::FUSE_DO_READDIRPLUS

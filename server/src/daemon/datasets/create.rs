@@ -7,7 +7,7 @@ use engine::pool::live::LivePool;
 use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
 
-use super::super::edits::{self, New};
+use super::super::sync_tasks::{self, New};
 use super::super::{Daemon, OpenPool, names, not_of_this_type};
 use super::userspace::{set_quotas_at_once, take_quotas};
 use super::{entry, said};
@@ -65,11 +65,11 @@ impl Daemon {
         let changing = pool.change().await?;
         let dry_run = request.dry_run;
         let command = request.command.clone().filter(|_| !dry_run);
-        let done = edits::change(live, command, move |s| async move {
-            let reserved = edits::check_create(&s, &new, &above, dry_run).await?;
+        let done = sync_tasks::change(live, command, move |s| async move {
+            let reserved = sync_tasks::check_create(&s, &new, &above, dry_run).await?;
             if !dry_run {
                 for new in &all {
-                    edits::create(&s, new).await?;
+                    sync_tasks::create(&s, new).await?;
                 }
             }
             Ok(reserved)
@@ -131,11 +131,11 @@ impl Daemon {
         let changing = of.change().await?;
         let new = New { name: name.clone(), volume: None, properties };
         let (from, above) = (snapshot.clone(), parents.clone());
-        let done = edits::change(live, request.command.clone(), move |s| async move {
+        let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
             for name in above {
-                edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+                sync_tasks::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
             }
-            edits::clone(&s, &from, &new).await
+            sync_tasks::clone(&s, &from, &new).await
         });
         done.await.map_err(|error| said(&doing, error))?;
         set_quotas_at_once(&of, live, name, &quotas).await.map_err(|error| said(&doing, error))?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use engine::dsl::{Dataset, Dir, Dsl, Found};
 use ondisk::ObjectId;
 
-use super::super::{Daemon, OpenPool, dataset_error, edits};
+use super::super::{Daemon, OpenPool, dataset_error, sync_tasks};
 use super::{is_at_or_below, said, word_of};
 use crate::api::{self, ApiError, Destroyed};
 
@@ -75,8 +75,8 @@ impl Daemon {
         let destroyed = Destroyed { names: vec![name.clone()], reclaimed_bytes: None };
         if !request.dry_run {
             let (live, mark) = (pool.writable(&doing)?, name.clone());
-            let done = edits::change(live, request.command.clone(), move |s| async move {
-                edits::destroy_bookmark(&s, &mark).await
+            let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
+                sync_tasks::destroy_bookmark(&s, &mark).await
             });
             done.await.map_err(|error| said(&doing, error))?;
         }
@@ -170,10 +170,10 @@ impl Daemon {
             if !first.contains('@') {
                 self.close_log(pool, first).await?;
             }
-            let done = edits::change(live, command, move |s| async move {
+            let done = sync_tasks::change(live, command, move |s| async move {
                 match many.as_slice() {
-                    [head] if !head.contains('@') => edits::destroy(&s, head).await,
-                    snapshots => edits::destroy_snapshots(&s, snapshots, defer).await,
+                    [head] if !head.contains('@') => sync_tasks::destroy(&s, head).await,
+                    snapshots => sync_tasks::destroy_snapshots(&s, snapshots, defer).await,
                 }
             });
             let failed = match (first.contains('@'), now.len()) {

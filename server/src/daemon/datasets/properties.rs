@@ -3,8 +3,8 @@
 use engine::dsl::Kind;
 use engine::properties::{Prop, Types, kept};
 
-use super::super::places::{Change, Moving};
-use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
+use super::super::remount::{MountChange, Remounting};
+use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
 use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
@@ -18,7 +18,7 @@ impl Daemon {
     pub async fn set_properties(&self, request: api::SetProperties) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
         let change = match request.no_mount {
-            true => Change::default(),
+            true => MountChange::default(),
             false => moves(&request.properties),
         };
         for name in &request.datasets {
@@ -46,7 +46,7 @@ impl Daemon {
                 move |s| async move {
                     match properties.is_empty() {
                         true => Ok(None),
-                        false => edits::set(&s, &dataset, &properties).await,
+                        false => sync_tasks::set(&s, &dataset, &properties).await,
                     }
                 },
             );
@@ -82,7 +82,7 @@ impl Daemon {
                     (name.clone(), request.property.clone(), request.received);
                 let is_mountpoint = prop == Some(Prop::Mountpoint);
                 let zoned = prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
-                let change = Change {
+                let change = MountChange {
                     mountpoint: is_mountpoint.then_some(None),
                     off: false,
                     zoned,
@@ -94,7 +94,7 @@ impl Daemon {
                     (change, &[]),
                     &mut set,
                     command.take(),
-                    move |s| async move { edits::inherit(&s, &dataset, &property, received).await },
+                    move |s| async move { sync_tasks::inherit(&s, &dataset, &property, received).await },
                 );
                 if let Err(error) = changed.await {
                     set.failed.push(error);
@@ -107,7 +107,7 @@ impl Daemon {
     /// Whether a filesystem without a value of its own would be zoned.
     async fn is_zoned_above(&self, name: &str) -> bool {
         let (Some(above), Ok(pool)) = (names::parent_of(name), self.pool_of(name)) else { return false };
-        pool.place_of(above).await.is_ok_and(|place| place.is_zoned)
+        pool.mount_plan_of(above).await.is_ok_and(|place| place.is_zoned)
     }
 
     /// What a property is to be taken from: all below `top` that can have it, if that is wanted.
@@ -146,13 +146,13 @@ impl Daemon {
         &self,
         doing: &str,
         name: &str,
-        (change, quotas): (Change<'_>, &[Quota]),
+        (change, quotas): (MountChange<'_>, &[Quota]),
         set: &mut PropertiesSet,
         command: Option<String>,
         task: impl FnOnce(engine::pool::live::Syncing) -> F + Send + 'static,
     ) -> Result<(), ApiError>
     where
-        F: Future<Output = engine::Result<Option<edits::Left>>> + Send + 'static,
+        F: Future<Output = engine::Result<Option<sync_tasks::Left>>> + Send + 'static,
     {
         let pool = self.pool_of(name)?;
         let failed = |error| dataset_error("open", name, error);
@@ -162,13 +162,13 @@ impl Daemon {
         let live = pool.writable(doing)?;
         let changing = pool.change().await?;
         let moving = match change.moves() {
-            true => self.begin_moving(&pool, &changing, name, change).await?,
-            false => Moving::default(),
+            true => self.begin_remount(&pool, &changing, name, change).await?,
+            false => Remounting::default(),
         };
         let changed = async {
             // What can be refused of quotas is before anything is changed.
             let with_quotas = open_for_quotas(&pool, live, name, quotas).await?;
-            let left = edits::change(live, command, task).await?;
+            let left = sync_tasks::change(live, command, task).await?;
             if let Some(filesystem) = with_quotas {
                 set_quotas(live, &filesystem, quotas).await?;
             }
@@ -179,10 +179,10 @@ impl Daemon {
             Ok(())
         };
         if let Err(error) = changed.await {
-            self.stop_moving(&pool, &changing, moving).await;
+            self.cancel_remount(&pool, &changing, moving).await;
             return Err(said(doing, error));
         }
-        for error in self.end_moving(&pool, &changing, moving).await {
+        for error in self.finish_remount(&pool, &changing, moving).await {
             set.failed.push(not_mounted(error));
         }
         let is_meant = |mounted: &str| is_at_or_below(mounted, name);
@@ -202,8 +202,8 @@ fn not_mounted(error: ApiError) -> ApiError {
 }
 
 /// What of mounts properties move that are to be set.
-fn moves(properties: &[(String, String)]) -> Change<'_> {
-    let mut change = Change::default();
+fn moves(properties: &[(String, String)]) -> MountChange<'_> {
+    let mut change = MountChange::default();
     for (name, value) in properties {
         match Prop::from_name(name) {
             Some(Prop::Mountpoint) => change.mountpoint = Some(Some(value)),

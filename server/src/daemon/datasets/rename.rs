@@ -2,7 +2,7 @@
 
 use engine::dsl::{Kind, edit};
 
-use super::super::edits::{self, New};
+use super::super::sync_tasks::{self, New};
 use super::super::{Daemon, dataset_error, names, not_of_this_type};
 use super::create::missing_parents;
 use super::{entry, is_at_or_below, said};
@@ -59,17 +59,17 @@ impl Daemon {
         let changing = pool.change().await?;
         let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
         let how = (request.no_remount, request.force);
-        let moving = self.begin_renaming(&pool, &changing, (from, to), how).await?;
+        let moving = self.begin_rename(&pool, &changing, (from, to), how).await?;
         let (old, new) = (from.clone(), to.clone());
         let made = missing.clone();
-        let done = edits::change(live, request.command, move |s| async move {
+        let done = sync_tasks::change(live, request.command, move |s| async move {
             for name in missing {
-                edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+                sync_tasks::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
             }
             edit::rename(&s, &old, &new).await
         });
         if let Err(error) = done.await {
-            self.stop_moving(&pool, &changing, moving).await;
+            self.cancel_remount(&pool, &changing, moving).await;
             return Err(said(&doing, error));
         }
         pool.rename_asked_devices(from, to);
@@ -77,7 +77,7 @@ impl Daemon {
         for parent in &made {
             failed.extend(self.mount_if_wanted(&pool, &changing, parent).await.err());
         }
-        failed.extend(self.end_renaming(&pool, &changing, (from, to), moving).await);
+        failed.extend(self.finish_rename(&pool, &changing, (from, to), moving).await);
         let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         if let Err(error) = pool.find_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
@@ -137,7 +137,7 @@ impl Daemon {
         let _closed = pool.keep_unused(&doing, is_meant)?;
         let stay_mounted = pool.in_use_where(is_meant);
         let names = renamed.clone();
-        let done = edits::change(live, request.command.clone(), move |s| async move {
+        let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
             edit::rename_snapshots(&s, &renamed).await
         });
         done.await.map_err(failed)?;
@@ -181,7 +181,11 @@ impl Daemon {
         let _changing = pool.change().await?;
         let clone = name.clone();
         let done =
-            edits::change(live, request.command, move |s| async move { edit::promote(&s, &clone).await });
+            sync_tasks::change(
+                live,
+                request.command,
+                move |s| async move { edit::promote(&s, &clone).await },
+            );
         done.await.map_err(|error| said(&doing, error))?;
         pool.find_volumes().await.map_err(|error| said(&doing, error))
     }

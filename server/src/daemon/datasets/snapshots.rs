@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
-use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
+use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
 use super::destroy::clones_and_dependents;
 use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
@@ -49,8 +49,8 @@ impl Daemon {
         let _changing = pool.change().await?;
         pool.write_back(|mounted| all.iter().any(|name| name.split('@').next() == Some(mounted)));
         let (wanted, properties) = (all.clone(), request.properties.clone());
-        let done = edits::change(live, request.command.clone(), move |s| async move {
-            edits::snapshot(&s, &wanted, &properties).await
+        let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
+            sync_tasks::snapshot(&s, &wanted, &properties).await
         });
         done.await.map_err(|error| said(&doing, error))?;
         if let Err(error) = pool.find_volumes().await {
@@ -131,10 +131,10 @@ impl Daemon {
             let is_waiting = |volume: &str| waiting.iter().any(|name| name == volume);
             let _closed = changing.is_some().then(|| pool.keep_unused(&doing, is_waiting)).transpose()?;
             let (tag, release) = (request.tag.clone(), request.release);
-            let done = edits::change(live, request.command.clone(), move |s| async move {
+            let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
                 match release {
-                    true => edits::release(&s, &wanted, &tag).await,
-                    false => edits::hold(&s, &wanted, &tag).await,
+                    true => sync_tasks::release(&s, &wanted, &tag).await,
+                    false => sync_tasks::hold(&s, &wanted, &tag).await,
                 }
             });
             done.await.map_err(failed)?;
@@ -170,12 +170,9 @@ impl Daemon {
         }
         drop(dsl);
         let (new, of) = (mark.clone(), source.clone());
-        let done =
-            edits::change(
-                live,
-                request.command,
-                move |s| async move { edits::bookmark(&s, &new, &of).await },
-            );
+        let done = sync_tasks::change(live, request.command, move |s| async move {
+            sync_tasks::bookmark(&s, &new, &of).await
+        });
         done.await.map_err(failed)
     }
 
@@ -235,11 +232,11 @@ impl Daemon {
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);
         let begun = async {
-            let exchange = self.begin_exchange(&pool, &changing, &doing, &of, name).await?;
+            let exchange = self.begin_rollback(&pool, &changing, &doing, &of, name).await?;
             match self.close_log(&pool, &of).await {
                 Ok(()) => Ok(exchange),
                 Err(error) => {
-                    self.call_exchange_off(&pool, &changing, exchange).await;
+                    self.cancel_rollback(&pool, &changing, exchange).await;
                     Err(error)
                 }
             }
@@ -252,17 +249,17 @@ impl Daemon {
             }
         };
         let snapshot = name.clone();
-        let done = edits::change(live, request.command, move |s| async move {
+        let done = sync_tasks::change(live, request.command, move |s| async move {
             for mark in &marks {
-                edits::destroy_bookmark(&s, mark).await?;
+                sync_tasks::destroy_bookmark(&s, mark).await?;
             }
-            edits::rollback(&s, &snapshot).await
+            sync_tasks::rollback(&s, &snapshot).await
         });
         let done = done.await.map_err(|error| said(&doing, error));
         let mut warnings = Vec::new();
         match &done {
             Ok(_) => {
-                warnings.extend(self.end_exchange(&pool, &changing, &of, exchange).await.err());
+                warnings.extend(self.finish_rollback(&pool, &changing, &of, exchange).await.err());
                 let went_on = async {
                     let dataset = pool.dsl().await?.find(&of).await?;
                     clients.go_on_with(live, &dataset).await
@@ -270,7 +267,7 @@ impl Daemon {
                 let failed = |error| ApiError::failed(format!("clients of '{of}' lost it: {error}"));
                 warnings.extend(went_on.await.map_err(failed).err());
             }
-            Err(_) => self.call_exchange_off(&pool, &changing, exchange).await,
+            Err(_) => self.cancel_rollback(&pool, &changing, exchange).await,
         }
         self.mount_displaced(&pool, &changing, inside).await;
         let found = pool.find_volumes().await;

@@ -17,8 +17,8 @@ use super::directories::{leads_nowhere_else, make_directories, remove_directorie
 use super::unmounting::Emptied;
 use super::{Again, Mount, is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::daemon::covering::{Inside, require_own_ground};
 use crate::daemon::datasets::is_at_or_below;
+use crate::daemon::nested_mounts::{NestedMounts, require_own_filesystem};
 use crate::daemon::pools::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::fuse::{self, LiveSource, MountOptions, Source};
@@ -200,7 +200,7 @@ impl OpenPool {
                 plan.at.display()
             ))));
         }
-        require_own_ground(daemon, self, &plan.at).map_err(|why| ApiError::refused(refuse(why)))?;
+        require_own_filesystem(daemon, self, &plan.at).map_err(|why| ApiError::refused(refuse(why)))?;
         let made = make_directories(&plan.at).map_err(|error| {
             let shown = plan.at.display();
             ApiError::failed(refuse(format!("failed to create mountpoint {shown}: {}", in_words(&error))))
@@ -210,7 +210,8 @@ impl OpenPool {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
         let doing = format!("cannot mount '{name}'");
-        let inside = Inside::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
+        let inside =
+            NestedMounts::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
             // Somebody has it elsewhere, and it may have got another name meanwhile.
@@ -222,7 +223,7 @@ impl OpenPool {
             }
             return match put {
                 Ok(()) => {
-                    self.bring_up(name, inside)?;
+                    self.move_up(name, inside)?;
                     self.find_mount(|at| at == plan.at).ok_or_else(|| {
                         ApiError::failed(refuse("it did not stay where it was mounted".into()))
                     })
@@ -242,7 +243,7 @@ impl OpenPool {
                 let mount = Mount { dataset, fuse, made, words, by_system, is_left_behind: false };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
-                self.bring_up(name, inside)?;
+                self.move_up(name, inside)?;
                 Ok(described)
             }
             Err(mut error) => {
@@ -260,8 +261,8 @@ impl OpenPool {
 
     /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the
     /// filesystem away again.
-    fn bring_up(&self, name: &str, inside: Inside) -> Result<(), ApiError> {
-        let (error, none) = match inside.bring_up(self) {
+    fn move_up(&self, name: &str, inside: NestedMounts) -> Result<(), ApiError> {
+        let (error, none) = match inside.move_up(self) {
             Ok(made) => {
                 if let Some(mount) = lock(&self.mounts).get_mut(name) {
                     mount.made.extend(made);

@@ -11,9 +11,9 @@ use engine::dsl::Kind;
 use super::directories::remove_directories;
 use super::{is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::committing::commit;
-use crate::daemon::covering::Bystanders;
+use crate::commit_on_unmount::commit;
 use crate::daemon::datasets::is_at_or_below;
+use crate::daemon::nested_mounts::ForeignMounts;
 use crate::daemon::pools::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::fuse::{self, MountError};
@@ -161,7 +161,7 @@ impl Daemon {
         _: &Changing<'_>,
         force: bool,
     ) -> MountsChanged {
-        let bystanders = if force { Bystanders::of(self, pool) } else { Bystanders::default() };
+        let bystanders = if force { ForeignMounts::of(self, pool) } else { ForeignMounts::default() };
         let mut changed = pool.unmount_with_what_is_inside(|_| true, force);
         bystanders.put_back();
         if !changed.failed.is_empty() && !force {
@@ -196,7 +196,7 @@ impl Daemon {
             // A pool that was closed meanwhile has nothing mounted.
             let Ok(_changing) = pool.change().await else { continue };
             let name = &mount.dataset;
-            let is_meant = match pool.place_of(name).await {
+            let is_meant = match pool.mount_plan_of(name).await {
                 Ok(place) => place.canmount != "noauto" && place.at.is_some(),
                 Err(error) => {
                     changed.failed.push(dataset_error("unmount", name, error));
@@ -303,7 +303,7 @@ impl Daemon {
             let kind = dsl.entry(name).await?.kind;
             drop(dsl);
             let is_ours = lock(&pool.mounts).get(name).is_some_and(|mount| !mount.by_system);
-            let is_legacy = kind == Kind::Filesystem && !is_ours && pool.place_of(name).await?.is_legacy;
+            let is_legacy = kind == Kind::Filesystem && !is_ours && pool.mount_plan_of(name).await?.is_legacy;
             Ok((kind, is_legacy))
         };
         match looked.await {

@@ -43,10 +43,10 @@ const MOST_POLLING: usize = 8;
 /// Time to wake from the first sleeping state of usual processors.
 const SHALLOW_MICROSECONDS: i32 = 2;
 
-static MACHINE: LazyLock<Option<Wakeful>> = LazyLock::new(|| {
+static MACHINE: LazyLock<Option<CpuLatency>> = LazyLock::new(|| {
     let driver = fs::read_to_string(IDLE_DRIVER).ok()?;
     let processors = thread::available_parallelism().map_or(usize::MAX, usize::from);
-    Some(Wakeful::new(Path::new(DEVICE), wanted_latency(driver.trim(), processors)?))
+    Some(CpuLatency::new(Path::new(DEVICE), latency_limit(driver.trim(), processors)?))
 });
 
 /// A request came.
@@ -57,7 +57,7 @@ pub(crate) fn note_request() {
 }
 
 /// How many microseconds idle processors may take to be back, if anything is to be asked for.
-fn wanted_latency(driver: &str, processors: usize) -> Option<i32> {
+fn latency_limit(driver: &str, processors: usize) -> Option<i32> {
     match driver {
         "none" | "" => None,
         "haltpoll" => (processors <= MOST_POLLING).then_some(0),
@@ -66,7 +66,7 @@ fn wanted_latency(driver: &str, processors: usize) -> Option<i32> {
 }
 
 /// Counts requests, and holds a file open while they are dense.
-struct Wakeful {
+struct CpuLatency {
     device: PathBuf,
     microseconds: i32,
     requests: AtomicU64,
@@ -76,7 +76,7 @@ struct Wakeful {
     keeper: OnceLock<Option<Thread>>,
 }
 
-impl Wakeful {
+impl CpuLatency {
     fn new(device: &Path, microseconds: i32) -> Self {
         Self {
             device: device.to_owned(),
@@ -101,7 +101,7 @@ impl Wakeful {
                 tracing::debug!(%error, "idle processors sleep as they like");
             }
         };
-        let started = thread::Builder::new().name("wakeful".into()).spawn(work);
+        let started = thread::Builder::new().name("cpu-latency".into()).spawn(work);
         started.ok().map(|handle| handle.thread().clone())
     }
 
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn few_processors_of_a_virtual_machine_do_not_sleep_and_others_only_lightly() {
-        assert_eq!(wanted_latency("haltpoll", 2), Some(0));
-        assert_eq!(wanted_latency("haltpoll", MOST_POLLING + 1), None);
-        assert_eq!(wanted_latency("intel_idle", 64), Some(SHALLOW_MICROSECONDS));
-        assert_eq!(wanted_latency("none", 2), None);
+        assert_eq!(latency_limit("haltpoll", 2), Some(0));
+        assert_eq!(latency_limit("haltpoll", MOST_POLLING + 1), None);
+        assert_eq!(latency_limit("intel_idle", 64), Some(SHALLOW_MICROSECONDS));
+        assert_eq!(latency_limit("none", 2), None);
     }
 
     #[test]
@@ -152,14 +152,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let device = place.path().join("latency");
         fs::write(&device, "").unwrap();
-        let wakeful: &'static Wakeful = Box::leak(Box::new(Wakeful::new(&device, 7)));
+        let latency: &'static CpuLatency = Box::leak(Box::new(CpuLatency::new(&device, 7)));
         for _ in 0..2 {
             fs::write(&device, "").unwrap();
             while fs::read(&device).unwrap() != 7i32.to_ne_bytes() {
-                wakeful.note_request();
+                latency.note_request();
                 thread::yield_now();
             }
-            while !wakeful.asleep.load(Ordering::Acquire) {
+            while !latency.asleep.load(Ordering::Acquire) {
                 thread::yield_now();
             }
         }
@@ -167,14 +167,15 @@ mod tests {
 
     #[test]
     fn where_the_file_cannot_be_written_the_thread_ends_and_requests_wake_nobody() {
-        let wakeful: &'static Wakeful = Box::leak(Box::new(Wakeful::new(Path::new("/nowhere/at/all"), 0)));
-        wakeful.asleep.store(false, Ordering::Release);
-        let kept = thread::spawn(|| wakeful.keep());
+        let latency: &'static CpuLatency =
+            Box::leak(Box::new(CpuLatency::new(Path::new("/nowhere/at/all"), 0)));
+        latency.asleep.store(false, Ordering::Release);
+        let kept = thread::spawn(|| latency.keep());
         while !kept.is_finished() {
-            wakeful.note_request();
+            latency.note_request();
             thread::yield_now();
         }
         assert_eq!(kept.join().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(wakeful.keeper.get().is_none());
+        assert!(latency.keeper.get().is_none());
     }
 }

@@ -34,7 +34,8 @@ impl Daemon {
         Self { cachefile, ..self }
     }
 
-    /// What a pool's property says, given this value: the daemon's own file is what a pool has that names none.
+    /// What a pool's property says, given this value: the daemon's own file is what a pool has that names
+    /// none.
     pub(super) fn named(&self, cachefile: Option<String>) -> Option<String> {
         let is_own = |path: &str| self.cachefile.as_deref() == Some(Path::new(path));
         cachefile.filter(|path| !path.is_empty() && !is_own(path))

@@ -182,7 +182,7 @@ impl Drop for SnapshotsClosed {
 
 /// A snapshot's place in the list.
 #[derive(Debug)]
-struct Place {
+struct SnapshotSlot {
     /// The part of the snapshot's name after `@`; `None` once it was destroyed.
     name: Option<String>,
     /// Nobody may enter it now: it is about to be destroyed.
@@ -190,7 +190,7 @@ struct Place {
     snapshot: Arc<Snapshot>,
 }
 
-impl Place {
+impl SnapshotSlot {
     fn is_open(&self) -> bool {
         self.name.is_some() && !self.is_closed
     }
@@ -200,7 +200,7 @@ impl Place {
 struct Snapshots {
     /// The group as of which the list was made.
     as_of: Option<Txg>,
-    places: Vec<Place>,
+    places: Vec<SnapshotSlot>,
     by_objset: HashMap<ObjsetId, usize>,
     /// When snapshots came or went last, in seconds since 1970.
     changed: Option<u64>,
@@ -208,7 +208,7 @@ struct Snapshots {
 
 /// The filesystems behind one mount.
 #[derive(Debug)]
-pub struct Trees {
+pub struct MountedDatasets {
     source: Source,
     head: Arc<Zpl>,
     /// What a committed filesystem may still allocate, and its `recordsize`.
@@ -217,7 +217,7 @@ pub struct Trees {
     snapshots: Mutex<Snapshots>,
 }
 
-impl Trees {
+impl MountedDatasets {
     /// Opens what is mounted.
     pub async fn open(source: Source, options: &MountOptions) -> Result<Self> {
         // Whether attributes are shown is decided where they are asked for.
@@ -291,10 +291,10 @@ impl Trees {
     /// The snapshot of a place, as long as it is there.
     fn snapshot(&self, place: usize) -> Result<Arc<Snapshot>> {
         let listed = self.listed()?;
-        self.open_place(&listed, place)
+        self.open_slot(&listed, place)
     }
 
-    fn open_place(&self, listed: &Snapshots, place: usize) -> Result<Arc<Snapshot>> {
+    fn open_slot(&self, listed: &Snapshots, place: usize) -> Result<Arc<Snapshot>> {
         match listed.places.get(place).filter(|place| place.is_open()) {
             Some(place) => Ok(Arc::clone(&place.snapshot)),
             None => Err(Error::NotFound(format!("{}: snapshot {place}", self.name()))),
@@ -306,7 +306,7 @@ impl Trees {
     pub fn hold(&self, tree: Tree) -> Result<Option<SnapshotHeld>> {
         let Tree::Snapshot(place) = tree else { return Ok(None) };
         let listed = self.listed()?;
-        let snapshot = self.open_place(&listed, place)?;
+        let snapshot = self.open_slot(&listed, place)?;
         snapshot.files.fetch_add(1, Ordering::AcqRel);
         drop(listed);
         Ok(Some(SnapshotHeld(snapshot)))
@@ -362,7 +362,7 @@ impl Trees {
     }
 
     /// The place of the snapshot `name`.
-    pub fn snapshot_place(&self, name: &str) -> Result<Option<usize>> {
+    pub fn snapshot_slot(&self, name: &str) -> Result<Option<usize>> {
         Ok(self.listed()?.places.iter().position(|place| place.name.as_deref() == Some(name)))
     }
 
@@ -400,7 +400,11 @@ impl Trees {
                 known.name = Some(name);
             } else if places.len() < MAX_SNAPSHOTS {
                 by_objset.insert(objset, places.len());
-                places.push(Place { name: Some(name), is_closed: false, snapshot: Snapshot::of(dataset) });
+                places.push(SnapshotSlot {
+                    name: Some(name),
+                    is_closed: false,
+                    snapshot: Snapshot::of(dataset),
+                });
             }
         }
         for place in snapshots.places.iter_mut().filter(|place| place.name.is_none()) {

@@ -4,7 +4,7 @@
 //! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link
 //! counts and times: it forgets the attributes that a change of its own has made old, of directories too. So
 //! names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from
-//! elsewhere (`zfs rollback`) tells it so (`replacing`). The exceptions:
+//! elsewhere (`zfs rollback`) tells it so (`rollback`). The exceptions:
 //!
 //! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes
 //!   others exist. They are asked for each time.
@@ -164,7 +164,7 @@ impl Served {
                 _ => None,
             },
             Node::SnapshotDir => {
-                let place = std::str::from_utf8(name).ok().map(|name| self.trees.snapshot_place(name));
+                let place = std::str::from_utf8(name).ok().map(|name| self.trees.snapshot_slot(name));
                 let place = place.transpose()?.flatten().map(Tree::Snapshot);
                 let root = |tree| {
                     let zpl = device::block_on(self.trees.zpl(tree))?;
@@ -256,7 +256,7 @@ mod tests {
     use engine::properties::Environment;
 
     use super::*;
-    use crate::fuse::trees::Trees;
+    use crate::fuse::mounted_datasets::MountedDatasets;
     use crate::fuse::{MountOptions, Source};
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
             let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.unwrap();
             let options = MountOptions::from_properties(&properties);
             let source = Source::Committed(Arc::new(dsl), entry.dataset().unwrap().clone());
-            Served::new(Trees::open(source, &options).await.unwrap(), &options)
+            Served::new(MountedDatasets::open(source, &options).await.unwrap(), &options)
         });
         // A snapshot that is gone, and an object that never was.
         for object in [(Tree::Snapshot(1000), ObjectId(7)), (Tree::Head, ObjectId(1 << 40))] {

@@ -34,17 +34,17 @@ struct State {
 
 /// Threads of a mount that wait.
 #[derive(Default)]
-pub struct Waiters {
+pub struct CommitThreads {
     state: Mutex<State>,
     more: Condvar,
     /// How many wait where they were read.
     here: AtomicUsize,
 }
 
-impl std::fmt::Debug for Waiters {
+impl std::fmt::Debug for CommitThreads {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state();
-        let mut shown = formatter.debug_struct("Waiters");
+        let mut shown = formatter.debug_struct("CommitThreads");
         shown.field("threads", &state.threads).field("line", &state.line.len()).finish_non_exhaustive()
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Waiters {
+impl CommitThreads {
     /// Does `work`, which waits: on this thread, or on another one when some of the mount's wait already.
     pub fn wait(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
         match Place::take(&self.here) {
@@ -142,7 +142,7 @@ mod tests {
 
     /// Has so many threads wait until all of them do and somebody else comes; returns the threads and that
     /// place.
-    fn fill(waiters: &Arc<Waiters>, count: usize) -> (Vec<std::thread::JoinHandle<()>>, Arc<Barrier>) {
+    fn fill(waiters: &Arc<CommitThreads>, count: usize) -> (Vec<std::thread::JoinHandle<()>>, Arc<Barrier>) {
         let all = Arc::new(Barrier::new(count + 1));
         let readers = (0..count).map(|_| {
             let (all, waiters) = (Arc::clone(&all), Arc::clone(waiters));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_one_mount_holds_up_no_other() {
-        let (suspended, other) = (Arc::<Waiters>::default(), Arc::<Waiters>::default());
+        let (suspended, other) = (Arc::<CommitThreads>::default(), Arc::<CommitThreads>::default());
         let (readers, all) = fill(&suspended, MAX_HERE + MAX_THREADS);
         while suspended.state().threads < MAX_THREADS || !suspended.state().line.is_empty() {
             std::thread::yield_now();

@@ -15,9 +15,9 @@ use ondisk::nvlist::ByteString;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
-use super::edits::features_missing;
 use super::pool_properties::features_of;
 use super::pools::host_id;
+use super::sync_tasks::features_missing;
 use super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
 

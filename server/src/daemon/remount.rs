@@ -30,7 +30,7 @@ use crate::api::{ApiError, Mounted};
 
 /// Where the properties of a filesystem say that it is to be mounted.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct MountPlan {
     /// The filesystem.
     pub name: String,
     /// Below the altroot; `None` for `none` and `legacy`, and of a snapshot.
@@ -50,7 +50,7 @@ pub(super) struct Place {
     zoned_from: Option<String>,
 }
 
-impl Place {
+impl MountPlan {
     async fn of(dsl: &Dsl, entry: &Entry, name: &str) -> engine::Result<Self> {
         let properties = dsl.properties(entry, &Environment::UNMOUNTED).await?;
         let shown = |prop| properties.get(prop, Style::PARSABLE);
@@ -89,7 +89,7 @@ impl Place {
     }
 
     /// Where it is to be mounted when somebody mounted it there before; `None` where it is not to be mounted.
-    fn place_again(self) -> Option<PathBuf> {
+    fn remount_path(self) -> Option<PathBuf> {
         self.at.filter(|_| self.canmount != "off" && !self.is_zoned)
     }
 
@@ -101,7 +101,7 @@ impl Place {
 
 /// What was unmounted because filesystems are about to change their places.
 #[derive(Debug, Default)]
-pub(super) struct Moving {
+pub(super) struct Remounting {
     /// All that was unmounted, deepest first.
     unmounted: Vec<Mounted>,
     /// Filesystems that are to be somewhere else afterwards.
@@ -114,7 +114,7 @@ pub(super) struct Moving {
 
 /// How properties are about to change.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Change<'a> {
+pub(super) struct MountChange<'a> {
     /// `mountpoint` becomes another one: what is known of its value.
     pub mountpoint: Option<Option<&'a str>>,
     /// `canmount` becomes `off`.
@@ -125,7 +125,7 @@ pub(super) struct Change<'a> {
     pub acls: bool,
 }
 
-impl Change<'_> {
+impl MountChange<'_> {
     /// Whether it moves anything.
     pub(super) fn moves(&self) -> bool {
         self.mountpoint.is_some() || self.off || self.zoned
@@ -134,16 +134,16 @@ impl Change<'_> {
 
 impl OpenPool {
     /// Where a filesystem is to be mounted.
-    pub(super) async fn place_of(&self, name: &str) -> engine::Result<Place> {
+    pub(super) async fn mount_plan_of(&self, name: &str) -> engine::Result<MountPlan> {
         let dsl = self.dsl().await?;
-        Place::of(&dsl, &dsl.entry(name).await?, name).await
+        MountPlan::of(&dsl, &dsl.entry(name).await?, name).await
     }
 
     /// Whether a filesystem, or the nearest above it that there is, is zoned.
     async fn is_zoned_at_or_above(&self, name: &str) -> bool {
         let mut nearest = Some(name);
         while let Some(name) = nearest {
-            if let Ok(place) = self.place_of(name).await {
+            if let Ok(place) = self.mount_plan_of(name).await {
                 return place.is_zoned;
             }
             nearest = names::parent_of(name);
@@ -176,13 +176,13 @@ impl OpenPool {
     }
 
     /// The places of all filesystems at or below one.
-    async fn places_below(&self, top: &str) -> engine::Result<Vec<Place>> {
+    async fn mount_plans_below(&self, top: &str) -> engine::Result<Vec<MountPlan>> {
         let dsl = self.dsl().await?;
         let mut places = Vec::new();
         for entry in dsl.list(None, Walk::HEADS).await? {
             let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
             if is_at_or_below(&dataset.name, top) {
-                places.push(Place::of(&dsl, &entry, &dataset.name).await?);
+                places.push(MountPlan::of(&dsl, &entry, &dataset.name).await?);
             }
         }
         Ok(places)
@@ -191,16 +191,16 @@ impl OpenPool {
 
 impl Daemon {
     /// Unmounts what a change of a filesystem's properties moves.
-    pub(super) async fn begin_moving(
+    pub(super) async fn begin_remount(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         name: &str,
-        change: Change<'_>,
-    ) -> Result<Moving, ApiError> {
-        let places = pool.places_below(name).await?;
+        change: MountChange<'_>,
+    ) -> Result<Remounting, ApiError> {
+        let places = pool.mount_plans_below(name).await?;
         let Some(top) = places.iter().find(|place| place.name == name) else {
-            return Ok(Moving::default());
+            return Ok(Remounting::default());
         };
         let mut moved: Vec<String> = Vec::new();
         let mut also = Vec::new();
@@ -220,20 +220,20 @@ impl Daemon {
         }
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, false, is_moved).await?;
-        Ok(Moving { unmounted, moved, also, stays: false })
+        Ok(Remounting { unmounted, moved, also, stays: false })
     }
 
     /// Mounts again what was unmounted for a change that was not made.
-    pub(super) async fn stop_moving(&self, pool: &OpenPool, changing: &Changing<'_>, moving: Moving) {
+    pub(super) async fn cancel_remount(&self, pool: &OpenPool, changing: &Changing<'_>, moving: Remounting) {
         self.mount_again(pool, changing, moving.unmounted).await;
     }
 
     /// Mounts what was unmounted for a change that was made. What could not be.
-    pub(super) async fn end_moving(
+    pub(super) async fn finish_remount(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
-        moving: Moving,
+        moving: Remounting,
     ) -> Vec<ApiError> {
         let mut wanted: Vec<Again> = Vec::new();
         let mut failed = Vec::new();
@@ -249,8 +249,8 @@ impl Daemon {
                 wanted.push(again(mount.mountpoint.clone(), false));
                 continue;
             }
-            match pool.place_of(&mount.dataset).await {
-                Ok(place) => wanted.extend(place.place_again().map(|at| again(at, true))),
+            match pool.mount_plan_of(&mount.dataset).await {
+                Ok(place) => wanted.extend(place.remount_path().map(|at| again(at, true))),
                 Err(error) => failed.push(error.into()),
             }
         }
@@ -259,8 +259,8 @@ impl Daemon {
             if mounted.contains_key(name) || wanted.iter().any(|again| again.dataset == *name) {
                 continue;
             }
-            match pool.place_of(name).await {
-                Ok(Place { at: Some(at), canmount, is_zoned: false, has_key: true, .. })
+            match pool.mount_plan_of(name).await {
+                Ok(MountPlan { at: Some(at), canmount, is_zoned: false, has_key: true, .. })
                     if canmount == "on" =>
                 {
                     let (dataset, given) = (name.clone(), Vec::new());
@@ -276,49 +276,49 @@ impl Daemon {
 
     /// Unmounts what has another place when a filesystem is called otherwise, or is zoned then, unless mounts
     /// are to stay as they are.
-    pub(super) async fn begin_renaming(
+    pub(super) async fn begin_rename(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         (from, to): (&str, &str),
         (stay, force): (bool, bool),
-    ) -> Result<Moving, ApiError> {
+    ) -> Result<Remounting, ApiError> {
         let mounted = pool.mountpoints();
-        let places = pool.places_below(from).await?;
+        let places = pool.mount_plans_below(from).await?;
         let is_zoned_there = match names::parent_of(to) {
             // What is made with it inherits from further above.
             Some(above) => pool.is_zoned_at_or_above(above).await,
             None => false,
         };
-        let has_its_place = |place: &Place| {
+        let has_its_place = |place: &MountPlan| {
             let at = place.at.as_ref();
             let is_there = mounted.get(&place.name) == at || pool.is_left_behind(&place.name);
             place.follows_name(from) && at.is_some() && is_there
         };
         if stay {
             let there = places.into_iter().filter(has_its_place);
-            return Ok(Moving {
+            return Ok(Remounting {
                 moved: there.map(|place| place.name).collect(),
                 stays: true,
-                ..Moving::default()
+                ..Remounting::default()
             });
         }
         let is_moved =
-            |place: &Place| has_its_place(place) || (is_zoned_there && place.follows_zone_above(from));
+            |place: &MountPlan| has_its_place(place) || (is_zoned_there && place.follows_zone_above(from));
         let moved: Vec<String> = places.into_iter().filter(is_moved).map(|place| place.name).collect();
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, force, is_moved).await?;
-        Ok(Moving { unmounted, moved, ..Moving::default() })
+        Ok(Remounting { unmounted, moved, ..Remounting::default() })
     }
 
     /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name.
     /// What could not be mounted.
-    pub(super) async fn end_renaming(
+    pub(super) async fn finish_rename(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         (from, to): (&str, &str),
-        mut moving: Moving,
+        mut moving: Remounting,
     ) -> Vec<ApiError> {
         let renamed = |name: &str| match is_at_or_below(name, from) {
             true => format!("{to}{}", name.strip_prefix(from).unwrap_or_default()),
@@ -337,7 +337,7 @@ impl Daemon {
         for name in &mut moving.moved {
             *name = renamed(name);
         }
-        failed.extend(self.end_moving(pool, changing, moving).await);
+        failed.extend(self.finish_remount(pool, changing, moving).await);
         failed
     }
 }
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_place_follows_where_it_is_inherited_from() {
-        let place = |name: &str, from: Option<&str>| Place {
+        let place = |name: &str, from: Option<&str>| MountPlan {
             name: name.into(),
             at: None,
             is_legacy: false,

@@ -15,8 +15,8 @@
 //! before the exchange; what they change after that and before the kernel forgot it was done to a file that
 //! is no more, and is dropped.
 //!
-//! The kernel is told when the gate is open again, and by a thread that answers no request: to forget a page
-//! it may have to wait for an answer.
+//! The kernel is told when the filesystem is thawed, and by a thread that answers no request: to forget a
+//! page it may have to wait for an answer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;

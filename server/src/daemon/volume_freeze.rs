@@ -18,7 +18,7 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// An entrance to an `A`.
 #[derive(Debug)]
-pub(super) struct Entrance<A> {
+pub(super) struct Freezable<A> {
     state: Mutex<State<A>>,
     changed: Notify,
 }
@@ -27,12 +27,12 @@ pub(super) struct Entrance<A> {
 enum State<A> {
     Open(Arc<A>),
     /// Requests wait.
-    Closed(Arc<A>),
+    Frozen(Arc<A>),
     /// It is gone.
     Gone,
 }
 
-impl<A> Entrance<A> {
+impl<A> Freezable<A> {
     /// One that is open.
     pub fn new(access: A) -> Self {
         Self { state: Mutex::new(State::Open(Arc::new(access))), changed: Notify::new() }
@@ -54,7 +54,7 @@ impl<A> Entrance<A> {
             match &*self.state() {
                 State::Open(access) => return Some(Arc::clone(access)),
                 State::Gone => return None,
-                State::Closed(_) => {}
+                State::Frozen(_) => {}
             }
             changed.await;
         }
@@ -63,29 +63,29 @@ impl<A> Entrance<A> {
     /// What is inside, for who does not use it.
     pub fn look<T>(&self, look: impl FnOnce(&A) -> T) -> Option<T> {
         match &*self.state() {
-            State::Open(access) | State::Closed(access) => Some(look(access)),
+            State::Open(access) | State::Frozen(access) => Some(look(access)),
             State::Gone => None,
         }
     }
 
     /// Closes it, and waits until all requests have come out. False where that takes longer than `limit`: it
     /// is open then. Blocks the thread. There must be one at a time who closes it.
-    pub fn close(&self, limit: Duration) -> bool {
+    pub fn freeze(&self, limit: Duration) -> bool {
         let began = Instant::now();
         {
             let mut state = self.state();
             if let State::Open(access) = &*state {
                 let access = Arc::clone(access);
-                *state = State::Closed(access);
+                *state = State::Frozen(access);
             }
         }
         loop {
             match &*self.state() {
-                State::Closed(access) if Arc::strong_count(access) > 1 => {}
+                State::Frozen(access) if Arc::strong_count(access) > 1 => {}
                 _ => return true,
             }
             if began.elapsed() > limit {
-                self.reopen();
+                self.thaw();
                 return false;
             }
             std::thread::sleep(STEP);
@@ -93,9 +93,9 @@ impl<A> Entrance<A> {
     }
 
     /// Opens it as it was, if it is closed.
-    pub fn reopen(&self) {
+    pub fn thaw(&self) {
         let mut state = self.state();
-        if let State::Closed(access) = &*state {
+        if let State::Frozen(access) = &*state {
             let access = Arc::clone(access);
             *state = State::Open(access);
         }
@@ -104,7 +104,7 @@ impl<A> Entrance<A> {
     }
 
     /// Opens it with something else inside, unless it is gone.
-    pub fn exchange(&self, access: A) {
+    pub fn thaw_with(&self, access: A) {
         let mut state = self.state();
         if !matches!(&*state, State::Gone) {
             *state = State::Open(Arc::new(access));
@@ -132,25 +132,25 @@ mod tests {
 
     #[test]
     fn who_exchanges_it_waits_for_who_is_inside_and_others_get_the_new_one() {
-        let entrance = Entrance::new(1);
-        let inside = block_on(entrance.enter()).unwrap();
-        assert!(!entrance.close(Duration::ZERO), "somebody is inside");
-        assert_eq!(block_on(entrance.enter()).as_deref(), Some(&1), "it is open again");
+        let volume = Freezable::new(1);
+        let inside = block_on(volume.enter()).unwrap();
+        assert!(!volume.freeze(Duration::ZERO), "somebody is inside");
+        assert_eq!(block_on(volume.enter()).as_deref(), Some(&1), "it is open again");
         thread::scope(|scope| {
-            let closing = scope.spawn(|| entrance.close(PATIENCE));
-            while !matches!(&*entrance.state(), State::Closed(_)) {
+            let closing = scope.spawn(|| volume.freeze(PATIENCE));
+            while !matches!(&*volume.state(), State::Frozen(_)) {
                 thread::yield_now();
             }
-            let waits = scope.spawn(|| block_on(entrance.enter()));
+            let waits = scope.spawn(|| block_on(volume.enter()));
             drop(inside);
             assert!(closing.join().unwrap());
-            assert_eq!(entrance.look(|inside| *inside), Some(1));
-            entrance.exchange(2);
+            assert_eq!(volume.look(|inside| *inside), Some(1));
+            volume.thaw_with(2);
             assert_eq!(waits.join().unwrap().as_deref(), Some(&2));
         });
-        assert!(entrance.close(PATIENCE));
-        entrance.remove();
-        entrance.exchange(3);
-        assert_eq!(block_on(entrance.enter()), None);
+        assert!(volume.freeze(PATIENCE));
+        volume.remove();
+        volume.thaw_with(3);
+        assert_eq!(block_on(volume.enter()), None);
     }
 }

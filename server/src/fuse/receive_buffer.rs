@@ -34,7 +34,7 @@ const PATIENCE: u32 = 8;
 
 /// Room for one request.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct ReceiveBuffer {
     whole: Buffer,
     head: [u8; WRITE_HEAD_BYTES],
     /// None where no large writes are expected; else of one size, and as many as the largest request takes.
@@ -43,7 +43,7 @@ pub struct Incoming {
     others: u32,
 }
 
-impl Incoming {
+impl ReceiveBuffer {
     /// Room that takes no memory before there is something in it.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ mod tests {
         request(16, &fixed, data)
     }
 
-    fn written<'a>(incoming: &'a Incoming, size: usize) -> Payload<'a> {
+    fn written<'a>(incoming: &'a ReceiveBuffer, size: usize) -> Payload<'a> {
         match incoming.request(size).unwrap().operation {
             Operation::Write { payload, offset: 4096, .. } => payload,
             other => panic!("{other:?}"),
@@ -158,8 +158,8 @@ mod tests {
     fn large_writes_come_in_blocks_and_all_else_is_put_together() {
         let (near, far) = UnixDatagram::pair().unwrap();
         let data: Vec<u8> = (0..LONG_BYTES).map(|at| (at / 13) as u8).collect();
-        let mut incoming = Incoming::new().unwrap();
-        let receive = |incoming: &mut Incoming, bytes: &[u8]| {
+        let mut incoming = ReceiveBuffer::new().unwrap();
+        let receive = |incoming: &mut ReceiveBuffer, bytes: &[u8]| {
             far.send(bytes).unwrap();
             assert_eq!(incoming.receive(&near).unwrap(), bytes.len());
             bytes.len()

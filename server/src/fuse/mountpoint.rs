@@ -12,7 +12,7 @@
 //! # Elsewhere
 //! A filesystem that leaves its place lives on as long as somebody has it elsewhere: bound to another
 //! directory, or in another mount namespace. So that it can come back as the same filesystem, with the same
-//! session, a mount that is nowhere to be seen is put [`Aside`] before; it keeps the filesystem as every
+//! session, a [`SpareMount`] in no directory is made before; it keeps the filesystem as every
 //! mount does, and so is dropped when [`is_elsewhere`] says that nobody has it.
 //!
 //! # What hangs
@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use engine::zpl::live::AtimeMode;
 
-use super::carried::{copy_of, move_mount};
+use super::detached_mount::{clone_mount, move_mount};
 use super::holders::Holders;
 use super::{MountError, MountOptions};
 
@@ -56,7 +56,7 @@ const PASSES_WITHIN: Duration = Duration::from_millis(50);
 
 /// Where a filesystem is mounted.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Mountpoint {
     /// As it was asked for.
     shown: PathBuf,
     /// Without symbolic links.
@@ -74,7 +74,7 @@ enum Lies {
     Unknown,
 }
 
-impl Place {
+impl Mountpoint {
     /// Mounts a dataset at a directory. The place, and the connection on which the kernel begins a session.
     ///
     /// # Errors
@@ -156,12 +156,12 @@ impl Place {
     ///
     /// # Errors
     /// What the system says: only root may.
-    pub fn aside(&self) -> io::Result<Aside> {
+    pub fn aside(&self) -> io::Result<SpareMount> {
         if self.lies() == Lies::Ours {
-            return Aside::of(&self.at);
+            return SpareMount::of(&self.at);
         }
         let elsewhere = Table::read()?.whole(self.device);
-        Aside::of(&elsewhere.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
+        SpareMount::of(&elsewhere.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
     }
 
     /// Ends the connection where the filesystem is not at its place. Nothing where the system does not list
@@ -182,12 +182,12 @@ impl Place {
 
 /// A mount of a filesystem that is in no directory.
 #[derive(Debug)]
-pub struct Aside(OwnedFd);
+pub struct SpareMount(OwnedFd);
 
-impl Aside {
+impl SpareMount {
     fn of(at: &Path) -> io::Result<Self> {
         let path = CString::new(at.as_os_str().as_bytes())?;
-        copy_of(libc::AT_FDCWD, &path, libc::AT_SYMLINK_NOFOLLOW).map(Self)
+        clone_mount(libc::AT_FDCWD, &path, libc::AT_SYMLINK_NOFOLLOW).map(Self)
     }
 
     /// One that was just made.
@@ -199,11 +199,11 @@ impl Aside {
     ///
     /// # Errors
     /// What the system says; it is still aside then.
-    pub fn put(&self, shown: &Path) -> io::Result<Place> {
+    pub fn put(&self, shown: &Path) -> io::Result<Mountpoint> {
         let at = shown.canonicalize()?;
         move_mount(self.0.as_raw_fd(), &at)?;
         let device = device_at(&at)?;
-        Ok(Place { shown: shown.to_owned(), at, device })
+        Ok(Mountpoint { shown: shown.to_owned(), at, device })
     }
 
     /// Its root directory.
@@ -307,7 +307,7 @@ impl Table {
     }
 
     /// Whether a filesystem is mounted at its place, whatever lies over it.
-    pub fn has(&self, place: &Place) -> bool {
+    pub fn has(&self, place: &Mountpoint) -> bool {
         self.0.iter().any(|row| row.device == place.device && row.at == place.at)
     }
 
@@ -322,13 +322,13 @@ impl Table {
     }
 
     /// What the kernel forbids in a filesystem at its place.
-    pub fn forbidden(&self, place: &Place) -> Option<Forbidden> {
+    pub fn forbidden(&self, place: &Mountpoint) -> Option<Forbidden> {
         let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
         Some(row.forbids)
     }
 
     /// The mount of a whole filesystem that is at its place, the last one where there are several.
-    pub fn topmost(&self, place: &Place) -> Option<&Row> {
+    pub fn topmost(&self, place: &Mountpoint) -> Option<&Row> {
         let is_it = |row: &&Row| row.device == place.device && row.at == place.at && row.is_whole;
         self.0.iter().rfind(is_it)
     }
@@ -665,14 +665,14 @@ mod tests {
             ("rw,nosuid,noatime", &["shared:1".to_owned()][..])
         );
         let at = PathBuf::from("/mnt/with blank");
-        let place = Place { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
+        let place = Mountpoint { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
         let forbids = table.forbidden(&place).unwrap();
         assert_eq!(forbids, Forbidden { write: true, setuid: true, ..Forbidden::default() });
         assert!(
             table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
         );
         assert_eq!(table.topmost(&place).unwrap().name, "tank/fs");
-        assert!(!table.has(&Place { at: "/bound".into(), ..place }));
+        assert!(!table.has(&Mountpoint { at: "/bound".into(), ..place }));
         assert_eq!(table.whole(libc::makedev(0, 52)), Some(at));
         assert_eq!(table.whole(libc::makedev(0, 53)), None, "only a directory of it");
     }

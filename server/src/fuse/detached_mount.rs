@@ -16,9 +16,9 @@ use std::path::Path;
 
 /// A mount, wherever it is, with what is mounted inside.
 #[derive(Debug)]
-pub struct Carried(File);
+pub struct DetachedMount(File);
 
-impl Carried {
+impl DetachedMount {
     /// What is mounted at a path, which is no link.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Carried {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             moved => return moved,
         }
-        let copy = copy_of(self.0.as_raw_fd(), c"", libc::AT_RECURSIVE | libc::AT_EMPTY_PATH)?;
+        let copy = clone_mount(self.0.as_raw_fd(), c"", libc::AT_RECURSIVE | libc::AT_EMPTY_PATH)?;
         // As long as both were one group, what is mounted inside would be taken away from the copy too.
         leave_groups(&copy)?;
         move_mount(copy.as_raw_fd(), at)?;
@@ -64,7 +64,7 @@ impl Carried {
 }
 
 /// Another mount of what is mounted at a path from a descriptor on; it is in no directory.
-pub fn copy_of(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+pub fn clone_mount(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
     const OPEN_TREE_CLONE: libc::c_int = 1;
     let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC | flags;
     // SAFETY: `path` is a terminated string that lives through the call.
@@ -80,9 +80,9 @@ pub fn copy_of(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Re
 ///
 /// # Errors
 /// What the system says: only root may.
-pub fn copy_of_tree(at: &Path) -> io::Result<OwnedFd> {
+pub fn clone_mount_tree(at: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(at.as_os_str().as_bytes())?;
-    let copy = copy_of(libc::AT_FDCWD, &path, libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW)?;
+    let copy = clone_mount(libc::AT_FDCWD, &path, libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW)?;
     leave_groups(&copy)?;
     Ok(copy)
 }

@@ -1,13 +1,13 @@
 //! What is mounted inside a place where another filesystem is about to be mounted.
 //!
 //! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted
-//! afterwards, and goes on as it is ([`Carried`]); directories are made for it as for a mount. Where that
-//! cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every
+//! afterwards, and goes on as it is ([`DetachedMount`]); directories are made for it as for a mount. Where
+//! that cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every
 //! mount.
 //!
 //! A pool below an altroot is a guest: no directory is made in it for mounts of other pools, and none in
 //! those for its own. When its filesystems are taken away by force, those of other pools inside them stay
-//! where they are ([`Bystanders`]).
+//! where they are ([`ForeignMounts`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use device::in_words;
 use super::mounts::{leads_nowhere_else, make_directories, remove_directories};
 use super::{Daemon, OpenPool, lock};
 use crate::api::ApiError;
-use crate::fuse::{Carried, FuseMount, copy_of_tree, device_at, move_mount};
+use crate::fuse::{DetachedMount, FuseMount, clone_mount_tree, device_at, move_mount};
 
 /// Mounts that are about to be hidden.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct NestedMounts {
     /// Where the other one is mounted, as that is said and without symbolic links.
     at: (PathBuf, PathBuf),
     /// What is there until then.
-    below: Option<Carried>,
-    mounts: Vec<Hidden>,
+    below: Option<DetachedMount>,
+    mounts: Vec<NestedMount>,
 }
 
 /// One of them, with all that is inside it.
 #[derive(Debug)]
-struct Hidden {
+struct NestedMount {
     pool: Option<Arc<OpenPool>>,
     name: String,
     at: PathBuf,
-    mount: Carried,
+    mount: DetachedMount,
 }
 
-impl Inside {
+impl NestedMounts {
     /// What is mounted inside `at`, where a filesystem of `pool` is to be mounted.
     ///
     /// # Errors
@@ -71,12 +71,12 @@ impl Inside {
             return Err(refuse(first, ""));
         }
         let mut inside = nothing(real);
-        inside.below = (!found.is_empty()).then(|| Carried::of(&inside.at.1).ok()).flatten();
+        inside.below = (!found.is_empty()).then(|| DetachedMount::of(&inside.at.1).ok()).flatten();
         for found in found {
             let at = found.2.real_path();
-            let mount = Carried::of(&at)
+            let mount = DetachedMount::of(&at)
                 .map_err(|error| refuse(&found, &format!(" and cannot be moved: {}", in_words(&error))))?;
-            inside.mounts.push(Hidden { pool: found.0, name: found.1, at, mount });
+            inside.mounts.push(NestedMount { pool: found.0, name: found.1, at, mount });
         }
         Ok(inside)
     }
@@ -86,9 +86,9 @@ impl Inside {
     ///
     /// # Errors
     /// What cannot be put there, and whether nothing was.
-    pub fn bring_up(self, pool: &OpenPool) -> Result<Vec<PathBuf>, (ApiError, bool)> {
+    pub fn move_up(self, pool: &OpenPool) -> Result<Vec<PathBuf>, (ApiError, bool)> {
         let Self { at: (shown, real), below, mounts } = self;
-        let refuse = |hidden: &Hidden, why: &str| {
+        let refuse = |hidden: &NestedMount, why: &str| {
             let at = hidden.at.display();
             ApiError::refused(format!("it would hide '{}', which is mounted at {at}: {why}", hidden.name))
         };
@@ -139,7 +139,7 @@ impl Inside {
 }
 
 /// Refuses to make a mountpoint of a pool below an altroot inside a filesystem of another pool.
-pub(super) fn require_own_ground(daemon: &Daemon, pool: &OpenPool, at: &Path) -> Result<(), String> {
+pub(super) fn require_own_filesystem(daemon: &Daemon, pool: &OpenPool, at: &Path) -> Result<(), String> {
     let existing = at.ancestors().find(|path| path.exists());
     let Some(ground) = existing.filter(|path| *path != at && pool.altroot().is_some()) else { return Ok(()) };
     let Ok(device) = device_at(ground) else { return Ok(()) };
@@ -157,10 +157,10 @@ pub(super) fn require_own_ground(daemon: &Daemon, pool: &OpenPool, at: &Path) ->
 
 /// Filesystems of other pools that are mounted inside those of a pool which are about to go by force.
 #[derive(Debug, Default)]
-pub(super) struct Bystanders(Vec<Bystander>);
+pub(super) struct ForeignMounts(Vec<ForeignMount>);
 
 #[derive(Debug)]
-struct Bystander {
+struct ForeignMount {
     pool: Arc<OpenPool>,
     name: String,
     mount: Arc<FuseMount>,
@@ -168,7 +168,7 @@ struct Bystander {
     copy: OwnedFd,
 }
 
-impl Bystanders {
+impl ForeignMounts {
     /// Those inside the mounts of `pool`. Only root can keep them.
     pub fn of(daemon: &Daemon, pool: &OpenPool) -> Self {
         let own: Vec<PathBuf> = lock(&pool.mounts).values().map(|mount| mount.fuse().real_path()).collect();
@@ -183,8 +183,8 @@ impl Bystanders {
                 if !own.iter().any(|path| at != *path && at.starts_with(path)) || !mount.is_in_place() {
                     continue;
                 }
-                match copy_of_tree(&at) {
-                    Ok(copy) => found.0.push(Bystander { pool: Arc::clone(&other), name, mount, copy }),
+                match clone_mount_tree(&at) {
+                    Ok(copy) => found.0.push(ForeignMount { pool: Arc::clone(&other), name, mount, copy }),
                     Err(error) => tracing::warn!(%error, "'{name}' may go with what it is mounted in"),
                 }
             }
@@ -196,7 +196,7 @@ impl Bystanders {
 
     /// Puts them where they were, if they are not there any more.
     pub fn put_back(self) {
-        for Bystander { pool, name, mount, copy } in self.0 {
+        for ForeignMount { pool, name, mount, copy } in self.0 {
             let at = mount.real_path();
             if mount.is_in_place() {
                 continue;

@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use engine::zpl::live::AtimeMode;
 
-use super::carried::{move_mount, set_propagation};
-use super::place::{Place, Row, Table, shown};
+use super::detached_mount::{move_mount, set_propagation};
+use super::mountpoint::{Mountpoint, Row, Table, shown};
 use super::{MountError, MountOptions};
 
 /// What `fsconfig` is to do.
@@ -25,14 +25,14 @@ const CREATE: libc::c_uint = 6;
 
 /// Why a mount keeps its name, or is none any more.
 #[derive(Debug)]
-pub enum Unnamed {
+pub enum RenameError {
     /// It is as it was.
     Kept(io::Error),
     /// The old one is gone, and the new one could not be put there.
     Lost(io::Error),
 }
 
-impl From<io::Error> for Unnamed {
+impl From<io::Error> for RenameError {
     fn from(error: io::Error) -> Self {
         Self::Kept(error)
     }
@@ -41,14 +41,14 @@ impl From<io::Error> for Unnamed {
 /// Lets the mount at a place, whose session has the connection, be called by another name.
 ///
 /// # Errors
-/// [`Unnamed::Kept`] also where somebody is in it; only [`Unnamed::Lost`] changed anything.
-pub fn rename(place: &Place, connection: BorrowedFd<'_>, dataset: &str) -> Result<(), Unnamed> {
+/// [`RenameError::Kept`] also where somebody is in it; only [`RenameError::Lost`] changed anything.
+pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> Result<(), RenameError> {
     let table = Table::read()?;
     let Some(old) = table.topmost(place).filter(|old| old.name.as_bytes() != shown(dataset).as_bytes())
     else {
         return Ok(());
     };
-    let refuse = |why: &str| Unnamed::Kept(io::Error::other(why.to_owned()));
+    let refuse = |why: &str| RenameError::Kept(io::Error::other(why.to_owned()));
     let attributes = attributes(&old.options).ok_or_else(|| refuse("it has options that are not known"))?;
     if old.groups.iter().any(|group| group == "unbindable") {
         return Err(refuse("it is unbindable"));
@@ -63,7 +63,7 @@ pub fn rename(place: &Place, connection: BorrowedFd<'_>, dataset: &str) -> Resul
         Err(MountError::Busy { .. }) => return Err(io::Error::from_raw_os_error(libc::EBUSY).into()),
         Err(error) => return Err(refuse(&error.to_string())),
     }
-    move_mount(new.as_raw_fd(), place.path()).map_err(Unnamed::Lost)?;
+    move_mount(new.as_raw_fd(), place.path()).map_err(RenameError::Lost)?;
     if let Some(propagation) = propagation(old)
         && let Err(error) = set_propagation(&new, propagation, 0)
     {
@@ -165,7 +165,7 @@ fn configure(context: &OwnedFd, command: libc::c_uint, set: Option<(&CStr, &CStr
 
 /// Lets a new mount follow the mounts that the one at a place follows, and be followed by those that follow
 /// that.
-fn follow(place: &Place, new: &OwnedFd) -> io::Result<()> {
+fn follow(place: &Mountpoint, new: &OwnedFd) -> io::Result<()> {
     let path = CString::new(place.path().as_os_str().as_bytes())?;
     let flags = libc::MOVE_MOUNT_SET_GROUP | libc::MOVE_MOUNT_T_EMPTY_PATH;
     let new = new.as_raw_fd();

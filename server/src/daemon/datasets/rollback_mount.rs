@@ -12,48 +12,48 @@ use super::super::pools::Changing;
 use super::super::{Daemon, OpenPool};
 use super::said;
 use crate::api::{ApiError, Mounted};
-use crate::fuse::{Difference, HeldBack, LiveSource, Source};
+use crate::fuse::{Difference, FrozenMount, LiveSource, Source};
 
 /// A filesystem whose contents are about to be others.
-pub(super) enum Exchange {
+pub(super) enum RollbackMount {
     /// Its mount waits for the new ones.
-    Held(HeldBack, Difference),
+    Held(FrozenMount, Difference),
     /// It is to be mounted again, if it was.
     Unmounted(Vec<Mounted>),
 }
 
 impl Daemon {
     /// Holds back who uses a filesystem that goes back to a snapshot, until one of the other two is called.
-    pub(super) async fn begin_exchange(
+    pub(super) async fn begin_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
         doing: &str,
         of: &str,
         snapshot: &str,
-    ) -> Result<Exchange, ApiError> {
+    ) -> Result<RollbackMount, ApiError> {
         if let Some(mount) = pool.live_mount(of) {
-            let held = mount.hold_back().map_err(|error| ApiError::busy(format!("{doing}: {error}")))?;
+            let held = mount.freeze().map_err(|error| ApiError::busy(format!("{doing}: {error}")))?;
             match difference(pool, of, snapshot).await {
-                Ok(difference) => return Ok(Exchange::Held(held, difference)),
+                Ok(difference) => return Ok(RollbackMount::Held(held, difference)),
                 Err(error) => tracing::warn!("{doing}: it is unmounted for that: {error}"),
             }
         }
         let unmounted = self.unmount_mounts(pool, changing, true, |mounted| mounted == of).await?;
-        Ok(Exchange::Unmounted(unmounted))
+        Ok(RollbackMount::Unmounted(unmounted))
     }
 
     /// Its contents are others: goes on with them.
-    pub(super) async fn end_exchange(
+    pub(super) async fn finish_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
         of: &str,
-        exchange: Exchange,
+        exchange: RollbackMount,
     ) -> Result<(), ApiError> {
         let (held, difference) = match exchange {
-            Exchange::Held(held, difference) => (held, difference),
-            Exchange::Unmounted(unmounted) => {
+            RollbackMount::Held(held, difference) => (held, difference),
+            RollbackMount::Unmounted(unmounted) => {
                 self.mount_again(pool, changing, unmounted).await;
                 return Ok(());
             }
@@ -67,7 +67,7 @@ impl Daemon {
             Ok(Source::Live(LiveSource { pool: live, dataset, zpl }))
         };
         let went_on = match opened.await {
-            Ok(source) => held.go_on_with(source, &difference).map_err(mount_error),
+            Ok(source) => held.thaw_with(source, &difference).map_err(mount_error),
             Err(error) => {
                 drop(held);
                 Err(error)
@@ -82,15 +82,15 @@ impl Daemon {
     }
 
     /// Its contents stay what they were.
-    pub(super) async fn call_exchange_off(
+    pub(super) async fn cancel_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
-        exchange: Exchange,
+        exchange: RollbackMount,
     ) {
         match exchange {
-            Exchange::Held(held, _) => drop(held),
-            Exchange::Unmounted(unmounted) => self.mount_again(pool, changing, unmounted).await,
+            RollbackMount::Held(held, _) => drop(held),
+            RollbackMount::Unmounted(unmounted) => self.mount_again(pool, changing, unmounted).await,
         }
     }
 }

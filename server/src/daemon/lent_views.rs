@@ -25,7 +25,7 @@ const MAX_LENT: usize = 32;
 
 /// The views of one pool that programs have.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<State>);
+pub(super) struct LentViews(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,7 +33,7 @@ struct State {
     is_closed: bool,
 }
 
-impl Holds {
+impl LentViews {
     fn add(&self, lent: &Arc<Lent>) -> Result<(), &'static str> {
         let mut state = lock(&self.0);
         if state.is_closed {

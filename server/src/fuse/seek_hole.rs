@@ -42,7 +42,7 @@ enum Target {
 
 /// What a search found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Sought {
+pub enum SeekResult {
     /// The offset; `None` where there is none up to the end of the file.
     At(Option<u64>),
     /// This range is a hole, unless the kernel has changed pages of it.
@@ -94,21 +94,21 @@ impl Seek {
 
 impl Served {
     /// Looks for data or a hole, where the kernel wrote back what it had of the range `settled`.
-    pub(super) fn look_for(&self, seek: &Seek, settled: &Range<u64>) -> Result<Sought> {
+    pub(super) fn look_for(&self, seek: &Seek, settled: &Range<u64>) -> Result<SeekResult> {
         let is_data = seek.target == Target::Data;
         let file = self.file(seek.node, seek.handle)?;
         let (zpl, object) = match &*file {
             OpenFile::Live(LiveFile { zpl, object, .. }) => (zpl, *object),
             OpenFile::Stale => return Err(stale()),
             OpenFile::Fixed(FixedFile { file, .. }) if seek.from >= file.node().size() => {
-                return Ok(Sought::At(None));
+                return Ok(SeekResult::At(None));
             }
             OpenFile::Fixed(FixedFile { file, .. }) => {
                 let found = match is_data {
                     true => device::block_on(file.node().next_data(seek.from)),
                     false => device::block_on(file.node().next_hole(seek.from)),
                 };
-                return found.map(Sought::At);
+                return found.map(SeekResult::At);
             }
         };
         let found = match is_data {
@@ -116,12 +116,12 @@ impl Served {
             false => device::block_on(zpl.seek_hole(object, seek.from))?,
         };
         if !self.is_perhaps_mapped(object) {
-            return Ok(Sought::At(found));
+            return Ok(SeekResult::At(found));
         }
         let size = device::block_on(zpl.zpl().stat(object))?.size;
         let next_data = |from| device::block_on(zpl.seek_data(object, from));
         let hole = seek.hole_of(found, size, next_data)?;
-        Ok(if seek.is_settled(&hole, settled) { Sought::At(found) } else { Sought::Perhaps(hole) })
+        Ok(if seek.is_settled(&hole, settled) { SeekResult::At(found) } else { SeekResult::Perhaps(hole) })
     }
 
     /// The answer for who cannot wait for the kernel.
@@ -144,11 +144,11 @@ impl Mounted {
         let mut settled = 0..0;
         for _ in 0..MOST_ROUNDS {
             let hole = {
-                // The kernel's pages pass the gate too: nothing waits for them inside.
-                let served = self.gate.pass().ok_or(Errno::ENOTCONN)?;
+                // The kernel's pages are requests too: nothing waits for them inside.
+                let served = self.freezable.enter().ok_or(Errno::ENOTCONN)?;
                 match served.look_for(seek, &settled) {
-                    Ok(Sought::At(found)) => return told(found),
-                    Ok(Sought::Perhaps(hole)) => hole,
+                    Ok(SeekResult::At(found)) => return told(found),
+                    Ok(SeekResult::Perhaps(hole)) => hole,
                     Err(error) => return Err(served.failed(WHAT, seek.node, &error)),
                 }
             };
@@ -162,7 +162,7 @@ impl Mounted {
 
     /// The answer for who cannot wait for the kernel.
     pub fn look_for_in_data(&self, seek: &Seek) -> Result<u64, Errno> {
-        let served = self.gate.pass().ok_or(Errno::ENOTCONN)?;
+        let served = self.freezable.enter().ok_or(Errno::ENOTCONN)?;
         let found = served.look_for_in_data(seek);
         told(found.map_err(|error| served.failed(WHAT, seek.node, &error))?)
     }
@@ -172,7 +172,7 @@ impl Mounted {
         if !*WAITS_FOR_PAGES {
             return false;
         }
-        let notifier = self.gate.served().and_then(|served| served.notifier().cloned());
+        let notifier = self.freezable.served().and_then(|served| served.notifier().cloned());
         let Some(notifier) = notifier else { return false };
         let (Ok(offset), Ok(length)) = (i64::try_from(hole.start), i64::try_from(hole.end - hole.start))
         else {

@@ -34,7 +34,7 @@ type WriteBack = Box<dyn FnOnce(INodeNo) + Send>;
 
 /// Files whose times stay.
 #[derive(Debug, Clone, Default)]
-pub struct KeptTimes(Arc<Shared>);
+pub struct MmapTimes(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -61,11 +61,11 @@ impl std::fmt::Debug for State {
 /// The times of a file stay, as long as this lives.
 #[derive(Debug)]
 pub struct Kept {
-    times: KeptTimes,
+    times: MmapTimes,
     file: INodeNo,
 }
 
-impl KeptTimes {
+impl MmapTimes {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn times_stay_until_the_last_who_waits_is_done() {
-        let times = KeptTimes::default();
+        let times = MmapTimes::default();
         let (one, other) = (times.keep(INodeNo(7)), times.keep(INodeNo(7)));
         drop(one);
         assert!(times.keeps(INodeNo(7)) && !times.keeps(INodeNo(8)));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn files_are_written_back_by_one_thread_and_each_once_after_its_times_were_set() {
-        let times = KeptTimes::default();
+        let times = MmapTimes::default();
         let (told, tells) = mpsc::channel::<(INodeNo, ThreadId)>();
         let (begun, begins) = mpsc::channel();
         let (go_on, waits) = mpsc::channel::<()>();

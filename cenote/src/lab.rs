@@ -1,13 +1,13 @@
 //! `cenote lab`: experiments, from the question to the report.
 
 mod advise;
-mod known;
+mod known_properties;
 mod model;
 mod new;
+mod output_file;
 mod progress;
 mod record;
 mod server;
-mod written;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -213,7 +213,7 @@ impl Lab {
                     experiment.within_seconds = None;
                 }
                 let directory = output.unwrap_or_else(|| default_directory(&experiment));
-                let mut faults = lab::preflight::faults(&experiment, &known::Own);
+                let mut faults = lab::preflight::faults(&experiment, &known_properties::OwnProperties);
                 faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
                 refuse(&faults)?;
                 if dry_run {
@@ -222,7 +222,7 @@ impl Lab {
                 let environment = match &experiment.target {
                     Target::Path { .. } | Target::Layers { .. } => {
                         let paths = experiment.target.paths().into_iter();
-                        let guests = lab::elsewhere::guests(&experiment.target)?;
+                        let guests = lab::remote::guests(&experiment.target)?;
                         let environment = paths.fold(Environment::of_this_machine(), Environment::with);
                         Environment { guests, ..environment }
                     }
@@ -308,7 +308,7 @@ fn load(name: &str) -> Result<Experiment> {
         // Says which recipes there are.
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
-    let text = lab::file::read(Path::new(name), lab::file::MOST_OF_EXPERIMENT);
+    let text = lab::input_file::read(Path::new(name), lab::input_file::MOST_OF_EXPERIMENT);
     let text = text.with_context(|| format!("cannot read {name}"))?;
     let mut experiment = Experiment::read(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
@@ -466,11 +466,11 @@ fn report(store: &Store, json: bool) -> Result<()> {
 
 fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {
     // It takes a while: who would be refused in the end is at once.
-    let force = force || output.is_some_and(written::is_page);
-    output.map_or(Ok(()), |path| written::require(path, force))?;
+    let force = force || output.is_some_and(output_file::is_page);
+    output.map_or(Ok(()), |path| output_file::require(path, force))?;
     let compared = Compared::of(directories)?;
     if let Some(path) = output {
-        written::write(path, lab::compare::page(&compared).as_bytes(), force)?;
+        output_file::write(path, lab::compare::page(&compared).as_bytes(), force)?;
     }
     if json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));

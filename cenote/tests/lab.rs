@@ -421,7 +421,7 @@ fn a_search_finds_something_within_its_budget_and_measures_it_again() {
         let run = lab(directory.path(), &["run", "searched.toml", "-o", mode, "--json"]);
         assert!(run.status.success(), "{}", text(&run));
         let findings: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
-        let sought = &findings["sought"];
+        let sought = &findings["search_result"];
         assert!(sought["settings"]["bs"].is_string(), "{sought}");
         let csv = fs::read_to_string(directory.path().join(mode).join("report.csv")).unwrap();
         let searched = csv.lines().filter(|line| line.contains(",search,")).count();

@@ -103,7 +103,7 @@ fn a_search_is_as_good_as_trying_all_in_a_quarter_of_the_runs() {
         let best_settings = settings_of(&experiment, &best.variant);
 
         let findings = run(directory.path(), "search", &experiment);
-        let sought = findings.sought.as_ref().unwrap();
+        let sought = findings.search_result.as_ref().unwrap();
         let found: Settings =
             best_settings.keys().map(|name| (name.clone(), sought.settings[name].clone())).collect();
         let exhaustive = points * experiment.rounds;

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `buf` | [`IoBuf`]: owned, pooled memory, page-aligned unless it is small; [`copy`] |
 //! | `shared` | [`SharedBuf`]: a window onto a buffer that several writes use |
-//! | [`contents`] | what lies on a device, by its signature |
+//! | [`signatures`] | what lies on a device, by its signature |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
 //! | `memory` | [`MemoryDevice`]: plain memory |
@@ -27,7 +27,6 @@
 //! - No verification: checksums are the business of the layer above.
 
 mod buf;
-pub mod contents;
 mod error;
 mod executor;
 mod file;
@@ -36,6 +35,7 @@ pub mod modelled;
 mod operation;
 mod ring;
 mod shared;
+pub mod signatures;
 pub mod simulated;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};

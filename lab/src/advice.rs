@@ -1,20 +1,20 @@
 //! What to change about a live pool.
 //!
-//! [`Seen`] is what the pool's commands and this machine tell: vdevs, properties of pool and datasets,
-//! counters, the media below the devices. Each rule is a function from that to [`Advice`], which never comes
-//! without evidence: the value that was seen, and what a model makes of it. What a change gains is the
-//! model's word; so each has the command that would prove it here.
+//! [`Observations`] is what the pool's commands and this machine tell: vdevs, properties of pool and
+//! datasets, counters, the media below the devices. Each rule is a function from that to [`Advice`], which
+//! never comes without evidence: the value that was seen, and what a model makes of it. What a change gains
+//! is the model's word; so each has the command that would prove it here.
 //!
 //! Only commands that read are used, and nothing is changed.
 
+mod observations;
 mod rules;
-mod seen;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub use seen::{Commands, Seen};
+pub use observations::{Commands, Observations};
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,7 +72,7 @@ pub struct Advised {
 
 impl Advised {
     /// What the rules make of what was seen.
-    pub fn of(seen: &Seen) -> Self {
+    pub fn of(seen: &Observations) -> Self {
         let mut advice: Vec<Advice> = rules::RULES.iter().flat_map(|rule| rule(seen)).collect();
         advice.sort_by_key(|advice| advice.weight);
         Self { pool: seen.pool.clone(), advice }

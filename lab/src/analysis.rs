@@ -11,15 +11,15 @@
 //! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
 //! | undecided | all else, with the reason, and how many rounds would tell |
 
-mod beside;
 mod best;
 pub mod bounds;
+mod conclusion;
+mod contrast;
 mod judge;
 #[cfg(test)]
-mod truth;
+mod planted_effects;
+pub mod timeline;
 mod unfinished;
-mod verdict;
-pub mod within;
 
 use std::collections::BTreeMap;
 
@@ -30,16 +30,16 @@ use crate::fio::Latency;
 use crate::pareto::{self, Open};
 use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
 use crate::run;
-use crate::seek::{self, Sought};
+use crate::search_run::{self, SearchResult};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
-pub use beside::{Beside, Subject};
 pub use best::{Best, BestFor, Rival};
+pub use conclusion::{Outcome, base_words, noise_share, noise_words};
+pub use contrast::{Contrast, Subject};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
-pub use verdict::{Outcome, base_words, noise_share, noise_words};
-pub use within::Within;
+pub use timeline::Timeline;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
@@ -100,7 +100,7 @@ pub struct Findings {
     /// Runs in all.
     pub runs: usize,
     /// What a search came to, where there was one and it has ended.
-    pub sought: Option<Sought>,
+    pub search_result: Option<SearchResult>,
     /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one
     /// metric only.
     pub front: Vec<String>,
@@ -120,10 +120,10 @@ pub struct Findings {
     pub directions: Vec<Directions>,
     /// What happens within runs, where that was counted.
     #[serde(default)]
-    pub within: Vec<Within>,
+    pub within: Vec<Timeline>,
     /// What caches give, what missing devices cost, and how far layers are apart.
     #[serde(default)]
-    pub beside: Vec<Beside>,
+    pub beside: Vec<Contrast>,
     /// What the baseline and its twin differed by, of each workload and metric.
     #[serde(default)]
     pub noise: Vec<Twins>,
@@ -260,14 +260,14 @@ pub fn findings(store: &Store) -> Findings {
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),
-        sought: seek::found(store),
+        search_result: search_run::found(store),
         front: Vec::new(),
         front_open: Vec::new(),
         risks: Vec::new(),
         sectors: sectors(store),
         layers: layers(store, &plan),
         directions: directions(store, &plan),
-        within: within::all(store, &plan, &noise),
+        within: timeline::all(store, &plan, &noise),
         beside: Vec::new(),
         noise,
         findings,
@@ -279,11 +279,11 @@ pub fn findings(store: &Store) -> Findings {
     });
     (all.front, all.front_open) = (front.unbeaten, front.open);
     all.beside =
-        beside::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
+        contrast::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
     all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
-    let said = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    let said = conclusion::verdict(experiment, &plan, &all, &unfinished::resume(store));
     (all.sentences, all.goal_reached, all.is_answered) = (said.sentences, said.outcome, said.is_answer);
     all.verdict = all.sentences.join(" ");
     all

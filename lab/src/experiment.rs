@@ -49,10 +49,10 @@
 //! |---|---|---|
 //! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite`: each pool of the first of them, so that variants are compared on the same disks. Variants that need pools of their own take turns on them, in each round in one stretch, and are filled anew each time |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
-//! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
+//! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::in_use`]) | `path`, `size`, `overwrite` |
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::elsewhere`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -80,8 +80,8 @@
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
 //! | `changed` | what was changed since its runs were made |
-//! | `unseen` | options of fio that make no difference, and where |
-//! | `told` | what is wrong with the text |
+//! | `ignored_options` | options of fio that make no difference, and where |
+//! | `parse_error` | what is wrong with the text |
 //! | `presets` | workloads that come with the program |
 //! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
@@ -90,12 +90,12 @@ mod changed;
 pub mod draft;
 pub mod format;
 mod goal;
+pub(crate) mod ignored_options;
+mod parse_error;
 pub mod presets;
 pub(crate) mod risk;
 mod setting;
 mod target;
-mod told;
-pub(crate) mod unseen;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -280,9 +280,9 @@ impl Experiment {
 
     /// Reads one that may be changed before it is checked.
     pub fn read(text: &str) -> Result<Self> {
-        let wrong = |error: toml::de::Error| Error::Experiment(told::plain(&error));
+        let wrong = |error: toml::de::Error| Error::Experiment(parse_error::plain(&error));
         let table = toml::from_str(text).map_err(wrong)?;
-        if let Some(fault) = told::brackets(&table).or_else(|| told::sizes(&table)) {
+        if let Some(fault) = parse_error::brackets(&table).or_else(|| parse_error::sizes(&table)) {
             return Err(Error::Experiment(fault));
         }
         let mut experiment: Self = match presets::expanded(table)? {
@@ -632,7 +632,7 @@ impl Experiment {
         faults.extend(self.faults_of_values());
         faults.extend(self.fault_of_disks());
         faults.extend(fault(self.check_ways()));
-        faults.extend(fault(unseen::check(self)));
+        faults.extend(fault(ignored_options::check(self)));
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
             faults.push(format!(

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
-use crate::elsewhere;
 use crate::error::{Error, Result};
-use crate::heard::Heard;
+use crate::remote;
 use crate::series::{self, Series};
+use crate::subprocess::SubprocessOutput;
 
 pub use latency::Latency;
 
@@ -181,7 +181,7 @@ fn run_with(
 ) -> Result<Outcome> {
     let mut command = match by.is_empty() {
         true => Command::new("fio"),
-        false => elsewhere::shell(by),
+        false => remote::shell(by),
     };
     match by.is_empty() {
         true => command.args(arguments).stdin(Stdio::null()),
@@ -198,11 +198,11 @@ fn run_with(
     let began = Instant::now();
     let mut child = command.spawn().map_err(missing)?;
     if let Some(mut stdin) = child.stdin.take() {
-        let line = elsewhere::command_line("fio", arguments);
+        let line = remote::command_line("fio", arguments);
         // A shell that does not read it says why.
         thread::spawn(move || stdin.write_all(line.as_bytes()));
     }
-    let heard = Heard::of(&mut child, MOST_SAID);
+    let heard = SubprocessOutput::of(&mut child, MOST_SAID);
     let mut told: Option<(Instant, Error)> = None;
     while !has_ended(&child).map_err(missing)? {
         let silent = limit.filter(|limit| began.elapsed() > *limit);

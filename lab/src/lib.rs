@@ -22,16 +22,16 @@
 //! | [`machine`] | what the kernel tells of the machine, and how busy it was |
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
-//! | [`elsewhere`] | layers in guests, containers and other hosts, by a shell there |
-//! | `heard` | what a program says that the lab started |
-//! | [`file`](mod@file) | files that somebody names to be read |
+//! | [`remote`] | layers in guests, containers and other hosts, by a shell there |
+//! | `subprocess` | what a program says that the lab started |
+//! | [`input_file`](mod@file) | files that somebody names to be read |
 //! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`preflight`] | all that is wrong with an experiment, before anything is made |
 //! | `nearest` | what somebody may have meant by a name |
 //! | [`store`] | the directory of results: each run kept as soon as it ended |
 //! | [`run`] | carrying the plan out, from the start or where it was left |
 //! | [`search`] | finding a good variant among many: pure functions of what was measured |
-//! | [`seek`] | carrying such a search out |
+//! | [`search_run`] | carrying such a search out |
 //! | [`stats`] | intervals, comparisons, corrections: pure functions |
 //! | [`analysis`] | from runs to findings |
 //! | [`compare`] | results beside each other, and changes over time |
@@ -46,19 +46,17 @@
 //! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes
 //! with its own names below a dataset that was named, files in a directory of its own in one that was named.
 //! A file or device that was named is written only where workloads write to it, nobody else uses it, and what
-//! it holds may be overwritten ([`target::taken`]).
+//! it holds may be overwritten ([`target::in_use`]).
 
 pub mod advice;
 pub mod analysis;
 pub mod compare;
 pub mod copy;
-pub mod elsewhere;
 pub mod environment;
 pub mod error;
 pub mod experiment;
-pub mod file;
 pub mod fio;
-mod heard;
+pub mod input_file;
 pub mod layout;
 pub mod load;
 pub mod machine;
@@ -68,14 +66,16 @@ pub mod pareto;
 pub mod plan;
 pub mod preflight;
 pub mod recipes;
+pub mod remote;
 pub mod report;
 pub mod run;
 pub mod search;
-pub mod seek;
+pub mod search_run;
 pub mod series;
 pub mod size;
 pub mod stats;
 pub mod store;
+mod subprocess;
 mod table;
 pub mod target;
 pub mod trace;

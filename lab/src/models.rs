@@ -13,9 +13,10 @@
 //! | [`l2arc`] | memory for the headers of a cache device |
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
-//! | [`way`] | what lies between a client and the pool, as time |
+//! | [`client_latency`] | what lies between a client and the pool, as time |
 //! | `sample` | blocks of one's own files |
 
+pub mod client_latency;
 pub mod compression;
 pub mod dedup;
 pub mod dedup_table;
@@ -25,7 +26,6 @@ mod sample;
 pub mod slog;
 pub mod space;
 pub mod speed;
-pub mod way;
 
 use std::fmt::Display;
 

@@ -6,7 +6,7 @@
 //! | of what | by whom |
 //! |---|---|
 //! | the experiment by itself | [`Experiment::faults`] |
-//! | names and values of properties, with the nearest name where there is none of that, and those that make no difference | [`Known`]: who makes pools and volumes |
+//! | names and values of properties, with the nearest name where there is none of that, and those that make no difference | [`KnownProperties`]: who makes pools and volumes |
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
 //! | traces and sources of copies, files and devices that are measured, where results go, room for what is made | the machine: [`faults_here`] |
 
@@ -31,7 +31,7 @@ use ondisk::nearest::meant;
 const MOST_ASKED: usize = 200;
 
 /// What is known of properties by whoever makes pools and volumes.
-pub trait Known {
+pub trait KnownProperties {
     /// The properties that a new volume or filesystem can be given.
     fn properties(&self, of_volume: bool) -> Vec<&str>;
     /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
@@ -50,7 +50,7 @@ pub trait Known {
 }
 
 /// What is wrong with the experiment wherever it is to run.
-pub fn faults(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn faults(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let mut all = experiment.faults();
     all.extend(alike(experiment, known));
     all.extend(names(experiment, known));
@@ -108,7 +108,7 @@ pub(crate) fn is_program(name: &str) -> bool {
 }
 
 /// What would be compared with itself, because two of its values are one in two spellings.
-pub fn alike(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let meaning = |name: &str, value: &str| {
         let of_property = (Place::of(name) == Place::Dataset).then(|| known.meaning(name, value)).flatten();
         of_property.unwrap_or_else(|| experiment::meaning(name, value))
@@ -136,7 +136,7 @@ pub fn alike(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
 }
 
 /// Settings that are properties, with names or values that there are none of.
-pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let of_volume = match experiment.target {
         Target::Volume(_) | Target::Host { .. } => true,
         Target::Filesystem(_) => false,
@@ -183,7 +183,7 @@ pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
 
 /// Factors, and variants, that make no difference to what is measured, because whoever serves it does not
 /// look at these properties. What a host's kernel looks at is not known here.
-pub fn idle(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     if experiment.target.pools().is_none() {
         return Vec::new();
     }
@@ -453,7 +453,7 @@ mod tests {
 
     struct Few;
 
-    impl Known for Few {
+    impl KnownProperties for Few {
         fn properties(&self, of_volume: bool) -> Vec<&str> {
             if of_volume { vec!["compression", "volblocksize"] } else { vec!["compression", "recordsize"] }
         }

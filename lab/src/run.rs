@@ -6,7 +6,7 @@
 //! all others are never done again. Rounds go on beyond the least number while the goal's intervals are too
 //! wide; that only looks at widths, never at who wins, which would find winners where there are none.
 
-mod pace;
+mod time_left;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,13 +17,13 @@ use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
 use crate::machine::{Busy, Machine};
 use crate::plan::{Plan, Step, Variant, VariantKind};
-use crate::seek;
+use crate::search_run;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
-use crate::target::{Bench, Counters, Lodging};
+use crate::target::{Bench, Counters, Placement};
 use crate::trace::Trace;
 
-pub(crate) use pace::Pace;
+pub(crate) use time_left::TimeLeft;
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +77,7 @@ pub enum Ended {
 
 /// The plan of the experiment whose results are in `store`, with what a search found, once it has ended.
 pub fn plan(store: &Store) -> Plan {
-    let found = seek::found(store);
+    let found = search_run::found(store);
     let experiment = store.experiment();
     Plan::new(experiment, found.as_ref().map(|found| &found.settings), experiment.seed())
 }
@@ -95,8 +95,8 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     for (workload, passes) in hold_passes(store)? {
         bench.hold_passes(&workload, passes);
     }
-    let mut pace = Pace::default();
-    if seek::carry_out(store, bench, progress, &mut pace)? == Ended::Stopped {
+    let mut pace = TimeLeft::default();
+    if search_run::carry_out(store, bench, progress, &mut pace)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
     let measure =
@@ -112,7 +112,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
-    pace: &mut Pace,
+    pace: &mut TimeLeft,
     began: Instant,
     mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
 ) -> Result<Ended> {
@@ -237,7 +237,7 @@ fn measured(
     workload: &Workload,
 ) -> Result<(Run, String)> {
     let workload = workload.with(&variant.settings)?;
-    let lodging = Lodging::of(variant, &workload);
+    let lodging = Placement::of(variant, &workload);
     bench.ready(&lodging, &workload, progress)?;
     let prepared = bench.prepared();
     let job = bench.job(&lodging, &workload, round, progress)?;
@@ -303,7 +303,7 @@ mod tests {
 
     /// Carries rounds out until so many runs are done.
     fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
-        rounds(store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+        rounds(store, &Silent, &mut TimeLeft::default(), Instant::now(), |round, variant, workload| {
             most = most.checked_sub(1).ok_or(Error::Stopped)?;
             ran(round, variant, workload)
         })
@@ -340,23 +340,33 @@ mod tests {
         let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
         let mut made = 0;
         // The second run was over sooner, before results kept how often each replays it.
-        let ended =
-            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+        let ended = rounds(
+            &mut store,
+            &Silent,
+            &mut TimeLeft::default(),
+            Instant::now(),
+            |round, variant, workload| {
                 made += 1;
                 let read_bytes = 8192 * if made < 2 { 15 } else { 40 };
                 let figures = Figures { read_bytes, ..Figures::default() };
                 let (run, said) = ran(round, variant, workload)?;
                 Ok((Run { figures, ..run }, said))
-            });
+            },
+        );
         assert_eq!(ended.unwrap(), Ended::Complete);
         let expected = [("w".to_owned(), 40)];
         assert_eq!(hold_passes(&mut store).unwrap(), expected);
         assert_eq!(store.compared().map(|(_, run)| run.round).collect::<Vec<_>>(), [1; 3]);
-        let ended =
-            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+        let ended = rounds(
+            &mut store,
+            &Silent,
+            &mut TimeLeft::default(),
+            Instant::now(),
+            |round, variant, workload| {
                 let (run, said) = ran(round, variant, workload)?;
                 Ok((Run { passes: Some(40), ..run }, said))
-            });
+            },
+        );
         assert_eq!((ended.unwrap(), store.compared().count()), (Ended::Complete, 6));
         assert_eq!(hold_passes(&mut store).unwrap(), expected);
         assert_eq!(store.compared().count(), 6);
@@ -380,14 +390,19 @@ mod tests {
         };
         slow(&mut store, "1.0");
         let mut took = 0;
-        let ended =
-            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+        let ended = rounds(
+            &mut store,
+            &Silent,
+            &mut TimeLeft::default(),
+            Instant::now(),
+            |round, variant, workload| {
                 took += 1;
                 if took == 6 {
                     std::thread::sleep(Duration::from_millis(600));
                 }
                 ran(round, variant, workload)
-            });
+            },
+        );
         assert_eq!(ended.unwrap(), Ended::Complete);
         let left_out = store.experiment().left_out();
         assert_eq!((store.compared().count(), left_out.len()), (6, 1));

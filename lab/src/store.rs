@@ -7,7 +7,7 @@
 //! | `results.redb` | each run with all that fio said of it, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
-//! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::taken`]) |
+//! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::in_use`]) |
 //!
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what
@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{self, Experiment, Metric, Rates};
-use crate::file;
 use crate::fio::Figures;
+use crate::input_file;
 use crate::machine::Busy;
 use crate::series::Series;
 use crate::target::Counters;
@@ -452,7 +452,7 @@ impl Left {
 /// The text of a file of the results.
 fn read(directory: &Path, name: &str) -> Result<String> {
     let path = directory.join(name);
-    file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
+    input_file::read(&path, input_file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
 }
 
 /// The experiment whose results are in `directory`. What it found stays readable, whatever is asked of new

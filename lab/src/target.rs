@@ -1,10 +1,10 @@
 //! Where variants live.
 //!
 //! A variant's volume or filesystem is made once, filled once, and used by every round; it has one for each
-//! kind of data ([`Lodging`]). Where devices are to be missing, they go offline then. Variants that differ in
-//! what only a whole pool can have (`layout`, `log`, `ashift`), or in what a serving process is started with
-//! (`arc_max`), have pools or processes of their own; all others share them, so that they share free space
-//! and age as well.
+//! kind of data ([`Placement`]). Where devices are to be missing, they go offline then. Variants that differ
+//! in what only a whole pool can have (`layout`, `log`, `ashift`), or in what a serving process is started
+//! with (`arc_max`), have pools or processes of their own; all others share them, so that they share free
+//! space and age as well.
 //!
 //! | in the experiment's directory | what |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
 //! | `devices/raw` | the file or directory that the raw device is measured by |
 //! | `mnt/` | where filesystems are mounted |
-//! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
+//! | `claims.json` | files and devices of somebody's own that are written ([`in_use`]) |
 //!
 //! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them:
 //! variants that were on different disks would be compared as much by these. So there is one pool at a time,
@@ -20,17 +20,17 @@
 //! ([`crate::Plan`]).
 //!
 //! Both directories, and that of the files in a target's directory, have a mark since they were made, which
-//! lists what the lab makes in them: nothing else is removed (`own`).
+//! lists what the lab makes in them: nothing else is removed (`created_files`).
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `before` | asks what can be asked before anything is made |
+//! | `checks` | asks what can be asked before anything is made |
 //! | `pools` | makes pools, and volumes and filesystems in them |
 //! | `filling` | writes what workloads find |
-//! | `lodging`, `own`, `taken` | which variant lives where; what the lab made; what is somebody's own |
+//! | `placement`, `created_files`, `in_use` | which variant lives where; what the lab made; what is somebody's own |
 //! | `programs`, `export`, `limit` | who makes pools; who serves exports; what the raw device is measured by |
 //!
 //! # Ways
@@ -50,15 +50,15 @@
 //! pool's own process may be by the system: jobs on files go around its page cache (`direct=1`) unless they
 //! say otherwise, and a cold run drops it where that is allowed.
 
-mod before;
+mod checks;
+pub(crate) mod created_files;
 pub(crate) mod export;
 mod filling;
+pub mod in_use;
 mod limit;
-mod lodging;
-pub(crate) mod own;
+mod placement;
 mod pools;
 mod programs;
-pub mod taken;
 
 use std::cell::OnceCell;
 use std::collections::btree_map::Entry;
@@ -68,7 +68,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::copy::{self, Sort};
-use crate::elsewhere;
 use crate::error::{Error, Result};
 use crate::experiment::{
     CacheState, Experiment, PROCESS, Place, Rates, Settings, THROUGH, Target, Work, Workload,
@@ -77,18 +76,19 @@ use crate::fio::{self, Endpoint};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::models::space;
+use crate::remote;
 use crate::run::{Part, Progress};
 use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
 use filling::{make_files, whole};
+use in_use::Claim;
 use pools::destroy;
-use taken::Claim;
 
-pub(crate) use before::needs;
-pub use before::{consent, faults};
-pub use lodging::Lodging;
+pub(crate) use checks::needs;
+pub use checks::{consent, faults};
+pub use placement::Placement;
 pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 
 /// A trace that is over sooner is replayed several times on end: fio counts milliseconds.
@@ -125,7 +125,7 @@ pub struct Bench<'a> {
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
     /// What was made.
-    homes: BTreeMap<Lodging, Home>,
+    homes: BTreeMap<Placement, Home>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
@@ -339,7 +339,7 @@ impl<'a> Bench<'a> {
     /// Where a workload is measured; what there is none of is made, and filled as the workload's data are.
     fn endpoint(
         &mut self,
-        lodging: &Lodging,
+        lodging: &Placement,
         workload: &Workload,
         progress: &dyn Progress,
     ) -> Result<Endpoint> {
@@ -369,9 +369,11 @@ impl<'a> Bench<'a> {
             }
             target if lodging.is_device => {
                 let endpoint = match target {
-                    Target::Filesystem(_) => Endpoint::Directory(own::take_directory(&self.devices, RAW)?),
+                    Target::Filesystem(_) => {
+                        Endpoint::Directory(created_files::take_directory(&self.devices, RAW)?)
+                    }
                     _ => {
-                        let raw = own::take(&self.devices, RAW)?;
+                        let raw = created_files::take(&self.devices, RAW)?;
                         make_file(&raw, target.size().0)?;
                         Endpoint::Path(raw)
                     }
@@ -409,7 +411,7 @@ impl<'a> Bench<'a> {
         if path.is_dir() {
             let own = path.join(fio::OWN_DIRECTORY);
             if let Entry::Vacant(entry) = self.held.entry(own) {
-                let held = own::hold(entry.key())?;
+                let held = created_files::hold(entry.key())?;
                 entry.insert(held);
             }
             return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
@@ -417,24 +419,24 @@ impl<'a> Bench<'a> {
         let endpoint = Endpoint::Path(path.to_owned());
         let size = self.experiment.target.size();
         let is_there = path.exists();
-        if !self.overwrites() && is_there && !taken::is_made(path) {
+        if !self.overwrites() && is_there && !in_use::is_made(path) {
             // It is somebody else's, and only read.
             self.experiment.target.require_length(path)?;
             return Ok(endpoint);
         }
         if !self.claims.contains_key(path) {
-            let claim = taken::claim(path, self.may_overwrite, &self.directory)?;
+            let claim = in_use::claim(path, self.may_overwrite, &self.directory)?;
             self.claims.insert(path.to_owned(), claim);
         }
         self.experiment.target.require_device_length(path)?;
         if !is_there {
             make_file(path, 0)?;
-            taken::mark(path, false);
-            self.claims.insert(path.to_owned(), taken::claim(path, self.may_overwrite, &self.directory)?);
+            in_use::mark(path, false);
+            self.claims.insert(path.to_owned(), in_use::claim(path, self.may_overwrite, &self.directory)?);
         }
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
         let is_short = make_file(path, size.0)?;
-        if is_short || (taken::is_made(path) && !taken::is_filled(path)) {
+        if is_short || (in_use::is_made(path) && !in_use::is_filled(path)) {
             // Reading what was never written reads nothing.
             let filled = self.fill_first(&endpoint, &name, progress);
             if filled.is_err() && !is_there {
@@ -445,8 +447,8 @@ impl<'a> Bench<'a> {
                 file.set_len(length).map_err(Error::file(path))?;
             }
             filled?;
-            if taken::is_made(path) {
-                taken::mark(path, true);
+            if in_use::is_made(path) {
+                in_use::mark(path, true);
             }
             self.filled.insert(name.clone());
         }
@@ -460,7 +462,7 @@ impl<'a> Bench<'a> {
         let is_export =
             matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_) | Endpoint::Elsewhere { .. });
         if is_export && self.overwrites() {
-            let fault = taken::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
+            let fault = in_use::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
             fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
         }
         if self.may_write(&endpoint) && !self.filled.contains(name) {
@@ -503,8 +505,8 @@ impl<'a> Bench<'a> {
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the
     /// caches as the workload wants them.
-    pub fn ready(&mut self, lodging: &Lodging, workload: &Workload, progress: &dyn Progress) -> Result<()> {
-        own::make(&self.devices)?;
+    pub fn ready(&mut self, lodging: &Placement, workload: &Workload, progress: &dyn Progress) -> Result<()> {
+        created_files::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, &mut self.whole_files, progress)?;
@@ -540,7 +542,7 @@ impl<'a> Bench<'a> {
     /// What a run of a round does.
     pub fn job(
         &mut self,
-        lodging: &Lodging,
+        lodging: &Placement,
         workload: &Workload,
         round: usize,
         progress: &dyn Progress,
@@ -559,7 +561,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Does a job, unless it is to stop.
-    pub fn run(&mut self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+    pub fn run(&mut self, lodging: &Placement, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
         let mut stops = || progress.stops();
         match job {
             Job::Replay { .. } => self.replay(job, progress),
@@ -633,7 +635,7 @@ impl<'a> Bench<'a> {
 
     /// Where fio notes what happens within a run.
     fn steps(&self) -> Result<PathBuf> {
-        own::take_files(&self.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
+        created_files::take_files(&self.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
     }
 
     /// Whether the last run did more than what it measured, so that counters have more too; asked once.
@@ -656,7 +658,7 @@ impl<'a> Bench<'a> {
                     path.display()
                 ));
             }
-            let here = own::take(&self.devices, REPLAYED)?;
+            let here = created_files::take(&self.devices, REPLAYED)?;
             let mut arguments = fio::replay(workload, endpoint, &here, !trace.writes(), size);
             arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
@@ -680,7 +682,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
-    pub fn settle(&self, lodging: &Lodging) -> Result<()> {
+    pub fn settle(&self, lodging: &Placement) -> Result<()> {
         match self.homes.get(lodging) {
             Some(home) => {
                 let sync = ["sync".to_owned(), home.pool.clone()];
@@ -691,13 +693,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Empties the caches that can be emptied.
-    fn make_cold(&mut self, lodging: &Lodging, endpoint: &Endpoint) -> Result<()> {
+    fn make_cold(&mut self, lodging: &Placement, endpoint: &Endpoint) -> Result<()> {
         if let (Some(home), Some(_)) = (self.homes.get(lodging), self.experiment.target.pools()) {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
             let mut arguments = vec!["import".to_owned()];
             let disks = self.disks.get(&home.pool).into_iter().flatten();
-            let disks = disks.flat_map(|disk| taken::devices_of(disk));
+            let disks = disks.flat_map(|disk| in_use::devices_of(disk));
             for place in self.device_directories().into_iter().chain(disks) {
                 arguments.extend(["-d".to_owned(), place.display().to_string()]);
             }
@@ -711,7 +713,7 @@ impl<'a> Bench<'a> {
                      have been cached there."
                 )),
                 Endpoint::Elsewhere { by, path, .. } => {
-                    if let Err(why) = elsewhere::drop_caches(by) {
+                    if let Err(why) = remote::drop_caches(by) {
                         self.notes.push(format!(
                             "The page cache where '{}' runs fio could not be dropped ({why}): what is called \
                              cold of {} may have been cached there.",
@@ -750,7 +752,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The counters of whoever serves it.
-    pub fn counters(&self, lodging: &Lodging) -> Result<Option<Counters>> {
+    pub fn counters(&self, lodging: &Placement) -> Result<Option<Counters>> {
         match self.homes.get(lodging) {
             Some(home) => self.programs(&home.server)?.counters(&home.pool),
             None => Ok(None),
@@ -770,7 +772,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Bytes that it takes on the devices, and bytes in it.
-    pub fn space(&self, lodging: &Lodging) -> Result<Option<(u64, u64)>> {
+    pub fn space(&self, lodging: &Placement) -> Result<Option<(u64, u64)>> {
         let Some(home) = self.homes.get(lodging) else { return Ok(None) };
         let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
         let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
@@ -786,7 +788,7 @@ impl<'a> Bench<'a> {
     ///
     /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its
     /// pool would have a smaller part than one that has a pool to itself.
-    fn on_devices(&self, lodging: &Lodging, home: &Home, used: u64) -> Result<u64> {
+    fn on_devices(&self, lodging: &Placement, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
         let ashift = self.ashift(home)?;
         let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
@@ -794,7 +796,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Bytes of a sector of its pool, where that was made for it.
-    pub fn sector(&self, lodging: &Lodging) -> Result<Option<u64>> {
+    pub fn sector(&self, lodging: &Placement) -> Result<Option<u64>> {
         match (self.homes.get(lodging), self.experiment.target.pools()) {
             (Some(home), Some(_)) => Ok(Some(1 << self.ashift(home)?)),
             _ => Ok(None),
@@ -816,11 +818,11 @@ impl<'a> Bench<'a> {
     /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
     pub fn release(&mut self, variant: &str) -> Result<()> {
         let its = self.homes.keys().filter(|lodging| lodging.variant == variant);
-        let its: Vec<Lodging> = its.cloned().collect();
+        let its: Vec<Placement> = its.cloned().collect();
         its.iter().try_for_each(|lodging| self.release_home(lodging))
     }
 
-    fn release_home(&mut self, lodging: &Lodging) -> Result<()> {
+    fn release_home(&mut self, lodging: &Placement) -> Result<()> {
         let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
         let programs = self.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
@@ -831,7 +833,7 @@ impl<'a> Bench<'a> {
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
         self.pools.retain(|_, pool| *pool != home.pool);
         self.disks.remove(&home.pool);
-        own::remove_some(&self.devices, &format!("{}-", home.pool))?;
+        created_files::remove_some(&self.devices, &format!("{}-", home.pool))?;
         if self.homes.values().all(|other| other.server != home.server) {
             self.servers.remove(&home.server);
         }
@@ -880,10 +882,10 @@ impl<'a> Bench<'a> {
         self.filled.clear();
         self.claims.clear();
         self.whole_files.clear();
-        for made in self.own_directories().into_iter().filter(|made| own::is_own(made)) {
+        for made in self.own_directories().into_iter().filter(|made| created_files::is_own(made)) {
             // Held until it is gone.
-            let held = self.held.remove(&made).map_or_else(|| own::lock(&made), Ok);
-            first = first.and(held.and_then(|_held| own::remove(&made)));
+            let held = self.held.remove(&made).map_or_else(|| created_files::lock(&made), Ok);
+            first = first.and(held.and_then(|_held| created_files::remove(&made)));
         }
         self.held.clear();
         first
@@ -900,8 +902,9 @@ impl<'a> Bench<'a> {
     /// What is in directories of the names that the lab's own have, and it did not make: it stays there when
     /// all else is removed. Some of the names, where there are many.
     pub fn left_alone(&self) -> Vec<PathBuf> {
-        let theirs = self.own_directories().into_iter().filter(|path| path.is_dir() && !own::is_own(path));
-        let mut all: Vec<PathBuf> = theirs.flat_map(|path| own::theirs(&path)).collect();
+        let theirs =
+            self.own_directories().into_iter().filter(|path| path.is_dir() && !created_files::is_own(path));
+        let mut all: Vec<PathBuf> = theirs.flat_map(|path| created_files::theirs(&path)).collect();
         all.sort();
         all.dedup();
         all
@@ -924,8 +927,8 @@ fn modelled(devices: &Path) -> PathBuf {
 /// experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
     let devices = directory.join("devices");
-    own::make(&devices)?;
-    own::take_directory(&devices, MODELLED)
+    created_files::make(&devices)?;
+    created_files::take_directory(&devices, MODELLED)
 }
 
 /// A sparse file of at least `bytes`; whether it was shorter before. A block device stays as it is.
@@ -985,8 +988,8 @@ mod tests {
         bench.start(&Settings::new()).unwrap();
         let plan = crate::plan::Plan::new(&experiment, None, 1);
         let variants = plan.variants();
-        let of = |index: usize| Lodging::of(&variants[index], &experiment.workloads[0]);
-        let lodgings: Vec<Lodging> = (0..2).map(of).collect();
+        let of = |index: usize| Placement::of(&variants[index], &experiment.workloads[0]);
+        let lodgings: Vec<Placement> = (0..2).map(of).collect();
         for (lodging, pool) in lodgings.iter().zip(["lab1", "lab2"]) {
             let endpoint = Endpoint::Path("volume".into());
             let (server, dataset) = (Settings::new(), format!("{pool}/lab-1"));

@@ -10,7 +10,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::file;
+use crate::input_file;
 use crate::size::Size;
 
 const FIRST_LINE: &str = "fio version 3 iolog";
@@ -71,7 +71,9 @@ impl Trace {
     /// # Errors
     /// What is wrong with the file, or the trace.
     pub fn read(path: &Path) -> Result<Self, String> {
-        file::read(path, MOST_BYTES).map_err(|error| error.to_string()).and_then(|text| Self::parse(&text))
+        input_file::read(path, MOST_BYTES)
+            .map_err(|error| error.to_string())
+            .and_then(|text| Self::parse(&text))
     }
 
     /// Reads one. All files in it are taken as one.

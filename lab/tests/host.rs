@@ -8,7 +8,7 @@ use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings};
 use lab::run::{Ended, Progress};
 use lab::store::{Run, Store};
-use lab::target::{Bench, KernelPrograms, Lodging, Programs};
+use lab::target::{Bench, KernelPrograms, Placement, Programs};
 
 /// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does
 /// volumes.
@@ -149,7 +149,7 @@ fn a_lab_that_was_killed_finds_its_own_volumes_again_and_no_others() {
     let plan = lab::plan::Plan::new(&experiment, None, 1);
     for variant in plan.variants() {
         let workload = &experiment.workloads[0];
-        killed.ready(&Lodging::of(variant, workload), workload, &Silent).unwrap();
+        killed.ready(&Placement::of(variant, workload), workload, &Silent).unwrap();
     }
     // Nothing of it is removed.
     std::mem::forget(killed);

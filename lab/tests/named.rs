@@ -7,7 +7,7 @@ use lab::environment::Environment;
 use lab::experiment::Experiment;
 use lab::run::Progress;
 use lab::store::{Run, Store};
-use lab::target::{Bench, Lodging};
+use lab::target::{Bench, Placement};
 
 struct Silent;
 
@@ -262,7 +262,7 @@ fn a_short_trace_is_replayed_as_often_in_all_runs_of_a_workload_whoever_goes_on(
     bench.hold_passes("one", 2);
     let plan = lab::plan::Plan::new(&experiment, None, 1);
     let (variant, one) = (&plan.variants()[0], &experiment.workloads[0]);
-    let lodging = Lodging::of(variant, one);
+    let lodging = Placement::of(variant, one);
     bench.ready(&lodging, one, &Silent).unwrap();
     let job = bench.job(&lodging, one, 0, &Silent).unwrap();
     let figures = bench.run(&lodging, &job, &Silent).unwrap().figures;

@@ -5,7 +5,7 @@
 //! [`manifest::Tree`], so that the engine, the FUSE mount and `extract` are judged by the same code.
 
 pub mod crash;
-pub mod exercise;
+pub mod fsx;
 pub mod golden;
 pub mod kernel;
 pub mod manifest;

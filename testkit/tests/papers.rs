@@ -1,5 +1,5 @@
-//! The documents say what is there: links lead somewhere, the book has all its chapters, and lists that repeat
-//! the source are complete.
+//! The documents say what is there: links lead somewhere, the book has all its chapters, and lists that
+//! repeat the source are complete.
 //!
 //! | rule | of |
 //! |---|---|
@@ -90,8 +90,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// The links of a document that lead nowhere. `text_of` has the text of each document that exists, and an empty
-/// one for other files.
+/// The links of a document that lead nowhere. `text_of` has the text of each document that exists, and an
+/// empty one for other files.
 fn broken(document: &Path, text: &str, text_of: impl Fn(&Path) -> Option<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, line) in prose(text) {

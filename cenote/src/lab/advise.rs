@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use lab::advice::{Advised, Commands, Seen};
+use lab::advice::{Advised, Commands, Observations};
 use lab::target::output;
 
 use crate::output::print;
@@ -44,7 +44,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
     let commands = Commands { zpool: &zpool, zfs: &zfs, program };
     let advised: Vec<Advised> = pools
         .iter()
-        .map(|pool| Ok(Advised::of(&Seen::look(&commands, pool)?)))
+        .map(|pool| Ok(Advised::of(&Observations::look(&commands, pool)?)))
         .collect::<lab::Result<_>>()?;
     if arguments.json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&advised)?));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use lab::layout::Layout;
+use lab::models::client_latency::ClientLatency;
 use lab::models::compression::Compression;
 use lab::models::dedup::Dedup;
 use lab::models::dedup_table::DedupTable;
@@ -15,7 +16,6 @@ use lab::models::rebuild::{Devices, Rebuild};
 use lab::models::slog::Slog;
 use lab::models::space::Space;
 use lab::models::speed::{self, Placed, Speed, Stable};
-use lab::models::way::Way;
 use lab::size::Size;
 
 use crate::output::print;
@@ -60,7 +60,7 @@ enum Model {
         /// How clients reach the pool, of which a stable write takes the time as well: process, nbd, fuse, or
         /// a time like 80us (the mean latency of stable writes less that of the log device)
         #[arg(short, long, default_value = "nbd")]
-        way: Way,
+        way: ClientLatency,
         /// The share of each device that data lie on; of several vdevs, one for all or one for each: 0.5,0.2
         #[arg(short, long, value_delimiter = ',', default_value = "1")]
         used: Vec<f64>,

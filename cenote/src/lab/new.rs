@@ -9,8 +9,8 @@ use lab::Experiment;
 use lab::experiment::draft::{self, Draft};
 use lab::experiment::presets;
 
-use super::known::Own;
-use super::written;
+use super::known_properties::OwnProperties;
+use super::output_file;
 use crate::output::print;
 
 /// What the experiment is to be.
@@ -80,9 +80,9 @@ impl NewArguments {
         };
         let output = self.output.as_deref();
         // Before anything is asked.
-        output.map_or(Ok(()), |path| written::require(path, self.force))?;
+        output.map_or(Ok(()), |path| output_file::require(path, self.force))?;
         let write = |text: &str| match output {
-            Some(path) => written::write(path, text.as_bytes(), self.force),
+            Some(path) => output_file::write(path, text.as_bytes(), self.force),
             None => print(text),
         };
         let Some(name) = self.recipe else {
@@ -109,7 +109,7 @@ impl NewArguments {
 /// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and
 /// now.
 fn require(experiment: &Experiment) -> Result<()> {
-    super::refuse(&lab::preflight::faults(experiment, &Own))?;
+    super::refuse(&lab::preflight::faults(experiment, &OwnProperties))?;
     let directory = super::default_directory(experiment);
     for fault in lab::preflight::faults_here(experiment, &directory, false) {
         eprintln!("as things are it would be refused: {fault}");
@@ -127,7 +127,7 @@ fn faults(draft: &Draft) -> Vec<String> {
         draft.workloads.push(ANY_WORKLOAD.to_owned());
     }
     match draft.experiment() {
-        Ok((experiment, _)) => lab::preflight::faults(&experiment, &Own),
+        Ok((experiment, _)) => lab::preflight::faults(&experiment, &OwnProperties),
         // Several are lines below one that counts them.
         Err(error) => {
             let told = match error {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lab::trace::{Event, Operation, Writer};
 use server::api::{TakeTrace, TracedOperation, TracedRequest};
 
-use super::{progress::interrupted, written};
+use super::{output_file, progress::interrupted};
 use crate::client;
 use crate::output::print;
 
@@ -22,7 +22,7 @@ pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most:
     if let Some(seconds) = seconds.filter(|seconds| !(0.1..=MOST_SECONDS).contains(seconds)) {
         bail!("--seconds {seconds}: a number from 0.1 to {MOST_SECONDS}; without it, it ends by Ctrl-C");
     }
-    written::require(output, force)?;
+    output_file::require(output, force)?;
     let stops = interrupted("ended at once; the end of the trace may be missing")?;
     let ask = |stop| {
         let asked = client::call_running(&TakeTrace { volume: volume.to_owned(), stop })?;
@@ -30,7 +30,7 @@ pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most:
     };
     // The first look begins it; the file is made when that has worked.
     ask(false)?;
-    let file = written::open(output, force)?;
+    let file = output_file::open(output, force)?;
     let failed = || format!("cannot write {}", output.display());
     let mut file = Writer::new(BufWriter::new(file)).with_context(failed)?;
     let began = Instant::now();

@@ -16,7 +16,7 @@ use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 use tempfile::TempDir;
 use testkit::Rng;
-use testkit::exercise::{self, Exercise};
+use testkit::fsx::{self, Fsx};
 
 use crate::hand::Hand;
 use crate::history::History;
@@ -112,7 +112,7 @@ pub const KINDS: &[Kind] = &[
         ashift: 12,
         disk_mib: 128,
         tops: &[(Layout::Draid { nparity: 1, ndata: 2, nspares: 1 }, Class::Normal, 5)],
-        fill: fill_by_exercise,
+        fill: fill_by_fsx,
     },
 ];
 
@@ -501,7 +501,7 @@ fn fill_to_the_brim(hand: &Hand, pool: &str) {
     });
 }
 
-fn fill_by_exercise(hand: &Hand, pool: &str) {
+fn fill_by_fsx(hand: &Hand, pool: &str) {
     for (seed, direct, properties) in [
         (11, false, "-o recordsize=16K"),
         (12, true, "-o compression=zstd"),
@@ -510,12 +510,9 @@ fn fill_by_exercise(hand: &Hand, pool: &str) {
         let name = format!("{pool}/fs{seed}");
         hand.run(&format!("zfs create {properties} {name}"));
         hand.mounted(&name, |dir| {
-            exercise::run(&dir.join("file"), Exercise { seed, steps: 250, max_bytes: 300 << 10, direct });
+            fsx::run(&dir.join("file"), Fsx { seed, steps: 250, max_bytes: 300 << 10, direct });
             hand.run(&format!("zfs snapshot {name}@half"));
-            exercise::run(
-                &dir.join("another"),
-                Exercise { seed: seed + 10, steps: 150, max_bytes: 300 << 10, direct },
-            );
+            fsx::run(&dir.join("another"), Fsx { seed: seed + 10, steps: 150, max_bytes: 300 << 10, direct });
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::seen::{Dataset, Seen, Top};
+use super::observations::{Dataset, Observations, Top};
 use super::{Advice, Weight};
 use crate::layout::{Layout, Vdev};
 use crate::models::rebuild::{Devices, Rebuild};
@@ -10,7 +10,7 @@ use crate::models::{bytes, percent, space, speed};
 use crate::size::Size;
 
 /// One thing to look for.
-type Rule = fn(&Seen) -> Vec<Advice>;
+type Rule = fn(&Observations) -> Vec<Advice>;
 
 /// All of them.
 pub(super) const RULES: [Rule; 25] = [
@@ -85,7 +85,7 @@ fn made(name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
 }
 
 /// The same on pools like this one, and the command that runs it.
-fn experiment(seen: &Seen, name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
+fn experiment(seen: &Observations, name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
     let layout = seen.layout();
     let layout = if layout.is_empty() { String::new() } else { format!("--layout '{layout}'") };
     let options = [options, &layout].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
@@ -93,7 +93,13 @@ fn experiment(seen: &Seen, name: &str, recipe: &str, options: &str, factors: &[S
 }
 
 /// What varies the size of a dataset's blocks, by the space that they take.
-fn block_experiment(seen: &Seen, name: &str, dataset: &Dataset, sizes: [u64; 2], more: &[String]) -> String {
+fn block_experiment(
+    seen: &Observations,
+    name: &str,
+    dataset: &Dataset,
+    sizes: [u64; 2],
+    more: &[String],
+) -> String {
     let sizes = sizes.map(|size| Size(size).to_string()).join(",");
     let (property, options) = match dataset.is_volume {
         true => ("volblocksize", "--goal space"),
@@ -103,17 +109,17 @@ fn block_experiment(seen: &Seen, name: &str, dataset: &Dataset, sizes: [u64; 2],
     experiment(seen, name, "volblocksize", options, &factors)
 }
 
-fn volumes_and_filesystems(seen: &Seen) -> impl Iterator<Item = &Dataset> {
+fn volumes_and_filesystems(seen: &Observations) -> impl Iterator<Item = &Dataset> {
     seen.datasets.iter()
 }
 
 /// Names of datasets that have a property by themselves, so that each cause is told once.
-fn with_own<'a>(seen: &'a Seen, property: &'a str, value: &'a str) -> Vec<&'a str> {
+fn with_own<'a>(seen: &'a Observations, property: &'a str, value: &'a str) -> Vec<&'a str> {
     let has = |dataset: &&Dataset| dataset.text(property) == value && dataset.is_own(property);
     volumes_and_filesystems(seen).filter(has).map(|dataset| dataset.name.as_str()).collect()
 }
 
-fn sync_disabled(seen: &Seen) -> Vec<Advice> {
+fn sync_disabled(seen: &Observations) -> Vec<Advice> {
     let advice = |name: &str| Advice {
         rule: "sync-disabled",
         weight: Weight::Danger,
@@ -143,7 +149,7 @@ fn sync_disabled(seen: &Seen) -> Vec<Advice> {
     with_own(seen, "sync", "disabled").into_iter().map(advice).collect()
 }
 
-fn degraded(seen: &Seen) -> Vec<Advice> {
+fn degraded(seen: &Observations) -> Vec<Advice> {
     if ["ONLINE", ""].contains(&seen.health.as_str()) {
         return Vec::new();
     }
@@ -167,14 +173,14 @@ fn degraded(seen: &Seen) -> Vec<Advice> {
 }
 
 /// Devices of mirrors that do not hold what their mirror does.
-fn stale_halves(seen: &Seen) -> Vec<Advice> {
+fn stale_halves(seen: &Observations) -> Vec<Advice> {
     let mirrors = seen.tops.iter().filter(|top| matches!(top.vdev, Vdev::Mirror { .. }));
     let of_mirror = |top: &Top| {
         let halves = || seen.leaves.iter().filter(|leaf| leaf.top == top.name);
         let most = halves().filter_map(|leaf| leaf.operations[1]).max();
         let name = top.name.clone();
         let advice =
-            move |leaf: &super::seen::Leaf| {
+            move |leaf: &super::observations::Leaf| {
                 let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
                 let what = match (&leaf.behind, is_away) {
                     (Some(behind), false) => format!("is {} and {behind}", leaf.state),
@@ -217,7 +223,7 @@ fn stale_halves(seen: &Seen) -> Vec<Advice> {
 }
 
 /// Log vdevs without redundancy.
-fn unmirrored_log(seen: &Seen) -> Vec<Advice> {
+fn unmirrored_log(seen: &Observations) -> Vec<Advice> {
     let advice = |name: &String| {
         let leaf = seen.leaves.iter().find(|leaf| leaf.top == *name);
         let writes = leaf.and_then(|leaf| leaf.operations[1]);
@@ -243,8 +249,8 @@ fn unmirrored_log(seen: &Seen) -> Vec<Advice> {
 }
 
 /// Cache devices that give nothing.
-fn unused_cache(seen: &Seen) -> Vec<Advice> {
-    let of_data = |leaf: &&super::seen::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
+fn unused_cache(seen: &Observations) -> Vec<Advice> {
+    let of_data = |leaf: &&super::observations::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
     let reads: u64 = seen.leaves.iter().filter(of_data).filter_map(|leaf| leaf.operations[0]).sum();
     let is_own = !seen.program.is_empty();
     let advice =
@@ -281,7 +287,7 @@ fn unused_cache(seen: &Seen) -> Vec<Advice> {
 }
 
 /// Strong gzip in pools in which others wait for stable writes.
-fn slow_compression(seen: &Seen) -> Vec<Advice> {
+fn slow_compression(seen: &Observations) -> Vec<Advice> {
     let Some([stable, others]) = seen.writes else { return Vec::new() };
     // Uberblocks are among them: a few in a hundred writes of a group.
     let share = stable as f64 / (stable.saturating_add(others).max(1)) as f64;
@@ -320,7 +326,7 @@ fn slow_compression(seen: &Seen) -> Vec<Advice> {
     levels.into_iter().flat_map(of_level).collect()
 }
 
-fn checksum_off(seen: &Seen) -> Vec<Advice> {
+fn checksum_off(seen: &Observations) -> Vec<Advice> {
     let advice = |name: &str| Advice {
         rule: "checksum-off",
         weight: Weight::Danger,
@@ -343,7 +349,7 @@ fn checksum_off(seen: &Seen) -> Vec<Advice> {
     with_own(seen, "checksum", "off").into_iter().map(advice).collect()
 }
 
-fn few_metadata(seen: &Seen) -> Vec<Advice> {
+fn few_metadata(seen: &Observations) -> Vec<Advice> {
     let advice = |name: &str| Advice {
         rule: "few-metadata",
         weight: Weight::Danger,
@@ -367,8 +373,8 @@ fn few_metadata(seen: &Seen) -> Vec<Advice> {
     with_own(seen, "redundant_metadata", "none").into_iter().map(advice).collect()
 }
 
-fn failing_devices(seen: &Seen) -> Vec<Advice> {
-    let advice = |leaf: &super::seen::Leaf| Advice {
+fn failing_devices(seen: &Observations) -> Vec<Advice> {
+    let advice = |leaf: &super::observations::Leaf| Advice {
         rule: "errors",
         weight: Weight::Danger,
         about: leaf.path.clone(),
@@ -386,7 +392,7 @@ fn failing_devices(seen: &Seen) -> Vec<Advice> {
     seen.leaves.iter().filter(|leaf| leaf.errors > 0).map(advice).collect()
 }
 
-fn no_redundancy(seen: &Seen) -> Vec<Advice> {
+fn no_redundancy(seen: &Observations) -> Vec<Advice> {
     let bare: Vec<&str> =
         seen.tops.iter().filter(|top| top.vdev.tolerance() == 0).map(|top| top.name.as_str()).collect();
     if bare.is_empty() {
@@ -428,7 +434,7 @@ fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
     Rebuild::of(&layout, devices).ok()
 }
 
-fn thin_redundancy(seen: &Seen) -> Vec<Advice> {
+fn thin_redundancy(seen: &Observations) -> Vec<Advice> {
     let advice =
         |top: &Top| {
             let rebuild = rebuild(top, 1.0).filter(|_| matches!(top.vdev, Vdev::Raidz { parity: 1, .. }))?;
@@ -455,8 +461,8 @@ fn thin_redundancy(seen: &Seen) -> Vec<Advice> {
     seen.tops.iter().filter_map(advice).collect()
 }
 
-fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
-    let advice = |leaf: &super::seen::Leaf| {
+fn copy_on_write_twice(seen: &Observations) -> Vec<Advice> {
+    let advice = |leaf: &super::observations::Leaf| {
         let below = leaf.medium.copies_on_write()?;
         Some(Advice {
             rule: "copy-on-write-twice",
@@ -489,7 +495,7 @@ fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
     seen.leaves.iter().filter_map(advice).collect()
 }
 
-fn misaligned(seen: &Seen) -> Vec<Advice> {
+fn misaligned(seen: &Observations) -> Vec<Advice> {
     let mut advice: Vec<Advice> = Vec::new();
     for leaf in &seen.leaves {
         let Some(unit) = leaf.medium.unit.filter(|unit| *unit > 1 << leaf.ashift) else { continue };
@@ -526,7 +532,7 @@ fn misaligned(seen: &Seen) -> Vec<Advice> {
     advice
 }
 
-fn blocks_below_sectors(seen: &Seen) -> Vec<Advice> {
+fn blocks_below_sectors(seen: &Observations) -> Vec<Advice> {
     let advice = |dataset: &Dataset| {
         let (block, top) = (dataset.block()?, seen.tops.iter().max_by_key(|top| top.ashift)?);
         (block < 1 << top.ashift).then(|| Advice {
@@ -565,7 +571,7 @@ fn smallest_efficient(top: &Top) -> u64 {
     1 << bits.unwrap_or(*ADVISED_BLOCKS.end())
 }
 
-fn small_blocks(seen: &Seen) -> Vec<Advice> {
+fn small_blocks(seen: &Observations) -> Vec<Advice> {
     let advice = |dataset: &Dataset| {
         let block = dataset.block()?;
         let top = seen.costliest(block)?;
@@ -614,7 +620,7 @@ fn small_blocks(seen: &Seen) -> Vec<Advice> {
     volumes_and_filesystems(seen).filter_map(advice).collect()
 }
 
-fn wide_raidz(seen: &Seen) -> Vec<Advice> {
+fn wide_raidz(seen: &Observations) -> Vec<Advice> {
     let advice = |top: &Top| {
         let Vdev::Raidz { parity, width } = top.vdev else { return None };
         if width < WIDE {
@@ -651,7 +657,7 @@ fn wide_raidz(seen: &Seen) -> Vec<Advice> {
     seen.tops.iter().filter_map(advice).collect()
 }
 
-fn dedup(seen: &Seen) -> Vec<Advice> {
+fn dedup(seen: &Observations) -> Vec<Advice> {
     let uses = volumes_and_filesystems(seen).find(|dataset| !["", "off"].contains(&dataset.text("dedup")));
     let room = seen.machine.memory_bytes as f64 * MEMORY_SHARE;
     let does_not_fit = seen.dedup_table as f64 > room;
@@ -678,12 +684,12 @@ fn dedup(seen: &Seen) -> Vec<Advice> {
     }]
 }
 
-fn writethrough(seen: &Seen) -> Vec<Advice> {
+fn writethrough(seen: &Observations) -> Vec<Advice> {
     // A disk with a power-safe cache may say the same of itself: only a guest's hides a host that could do
     // better.
-    let is_guest = |leaf: &&super::seen::Leaf| leaf.medium.is_virtual && leaf.medium.is_writethrough;
+    let is_guest = |leaf: &&super::observations::Leaf| leaf.medium.is_virtual && leaf.medium.is_writethrough;
     let leaf = seen.leaves.iter().find(is_guest).filter(|_| seen.machine.is_virtual);
-    let advice = |leaf: &super::seen::Leaf| Advice {
+    let advice = |leaf: &super::observations::Leaf| Advice {
         rule: "writethrough",
         weight: Weight::Cost,
         about: leaf.path.clone(),
@@ -709,7 +715,7 @@ fn writethrough(seen: &Seen) -> Vec<Advice> {
     leaf.map(advice).into_iter().collect()
 }
 
-fn no_aes(seen: &Seen) -> Vec<Advice> {
+fn no_aes(seen: &Observations) -> Vec<Advice> {
     let has_aes = seen.machine.cpu_flags.iter().any(|flag| flag == "aes");
     let encrypted =
         volumes_and_filesystems(seen).find(|dataset| !["", "off", "-"].contains(&dataset.text("encryption")));
@@ -741,7 +747,7 @@ fn no_aes(seen: &Seen) -> Vec<Advice> {
     }]
 }
 
-fn stable_writes_without_log(seen: &Seen) -> Vec<Advice> {
+fn stable_writes_without_log(seen: &Observations) -> Vec<Advice> {
     let turns = seen.leaves.iter().find(|leaf| {
         leaf.medium.turns == Some(true)
             || leaf.medium.modelled.as_deref().is_some_and(|model| model.starts_with("hdd"))
@@ -767,7 +773,7 @@ fn stable_writes_without_log(seen: &Seen) -> Vec<Advice> {
     }]
 }
 
-fn uncompressed(seen: &Seen) -> Vec<Advice> {
+fn uncompressed(seen: &Observations) -> Vec<Advice> {
     let advice = |name: &str| Advice {
         rule: "uncompressed",
         weight: Weight::Hint,
@@ -790,7 +796,7 @@ fn uncompressed(seen: &Seen) -> Vec<Advice> {
     with_own(seen, "compression", "off").into_iter().map(advice).collect()
 }
 
-fn uncached(seen: &Seen) -> Vec<Advice> {
+fn uncached(seen: &Observations) -> Vec<Advice> {
     let mut all = Vec::new();
     for value in ["metadata", "none"] {
         all.extend(with_own(seen, "primarycache", value).into_iter().map(|name| {
@@ -827,7 +833,7 @@ fn uncached(seen: &Seen) -> Vec<Advice> {
     all
 }
 
-fn cache_headers(seen: &Seen) -> Vec<Advice> {
+fn cache_headers(seen: &Observations) -> Vec<Advice> {
     let smallest = volumes_and_filesystems(seen).filter_map(Dataset::block).min();
     let (Some(block), true) = (smallest, seen.cache_bytes > 0) else { return Vec::new() };
     // The cache in memory has about half of it.
@@ -857,7 +863,7 @@ fn cache_headers(seen: &Seen) -> Vec<Advice> {
     }]
 }
 
-fn slow_devices(seen: &Seen) -> Vec<Advice> {
+fn slow_devices(seen: &Observations) -> Vec<Advice> {
     let mut all = Vec::new();
     for top in &seen.tops {
         for (way, name) in ["reads", "writes"].into_iter().enumerate() {
@@ -900,7 +906,7 @@ fn slow_devices(seen: &Seen) -> Vec<Advice> {
     all
 }
 
-fn nearly_full(seen: &Seen) -> Vec<Advice> {
+fn nearly_full(seen: &Observations) -> Vec<Advice> {
     if seen.capacity < FULL {
         return Vec::new();
     }
@@ -933,14 +939,14 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::Leaf;
+    use super::super::observations::Leaf;
     use super::*;
     use crate::environment::Environment;
     use crate::experiment::draft::Draft;
     use crate::medium::Medium;
 
     /// A pool that nothing is wrong with.
-    fn good() -> Seen {
+    fn good() -> Observations {
         let leaf = |index: u64| Leaf {
             path: format!("/dev/sd{index}"),
             top: "raidz2-0".into(),
@@ -950,7 +956,7 @@ mod tests {
             medium: Medium { unit: Some(4096), turns: Some(false), ..Medium::default() },
             ..Leaf::default()
         };
-        Seen {
+        Observations {
             pool: "tank".into(),
             machine: Environment {
                 memory_bytes: 16 << 30,
@@ -970,16 +976,16 @@ mod tests {
                 Dataset::made("tank", false, &[("recordsize", "131072"), ("compression", "lz4")]),
                 Dataset::made("tank/v", true, &[("volblocksize", "65536"), ("sync", "standard")]),
             ],
-            ..Seen::default()
+            ..Observations::default()
         }
     }
 
-    fn volume(seen: &mut Seen, properties: &[(&str, &str)]) {
+    fn volume(seen: &mut Observations, properties: &[(&str, &str)]) {
         seen.datasets.push(Dataset::made("tank/bad", true, properties));
     }
 
     /// Makes the pool a mirror of two.
-    fn mirrored(seen: &mut Seen) {
+    fn mirrored(seen: &mut Observations) {
         seen.leaves.truncate(2);
         seen.leaves.iter_mut().for_each(|leaf| leaf.top = "mirror-0".into());
         seen.tops[0] =
@@ -987,7 +993,7 @@ mod tests {
     }
 
     /// Gives the pool a cache device that was read so often.
-    fn cache(seen: &mut Seen, reads: Option<u64>) {
+    fn cache(seen: &mut Observations, reads: Option<u64>) {
         let path = "/dev/cache".to_owned();
         let operations = [reads, Some(7)];
         seen.leaves.push(Leaf {
@@ -1002,7 +1008,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_idle_or_alone_is_told_with_figures_and_commands() {
-        let mut seen = Seen { program: "cenote ".into(), ..good() };
+        let mut seen = Observations { program: "cenote ".into(), ..good() };
         mirrored(&mut seen);
         seen.leaves[1].state = "OFFLINE".into();
         seen.leaves[1].operations[1] = Some(12);
@@ -1044,13 +1050,13 @@ mod tests {
 
     #[test]
     fn a_pool_that_is_right_gets_no_advice_and_each_fault_the_advice_for_it() {
-        let rules = |seen: &Seen| {
+        let rules = |seen: &Observations| {
             let advised = super::super::Advised::of(seen);
             assert!(advised.to_string().contains("tank") || !advised.advice.is_empty());
             advised.advice.iter().map(|advice| advice.rule).collect::<Vec<_>>()
         };
         assert_eq!(rules(&good()), Vec::<&str>::new());
-        type Fault = fn(&mut Seen);
+        type Fault = fn(&mut Observations);
         let faults: [(&str, Fault); 29] = [
             ("degraded", |seen| {
                 seen.health = "DEGRADED".into();
@@ -1160,14 +1166,14 @@ mod tests {
             right(&mut seen);
             assert_eq!(rules(&seen), Vec::<&str>::new(), "{seen:?}");
         }
-        let full = Seen { capacity: 0.97, ..good() };
+        let full = Observations { capacity: 0.97, ..good() };
         assert_eq!(rules(&full), ["nearly-full"]);
     }
 
     #[test]
     fn commands_are_those_that_can_be_typed_where_the_pool_is() {
         let proof = |program: &str| {
-            let mut seen = Seen { program: program.into(), health: "DEGRADED".into(), ..good() };
+            let mut seen = Observations { program: program.into(), health: "DEGRADED".into(), ..good() };
             seen.leaves[3].wait_ns[0] = Some(40_000_000);
             [degraded(&seen), slow_devices(&seen)].map(|advice| advice[0].proof.clone())
         };

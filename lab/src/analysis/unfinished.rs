@@ -3,7 +3,7 @@
 
 use super::is_precise;
 use crate::plan::Plan;
-use crate::seek;
+use crate::search_run;
 use crate::store::{Stage, Store};
 
 /// Fewer rounds than this tell hardly anything.
@@ -16,7 +16,7 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
         "What follows is what these runs show, and may turn out otherwise; `{}` goes on.",
         resume(store)
     );
-    if experiment.is_searched() && seek::found(store).is_none() {
+    if experiment.is_searched() && search_run::found(store).is_none() {
         let most = experiment.search_runs();
         let runs = store.runs().iter().filter(|run| run.stage == Stage::Search).count();
         return Some(format!(

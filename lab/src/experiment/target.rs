@@ -80,7 +80,7 @@ pub struct Layer {
     /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
     pub at: String,
     /// The command that runs a shell where it is, where that is not here; then `at` is a path there
-    /// ([`crate::elsewhere`]).
+    /// ([`crate::remote`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Vec<String>>,
     /// The engine of the fio there, one of [`ENGINES`], where that is not the first of them.

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::series::{Course, Series};
-use crate::target::own;
+use crate::target::created_files;
 
 /// What the files' names begin with.
 const NAME: &str = "steps";
@@ -33,7 +33,9 @@ pub(super) fn arguments(directory: &Path, step: f64) -> Vec<String> {
 
 /// Removes the logs that are in a directory, and nothing else.
 pub(super) fn remove(directory: &Path) -> Result<()> {
-    own::files(directory, LOGS).iter().try_for_each(|log| fs::remove_file(log).map_err(Error::file(log)))
+    created_files::files(directory, LOGS)
+        .iter()
+        .try_for_each(|log| fs::remove_file(log).map_err(Error::file(log)))
 }
 
 /// What all jobs did of one direction.
@@ -46,7 +48,7 @@ pub(super) struct Total {
 /// The series of a run whose logs are in `directory`: reads, and writes. It ends after `seconds`, or with the
 /// last line where that is later. `None` where no line was written.
 pub(super) fn series(directory: &Path, totals: [Total; 2], seconds: f64, step: f64) -> Option<Series> {
-    let mut names = own::files(directory, LOGS);
+    let mut names = created_files::files(directory, LOGS);
     names.sort();
     let logs: Vec<String> = names.iter().filter_map(|name| fs::read_to_string(name).ok()).collect();
     let jobs: Vec<[Course; 2]> = logs.iter().map(|log| courses(log)).collect();

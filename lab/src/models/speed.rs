@@ -21,9 +21,9 @@
 //!
 //! # Writes
 //! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity
-//! and copies is the limit. Those that must be stable at once go their [`Way`] to the pool, and wait for a
-//! write and a flush of the device that has the log, one after the other: of a mirror for the last of its
-//! children.
+//! and copies is the limit. Those that must be stable at once go their [`ClientLatency`] to the pool, and
+//! wait for a write and a flush of the device that has the log, one after the other: of a mirror for the last
+//! of its children.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,7 +33,7 @@ use device::Operation;
 use device::simulated::{Medium, Model as Device};
 use serde::Serialize;
 
-use super::way::Way;
+use super::client_latency::ClientLatency;
 use super::{Model, bytes, percent};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
@@ -92,7 +92,7 @@ pub struct Speed {
     /// Where the intent log is.
     pub log: String,
     /// How clients reach the pool.
-    pub way: Way,
+    pub way: ClientLatency,
     /// Nanoseconds that the log takes of a stable write.
     pub log_ns: f64,
     /// Writes a second that one client makes stable, each before the next.
@@ -142,7 +142,7 @@ pub fn device(name: &str) -> Result<Device> {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stable {
     /// The way.
-    pub way: Way,
+    pub way: ClientLatency,
     /// The model of a log device, where there is one.
     pub log: Option<Device>,
 }

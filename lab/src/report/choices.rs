@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::figures::named;
 use super::{grid, workloads, written};
-use crate::analysis::{Beside, Findings, Subject, base_words, bounds};
+use crate::analysis::{Contrast, Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
@@ -177,7 +177,7 @@ fn risks(findings: &Findings) -> Option<Section> {
 }
 
 /// That what should have met the devices was read from memory: then ratios to it say less than they seem to.
-fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Beside]) -> Option<String> {
+fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Contrast]) -> Option<String> {
     let is_one = |workload: &&Workload| of.iter().any(|it| it.to_workload == workload.name);
     let workloads = experiment.workloads.iter().filter(is_one);
     let is_warm = |it: &&Workload| !it.writes() && caution(experiment, findings, it).is_some();
@@ -343,7 +343,7 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 
 /// The variants, with what a search found.
 pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
-    Plan::new(experiment, findings.sought.as_ref().map(|sought| &sought.settings), 0)
+    Plan::new(experiment, findings.search_result.as_ref().map(|search_result| &search_result.settings), 0)
 }
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
@@ -398,23 +398,23 @@ const MOST_OPEN: usize = 8;
 
 /// How the variant that is compared was found.
 fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    let sought = findings.sought.as_ref()?;
+    let search_result = findings.search_result.as_ref()?;
     let values: Vec<String> = experiment
         .factors
         .iter()
-        .filter_map(|factor| Some(format!("{}={}", factor.name, sought.settings.get(&factor.name)?)))
+        .filter_map(|factor| Some(format!("{}={}", factor.name, search_result.settings.get(&factor.name)?)))
         .collect();
     let values = values.join(" ");
     if experiment.mode == Mode::Search {
-        let [tried, points] = sought.tried;
+        let [tried, points] = search_result.tried;
         let mut text = format!(
             "The search took {} of up to {} runs, where all combinations would have taken {}. It tried \
              {tried} of {points} combinations",
-            sought.runs, sought.budget, sought.exhaustive_runs
+            search_result.runs, search_result.budget, search_result.exhaustive_runs
         );
         text.push_str(if tried < points { ", and knows nothing of the others. " } else { ". " });
         text.push_str(&format!("The best of them by its runs is {values}"));
-        let (shown, more) = sought.open.split_at(sought.open.len().min(MOST_OPEN));
+        let (shown, more) = search_result.open.split_at(search_result.open.len().min(MOST_OPEN));
         let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
         text.push_str(&match shown {
             [] => "; no other that was tried may be as good. ".to_owned(),
@@ -431,7 +431,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
          which was then measured again against the start."
     );
     let head = ["factor", "from", "to", "times as good", "interval", "p", ""].map(str::to_owned).to_vec();
-    let steps = sought.steps.iter().map(|step| {
+    let steps = search_result.steps.iter().map(|step| {
         let ratio = step.comparison.ratio;
         vec![
             step.factor.clone(),

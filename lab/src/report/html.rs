@@ -5,7 +5,7 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
 use super::{figures, metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
+use crate::analysis::{Finding, Findings, Timeline, Verdict, base_words, bounds, timeline};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
@@ -223,18 +223,18 @@ const MOST_BANDS: usize = 2;
 /// What happens within the runs of a workload: the baseline, and the best of the others by the goal.
 fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload) -> String {
     let goal = experiment.goal.metric;
-    let good = |within: &Within| {
+    let good = |within: &Timeline| {
         let value = findings.find(&within.variant, &workload.name, goal).map_or(0.0, |it| it.median.value);
         if goal.more_is_better() { value } else { -value }
     };
     let its =
         || findings.within.iter().filter(|it| it.workload == workload.name && !it.quartiles().is_empty());
-    let mut others: Vec<&Within> =
+    let mut others: Vec<&Timeline> =
         its().filter(|it| ![BASELINE, TWIN, DEVICE].contains(&it.variant.as_str())).collect();
     others.sort_by(|one, other| good(other).total_cmp(&good(one)));
     let left_out = others.len().saturating_sub(MOST_WITHIN);
     others.truncate(MOST_WITHIN);
-    let shown: Vec<&Within> = its().filter(|it| it.variant == BASELINE).chain(others).collect();
+    let shown: Vec<&Timeline> = its().filter(|it| it.variant == BASELINE).chain(others).collect();
     let Some(first) = shown.first() else { return String::new() };
     let quartiles: Vec<_> = shown.iter().map(|within| within.quartiles()).collect();
     let has_bands = shown.len() <= MOST_BANDS;
@@ -257,7 +257,7 @@ fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload
     let title = first.metric.title();
     let axis = Axis { title, write: &|value| written(first.metric, value), unit: unit(first.metric) };
     let plot = courses(&all, &axis, most, "since the run began");
-    let seen = within::told(&findings.within, workload);
+    let seen = timeline::told(&findings.within, workload);
     let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
     format!(
         "<h3>{title} within the runs <small>(the median of all rounds in each {:.2} \

@@ -2,9 +2,9 @@
 
 use super::choices::Section;
 use super::{choices, figures, metrics, subject, written};
-use crate::analysis::{Findings, within};
+use crate::analysis::{Findings, timeline};
 use crate::environment::{Environment, Guest};
-use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
+use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, ignored_options};
 use crate::plan::{BASELINE, Plan};
 use crate::preflight::left_out_words;
 use crate::size::Size;
@@ -78,7 +78,7 @@ fn of_workload(store: &Store, findings: &Findings, workload: &Workload, is_whole
         return text;
     };
     text.push_str(&table::markdown(&overview.rows));
-    let seen = within::told(&findings.within, workload);
+    let seen = timeline::told(&findings.within, workload);
     let caution = choices::caution(experiment, findings, workload).map(|it| format!("**{it}**"));
     let noise = Some(overview.text).filter(|text| !text.is_empty());
     for told in noise.into_iter().chain(caution).chain(seen) {
@@ -305,7 +305,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let left_out = plan.left_out(experiment);
     facts.extend(left_out.map(|(variant, workloads)| left_out_words(experiment, variant, &workloads)));
     facts.extend(latencies(experiment, findings));
-    facts.extend(unseen::told(experiment));
+    facts.extend(ignored_options::told(experiment));
     facts.extend(counted_beside(experiment));
     let mut notes: Vec<&String> = store.runs().iter().flat_map(|run| &run.notes).collect();
     notes.sort_unstable();

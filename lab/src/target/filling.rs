@@ -2,7 +2,7 @@
 //!
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds,
 //! so that whoever waits is told how far that is, and can have it stopped. So is what somebody named (a file,
-//! a device, an export), where workloads write to it anyway, if nobody else needs it ([`super::taken`]);
+//! a device, an export), where workloads write to it anyway, if nobody else needs it ([`super::in_use`]);
 //! where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
 //! What is copied to is filled by the same copy, so that none but blocks that were written before are
 //! written. What a file, a device or an export of somebody else holds is shared by all workloads.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::own::{self, Made};
+use super::created_files::{self, Created};
 use super::{Bench, Stream, make_file};
 use crate::error::Result;
 use crate::experiment::{Work, Workload};
@@ -107,15 +107,15 @@ impl Bench<'_> {
 /// Takes the file that transfers go to in a directory.
 fn make_data(directory: &Path) -> Result<PathBuf> {
     let own = directory.join(fio::OWN_DIRECTORY);
-    own::make(&own)?;
-    own::take(&own, fio::DATA)
+    created_files::make(&own)?;
+    created_files::take(&own, fio::DATA)
 }
 
 /// What is made for a workload in the directory of the lab's files.
-pub(super) fn made_by(workload: &Workload) -> Made {
+pub(super) fn made_by(workload: &Workload) -> Created {
     match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => Made::File(fio::DATA.to_owned()),
-        Work::Create | Work::Open | Work::Stat | Work::Delete => Made::Files(fio::files_names(workload)),
+        Work::Transfers | Work::Replay | Work::Copy => Created::File(fio::DATA.to_owned()),
+        Work::Create | Work::Open | Work::Stat | Work::Delete => Created::Files(fio::files_names(workload)),
     }
 }
 
@@ -128,16 +128,16 @@ pub(super) fn make_files(
     progress: &dyn Progress,
 ) -> Result<()> {
     let own = directory.join(fio::OWN_DIRECTORY);
-    own::make(&own)?;
+    created_files::make(&own)?;
     let files = fio::files_directory(workload, directory);
     match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => return own::take(&own, fio::DATA).map(drop),
+        Work::Transfers | Work::Replay | Work::Copy => return created_files::take(&own, fio::DATA).map(drop),
         Work::Open | Work::Stat if whole.contains(&files) => return Ok(()),
         _ => {}
     }
-    own::take_files(&own, &fio::files_names(workload))?;
+    created_files::take_files(&own, &fio::files_names(workload))?;
     // Where some are there from before, they are no reason not to make all of them.
-    let remove = || own::remove_files(&own, &fio::files_names(workload));
+    let remove = || created_files::remove_files(&own, &fio::files_names(workload));
     remove()?;
     if workload.work() == Work::Create {
         return Ok(());
@@ -148,7 +148,7 @@ pub(super) fn make_files(
     let made = fio::run_unless(&fio::make_files(workload, directory), &mut || {
         if counted.elapsed() >= COUNT_FILES {
             counted = Instant::now();
-            let count = own::files(&own, &fio::files_names(workload)).len() as u64;
+            let count = created_files::files(&own, &fio::files_names(workload)).len() as u64;
             let done = Size((count * workload.bs.0).min(total.0));
             progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
         }

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::taken;
+use super::in_use;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Rates, Target, Workload};
 use crate::fio::{self, Endpoint};
@@ -32,8 +32,8 @@ pub(super) fn measure(
     let mut sum = [0.0; 3];
     for disk in &disks {
         // As for the pool, which comes after this; then held, so that nobody takes it meanwhile.
-        taken::claim_for_pool(disk, may_overwrite, directory)?;
-        let _held = taken::claim(disk, may_overwrite, directory)?;
+        in_use::claim_for_pool(disk, may_overwrite, directory)?;
+        let _held = in_use::claim(disk, may_overwrite, directory)?;
         for (sum, rw) in sum.iter_mut().zip(["write", "read", "rw"]) {
             if stops() {
                 return Err(Error::Stopped);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::{Bench, Home, Lodging, MODELLED, OWNER, Programs, lodging, make_file, own, taken};
+use super::{Bench, Home, MODELLED, OWNER, Placement, Programs, created_files, in_use, make_file, placement};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Target};
 use crate::fio::Endpoint;
@@ -26,7 +26,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 impl Bench<'_> {
     /// Makes a volume or filesystem, with its pool and server where there is none for it.
-    pub(super) fn make(&mut self, lodging: &Lodging) -> Result<Home> {
+    pub(super) fn make(&mut self, lodging: &Placement) -> Result<Home> {
         let server = Place::Server.pick(&lodging.settings);
         self.start(&server)?;
         let (pool, parent) = self.parent(lodging, &server)?;
@@ -49,11 +49,11 @@ impl Bench<'_> {
         }
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
-            own::make(&self.mounts)?;
-            let at = own::expect_directory(&self.mounts, &name)?;
+            created_files::make(&self.mounts)?;
+            let at = created_files::expect_directory(&self.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
-            if !own::is_mounted(&at).map_err(Error::file(&at))? {
+            if !created_files::is_mounted(&at).map_err(Error::file(&at))? {
                 let what = "the filesystem that is to be measured is not mounted there".to_owned();
                 return Err(Error::Results { path: at, what });
             }
@@ -68,7 +68,7 @@ impl Bench<'_> {
     }
 
     /// The pool and the dataset below which it belongs.
-    fn parent(&mut self, lodging: &Lodging, server: &Settings) -> Result<(String, String)> {
+    fn parent(&mut self, lodging: &Placement, server: &Settings) -> Result<(String, String)> {
         if let Target::Host { dataset, .. } = &self.experiment.target {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             return Ok((pool, dataset.clone()));
@@ -106,7 +106,7 @@ impl Bench<'_> {
                 Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
                 None => String::new(),
             };
-            let path = own::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
+            let path = created_files::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
             count += 1;
             let _ = fs::remove_file(&path);
             make_file(&path, device_size.0)?;
@@ -152,7 +152,7 @@ impl Bench<'_> {
         let before: BTreeSet<String> = self.disks.keys().cloned().collect();
         if !before.is_empty() {
             let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
-            let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
+            let of_these: Vec<Placement> = of_these.map(|(lodging, _)| lodging.clone()).collect();
             of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
             // Who served the last of them has ended with it.
             self.start(server)?;
@@ -164,7 +164,7 @@ impl Bench<'_> {
             }
             require_disk(disk, least)?;
             // The pool holds it from then on.
-            taken::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
+            in_use::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
             own.push(disk.clone());
         }
         if (own.len() as u64) < layout.devices() {
@@ -194,7 +194,7 @@ impl Bench<'_> {
 
 /// How large each device of a pool is.
 pub(super) fn device_size(experiment: &Experiment, pools: &Pools, layout: &Layout) -> Size {
-    let of_each = lodging::bytes_of_a_variant(experiment);
+    let of_each = placement::bytes_of_a_variant(experiment);
     // One more, for what is written while it is there still.
     let inside = of_each.saturating_mul(ROOM * (experiment.most_in_a_pool() as u64 + 1));
     let room = (inside as f64 / data_devices(layout)) as u64;
@@ -213,7 +213,7 @@ pub(super) fn require_disk(path: &Path, least: Size) -> Result<()> {
         return refused("there is no such disk or file".to_owned());
     }
     let file = File::open(path).map_err(Error::file(path))?;
-    let size = Size(taken::size(&file).map_err(Error::file(path))?);
+    let size = Size(in_use::size(&file).map_err(Error::file(path))?);
     if size < least {
         return refused(format!(
             "it has {size}, fewer than the {least} that its pool needs: make the target's `size` smaller"

@@ -84,7 +84,7 @@ impl Layers {
 }
 
 impl Counters {
-    /// What was counted since `before`.
+    /// What was counted since `checks`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),

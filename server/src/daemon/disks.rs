@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::contents::{SIGNATURE_BYTES, signature};
+use device::signatures::{SIGNATURE_BYTES, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};

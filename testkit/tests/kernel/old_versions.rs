@@ -1,5 +1,5 @@
-//! Pools of old versions, as they are and taken to others by us: the kernel module scrubs them, and destroys what
-//! we made in them.
+//! Pools of old versions, as they are and taken to others by us: the kernel module scrubs them, and destroys
+//! what we made in them.
 
 use std::path::PathBuf;
 

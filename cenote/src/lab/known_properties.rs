@@ -4,11 +4,11 @@ use engine::dsl::edit::check_properties;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use engine::properties::table::TABLE;
 use engine::properties::{Attr, Prop, Types, Value, is_user, typed};
-use lab::preflight::Known;
+use lab::preflight::KnownProperties;
 use ondisk::pool_version::FEATURES;
 
 /// The properties of this program's own pools.
-pub struct Own;
+pub struct OwnProperties;
 
 /// Why properties of one's own change nothing.
 const OWN_NAME: &str = "it is a name of somebody's own, which the pool only keeps";
@@ -17,7 +17,7 @@ fn types(of_volume: bool) -> Types {
     if of_volume { Types::VOLUME } else { Types::FILESYSTEM }
 }
 
-impl Known for Own {
+impl KnownProperties for OwnProperties {
     fn properties(&self, of_volume: bool) -> Vec<&str> {
         let can_be_given = TABLE.iter().filter(|desc| {
             desc.valid_for(types(of_volume), false) && desc.visible && desc.attr != Attr::Readonly
@@ -77,7 +77,7 @@ mod tests {
                 "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"compression\"\nvalues = [{values}]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
-            alike(&Experiment::read(&text).unwrap(), &Own).join("; ")
+            alike(&Experiment::read(&text).unwrap(), &OwnProperties).join("; ")
         };
         assert!(told("\"gzip-6\", \"gzip\"").contains("gzip-6 and gzip are the same value"));
         assert_eq!(told("\"on\", \"gzip-5\", \"gzip\", \"zstd\", \"zstd-1\""), "");
@@ -87,7 +87,7 @@ mod tests {
     fn properties_of_all_recipes_are_known_and_slips_are_told() {
         for recipe in RECIPES {
             let experiment = recipe.experiment();
-            let told = [names(&experiment, &Own), idle(&experiment, &Own)].concat();
+            let told = [names(&experiment, &OwnProperties), idle(&experiment, &OwnProperties)].concat();
             assert_eq!(told, Vec::<String>::new(), "{}", recipe.name);
         }
         let told = |kind: &str, name: &str, values: &str| {
@@ -97,7 +97,7 @@ mod tests {
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
             let experiment = Experiment::read(&text).unwrap();
-            [names(&experiment, &Own), idle(&experiment, &Own)].concat().join("; ")
+            [names(&experiment, &OwnProperties), idle(&experiment, &OwnProperties)].concat().join("; ")
         };
         for (kind, name, values, expected) in [
             ("volume", "compression", "\"zstd-3\", \"lz4\"", ""),

@@ -16,7 +16,7 @@ use crate::size::Size;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Content {
     /// Data that were made up, all over it.
-    Made {
+    Created {
         /// Share that compresses away, in per cent.
         compressible: u32,
         /// Share that is there already, in per cent.
@@ -55,7 +55,7 @@ impl Content {
             // What a trace takes away is known only when it is read.
             (work, _) => {
                 let holes = work == Work::Replay || workload.rw.contains("trim");
-                Self::Made { compressible, duplicates, holes }
+                Self::Created { compressible, duplicates, holes }
             }
         }
     }
@@ -63,7 +63,7 @@ impl Content {
     /// Most bytes that it is, where `workload` leaves it in a target of `size`.
     fn bytes(&self, workload: &Workload, size: Size) -> u64 {
         match self {
-            Self::Made { .. } => size.0,
+            Self::Created { .. } => size.0,
             Self::Files { .. } => u64::from(workload.files).saturating_mul(workload.bs.0),
             Self::Copied { .. } => workload.extent(size).0,
         }
@@ -72,7 +72,7 @@ impl Content {
 
 /// A variant as one of its workloads needs it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lodging {
+pub struct Placement {
     /// Its variant's name.
     pub(super) variant: String,
     /// Whether it is no pool at all.
@@ -82,7 +82,7 @@ pub struct Lodging {
     content: Content,
 }
 
-impl Lodging {
+impl Placement {
     /// Of a workload that has the variant's settings.
     pub fn of(variant: &Variant, workload: &Workload) -> Self {
         let mut settings = variant.settings.clone();
@@ -157,14 +157,14 @@ mod tests {
         let experiment = Experiment::parse(MIXED).unwrap();
         let variant =
             Variant { name: "v".into(), kind: VariantKind::Baseline, settings: Settings::default() };
-        let of = |index: usize| Lodging::of(&variant, &experiment.workloads[index]);
+        let of = |index: usize| Placement::of(&variant, &experiment.workloads[index]);
         assert_eq!(of(0), of(1));
         assert_eq!(of(4), of(5));
         let kinds = [of(0), of(2), of(3), of(4), of(6)];
         assert_eq!(std::collections::BTreeSet::from(kinds).len(), 5);
         let missing = Workload { missing: 1, ..experiment.workloads[0].clone() };
-        assert_ne!(Lodging::of(&variant, &missing), of(0));
-        assert_eq!(Lodging::of(&variant, &missing).settings["missing"], "1");
+        assert_ne!(Placement::of(&variant, &missing), of(0));
+        assert_eq!(Placement::of(&variant, &missing).settings["missing"], "1");
     }
 
     #[test]

@@ -22,8 +22,8 @@ use crate::environment::{Environment, Guest};
 use crate::error::{Error, Result};
 use crate::experiment::{ENGINES, Layer, Target};
 use crate::fio::{end, has_ended};
-use crate::heard::Heard;
 use crate::size::Size;
+use crate::subprocess::SubprocessOutput;
 
 /// How long whoever is asked may take to answer.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
         thread::spawn(move || stdin.write_all(script.as_bytes()));
     }
     let too_much = || format!("it says more than {}, which nobody asked for", Size(MOST_SAID as u64));
-    let heard = Heard::of(&mut child, MOST_SAID);
+    let heard = SubprocessOutput::of(&mut child, MOST_SAID);
     let outcome = loop {
         if heard.is_too_much() {
             break Err(too_much());

@@ -27,7 +27,7 @@ pub struct Commands<'a> {
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct Observations {
     /// The pool.
     pub pool: String,
     /// What stands before its commands ([`Commands::program`]).
@@ -213,7 +213,7 @@ fn tree_of(status: &str) -> Vec<Node> {
     nodes
 }
 
-impl Seen {
+impl Observations {
     /// Looks at a pool of this machine.
     pub fn look(commands: &Commands<'_>, pool: &str) -> Result<Self> {
         let zpool = |arguments: &[&str]| (commands.zpool)(arguments);
@@ -462,7 +462,7 @@ mod tests {
         p/v\ttype\tvolume\t-\np/v\tvolblocksize\t8192\t-\np/v\tsync\tdisabled\tlocal\np/v\tchecksum\toff\tinherited from p\n\
         p/v\tuser:note\ta\tb\tlocal\nnonsense\n";
 
-    fn looked(ashifts: Option<&'static str>, pool: &str) -> Result<Seen> {
+    fn looked(ashifts: Option<&'static str>, pool: &str) -> Result<Observations> {
         let zpool = |arguments: &[&str]| {
             Ok(match arguments {
                 ["get", .., "read_ops", _, "all-vdevs"] => "raidz1-0\t99\n/d/0\t7\n1\t8\n",
@@ -481,7 +481,7 @@ mod tests {
             }
             .to_owned())
         };
-        Seen::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()), program: "" }, pool)
+        Observations::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()), program: "" }, pool)
     }
 
     #[test]

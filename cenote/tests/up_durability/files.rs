@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use testkit::exercise::{self, Exercise};
+use testkit::fsx::{self, Fsx};
 
 use super::{Up, judge};
 
@@ -21,10 +21,7 @@ fn files_on_the_mount_are_what_was_written_in_any_way() {
         std::env::var("CENOTE_EXERCISE_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(STEPS);
     for (seed, direct) in [(1, false), (2, true)] {
         // Larger than two records.
-        exercise::run(
-            &at.join(format!("file{seed}")),
-            Exercise { seed, steps, max_bytes: 300 << 10, direct },
-        );
+        fsx::run(&at.join(format!("file{seed}")), Fsx { seed, steps, max_bytes: 300 << 10, direct });
     }
     assert!(up.end(libc::SIGINT).success());
     judge(place.path());

@@ -179,7 +179,7 @@ impl Setting {
             run::rounds(
                 &mut store,
                 &Silent,
-                &mut run::Pace::default(),
+                &mut run::TimeLeft::default(),
                 std::time::Instant::now(),
                 &mut measure
             )

@@ -22,7 +22,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// What is tried.
 #[derive(Debug, Clone, Copy)]
-pub struct Exercise {
+pub struct Fsx {
     /// Where the random numbers begin.
     pub seed: u64,
     /// Operations.
@@ -35,7 +35,7 @@ pub struct Exercise {
 
 /// Does the operations on the file at `path`, which is created; panics where the file is not what it should
 /// be.
-pub fn run(path: &Path, exercise: Exercise) {
+pub fn run(path: &Path, exercise: Fsx) {
     let mut state = State {
         rng: Rng::new(exercise.seed),
         model: Vec::new(),
@@ -95,7 +95,7 @@ struct State {
     rng: Rng,
     model: Vec<u8>,
     file: File,
-    exercise: Exercise,
+    exercise: Fsx,
 }
 
 impl State {
@@ -375,7 +375,7 @@ mod tests {
     fn the_filesystem_of_this_machine_agrees_with_the_model() {
         let place = tempfile::tempdir().unwrap();
         for seed in 0..4 {
-            let exercise = Exercise { seed, steps: 300, max_bytes: 400 << 10, direct: false };
+            let exercise = Fsx { seed, steps: 300, max_bytes: 400 << 10, direct: false };
             run(&place.path().join(format!("file{seed}")), exercise);
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
-use super::{Beside, Finding, Findings, NOISY, Subject, bounds};
+use super::{Contrast, Finding, Findings, NOISY, Subject, bounds};
 use crate::experiment::{Experiment, Metric, Target, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
@@ -168,7 +168,7 @@ const MOST_BESIDE: usize = 4;
 fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<String> {
     let of = all.beside.iter().filter(|it| it.subject != Subject::Layer && it.variant == chosen);
     let metric = of.clone().next()?.metric;
-    let words = |it: &Beside| {
+    let words = |it: &Contrast| {
         let ratio = it.compared.comparison.ratio;
         let interval = ratio.interval(times);
         let more = match it.compared.verdict {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Mode, Settings};
 use crate::plan::{self, Variant};
-use crate::run::{self, Ended, Pace, Progress};
+use crate::run::{self, Ended, Progress, TimeLeft};
 use crate::search::{self, MOST_SEARCHED, Measure, Point, Space};
 use crate::stats::Comparison;
 use crate::store::{Run, Stage, Store};
@@ -25,7 +25,7 @@ use crate::target::Bench;
 
 /// What a search came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sought {
+pub struct SearchResult {
     /// The settings that it found.
     pub settings: Settings,
     /// Runs that it took.
@@ -62,7 +62,7 @@ pub struct Change {
 }
 
 /// What the search of the experiment in `store` came to; `None` where there is none, or it has not ended.
-pub fn found(store: &Store) -> Option<Sought> {
+pub fn found(store: &Store) -> Option<SearchResult> {
     let experiment = store.experiment();
     if !experiment.is_searched() {
         return None;
@@ -75,7 +75,7 @@ pub(crate) fn carry_out(
     store: &mut Store,
     bench: &mut Bench<'_>,
     progress: &dyn Progress,
-    pace: &mut Pace,
+    pace: &mut TimeLeft,
 ) -> Result<Ended> {
     let experiment = store.experiment().clone();
     if !experiment.is_searched() {
@@ -116,7 +116,7 @@ fn tear(store: &mut Store) -> Result<()> {
     }
 }
 
-fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<Sought, M::Error> {
+fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<SearchResult, M::Error> {
     let space = Space::new(experiment.factors.iter().map(|factor| factor.values.len()).collect());
     let seed = experiment.seed();
     let exhaustive_runs = space.points().saturating_mul(experiment.rounds);
@@ -130,7 +130,7 @@ fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Re
                 .filter_map(|(factor, at)| Some(format!("{}={}", factor.name, factor.values.get(*at)?)));
             words.collect::<Vec<_>>().join(" ")
         };
-        return Ok(Sought {
+        return Ok(SearchResult {
             settings: settings(&found.best),
             runs: found.runs,
             exhaustive_runs,
@@ -151,7 +151,7 @@ fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Re
             kept: step.kept,
         }
     });
-    Ok(Sought {
+    Ok(SearchResult {
         settings: settings(&improved.end),
         runs: budget,
         exhaustive_runs,
@@ -205,7 +205,7 @@ struct Measuring<'a, 'b> {
     store: &'a mut Store,
     bench: &'a mut Bench<'b>,
     progress: &'a dyn Progress,
-    pace: &'a mut Pace,
+    pace: &'a mut TimeLeft,
     kept: Kept,
     /// Variants that exist, the one that was used last at the end.
     recent: Vec<String>,
@@ -319,10 +319,10 @@ mod tests {
             };
             // The second round ends after two of its three runs.
             assert!(go_on(&mut store, 5).is_err());
-            let sought = go_on(&mut store, usize::MAX).unwrap();
+            let search_result = go_on(&mut store, usize::MAX).unwrap();
             let stages: Vec<Stage> = store.runs().iter().take(5).map(|run| run.stage).collect();
             assert_eq!(stages, expected, "{mode}");
-            assert_eq!(found(&store), Some(sought), "{mode}");
+            assert_eq!(found(&store), Some(search_result), "{mode}");
             if mode == "improve" {
                 // Three values and two, in two rounds each; the two runs that are torn, again.
                 assert_eq!(store.runs().len(), 2 * (3 + 2) + 2);
@@ -354,9 +354,13 @@ mod tests {
                 let kept = Kept::of(&store);
                 seek(&experiment, &mut Planting { store: &mut store, kept, most })
             };
-            let sought = planting(usize::MAX).unwrap();
-            assert_eq!((sought.settings["a"].as_str(), sought.settings["b"].as_str()), ("2", "1"), "{mode}");
-            assert_eq!(found(&store), Some(sought), "{mode}");
+            let search_result = planting(usize::MAX).unwrap();
+            assert_eq!(
+                (search_result.settings["a"].as_str(), search_result.settings["b"].as_str()),
+                ("2", "1"),
+                "{mode}"
+            );
+            assert_eq!(found(&store), Some(search_result), "{mode}");
 
             let directory = tempfile::tempdir().unwrap();
             let mut store =

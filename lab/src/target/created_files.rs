@@ -36,7 +36,7 @@ const TOLD: &str = "# cenote lab made this directory. It removes what is listed 
 
 /// Something that the lab makes in a directory of its own, by its name in that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum Created {
     /// A file.
     File(String),
     /// Files that fio makes, with numbers in the place of each `#`.
@@ -45,7 +45,7 @@ pub(super) enum Made {
     Directory(String),
 }
 
-impl Made {
+impl Created {
     fn read(line: &str) -> Option<Self> {
         let (kind, name) = line.split_once(' ')?;
         // Nothing leads out of the directory, whoever wrote the line.
@@ -171,7 +171,7 @@ fn require_ours(directory: &Path) -> Result<()> {
 
 /// Says, without making anything, why [`hold`] would be refused of a directory, or why this could not be made
 /// in it then.
-pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Made>) -> Result<()> {
+pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Created>) -> Result<()> {
     require_ours(directory)?;
     if !is_own(directory) {
         return Ok(());
@@ -216,15 +216,15 @@ pub(super) fn lock(directory: &Path) -> Result<File> {
 }
 
 /// What the mark lists, in that order.
-fn listed(directory: &Path) -> Result<Vec<Made>> {
+fn listed(directory: &Path) -> Result<Vec<Created>> {
     let mark = directory.join(MARK);
     let text = fs::read_to_string(&mark).map_err(Error::file(&mark))?;
-    Ok(text.lines().filter_map(Made::read).collect())
+    Ok(text.lines().filter_map(Created::read).collect())
 }
 
 /// Lists what is about to be made, durably: who is killed, or loses its power, leaves nothing that is not
 /// listed.
-fn list(directory: &Path, made: &Made) -> Result<()> {
+fn list(directory: &Path, made: &Created) -> Result<()> {
     let mark = directory.join(MARK);
     let write = || {
         let mut file = File::options().append(true).open(&mark)?;
@@ -235,7 +235,7 @@ fn list(directory: &Path, made: &Made) -> Result<()> {
 }
 
 /// Whether something is listed. What is not listed, and there, is not the lab's: then it cannot be made.
-fn is_listed(directory: &Path, made: &Made) -> Result<bool> {
+fn is_listed(directory: &Path, made: &Created) -> Result<bool> {
     let is_listed = listed(directory)?.contains(made);
     match made.there(directory).filter(|_| !is_listed) {
         None => Ok(is_listed),
@@ -258,19 +258,19 @@ fn make_above(directory: &Path, name: &str) -> Result<()> {
 /// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from
 /// then.
 pub(super) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
-    expect(directory, Made::File(name.to_owned()), name)?;
+    expect(directory, Created::File(name.to_owned()), name)?;
     Ok(directory.join(name))
 }
 
 /// The same of files that fio makes, with numbers in the place of each `#`; the directory that they are in.
 pub(super) fn take_files(directory: &Path, name: &str) -> Result<PathBuf> {
-    expect(directory, Made::Files(name.to_owned()), name)?;
+    expect(directory, Created::Files(name.to_owned()), name)?;
     let path = directory.join(name);
     Ok(path.parent().unwrap_or(directory).to_owned())
 }
 
 /// Lists what is about to be made, where it is not listed, and makes the directories above it.
-fn expect(directory: &Path, made: Made, name: &str) -> Result<()> {
+fn expect(directory: &Path, made: Created, name: &str) -> Result<()> {
     let is_listed = is_listed(directory, &made)?;
     make_above(directory, name)?;
     if is_listed { Ok(()) } else { list(directory, &made) }
@@ -290,7 +290,7 @@ pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
 
 /// Lists a directory that is made by somebody else for the lab, and left empty: a mount point.
 pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> {
-    let made = Made::Directory(name.to_owned());
+    let made = Created::Directory(name.to_owned());
     if !listed(directory)?.contains(&made) {
         list(directory, &made)?;
     }
@@ -308,7 +308,7 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
     for made in listed(directory)?.iter().rev() {
         made.remove(directory)?;
     }
-    Made::File(MARK.to_owned()).remove(directory)?;
+    Created::File(MARK.to_owned()).remove(directory)?;
     match fs::remove_dir(directory) {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
             Err(Error::file(directory)(error))
@@ -320,8 +320,8 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
 /// Removes those files that the lab made in a directory of its own whose names, without those of directories,
 /// begin with `prefix`.
 pub(super) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
-    let is_meant = |made: &&Made| {
-        matches!(made, Made::File(name)
+    let is_meant = |made: &&Created| {
+        matches!(made, Created::File(name)
             if Path::new(name).file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix)))
     };
     listed(directory)?.iter().filter(is_meant).try_for_each(|made| made.remove(directory))
@@ -329,7 +329,7 @@ pub(super) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
 
 /// Removes the files that the lab had fio make, which `name` stands for.
 pub(super) fn remove_files(directory: &Path, name: &str) -> Result<()> {
-    Made::Files(name.to_owned()).remove(directory)
+    Created::Files(name.to_owned()).remove(directory)
 }
 
 /// So many names are told at most.
@@ -431,7 +431,7 @@ mod tests {
         std::os::unix::fs::symlink(root.path(), own.join("link")).unwrap();
         // Of what is there nothing becomes the lab's.
         let refused = take(&own, "notes").unwrap_err().to_string();
-        let before = |name: &str| require(&own, [Made::File(name.to_owned())]);
+        let before = |name: &str| require(&own, [Created::File(name.to_owned())]);
         assert!(refused.contains("move it away") && before("notes").unwrap_err().to_string() == refused);
         before("data").unwrap();
         remove_some(&own, "lab1-").unwrap();

@@ -38,7 +38,7 @@ impl Subject {
 
 /// A figure beside another of the same rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
+pub struct Contrast {
     /// What differs.
     pub subject: Subject,
     /// The variant.
@@ -66,7 +66,7 @@ pub(super) fn all<'v>(
     best: Option<&Best>,
     noise: &[Twins],
     values: impl Fn(Metric) -> Values<'v>,
-) -> Vec<Beside> {
+) -> Vec<Contrast> {
     let goal = experiment.goal.metric;
     // What caches and missing devices change is speed, whatever the goal is.
     let is_speed = |metric| {
@@ -96,7 +96,7 @@ fn family(
     metric: Metric,
     noise: &[Twins],
     values: &Values<'_>,
-) -> Vec<Beside> {
+) -> Vec<Contrast> {
     let mut found: Vec<Pair<'_>> = Vec::new();
     let mut comparisons = Vec::new();
     for [of, to] in pairs {
@@ -109,7 +109,7 @@ fn family(
         comparisons.push((comparison, noise, metric.more_is_better()));
         found.push([*of, *to]);
     }
-    let beside = |([of, to], compared): (Pair<'_>, Compared)| Beside {
+    let beside = |([of, to], compared): (Pair<'_>, Compared)| Contrast {
         subject,
         variant: of.0.to_owned(),
         workload: of.1.to_owned(),
@@ -200,7 +200,7 @@ fn of_layers<'a>(experiment: &'a Experiment, best: Option<&Best>) -> Vec<[(Strin
 
 impl Findings {
     /// How a layer is to another with a workload, where that was compared.
-    pub fn layer(&self, variant: &str, to_variant: &str, workload: &str) -> Option<&Beside> {
+    pub fn layer(&self, variant: &str, to_variant: &str, workload: &str) -> Option<&Contrast> {
         self.beside.iter().find(|it| {
             it.subject == Subject::Layer
                 && it.variant == variant
@@ -293,7 +293,7 @@ mod tests {
             [(BASELINE, "whole", 200.0), (BASELINE, "missing", 100.0), ("layout=2", "whole", 200.0)];
         let store = Store::planted(&text, &planted);
         let found = findings(&store);
-        let costs: Vec<&Beside> = found.beside.iter().filter(|it| it.subject == Subject::Missing).collect();
+        let costs: Vec<&Contrast> = found.beside.iter().filter(|it| it.subject == Subject::Missing).collect();
         assert_eq!(costs.len(), 1, "{costs:?}");
         let Compared { verdict, comparison, .. } = costs[0].compared;
         assert!(verdict == Verdict::Worse && (comparison.ratio.value - 0.5).abs() < 0.02, "{costs:?}");

@@ -27,7 +27,7 @@ struct Output {
 
 /// Both outputs of a program.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct SubprocessOutput {
     /// Standard output, standard error.
     outputs: [Arc<Mutex<Output>>; 2],
     most: usize,
@@ -37,7 +37,7 @@ fn look<T>(output: &Mutex<Output>, of: impl FnOnce(&mut Output) -> T) -> T {
     of(&mut output.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl Heard {
+impl SubprocessOutput {
     /// Begins to read what a program says, `most` bytes and one more of each output.
     pub(crate) fn of(child: &mut Child, most: usize) -> Self {
         let stdout = child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
@@ -89,11 +89,11 @@ mod tests {
 
     use super::*;
 
-    fn heard(script: &str, most: usize) -> (Heard, bool) {
+    fn heard(script: &str, most: usize) -> (SubprocessOutput, bool) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let heard = Heard::of(&mut child, most);
+        let heard = SubprocessOutput::of(&mut child, most);
         let succeeded = child.wait().unwrap().success();
         (heard, succeeded)
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use super::export::{Export, NBDINFO, READ_CAPACITY, Told};
 use super::filling::made_by;
 use super::pools::{data_devices, device_size, require_disk};
-use super::{lodging, own, taken};
-use crate::elsewhere;
+use super::{created_files, in_use, placement};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Layer, Settings};
 use crate::fio;
 use crate::layout::Layout;
+use crate::remote;
 use crate::size::Size;
 
 /// Room that a variant needs.
@@ -29,7 +29,7 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
     let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
     let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
     let share = layout.devices() as f64 / data_devices(&layout);
-    let filled = Size((lodging::bytes_of_a_variant(experiment) as f64 * share) as u64);
+    let filled = Size((placement::bytes_of_a_variant(experiment) as f64 * share) as u64);
     let of_each = device_size(experiment, pools, &layout).0;
     Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
@@ -43,16 +43,16 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         target.require_path(path)?;
         if path.is_dir() {
             let made = experiment.workloads.iter().map(made_by);
-            return own::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
+            return created_files::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
         }
         if !path.exists() {
             return Ok(None);
         }
-        if !overwrites && !taken::is_made(path) {
+        if !overwrites && !in_use::is_made(path) {
             return target.require_length(path).map(|()| None);
         }
         target.require_device_length(path)?;
-        taken::fault(path, may_overwrite, directory)
+        in_use::fault(path, may_overwrite, directory)
     };
     let said = |path| match of(path) {
         Ok(fault) => fault,
@@ -63,7 +63,7 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         target.require_path(path)?;
         let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
         require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
-        taken::fault(path, may_overwrite, directory)
+        in_use::fault(path, may_overwrite, directory)
     };
     let of_disks = target.disks().iter().filter_map(|path| match of_disk(path) {
         Ok(fault) => fault,
@@ -72,7 +72,7 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     });
     let of_uris = target.uris().into_iter().flat_map(|uri| {
         let consent = match overwrites {
-            true => taken::fault_of_export(uri, may_overwrite, directory)
+            true => in_use::fault_of_export(uri, may_overwrite, directory)
                 .unwrap_or_else(|it| Some(it.to_string())),
             false => None,
         };
@@ -80,11 +80,11 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     });
     let of_elsewhere = target.elsewhere().flat_map(|layer| {
         let consent = match overwrites {
-            true => taken::fault_of_export(&layer.title(), may_overwrite, directory)
+            true => in_use::fault_of_export(&layer.title(), may_overwrite, directory)
                 .unwrap_or_else(|it| Some(it.to_string())),
             false => None,
         };
-        let fault = elsewhere::fault(layer, target.size(), overwrites, elsewhere::ANSWER_LIMIT);
+        let fault = remote::fault(layer, target.size(), overwrites, remote::ANSWER_LIMIT);
         consent.into_iter().chain(fault)
     });
     let of_paths = target.paths().into_iter().filter_map(said);
@@ -141,7 +141,7 @@ pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
         uris = target.uris();
         uris.extend(elsewhere.iter().map(String::as_str));
     }
-    taken::consent(&paths, &uris, directory)
+    in_use::consent(&paths, &uris, directory)
 }
 
 #[cfg(test)]

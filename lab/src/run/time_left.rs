@@ -20,7 +20,7 @@ use crate::plan::{Plan, Step};
 
 /// What the runs of this process took.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct TimeLeft {
     /// The seconds of the last run by workload and variant, without what was made ready before it.
     runs: BTreeMap<String, BTreeMap<String, f64>>,
     /// Seconds of each run beyond those that its workload is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Pace {
     ready: BTreeSet<String>,
 }
 
-impl Pace {
+impl TimeLeft {
     /// Keeps what a run took in all, and of that, what was made ready before it.
     pub(crate) fn note(&mut self, variant: &str, workload: &Workload, took: Duration, ready: f64) {
         let seconds = (took.as_secs_f64() - ready).max(0.0);
@@ -117,7 +117,7 @@ mod tests {
     fn played(experiment: &Experiment) -> Vec<(Option<f64>, f64)> {
         let plan = Plan::new(experiment, None, experiment.seed());
         let steps: Vec<Step> = (0..experiment.rounds).flat_map(|round| plan.round(round)).collect();
-        let (mut pace, mut now, mut ready) = (Pace::default(), 0.0, BTreeSet::new());
+        let (mut pace, mut now, mut ready) = (TimeLeft::default(), 0.0, BTreeSet::new());
         let mut said = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             let left = pace.rounds(experiment, &plan, steps[at..].iter(), Duration::from_secs_f64(now));
@@ -146,7 +146,7 @@ mod tests {
     fn a_quick_form_ends_when_its_time_is_over_but_not_before_two_rounds() {
         let mut experiment = Experiment::parse(TEXT).unwrap();
         let plan = Plan::new(&experiment, None, 5);
-        let mut pace = Pace::default();
+        let mut pace = TimeLeft::default();
         pace.note("baseline", &experiment.workloads[0], Duration::from_secs(5), 0.0);
         let left = |experiment: &Experiment, rounds: usize, elapsed| {
             let steps: Vec<Step> = (1..rounds).flat_map(|round| plan.round(round)).collect();
@@ -162,7 +162,7 @@ mod tests {
     fn what_has_no_seconds_of_its_own_takes_what_it_took_with_others() {
         let experiment = Experiment::parse(TEXT).unwrap();
         let workload = &experiment.workloads[0];
-        let mut pace = Pace::default();
+        let mut pace = TimeLeft::default();
         assert_eq!(pace.any(10, workload), None);
         pace.note("baseline", workload, Duration::from_secs(130), 10.0);
         assert_eq!(pace.run("compression=lz4", workload), Some(120.0));

@@ -29,7 +29,7 @@ use crate::experiment::Metric;
 
 /// A way, and what it takes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Way {
+pub struct ClientLatency {
     /// Its name, or what was said of it.
     pub name: String,
     /// Nanoseconds there and back.
@@ -42,14 +42,14 @@ const WAYS: [(&str, u64); 3] = [("process", 50_000), ("nbd", 75_000), ("fuse", 3
 /// No write waits for longer.
 const MOST_NS: f64 = 1e10;
 
-impl Default for Way {
+impl Default for ClientLatency {
     /// NBD: how volumes are reached.
     fn default() -> Self {
         Self { name: WAYS[1].0.to_owned(), ns: WAYS[1].1 }
     }
 }
 
-impl FromStr for Way {
+impl FromStr for ClientLatency {
     type Err = String;
 
     /// A name of the table, or a time with its unit; `0us` is no way at all.
@@ -69,7 +69,7 @@ impl FromStr for Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ClientLatency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, crate::report::written(Metric::Latency, self.ns as f64))
     }
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn ways_have_names_or_are_times() {
-        let ns = |text: &str| text.parse::<Way>().map(|way| way.ns);
+        let ns = |text: &str| text.parse::<ClientLatency>().map(|way| way.ns);
         assert_eq!([ns("nbd"), ns("80us"), ns("0us")], [Ok(75_000), Ok(80_000), Ok(0)]);
-        assert_eq!(Way::default(), "nbd".parse().unwrap());
-        assert_eq!("1.5ms".parse::<Way>().unwrap().to_string(), "given (1.50 ms)");
+        assert_eq!(ClientLatency::default(), "nbd".parse().unwrap());
+        assert_eq!("1.5ms".parse::<ClientLatency>().unwrap().to_string(), "given (1.50 ms)");
         for wrong in ["80", "wire", ""] {
             assert!(ns(wrong).unwrap_err().contains("process, nbd, fuse"), "{wrong}");
         }

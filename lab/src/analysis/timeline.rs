@@ -31,7 +31,7 @@ const REGULAR: f64 = 0.35;
 
 /// What happens within the runs of one variant with one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Within {
+pub struct Timeline {
     /// The variant's name.
     pub variant: String,
     /// The workload's name.
@@ -63,7 +63,7 @@ pub struct Dips {
     pub depth: f64,
 }
 
-impl Within {
+impl Timeline {
     /// Seconds since the run began, and the quartiles of all runs: the middle of each step.
     pub fn quartiles(&self) -> Vec<(f64, [f64; 3])> {
         let steps = self.rates.iter().map(Vec::len).min().unwrap_or(0);
@@ -87,7 +87,7 @@ fn metric(goal: Metric) -> Metric {
 }
 
 /// Of all variants and workloads whose runs were counted step by step.
-pub(super) fn all(store: &Store, plan: &Plan, noise: &[Twins]) -> Vec<Within> {
+pub(super) fn all(store: &Store, plan: &Plan, noise: &[Twins]) -> Vec<Timeline> {
     let experiment = store.experiment();
     let metric = metric(experiment.goal.metric);
     let mut all = Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn all(store: &Store, plan: &Plan, noise: &[Twins]) -> Vec<Within> {
 }
 
 /// Runs with series, in steps of the same length.
-fn laid_over(runs: &[(usize, &Run)], metric: Metric) -> Option<Within> {
+fn laid_over(runs: &[(usize, &Run)], metric: Metric) -> Option<Timeline> {
     let series: Vec<(usize, &Series)> =
         runs.iter().filter_map(|(number, run)| Some((*number, run.series.as_ref()?))).collect();
     let (_, run) = runs.first()?;
@@ -122,7 +122,7 @@ fn laid_over(runs: &[(usize, &Run)], metric: Metric) -> Option<Within> {
         let same = series.in_steps_of(step);
         same.rates(if metric == Metric::Throughput { &same.bytes } else { &same.operations })
     };
-    Some(Within {
+    Some(Timeline {
         variant: run.variant.clone(),
         workload: run.workload.clone(),
         metric,
@@ -155,7 +155,7 @@ fn drift(rates: &[Vec<f64>], noise_floor: f64) -> Option<Comparison> {
     (goes_one_way && is_more && (drift.ratio.low > 1.0 || drift.ratio.high < 1.0)).then_some(drift)
 }
 
-fn dips(within: &Within) -> Option<Dips> {
+fn dips(within: &Timeline) -> Option<Dips> {
     let (mut counts, mut gaps, mut depths) = (Vec::new(), Vec::new(), Vec::new());
     for rates in &within.rates {
         let usual = stats::median(rates)?;
@@ -179,12 +179,13 @@ fn dips(within: &Within) -> Option<Dips> {
 }
 
 /// What is to be seen within the runs of a workload, in sentences; nothing where all is steady.
-pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
-    let its: Vec<&Within> = within.iter().filter(|it| it.workload == workload.name).collect();
-    let name = |it: &Within| {
+pub fn told(within: &[Timeline], workload: &Workload) -> Option<String> {
+    let its: Vec<&Timeline> = within.iter().filter(|it| it.workload == workload.name).collect();
+    let name = |it: &Timeline| {
         if it.variant == BASELINE { "the baseline".to_owned() } else { format!("'{}'", it.variant) }
     };
-    let mut drifts: Vec<(&Within, Comparison)> = its.iter().filter_map(|it| Some((*it, it.drift?))).collect();
+    let mut drifts: Vec<(&Timeline, Comparison)> =
+        its.iter().filter_map(|it| Some((*it, it.drift?))).collect();
     let most = |drift: &Comparison| drift.ratio.value.ln().abs();
     drifts.sort_by(|(_, one), (_, other)| most(other).total_cmp(&most(one)));
     let mut sentences = Vec::new();
@@ -207,7 +208,7 @@ pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
             ratio.ratio_words()
         ));
     }
-    let mut dipping: Vec<(&Within, Dips)> = its.iter().filter_map(|it| Some((*it, it.dips?))).collect();
+    let mut dipping: Vec<(&Timeline, Dips)> = its.iter().filter_map(|it| Some((*it, it.dips?))).collect();
     dipping.sort_by(|(_, one), (_, other)| one.depth.total_cmp(&other.depth));
     if let Some((it, dips)) = dipping.first() {
         sentences.push(format!(
@@ -226,10 +227,10 @@ pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn within(rates: Vec<Vec<f64>>) -> Within {
+    fn within(rates: Vec<Vec<f64>>) -> Timeline {
         let runs = (1..=rates.len()).collect();
         let (variant, workload) = (BASELINE.to_owned(), "w".to_owned());
-        Within { variant, workload, metric: Metric::Iops, step: 0.25, runs, rates, drift: None, dips: None }
+        Timeline { variant, workload, metric: Metric::Iops, step: 0.25, runs, rates, drift: None, dips: None }
     }
 
     fn workload(more: &str) -> Workload {
@@ -253,7 +254,7 @@ mod tests {
         one_way[2].reverse();
         assert_eq!(drift(&one_way, 0.05), None, "not in every round");
         assert_eq!(drift(&[vec![1.0, 2.0, 3.0]], 0.05), None, "too short");
-        let slows = [Within { drift: Some(slower), ..within(going_to(0.5)) }];
+        let slows = [Timeline { drift: Some(slower), ..within(going_to(0.5)) }];
         let said = told(&slows, &workload("")).unwrap();
         assert!(said.contains("the baseline") && said.contains("ramp_seconds"), "{said}");
         let said = told(&slows, &workload("cache = \"cold\"")).unwrap();
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(dips(&within(vec![rates(irregular); 3])), None);
         assert_eq!(dips(&within(vec![rates(|at| at == 20); 3])), None, "once");
         assert_eq!(dips(&within(vec![rates(|_| false); 3])), None);
-        let told = told(&[Within { dips: Some(regular), ..within(vec![]) }], &workload("")).unwrap();
+        let told = told(&[Timeline { dips: Some(regular), ..within(vec![]) }], &workload("")).unwrap();
         assert!(told.contains("every 2.0 s") && told.contains("10 %"), "{told}");
         assert_eq!(super::told(&[within(vec![])], &workload("")), None);
     }

@@ -36,7 +36,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use codec::checksum::verify_label;
-use device::contents::{SIGNATURE_BYTES, signature};
+use device::signatures::{SIGNATURE_BYTES, signature};
 use ondisk::Txg;
 use ondisk::label::{LABELS, VDEV_PHYS, label_offset, parse_config};
 use ondisk::vdev_config::{PoolConfig, PoolState};
@@ -63,14 +63,14 @@ const MOST_ASKED: usize = 64;
 
 /// What was found of a file or device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct Usage {
     /// Who uses it, each in words that follow on its name.
     pub uses: Vec<String>,
     /// What it holds.
     pub holds: Vec<String>,
 }
 
-impl Found {
+impl Usage {
     /// Why it may not be written; nothing where it may.
     pub fn fault(&self, path: &Path, may_overwrite: bool) -> Option<String> {
         let path = path.display();
@@ -404,8 +404,8 @@ impl System {
     }
 
     /// All that is found at a path that is to be written; nothing where nothing is there yet.
-    fn look(&self, path: &Path) -> Result<Found> {
-        let mut found = Found::default();
+    fn look(&self, path: &Path) -> Result<Usage> {
+        let mut found = Usage::default();
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
@@ -528,7 +528,7 @@ fn holds_bytes(path: &Path) -> io::Result<bool> {
 }
 
 /// What was found at a path that workloads would write to.
-pub fn look(path: &Path) -> Result<Found> {
+pub fn look(path: &Path) -> Result<Usage> {
     let mut found = System::default().look(path)?;
     // What cannot be taken for oneself is in use, whoever by.
     if found.uses.is_empty()
@@ -663,7 +663,7 @@ const SINCE: &str = " since ";
 /// Why what was found at a path may not be written, of which nothing is left that is known of it. `all` was
 /// claimed before.
 fn fault_of(
-    found: &Found,
+    found: &Usage,
     path: &Path,
     identity: &str,
     all: &[Claimed],
@@ -1121,7 +1121,7 @@ mod tests {
             has_pool: false,
             is_untaken: false,
         };
-        let holds = Found { holds: vec![BYTES.to_owned()], ..Found::default() };
+        let holds = Usage { holds: vec![BYTES.to_owned()], ..Usage::default() };
         let now = "device 8:16 since now";
         let told = |before: &str| fault_of(&holds, path, now, &[claimed(before)], false).unwrap();
         assert!(told("device 8:32 since before").contains("no wwid or serial number"));
@@ -1132,7 +1132,7 @@ mod tests {
         assert_eq!(fault_of(&holds, path, now, &known, true), None);
         let own = fault_of(&holds, path, "device naa.5000c500 of 512 bytes", &known, false).unwrap();
         assert!(!own.contains("started anew"), "{own}");
-        let in_use = Found { uses: vec!["is mounted at /".to_owned()], ..holds.clone() };
+        let in_use = Usage { uses: vec!["is mounted at /".to_owned()], ..holds.clone() };
         assert!(!fault_of(&in_use, path, now, &known, false).unwrap().contains("started anew"));
     }
 

@@ -6,11 +6,11 @@
 //! because none can be mounted inside another; where FUSE is missing altogether the volumes are served all
 //! the same.
 //!
-//! Without any pool named it makes one of its own, to try things out (`own`). Pools that are named are opened
-//! read-only unless `--write` says otherwise.
+//! Without any pool named it makes one of its own, to try things out (`default_pool`). Pools that are named
+//! are opened read-only unless `--write` says otherwise.
 
+mod default_pool;
 mod host;
-mod own;
 mod show;
 
 use std::io::IsTerminal;
@@ -122,7 +122,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let daemon = Arc::new(arguments.memory.daemon());
     if arguments.pool.is_none() && arguments.search.is_empty() {
-        return own::run(&daemon, arguments);
+        return default_pool::run(&daemon, arguments);
     }
     let (pool, name) = find(&daemon, arguments)?;
     let mut warnings = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! The letters are those of OpenZFS's `zdb`, and so is the order of facts in what is printed. It links the
 //! engine directly: no daemon, no root, and never a write. Pools are looked for with `-p` and need not be
-//! imported anywhere; a daemon that has one open is asked where it is (`opened`). `--json` prints one
+//! imported anywhere; a daemon that has one open is asked where it is (`open_pool`). `--json` prints one
 //! document for those letters that are of use to programs.
 //!
 //! | module | letters |
@@ -30,7 +30,7 @@ mod intent_log;
 mod label;
 mod metaslabs;
 mod objects;
-mod opened;
+mod open_pool;
 mod paths;
 mod pool_log;
 mod raw;
@@ -52,7 +52,7 @@ use ondisk::{Guid, ObjsetId, Txg};
 use server::cachefile;
 
 use crate::exported::PoolPlace;
-use opened::Opened;
+use open_pool::OpenPool;
 use text::Numbers;
 
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
@@ -228,7 +228,7 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
     let elsewhere = arguments.exported || !arguments.places.is_empty() || arguments.cachefile.is_some();
     let mut opened = match elsewhere {
         true => None,
-        false => Opened::ask(pool)?,
+        false => OpenPool::ask(pool)?,
     };
     let shown = device::block_on(View::open(arguments, opened.as_ref()))
         .and_then(|view| if arguments.json { view.json(out) } else { view.text(out) });
@@ -342,7 +342,7 @@ impl Arguments {
 }
 
 impl<'a> View<'a> {
-    async fn open(arguments: &'a Arguments, opened: Option<&Opened>) -> Result<Self> {
+    async fn open(arguments: &'a Arguments, opened: Option<&OpenPool>) -> Result<Self> {
         let (name, _) = arguments.pool();
         let (place, options) = (arguments.place(), arguments.import_options());
         let pool = match opened {

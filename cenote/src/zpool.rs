@@ -12,6 +12,7 @@ mod get;
 mod history;
 mod import;
 mod importable;
+mod initialize_trim;
 mod iostat;
 mod list;
 mod progress;
@@ -19,7 +20,6 @@ mod reason;
 mod repeat;
 mod scripts;
 mod status;
-mod sweep;
 mod upgrade;
 mod vdev_spec;
 mod vdevs;
@@ -79,9 +79,9 @@ pub enum Zpool {
     /// Take devices back
     Online(device::OnlineArguments),
     /// Tell devices which of their space is free
-    Trim(sweep::TrimArguments),
+    Trim(initialize_trim::TrimArguments),
     /// Write a pattern over the free space of devices
-    Initialize(sweep::InitializeArguments),
+    Initialize(initialize_trim::InitializeArguments),
     /// Remove spares, cache and log devices
     Remove(device::RemoveArguments),
     /// Return when nothing goes on in the background of a pool any more

@@ -5,8 +5,8 @@ use server::api::{CloneSnapshot, CreateDataset, Created};
 use server::sizes::parse_size;
 
 use super::change;
+use crate::command_line;
 use crate::output::{self, usage};
-use crate::typed;
 
 /// Arguments of `zfs create`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ impl Arguments {
         if self.no_mount && volume_bytes.is_some() {
             return Err(usage("'-u' can only be used when creating a filesystem"));
         }
-        let mut properties = typed::properties(&self.properties)?;
+        let mut properties = command_line::properties(&self.properties)?;
         if let Some(text) = &self.block_size {
             let bytes =
                 parse_size(text).map_err(|why| usage(format!("bad volume block size '{text}': {why}")))?;
@@ -83,7 +83,7 @@ impl Arguments {
             properties,
             no_mount: self.no_mount,
             dry_run: self.dry_run,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let created =
             change(&request, || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name)))?;
@@ -158,8 +158,8 @@ impl CloneArguments {
             target,
             parents: self.parents,
             no_mount: self.no_mount,
-            properties: typed::properties(&self.properties)?,
-            command: typed::command(),
+            properties: command_line::properties(&self.properties)?,
+            command: command_line::command(),
         };
         let created = change(&request, || super::absent(&snapshot))?;
         tell(&created);

@@ -5,8 +5,8 @@ use engine::properties::format::nicebytes;
 use server::api::DestroyDataset;
 
 use super::change;
+use crate::command_line;
 use crate::output::{self, usage};
-use crate::typed;
 
 /// Arguments of `zfs destroy`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ impl Arguments {
             force: self.force,
             defer: self.defer,
             dry_run: self.dry_run,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let destroyed = change(&request, || super::absent(&name))?;
         if !self.verbose && !self.parsable {

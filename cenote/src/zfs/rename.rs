@@ -4,8 +4,8 @@ use anyhow::Result;
 use server::api::{Promote, RenameDataset};
 
 use super::change;
+use crate::command_line;
 use crate::output::usage;
-use crate::typed;
 
 /// Arguments of `zfs rename`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ impl Arguments {
             recursive: self.recursive,
             no_remount: self.no_remount,
             force: self.force,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let done = change(&request, || super::absent(&from))?;
         done.warnings.iter().for_each(|warning| eprintln!("{warning}"));
@@ -76,6 +76,8 @@ impl PromoteArguments {
             [name] => name.clone(),
             _ => return Err(usage("too many arguments")),
         };
-        change(&Promote { dataset: dataset.clone(), command: typed::command() }, || super::absent(&dataset))
+        change(&Promote { dataset: dataset.clone(), command: command_line::command() }, || {
+            super::absent(&dataset)
+        })
     }
 }

@@ -6,8 +6,8 @@ use engine::properties::{Prop, is_user};
 use ondisk::nearest::meant;
 use server::api::{InheritProperty, PropertiesSet, SetProperties};
 
+use crate::command_line;
 use crate::output::{self, Exit, FAILED, complain, usage};
-use crate::typed;
 
 /// Arguments of `zfs set`.
 #[derive(Debug, clap::Args)]
@@ -33,9 +33,9 @@ impl Arguments {
         }
         let request = SetProperties {
             datasets: datasets.to_vec(),
-            properties: typed::properties(given)?,
+            properties: command_line::properties(given)?,
             no_mount: self.no_mount,
-            command: typed::command(),
+            command: command_line::command(),
         };
         told(&output::ask(&request, |request| none(&request.datasets))?)
     }
@@ -94,7 +94,7 @@ impl InheritArguments {
             datasets: self.datasets,
             recursive: self.recursive,
             received: self.received,
-            command: typed::command(),
+            command: command_line::command(),
         };
         told(&output::ask(&request, |request| none(&request.datasets))?)
     }

@@ -4,8 +4,8 @@ use anyhow::Result;
 use server::api::{CreateBookmark, HoldSnapshots, Rollback, TakeSnapshots};
 
 use super::change;
+use crate::command_line;
 use crate::output::usage;
-use crate::typed;
 
 /// Arguments of `zfs snapshot`.
 #[derive(Debug, clap::Args)]
@@ -29,8 +29,8 @@ impl Arguments {
         let request = TakeSnapshots {
             names: self.names,
             recursive: self.recursive,
-            properties: typed::properties(&self.properties)?,
-            command: typed::command(),
+            properties: command_line::properties(&self.properties)?,
+            command: command_line::command(),
         };
         let of = first.split('@').next().unwrap_or_default();
         change(&request, || super::absent(of)).map(|_| ())
@@ -64,7 +64,7 @@ impl RollbackArguments {
             destroy_later: self.destroy_later,
             destroy_clones: self.destroy_clones,
             force: self.force,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let done = change(&request, || super::absent(&snapshot))?;
         done.warnings.iter().for_each(|warning| eprintln!("{warning}"));
@@ -101,7 +101,7 @@ impl HoldArguments {
             snapshots: self.snapshots,
             recursive: self.recursive,
             release,
-            command: typed::command(),
+            command: command_line::command(),
         };
         change(&request, || super::absent(&first))
     }
@@ -135,7 +135,8 @@ impl BookmarkArguments {
         }
         let source_full = complete(source, &bookmark);
         let bookmark = complete(bookmark, &source_full);
-        let request = CreateBookmark { source: source_full.clone(), bookmark, command: typed::command() };
+        let request =
+            CreateBookmark { source: source_full.clone(), bookmark, command: command_line::command() };
         change(&request, || super::absent(&source_full))
     }
 }

@@ -7,8 +7,8 @@ use ondisk::pool_version;
 use server::api::{DatasetEntry, DatasetKind, Listed, PropertiesSet, SetProperties, UpgradePools};
 
 use super::select::{Selection, name_of};
+use crate::command_line;
 use crate::output::{self, Exit, FAILED, complain, usage};
-use crate::typed;
 
 /// The newest version.
 const NEWEST: u64 = 5;
@@ -118,7 +118,7 @@ fn set_version(name: &str, version: u64) -> Result<PropertiesSet> {
         datasets: vec![name.to_owned()],
         properties: vec![("version".to_owned(), version.to_string())],
         no_mount: true,
-        command: typed::command(),
+        command: command_line::command(),
     };
     output::ask(&request, |request| PropertiesSet {
         failed: output::none_of(&request.datasets, "dataset does not exist"),

@@ -6,7 +6,7 @@ use anyhow::Result;
 use server::api::{CheckpointPool, ClearLabel, FreezePool, Listed, ReguidPool, SetPoolProperty, SyncPools};
 
 use crate::output::{self, complain, usage};
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// Arguments of `zpool sync`.
 #[derive(Debug, clap::Args)]
@@ -72,7 +72,7 @@ impl SetArguments {
             vdev: self.vdev,
             property: property.to_owned(),
             value: value.to_owned(),
-            command: typed::command(),
+            command: command_line::command(),
         };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         if request.vdev.is_none() {
@@ -110,7 +110,7 @@ impl ReguidArguments {
             [pool] => pool.clone(),
             _ => return Err(usage("too many arguments")),
         };
-        let request = ReguidPool { pool: pool.clone(), guid: self.guid, command: typed::command() };
+        let request = ReguidPool { pool: pool.clone(), guid: self.guid, command: command_line::command() };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
     }
 }
@@ -137,7 +137,7 @@ impl CheckpointArguments {
             pool: pool.clone(),
             discard: self.discard,
             wait: self.wait,
-            command: typed::command(),
+            command: command_line::command(),
         };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
     }
@@ -159,7 +159,8 @@ impl LabelClearArguments {
     pub fn run(self) -> Result<()> {
         let device = self.device.ok_or_else(|| usage("missing vdev name"))?;
         let in_dev = Path::new("/dev").join(&device);
-        let device = if !device.exists() && in_dev.exists() { in_dev } else { typed::absolute(&device)? };
+        let device =
+            if !device.exists() && in_dev.exists() { in_dev } else { command_line::absolute(&device)? };
         client::call(&ClearLabel { device, force: self.force })
     }
 }

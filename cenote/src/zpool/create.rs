@@ -8,7 +8,7 @@ use server::api::{AddVdevs, CreatePool, NewDevices, NewLayout};
 use super::vdev_spec;
 use super::vdevs::Naming;
 use crate::output::{self, usage};
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// Arguments of `zpool create`.
 #[derive(Debug, clap::Args)]
@@ -58,12 +58,12 @@ impl CreateArguments {
         }
         let devices = vdev_spec::parse(&self.vdevs)?;
         vdev_spec::check_names(&self.vdevs)?;
-        let mut root_properties = typed::properties(&self.root_properties)?;
+        let mut root_properties = command_line::properties(&self.root_properties)?;
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.retain(|(name, _)| name != "mountpoint");
             root_properties.push(("mountpoint".to_owned(), mountpoint.clone()));
         }
-        let mut properties = typed::properties(&self.properties)?;
+        let mut properties = command_line::properties(&self.properties)?;
         if self.altroot.is_some() && !properties.iter().any(|(name, _)| name == "cachefile") {
             properties.push(("cachefile".to_owned(), "none".to_owned()));
         }
@@ -78,7 +78,7 @@ impl CreateArguments {
             root_properties,
             altroot: self.altroot,
             no_mount: self.no_mount,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let opened = client::call(&request)?;
         if self.dry_run {
@@ -159,8 +159,8 @@ impl AddArguments {
             allow_replication_mismatch: self.allow_replication_mismatch,
             allow_ashift_mismatch: self.allow_ashift_mismatch,
             dry_run: self.dry_run,
-            properties: typed::properties(&self.properties)?,
-            command: typed::command(),
+            properties: command_line::properties(&self.properties)?,
+            command: command_line::command(),
         };
         let Some(root) = client::call_running(&request)? else { return Err(super::no_such_pool(&pool)) };
         if self.dry_run {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use server::api::DestroyPool;
 
 use crate::output::usage;
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// Arguments of `zpool destroy`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ impl Arguments {
             [pool] => pool.clone(),
             _ => return Err(usage("too many arguments")),
         };
-        let request = DestroyPool { pool: pool.clone(), force: self.force, command: typed::command() };
+        let request = DestroyPool { pool: pool.clone(), force: self.force, command: command_line::command() };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         done.warnings.iter().for_each(|warning| eprintln!("{warning}"));
         Ok(())

@@ -4,7 +4,7 @@ use anyhow::Result;
 use server::api::{ClearErrors, Listed, OfflineDevices, OnlineDevices, RemoveDevices, ReopenPools, State};
 
 use crate::output::{self, complain, usage};
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// Arguments of `zpool clear`.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ impl ClearArguments {
         if words.next().is_some() {
             return Err(usage("too many arguments"));
         }
-        let request = ClearErrors { pool: pool.clone(), device, command: typed::command() };
+        let request = ClearErrors { pool: pool.clone(), device, command: command_line::command() };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
     }
 }
@@ -51,7 +51,7 @@ impl OfflineArguments {
             devices,
             temporary: self.temporary,
             fault: self.fault,
-            command: typed::command(),
+            command: command_line::command(),
         };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         complain(&done.failed)
@@ -74,8 +74,12 @@ impl OnlineArguments {
     /// Takes the devices back.
     pub fn run(self) -> Result<()> {
         let (pool, devices) = pool_and_devices(self.words)?;
-        let request =
-            OnlineDevices { pool: pool.clone(), devices, expand: self.expand, command: typed::command() };
+        let request = OnlineDevices {
+            pool: pool.clone(),
+            devices,
+            expand: self.expand,
+            command: command_line::command(),
+        };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         let mut text = String::new();
         for onlined in &done.entries {
@@ -121,7 +125,7 @@ impl RemoveArguments {
     /// Removes the devices.
     pub fn run(self) -> Result<()> {
         let (pool, devices) = pool_and_devices(self.words)?;
-        let request = RemoveDevices { pool: pool.clone(), devices, command: typed::command() };
+        let request = RemoveDevices { pool: pool.clone(), devices, command: command_line::command() };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         complain(&done.failed)
     }

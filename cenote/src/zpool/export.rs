@@ -4,7 +4,7 @@ use anyhow::Result;
 use server::api::{ApiError, ExportPool};
 
 use crate::output::{self, complain, usage};
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// Arguments of `zpool export`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ impl Arguments {
             all: self.all,
             force: self.force || self.hard,
             stays_open: self.hard,
-            command: typed::command(),
+            command: command_line::command(),
         };
         if self.all {
             output::ask(&request(Vec::new()), |_| Vec::new())?;

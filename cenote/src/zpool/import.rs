@@ -11,7 +11,7 @@ use server::api::{
 
 use super::importable;
 use crate::output::{self, JsonOptions, complain, ctime, usage};
-use crate::{client, typed, zfs};
+use crate::{client, command_line, zfs};
 
 /// Arguments of `zpool import`.
 #[derive(Debug, clap::Args)]
@@ -117,11 +117,11 @@ impl Arguments {
         };
         let places: Vec<PathBuf> =
             if self.search.is_empty() { from_environment() } else { self.search.clone() };
-        places.iter().map(|place| typed::absolute(place)).collect()
+        places.iter().map(|place| command_line::absolute(place)).collect()
     }
 
     fn cachefile(&self) -> Result<Option<PathBuf>> {
-        self.cachefile.as_deref().map(typed::absolute).transpose()
+        self.cachefile.as_deref().map(command_line::absolute).transpose()
     }
 
     fn list(&self, search: Vec<PathBuf>) -> Result<()> {
@@ -190,7 +190,7 @@ impl Arguments {
             // With keys to ask for, mounting comes after the asking.
             no_mount: self.no_mount || self.load_keys,
             load_keys: self.load_keys,
-            command: typed::command(),
+            command: command_line::command(),
             altroot: self.altroot.clone(),
             ..ImportPool::default()
         };

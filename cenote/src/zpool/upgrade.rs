@@ -7,8 +7,8 @@ use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use server::api::{Listed, UpgradePools, UpgradedPool};
 
+use crate::command_line;
 use crate::output::{self, complain, usage};
-use crate::typed;
 
 /// What each version before features brought.
 const LEGACY_VERSIONS: [&str; version::LAST_NUMBERED as usize] = [
@@ -81,7 +81,7 @@ impl Arguments {
             pools: self.pools,
             dry_run,
             version: wanted,
-            command: typed::command().filter(|_| !dry_run),
+            command: command_line::command().filter(|_| !dry_run),
         };
         let upgraded = output::ask(&request, |request| Listed {
             entries: Vec::new(),

@@ -14,13 +14,13 @@ use crate::client::{self, Lasting};
 
 /// A state of a pool that the daemon keeps.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenPool {
     view: Lasting<HeldView>,
     /// The uberblock of the state.
     pub uberblock: Uberblock,
 }
 
-impl Opened {
+impl OpenPool {
     /// Asks the daemon for a pool by name. `None` where no daemon has it open.
     pub fn ask(pool: &str) -> Result<Option<Self>> {
         let view = match client::call_lasting(&HoldView { pool: pool.to_owned() }) {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use server::api::{GetStatus, Sweep, SweepAction, SweepDevices, SweepState, Sweeping};
 
 use crate::output::usage;
-use crate::{client, typed};
+use crate::{client, command_line};
 
 /// How often the state is asked for while waiting.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -105,7 +105,7 @@ impl Common {
             None => all_pools()?,
         };
         let begin = |pool: String| -> Result<(String, Vec<u64>)> {
-            let (devices, command) = (devices.clone(), typed::command());
+            let (devices, command) = (devices.clone(), command_line::command());
             let request = SweepDevices { pool: pool.clone(), devices, work, action, rate_bytes, command };
             let begun = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
             Ok((pool, begun))

@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        // It would be told on standard error, which may be a file on a disk that is full: whoever had
-        // something to say, as a thread that commits groups, ended with a panic.
+        // An error of logging would go to standard error, which may be a file on a full disk: the thread that
+        // logs, for example one that commits groups, would end with a panic.
         .log_internal_errors(false)
         .init();
     let mut arguments = cli::arguments(std::env::args_os());
@@ -82,8 +82,11 @@ fn run(arguments: &[OsString]) -> ExitCode {
     };
     if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_)) {
         // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs.
+        #[allow(unsafe_code, reason = "`signal`")]
         // SAFETY: no other thread runs yet, and the default action needs no handler.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL)
+        };
     }
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,

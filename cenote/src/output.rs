@@ -5,6 +5,8 @@
 //! nothing to it. Text is collected and written at once, so that a table never stands half-printed in front
 //! of an error.
 
+#![allow(unsafe_code, reason = "the C library's local time")]
+
 use std::fmt;
 use std::io::Write as _;
 

@@ -1,5 +1,7 @@
 //! Asking for a secret: on a terminal without echo, otherwise the first line of the standard input.
 
+#![allow(unsafe_code, reason = "signals and the terminal")]
+
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::ptr;

@@ -1,5 +1,7 @@
 //! `cenote serve`: the daemon in the foreground, until SIGINT, SIGTERM or a request to shut down.
 
+#![allow(unsafe_code, reason = "the allocator gives memory back")]
+
 mod notify;
 
 use std::path::{Path, PathBuf};
@@ -163,8 +165,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let served = runtime.block_on(async {
         let mut sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         // Only root's directories can be got at by others.
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        if unsafe { libc::geteuid() } == 0 {
+        if rustix::process::geteuid().is_root() {
             sockets = sockets.and_for_anyone(&socket).await?;
         }
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -4,6 +4,8 @@
 //! The kernel tells the daemon of an unmount only afterwards, so that without this a crash in the next
 //! moments loses what was written last.
 
+#![allow(unsafe_code, reason = "`umount2`")]
+
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

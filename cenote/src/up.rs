@@ -264,8 +264,7 @@ fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<Strin
 }
 
 fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 /// Why filesystems cannot be mounted at all.

@@ -1,5 +1,7 @@
 //! `cenote ls`, `cat` and `extract` on golden pools, compared with what OpenZFS showed of them.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

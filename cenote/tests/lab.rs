@@ -1,5 +1,7 @@
 //! Experiments, from a file to the report, by the binary and real fio.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,7 @@
 //! What the lab's models and its advice say, beside what pools, zdb and measurements say.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -8,6 +8,8 @@
 //!
 //! `cargo test -p cenote --test lab_planted_effects -- --ignored --nocapture` takes about five minutes.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::process::{Command, Stdio};
 
 use device::simulated::Model;

@@ -9,6 +9,8 @@
 //! without `--release` it is the processors that are measured. `CENOTE_LAB_SEARCH_SECONDS` makes its runs
 //! shorter or longer.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 

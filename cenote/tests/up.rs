@@ -2,6 +2,9 @@
 //!
 //! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(unsafe_code, reason = "signals")]
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,7 @@
 //! `cenote zdb` prints what OpenZFS's `zdb` prints.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -2,6 +2,8 @@
 //! module, with the checksums that their block pointers state (as `zdb -bbbbbb` prints them) and the sha256
 //! of the files.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use codec::checksum::{Digest, verify, verify_encrypted, verify_label, verify_zilog};
 use codec::compress::{compress, decompress};
 use codec::{Error, is_all_zero};

@@ -25,16 +25,20 @@
 //!   buffer shows old content of this process, never undefined memory.
 //! - `start + len <= capacity`.
 
+#![allow(unsafe_code, reason = "memory with an alignment")]
+
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     fmt,
     ops::{Deref, DerefMut, Range, RangeInclusive},
     ptr::NonNull,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use crate::IgnorePoison;
 
 /// The alignment of a buffer's memory, but for small ones.
 pub const ALIGNMENT_BYTES: usize = 4096;
@@ -338,7 +342,7 @@ impl Pool {
     }
 
     fn stack(&self, class: SizeClass) -> MutexGuard<'_, Stack> {
-        self.classes[class.0].lock().unwrap_or_else(PoisonError::into_inner)
+        self.classes[class.0].lock().ignore_poison()
     }
 
     fn give_back_unused(&self) -> usize {

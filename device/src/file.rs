@@ -17,6 +17,8 @@
 //!   error.
 //! - The lock, if asked for, lives as long as the device.
 
+#![allow(unsafe_code, reason = "an ioctl on block devices")]
+
 use std::{
     fmt,
     os::fd::{AsFd, AsRawFd, OwnedFd},

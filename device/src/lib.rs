@@ -18,6 +18,7 @@
 //! | [`simulated`] | any device with scripted faults and the timing of a modelled medium |
 //! | `operation` | one request to the kernel, and who keeps its memory |
 //! | `ring` | one io_uring per thread |
+//! | `poison` | [`IgnorePoison`]: locks that a panic left poisoned |
 //! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring; [`Duty`]: what it must not keep others waiting for |
 //!
 //! # What it promises
@@ -33,6 +34,7 @@ mod file;
 mod memory;
 pub mod modelled;
 mod operation;
+mod poison;
 mod ring;
 mod shared;
 pub mod signatures;
@@ -45,6 +47,7 @@ pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
+pub use poison::IgnorePoison;
 pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 

@@ -3,10 +3,12 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
+    sync::RwLock,
 };
 
-use crate::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, check_range, copy};
+use crate::{
+    Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes, check_range, copy,
+};
 
 /// A device whose bytes are in memory. Every operation completes in the first poll.
 pub struct MemoryDevice {
@@ -39,7 +41,7 @@ impl MemoryDevice {
 
     /// A copy of the present content.
     pub fn content(&self) -> Vec<u8> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bytes.read().ignore_poison().clone()
     }
 
     fn modify(&self, offset: u64, len: u64, change: impl FnOnce(&mut [u8])) -> Result<(), Cause> {
@@ -48,7 +50,7 @@ impl MemoryDevice {
         if !offset.is_multiple_of(unit_bytes.into()) || !len.is_multiple_of(unit_bytes.into()) {
             return Err(Cause::Unaligned { unit_bytes });
         }
-        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.write().ignore_poison();
         change(&mut bytes[offset as usize..(offset + len) as usize]);
         Ok(())
     }
@@ -75,7 +77,7 @@ impl Device for MemoryDevice {
         Box::pin(async move {
             check_range(self.size_bytes, offset, len as u64)
                 .map_err(|cause| IoError::new(&self.name, Operation::Read, offset, len as u64, cause))?;
-            let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+            let bytes = self.bytes.read().ignore_poison();
             Ok(IoBuf::from(&bytes[offset as usize..offset as usize + len]))
         })
     }

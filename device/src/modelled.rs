@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    Device, FileDevice, IoError, OpenOptions, Operation,
+    Device, FileDevice, IgnorePoison, IoError, OpenOptions, Operation,
     simulated::{Clock, Medium, Model, RealClock, SimulatedDevice},
 };
 
@@ -100,7 +100,7 @@ impl Link {
 
     async fn pass(&self, way: usize, operation: Operation, len: u64) {
         let done_ns = {
-            let mut medium = self.ways[way].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut medium = self.ways[way].lock().ignore_poison();
             medium.serve(RealClock.now_ns(), operation, 0, len)
         };
         RealClock.sleep_until(done_ns).await;

@@ -10,13 +10,15 @@
 //! On a thread that drives no ring (see `executor`) the first poll performs the request with a plain system
 //! call.
 
+#![allow(unsafe_code, reason = "pointers that the kernel reads")]
+
 use std::{
     future::Future,
     io::IoSlice,
     mem,
     os::fd::{AsRawFd, OwnedFd},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
 };
 
@@ -27,7 +29,7 @@ use rustix::{
 };
 
 use crate::executor;
-use crate::{IoBuf, SharedBuf, ring};
+use crate::{IgnorePoison, IoBuf, SharedBuf, ring};
 
 /// The most that one system call is asked to move; the kernel moves no more than 2 GiB less a page.
 const MAX_TRANSFER_BYTES: usize = 1 << 30;
@@ -253,7 +255,7 @@ impl Op {
     /// The ring's form of the request; see [`Request::entry`]. The caller must keep the `Op` until the
     /// completion.
     pub(crate) fn entry(&self) -> squeue::Entry {
-        match &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.state.lock().ignore_poison() {
             State::Flying { request, .. } => request.entry(&self.file),
             State::Landed(_) | State::Taken => unreachable!("an op enters its ring once"),
         }
@@ -261,12 +263,11 @@ impl Op {
 
     /// Performs the request here and now: for an op that no ring can take.
     pub(crate) fn land_synchronously(&self) {
-        let state =
-            mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Taken);
+        let state = mem::replace(&mut *self.state.lock().ignore_poison(), State::Taken);
         if let State::Flying { mut request, waker } = state {
             executor::hand_duty_over();
             let result = request.perform_now(&self.file);
-            *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Landed((result, request));
+            *self.state.lock().ignore_poison() = State::Landed((result, request));
             waker.wake();
         }
     }
@@ -277,7 +278,7 @@ impl Op {
             Ok(count) => Ok(count),
             Err(_) => Err(Errno::from_raw_os_error(result.wrapping_neg())),
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if let State::Flying { request, waker } = mem::replace(&mut *state, State::Taken) {
             *state = State::Landed((result, request));
             drop(state);
@@ -286,7 +287,7 @@ impl Op {
     }
 
     fn poll(&self, waker: &Waker) -> Option<Outcome> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if let State::Flying { waker: held, .. } = &mut *state {
             held.clone_from(waker);
             return None;

@@ -19,6 +19,8 @@
 //!   wait here.
 //! - Wakers run (and ops are dropped) with no borrow of the thread's state: they may start requests.
 
+#![allow(unsafe_code, reason = "the kernel writes into buffers of a ring")]
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,

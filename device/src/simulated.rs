@@ -22,7 +22,7 @@ mod model;
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 pub use clock::{Clock, RealClock, VirtualClock};
@@ -30,7 +30,7 @@ pub use fault::Fault;
 pub use medium::Medium;
 pub use model::{Arm, Model};
 
-use crate::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use crate::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes};
 use fault::{Faults, WriteFate};
 
 /// A device with injected faults and the timing of a modelled medium.
@@ -58,7 +58,7 @@ impl SimulatedDevice {
     /// Gives operations the timing of `model`, measured by `clock`.
     pub fn with_model(self, model: Model, clock: Arc<dyn Clock>) -> Self {
         let Self { inner, state, flushes, .. } = self;
-        let mut state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.into_inner().ignore_poison();
         state.medium = Some(Medium::new(model, inner.size_bytes(), state.faults.seed()));
         Self { inner, clock, state: Mutex::new(state), flushes }
     }
@@ -85,7 +85,7 @@ impl SimulatedDevice {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn error(&self, operation: Operation, offset: u64, len: u64) -> impl FnOnce(Cause) -> IoError {

@@ -1,6 +1,8 @@
 //! Reads through a thread's ring: many at once, abandoned, moved between threads, embedded in another
 //! reactor.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::{
     io::Write,
     os::fd::AsFd,

@@ -1,6 +1,8 @@
 //! Simulated devices: faults that stay where they are, media that take their time, runs that replay by their
 //! seed.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::sync::Arc;
 
 use device::{

@@ -1,5 +1,7 @@
 //! What `zfs list`, `zfs get` and `zpool get` say of the golden pools, against what OpenZFS said.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;

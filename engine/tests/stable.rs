@@ -4,6 +4,8 @@
 //! there comes to an end: as slow as a machine can be. That is why these tests are a program of their own,
 //! and run one after the other.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};

@@ -13,6 +13,8 @@
 //! Where a target needs numbers beside the bytes (a size, a type), [`Input`] takes them from the front of the
 //! input.
 
+#![forbid(unsafe_code)]
+
 mod codecs;
 mod geometry;
 mod input;

@@ -9,6 +9,8 @@
 //! CENOTE_FUZZ_ITERATIONS=N cargo test -p cenote-fuzz            more of them
 //! ```
 
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};

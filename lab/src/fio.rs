@@ -10,6 +10,8 @@
 //! `N` of its latencies; in a load that also reads, that version flushes after reads too while the number of
 //! writes is a multiple of `fsync`.
 
+#![allow(unsafe_code, reason = "`pre_exec` before fio starts")]
+
 mod jobs;
 mod latency;
 mod steps;

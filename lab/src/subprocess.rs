@@ -9,9 +9,11 @@
 
 use std::io::Read;
 use std::process::Child;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use device::IgnorePoison;
 
 /// How long what an ended program said may take to arrive.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ pub(crate) struct SubprocessOutput {
 }
 
 fn look<T>(output: &Mutex<Output>, of: impl FnOnce(&mut Output) -> T) -> T {
-    of(&mut output.lock().unwrap_or_else(PoisonError::into_inner))
+    of(&mut output.lock().ignore_poison())
 }
 
 impl SubprocessOutput {

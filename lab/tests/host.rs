@@ -1,5 +1,7 @@
 //! A host that runs OpenZFS, as its commands look to the lab: two scripts play them, with files for volumes.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! What somebody named: files and directories that are there already, and what becomes of them.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::path::Path;
 

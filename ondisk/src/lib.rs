@@ -6,6 +6,8 @@
 //! without a bound. OpenZFS pools are written in the byte order of the machine that wrote them, block by
 //! block, hence [`ByteOrder`] is a value and not a type.
 
+#![forbid(unsafe_code)]
+
 pub mod blkptr;
 pub mod bytes;
 pub mod byteswap;

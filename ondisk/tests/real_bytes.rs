@@ -1,6 +1,8 @@
 //! Structures that OpenZFS 2.3.2 wrote: pieces of the golden pools `single` and `rz1`. What is expected was
 //! printed by `zdb`.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use ondisk::blkptr::CompressType;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::Dnode;

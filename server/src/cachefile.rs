@@ -34,8 +34,7 @@ pub fn default_path(socket: &Path) -> Option<PathBuf> {
     if std::env::var_os("CENOTE_SOCKET").is_some() || socket != crate::http::default_socket() {
         return None;
     }
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    if unsafe { libc::geteuid() } == 0 {
+    if rustix::process::geteuid().is_root() {
         return Some("/var/lib/cenote/zpool.cache".into());
     }
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

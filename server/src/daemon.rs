@@ -72,10 +72,10 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
-use device::machine_memory_bytes;
 use device::modelled::Link;
+use device::{IgnorePoison, machine_memory_bytes};
 use engine::cache::ArcCache;
 use tokio::sync::Notify;
 
@@ -331,12 +331,12 @@ impl Daemon {
 
     /// The open pools, by name.
     pub fn open_pools(&self) -> Vec<Arc<OpenPool>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.pools.read().ignore_poison().values().cloned().collect()
     }
 
     /// The open pool called `name`.
     fn find_pool(&self, name: &str) -> Option<Arc<OpenPool>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.pools.read().ignore_poison().get(name).cloned()
     }
 
     /// The open pool called `name`.
@@ -387,5 +387,5 @@ fn not_of_this_type(name: &str) -> ApiError {
 
 /// Locks; what a thread that panicked left behind is whole, since every change is one insertion or removal.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }

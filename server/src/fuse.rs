@@ -89,9 +89,10 @@ pub use mounted_datasets::{LiveSource, SnapshotsClosed, Source};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use engine::zpl::{AclType, LiveZpl};
 
 use crate::commit_on_unmount::commit;
@@ -301,11 +302,11 @@ impl FuseMount {
     }
 
     fn place(&self) -> Mountpoint {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.place.lock().ignore_poison().clone()
     }
 
     fn aside(&self) -> MutexGuard<'_, Option<SpareMount>> {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.aside.lock().ignore_poison()
     }
 
     /// The words of the mount table.
@@ -354,7 +355,7 @@ impl FuseMount {
     }
 
     fn postponed(&self) -> MutexGuard<'_, Option<AgreedOn>> {
-        self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.postponed.lock().ignore_poison()
     }
 
     /// Whether these options wait for another session, and somebody was told.
@@ -379,11 +380,11 @@ impl FuseMount {
     }
 
     fn options(&self) -> MutexGuard<'_, MountOptions> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+        self.options.lock().ignore_poison()
     }
 
     fn session(&self) -> MutexGuard<'_, Option<Session>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock().ignore_poison()
     }
 
     /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only
@@ -393,7 +394,7 @@ impl FuseMount {
     /// What the kernel keeps cannot be changed: this is not root, or files are open for writing that somebody
     /// wants to end (`anew`; a property ends it all the same). The rest is changed.
     pub fn update(&self, options: &MountOptions, anew: bool) -> Result<(), MountError> {
-        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().ignore_poison();
         let current = self.options().clone();
         let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
         let Some(served) = self.freezable.served() else { return Ok(()) };
@@ -575,7 +576,7 @@ impl FuseMount {
         // made.
         let aside = elsewhere.or_else(|| self.another(options)).ok_or_else(busy)?;
         match aside.put(at) {
-            Ok(place) => *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place,
+            Ok(place) => *self.place.lock().ignore_poison() = place,
             Err(error) => {
                 *kept = Some(aside);
                 return Err(MountError::Refused { dataset: self.dataset.clone(), at: at.to_owned(), error });
@@ -601,7 +602,7 @@ impl FuseMount {
     /// # Errors
     /// [`MountError::Refused`] where it is not mounted any more.
     pub fn name_anew(&self, dataset: &str) -> Result<(), MountError> {
-        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().ignore_poison();
         let Some(connection) = self.session().as_ref().map(Session::connection) else { return Ok(()) };
         let place = self.place();
         match rename_mount::rename(&place, connection.as_fd(), dataset) {

@@ -31,8 +31,7 @@ pub fn default_socket() -> PathBuf {
     if let Some(path) = std::env::var_os("CENOTE_SOCKET") {
         return path.into();
     }
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let uid = unsafe { libc::geteuid() };
+    let uid = rustix::process::geteuid().as_raw();
     if uid == 0 {
         return "/run/cenote/cenote.sock".into();
     }

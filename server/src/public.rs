@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
 use axum::response::Response;
 use axum::routing::post;
 use axum::serve::Listener;
+use device::IgnorePoison;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
@@ -189,7 +190,7 @@ struct Users(Mutex<HashMap<u32, usize>>);
 impl Users {
     /// One more, unless there are too many.
     fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock().ignore_poison();
         let (all, own) = (counts.values().sum::<usize>(), counts.get(&user).copied().unwrap_or(0));
         if all >= MAX_CONNECTIONS || own >= MAX_OF_USER {
             return None;
@@ -208,7 +209,7 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.users.0.lock().ignore_poison();
         if let Some(count) = counts.get_mut(&self.user) {
             *count = count.saturating_sub(1);
             if *count == 0 {

@@ -13,6 +13,8 @@
 //!
 //! Where io_uring is not available the shard reads its disks synchronously, and everything else is the same.
 
+#![allow(unsafe_code, reason = "tokio watches a descriptor that the ring owns")]
+
 use std::{
     future::Future,
     io,

@@ -36,8 +36,7 @@ pub fn is_trusted(stream: &UnixStream) -> bool {
 }
 
 fn own_user() -> u32 {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Connects to `path`, where a process of this user or of root listens.
@@ -120,6 +119,7 @@ mod tests {
     }
 
     /// Does `work` as another user, which root can. Credentials are a thread's own.
+    #[allow(unsafe_code, reason = "a system call")]
     fn as_another(work: impl FnOnce() + Send + 'static) {
         let as_user = move || {
             // SAFETY: a number is all that this needs.

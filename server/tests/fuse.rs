@@ -5,6 +5,9 @@
 //! through rings does so where the kernel's switch for them is on
 //! (`/sys/module/fuse/parameters/enable_uring`), and through the device where it is off.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(unsafe_code, reason = "system calls under test")]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

@@ -7,6 +7,8 @@
 //!
 //! A failure tells the seed and the step; the same seed does the same again.
 
+#![allow(unsafe_code, reason = "system calls under test")]
+
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;

@@ -10,6 +10,8 @@
 //! not be changed, which its file modes say too; a test that wants to write takes a
 //! [`GoldenPool::private_copy`].
 
+#![allow(unsafe_code, reason = "`flock` and `geteuid`")]
+
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -191,7 +193,7 @@ fn unpack_root() -> Result<PathBuf> {
         Err(error) => return Err(error).with_context(|| format!("cannot create {}", root.display())),
     }
     let meta = fs::symlink_metadata(&root)?;
-    ensure!(meta.is_dir() && meta.uid() == uid, "{} belongs to somebody else", root.display());
+    ensure!(meta.is_dir() && meta.uid() == uid, "{} belongs to another user", root.display());
     Ok(root)
 }
 

@@ -5,6 +5,8 @@
 //! not state must not be there. The reader under test is a [`Tree`]; [`HostTree`] is one that looks at a
 //! mounted filesystem.
 
+#![allow(unsafe_code, reason = "system calls on extended attributes")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fmt::Write as _;

@@ -4,6 +4,8 @@
 //! The options follow from a seed. `ztest` itself is not deterministic: the seed gives the same kind of pool,
 //! not the same pool.
 
+#![allow(unsafe_code, reason = "`kill` of a process group")]
+
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -222,8 +222,8 @@ fn the_readme_and_the_help_say_the_same() {
     let (readme, help) = (plain(&read("README.md")), plain(&read("cenote/src/cli.rs")));
     for said in [
         "(default: /run/cenote/cenote.sock for root, else in $XDG_RUNTIME_DIR/cenote)",
-        "--arc-max SIZE of cenote serve and cenote up bounds the memory for cached blocks and for data not on \
-         disk yet (default: a quarter of the machines).",
+        "--arc-max SIZE of cenote serve and cenote up bounds the memory for cached blocks and for data not \
+         on disk yet (default: a quarter of the machines).",
         "cenote completion bash|zsh|fish prints the completion script of a shell, which completes zpool, zfs \
          and zdb too.",
     ] {

@@ -19,6 +19,8 @@
 //! cold read the pool is exported and imported, or the filesystem mounted again, and the system's page cache
 //! is dropped.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 mod null;
 mod systems;
 mod work;

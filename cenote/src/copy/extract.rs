@@ -147,8 +147,7 @@ impl<'a> Extractor<'a> {
         };
         let style = "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left  {wide_msg}";
         progress.set_style(ProgressStyle::with_template(style)?);
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let owner = unsafe { libc::geteuid() } == 0;
+        let owner = rustix::process::geteuid().is_root();
         Ok(Self { arguments, progress, owner, files: 0, failures: 0, buffer: vec![0; PIECE_BYTES as usize] })
     }
 

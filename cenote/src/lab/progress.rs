@@ -8,11 +8,12 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use device::IgnorePoison;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use lab::experiment::Metric;
 use lab::report::written;
@@ -82,7 +83,7 @@ impl Shown {
         let rest = Arc::new(Mutex::new(Rest::default()));
         let shown = Arc::clone(&rest);
         let style = style.with_key("rest", move |_: &ProgressState, text: &mut dyn fmt::Write| {
-            let rest = *shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let rest = *shown.lock().ignore_poison();
             // A bar that cannot be written is not shown.
             let _ = text.write_str(&rest.words());
         });
@@ -97,7 +98,7 @@ impl Shown {
 
     /// Writes a line where there is no terminal, if it is time for one.
     fn tell(&self, words: impl FnOnce(&Lines) -> String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().ignore_poison();
         if self.bar.is_hidden() && lines.is_due(LINE_EVERY) {
             eprintln!("{}", words(&lines));
         }
@@ -177,12 +178,12 @@ fn left(rest: Duration) -> String {
 impl Progress for Shown {
     fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str) {
         let rest = Rest(left.map(|left| (left, Instant::now())));
-        *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+        *self.rest.lock().ignore_poison() = rest;
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(what.to_owned());
         {
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = self.lines.lock().ignore_poison();
             (lines.done, lines.total, lines.rest) = (done, total, rest);
             what.clone_into(&mut lines.what);
         }

@@ -8,6 +8,8 @@
 //! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most
 //! memory that it had since it was looked at.
 
+#![allow(unsafe_code, reason = "`pre_exec`, `sysconf` and `kill`")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::AsFd;

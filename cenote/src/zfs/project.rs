@@ -1,5 +1,7 @@
 //! `zfs project`: the projects of files and directories of mounted filesystems, through the kernel's ioctls.
 
+#![allow(unsafe_code, reason = "ioctls on files")]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

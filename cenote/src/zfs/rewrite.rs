@@ -3,6 +3,8 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_main.c`, `zfs-rewrite.8`.
 
+#![allow(unsafe_code, reason = "an ioctl on files")]
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;

@@ -21,6 +21,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use device::IgnorePoison;
 use serde_json::{Map, Value};
 use server::api::VdevNode;
 
@@ -194,7 +195,7 @@ impl Said {
             for _ in 0..threads {
                 let (send, waiting) = (send.clone(), &waiting);
                 scope.spawn(move || {
-                    let next = || waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+                    let next = || waiting.lock().ignore_poison().next();
                     while let Some(device) = next() {
                         // Fails only when nobody listens any more.
                         let _ = send.send((*device, words_of(scripts, *device)));

@@ -1,5 +1,8 @@
 //! `cenote zpool` and `cenote zfs` through the real binary, each test with a daemon of its own.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(unsafe_code, reason = "system calls under test")]
+
 mod cachefile;
 mod completion;
 mod created;

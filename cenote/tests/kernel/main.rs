@@ -21,6 +21,8 @@
 //! minutes. `CENOTE_KERNEL_LEFT` is a folder with pools that others left there, each in one file of its name,
 //! as `scripts/judge-files` and `scripts/run-fsx` do with `KEEP_POOL`; copies of them are judged.
 
+#![allow(unsafe_code, reason = "system calls under test")]
+
 mod crashed;
 #[path = "../../../engine/tests/live/data.rs"]
 #[allow(dead_code, reason = "parts of it are for others")]

@@ -1,6 +1,9 @@
 //! `cenote up` without arguments: a pool of one's own, on which clients and machines may rely, also across
 //! `kill -9`.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(unsafe_code, reason = "signals and times of files")]
+
 mod files;
 mod guest;
 mod kills;

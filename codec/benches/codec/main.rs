@@ -6,6 +6,8 @@
 //! time of this thread; the two columns of a row are measured in turns, and each is the median of its rounds.
 //! `ratio` is ours over theirs. See [`table`] for how it is measured.
 
+#![allow(unsafe_code, reason = "libraries that are compared with")]
+
 mod checksums;
 mod ciphers;
 mod compressors;

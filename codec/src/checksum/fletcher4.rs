@@ -20,6 +20,8 @@
 //!
 //! Source: OpenZFS 2.3 `zfs_fletcher.c` for the definition; the rest follows from it.
 
+#![allow(unsafe_code, reason = "vector instructions")]
+
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -12,6 +12,8 @@
 //! vectors), by two nibble tables (AVX2), or table look-ups byte by byte. All compute the same; the last is
 //! the oracle of the tests.
 
+#![allow(unsafe_code, reason = "vector instructions")]
+
 use super::MAX_PARITY;
 use super::field::NIBBLE_PRODUCTS;
 

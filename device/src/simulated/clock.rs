@@ -7,13 +7,15 @@ use std::{
     num::NonZeroU64,
     pin::{Pin, pin},
     sync::{
-        Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
+
+use crate::IgnorePoison;
 
 /// Tells the time and waits for it.
 pub trait Clock: Send + Sync + Debug {
@@ -52,7 +54,7 @@ struct TimerState {
 
 impl Timers {
     fn lock(&self) -> MutexGuard<'_, TimerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -199,10 +201,10 @@ fn wake_on_time(timers: &Timers) {
             continue;
         }
         state = match state.sleepers.keys().next() {
-            None => timers.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            None => timers.changed.wait(state).ignore_poison(),
             Some(&(deadline_ns, _)) => {
                 let wait = Duration::from_nanos(deadline_ns.saturating_sub(now_ns));
-                timers.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                timers.changed.wait_timeout(state, wait).ignore_poison().0
             }
         };
     }

@@ -1,5 +1,7 @@
 //! Golden pools, made by OpenZFS, read by the engine and compared with what was recorded of them.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod discovery;
 mod encrypted;
 mod filesystems;

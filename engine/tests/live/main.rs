@@ -1,5 +1,7 @@
 //! Pools that the engine writes, judged by its own reader and by OpenZFS's `zdb`.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod cached;
 mod checkpoint;
 mod clone;

@@ -12,6 +12,8 @@
 //! … --test mutated -- --nocapture                                     tell what is done
 //! ```
 
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
 mod damage;
 mod forge;
 mod overlay;

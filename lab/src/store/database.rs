@@ -15,8 +15,9 @@ use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 
+use device::IgnorePoison;
 use redb::backends::FileBackend;
 use redb::{BackendError, Builder, Database, StorageBackend};
 
@@ -143,7 +144,7 @@ impl Beside {
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock().ignore_poison()
     }
 
     /// Bytes of the file, and zeros where it has none.

@@ -117,12 +117,12 @@ fn fault_of_told(
         }
         // fio makes of what is larger what is there, and says nothing.
         Ok(None) if asked_by == Some(READ_CAPACITY) => Some(format!(
-            "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is \
+            "target {uri}: cannot find out whether it has {size}: install {READ_CAPACITY} (in Debian it is \
              in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the \
              block device"
         )),
         Ok(None) if asked_by == Some(NBDINFO) => Some(format!(
-            "target {uri}: whether it has {size} cannot be asked: install {NBDINFO}, which asks within TLS \
+            "target {uri}: cannot find out whether it has {size}: install {NBDINFO}, which asks within TLS \
              (it is in libnbd's package of programs: libnbd-bin in Debian, nbdinfo in Fedora)"
         )),
         Ok(_) => None,

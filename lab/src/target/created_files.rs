@@ -164,8 +164,8 @@ fn require_ours(directory: &Path) -> Result<()> {
     if is_own(directory) || (kind.is_dir() && is_free().map_err(Error::file(directory))?) {
         return Ok(());
     }
-    let what = "it is there already, and the lab did not make it: what the lab makes it removes too, so move \
-        this away or choose another directory";
+    let what = "it exists, and the lab did not make it: the lab removes its directories afterwards, so move \
+        this one away or choose another";
     Err(Error::Results { path: directory.to_owned(), what: what.to_owned() })
 }
 
@@ -209,7 +209,7 @@ pub(super) fn lock(directory: &Path) -> Result<File> {
         Ok(()) => Ok(held),
         Err(Errno::WOULDBLOCK) => Err(Error::Results {
             path: directory.to_owned(),
-            what: "another 'cenote lab' is at work in it: wait until it is done, or end it".to_owned(),
+            what: "another 'cenote lab' works in it: wait until that is done, or end it".to_owned(),
         }),
         Err(errno) => Err(Error::file(&mark)(errno.into())),
     }
@@ -240,8 +240,7 @@ fn is_listed(directory: &Path, made: &Created) -> Result<bool> {
     match made.there(directory).filter(|_| !is_listed) {
         None => Ok(is_listed),
         Some(path) => {
-            let what = "it is there already, and the lab did not make it, but would have to in its place: \
-                move it away";
+            let what = "it exists, the lab did not make it, and it is in the lab's way: move it away";
             Err(Error::Results { path, what: what.to_owned() })
         }
     }
@@ -360,7 +359,7 @@ pub(super) fn theirs(directory: &Path) -> Vec<PathBuf> {
 
 fn require_no_mounts(directory: &Path) -> Result<()> {
     if is_mounted(directory).map_err(Error::file(directory))? {
-        let what = "something is mounted there, so that nothing was removed: unmount it".to_owned();
+        let what = "a filesystem is mounted there, so nothing was removed: unmount it".to_owned();
         return Err(Error::Results { path: directory.to_owned(), what });
     }
     for entry in fs::read_dir(directory).map_err(Error::file(directory))? {

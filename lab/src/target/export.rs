@@ -126,7 +126,8 @@ impl Export {
                     .split_once('/')
                     .is_some_and(|(target, lun)| !target.is_empty() && lun.parse::<u16>().is_ok());
                 if !is_disk {
-                    return Err(wrong("behind the server it has a target's name and the number of a disk"));
+                    return Err(wrong("after the server it needs the name of a target and the number of a \
+                        disk"));
                 }
                 Way::Iscsi { host, port, uri: uri.to_owned() }
             }
@@ -160,7 +161,7 @@ impl Export {
 
     /// Asks who serves it; nothing where it does not tell.
     pub fn look(&self) -> Result<Option<Told>, String> {
-        let failed = |error: io::Error| format!("nobody serves it: {error}");
+        let failed = |error: io::Error| format!("no server answers: {error}");
         match &self.way {
             Way::Tcp(host, port) => {
                 let mut stream = connect(host, *port).map_err(failed)?;
@@ -173,7 +174,7 @@ impl Export {
                     Ok(stream)
                 });
                 let mut stream = connected
-                    .map_err(|error| format!("nobody serves it at {}: {error}", socket.display()))?;
+                    .map_err(|error| format!("no server answers at {}: {error}", socket.display()))?;
                 asked(&mut stream, &self.name)
             }
             Way::Iscsi { host, port, uri } => {
@@ -238,7 +239,7 @@ fn asked_of(
     limit: Duration,
     told: impl Fn(&str) -> Option<Told>,
 ) -> Result<Option<Told>, String> {
-    let failed = |error: io::Error| format!("{program}, which is asked how large it is: {error}");
+    let failed = |error: io::Error| format!("{program}, which reports its size: {error}");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -249,7 +250,7 @@ fn asked_of(
     while child.try_wait().map_err(failed)?.is_none() {
         if began.elapsed() > limit {
             child.kill().and_then(|()| child.wait()).map_err(failed)?;
-            return Err(format!("who serves it did not say within {} s how large it is", limit.as_secs()));
+            return Err(format!("the server did not report its size within {} s", limit.as_secs()));
         }
         thread::sleep(LOOK);
     }
@@ -260,7 +261,7 @@ fn asked_of(
         _ => {
             let why = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ");
             let why = if why.is_empty() { said } else { why };
-            Err(format!("who serves it does not say how large it is ({program}: {why})"))
+            Err(format!("the server does not report its size ({program}: {why})"))
         }
     }
 }
@@ -295,7 +296,7 @@ fn decoded(text: &str) -> Option<String> {
 
 /// Asks an NBD server of an export.
 fn asked(stream: &mut (impl Read + Write), name: &str) -> Result<Option<Told>, String> {
-    negotiated(stream, name).unwrap_or_else(|error| Err(format!("who serves it does not speak NBD: {error}")))
+    negotiated(stream, name).unwrap_or_else(|error| Err(format!("the server does not speak NBD: {error}")))
 }
 
 fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result<Option<Told>, String>> {
@@ -355,7 +356,7 @@ fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result
                     (6, _) => "there is no such export".to_owned(),
                     (code, _) => format!("error {code}"),
                 };
-                return Ok(Err(format!("who serves it refuses it: {why}")));
+                return Ok(Err(format!("the server refuses it: {why}")));
             }
             _ => {}
         }
@@ -427,7 +428,7 @@ pub(crate) mod tests {
             assert_eq!(look(&socket, "%76"), Ok(Some(Told { size: Size(3 << 20), is_read_only })));
             assert!(look(&socket, "w").unwrap_err().contains("no such export"));
         }
-        assert!(look("nowhere", "v").unwrap_err().contains("nobody serves it"));
+        assert!(look("nowhere", "v").unwrap_err().contains("no server answers"));
         let mut other = std::io::Cursor::new(b"SSH-2.0-something else that is long".to_vec());
         assert!(asked(&mut other, "v").unwrap_err().contains("does not speak NBD"));
     }

@@ -76,14 +76,15 @@ impl Usage {
         let path = path.display();
         if !self.uses.is_empty() {
             return Some(format!(
-                "target {path} {}: workloads would write to it, which is never done to what is in use",
+                "target {path} {}: workloads would write to it, and the lab never writes to a device or file \
+                 that is in use",
                 self.uses.join("; it ")
             ));
         }
         (!may_overwrite && !self.holds.is_empty()).then(|| {
             format!(
-                "target {path} {}: workloads would overwrite it; where that is wanted, say so (--overwrite, \
-                 or overwrite = true in [target])",
+                "target {path} {}: workloads would overwrite it; if they may, say so (--overwrite, or \
+                 overwrite = true in [target])",
                 self.holds.join("; it ")
             )
         })
@@ -303,7 +304,7 @@ impl System {
     fn all_uses(&self, thing: &Thing, asked: &mut Vec<Thing>) -> Vec<String> {
         let mut uses = Vec::new();
         if asked.len() >= MOST_ASKED {
-            uses.push("has so many loop devices that not all could be asked after".to_owned());
+            uses.push("has so many loop devices that not all could be checked".to_owned());
             return uses;
         }
         asked.push(thing.clone());
@@ -615,7 +616,7 @@ fn take(path: &Path) -> std::result::Result<Option<File>, Refused> {
         options.custom_flags(OFlags::EXCL.bits() as i32);
     }
     let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => Refused::InUse("is in use: the kernel gives it to nobody else".to_owned()),
+        Some(Errno::BUSY) => Refused::InUse("is in use: the kernel refuses exclusive access".to_owned()),
         _ => Refused::Other(error),
     })?;
     lock(&file)?;
@@ -672,8 +673,8 @@ fn fault_of(
     let mut fault = found.fault(path, may_overwrite)?;
     if found.uses.is_empty() && all.iter().any(|it| it.is_from_before(path, identity)) {
         fault.push_str(
-            ". This experiment had consent before the machine was started anew; but the device has no wwid \
-             or serial number by which it would be known again",
+            ". This experiment had consent before the machine was restarted, but the device has no wwid or \
+             serial number by which it could be recognized",
         );
     }
     Some(fault)
@@ -799,8 +800,8 @@ pub fn fault_of_export(uri: &str, may_overwrite: bool, directory: Option<&Path>)
     };
     Ok((!may_overwrite && !is_known).then(|| {
         format!(
-            "target {uri}: workloads would overwrite what it holds; where that is wanted, say so \
-             (--overwrite, or overwrite = true in [target])"
+            "target {uri}: workloads would overwrite what it holds; if they may, say so (--overwrite, or \
+             overwrite = true in [target])"
         )
     }))
 }

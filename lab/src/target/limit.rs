@@ -61,18 +61,18 @@ pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
     match &experiment.target {
         Target::Volume(_) | Target::Filesystem(_) => None,
         Target::Path { .. } => {
-            Some("what is measured is the file or device itself, and nothing of the lab's own lies below it")
+            Some("the file or device itself is measured, and nothing of the lab lies below it")
         }
         Target::Layers { .. } => Some(
-            "the lowest layer is the limit of those above it, save what they keep in memory: those may be \
-             faster than what lies below",
+            "the lowest layer limits those above it, except that these may be faster by what they keep in \
+             memory",
         ),
         Target::Nbd { .. } | Target::Iscsi { .. } => Some(
-            "the devices belong to who serves the export, and cannot be reached from here; [[bound]] names \
+            "the devices belong to the server of the export and cannot be reached from here; [[bound]] names \
              what the network carries",
         ),
         Target::Host { .. } => {
-            Some("the devices belong to the host's pool, which nothing is done to but through its volumes")
+            Some("the devices belong to the host's pool, which the lab uses only through its volumes")
         }
     }
 }

@@ -113,7 +113,7 @@ pub trait Programs {
     fn load(&self, name: &str, load: &Load, stops: &dyn Fn() -> bool) -> Result<String> {
         let _ = (load, stops);
         Err(Error::Experiment(format!(
-            "who serves {name} does no load by itself: measure it with {THROUGH}={NBD}"
+            "the server of {name} runs no load by itself: measure it with {THROUGH}={NBD}"
         )))
     }
     /// Why a pool takes nothing that is written any more, where that is so and can be told.

@@ -16,6 +16,8 @@
 //!
 //! Source of the facts: `include/uapi/linux/nbd.h` and `drivers/block/nbd.c` of Linux 6.12.
 
+#![allow(unsafe_code, reason = "ioctls of NBD devices")]
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -36,10 +36,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use tokio::sync::oneshot;
 
 use super::{BlockDevice, BlockDevices, LOOK, Offered, PATIENCE, is_claimed, sync_within, timed_out};
@@ -85,7 +86,7 @@ impl Ublk {
     }
 
     fn own(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock().ignore_poison()
     }
 
     /// What the kernel can do.
@@ -403,7 +404,7 @@ impl BlockDevice for UblkDevice {
             }
         }
         delete(&*self.kernel, self.info.id)?;
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.info.id);
+        self.own.lock().ignore_poison().remove(&self.info.id);
         Ok(())
     }
 }

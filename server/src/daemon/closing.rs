@@ -30,10 +30,11 @@
 //! | `Closing::step` | whether it can be called off; for a few lines | taken alone |
 
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use ondisk::vdev_config::PoolState;
 
 use super::creating::refused;
@@ -296,7 +297,7 @@ impl Daemon {
     /// Takes a pool out of the list, and away from those who read its devices.
     fn forget(&self, open: &Arc<OpenPool>) {
         open.holds.close();
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.write().ignore_poison();
         if pools.get(open.name()).is_some_and(|listed| Arc::ptr_eq(listed, open)) {
             pools.remove(open.name());
         }
@@ -419,7 +420,7 @@ impl Ending {
         state.has_begun = true;
         let is_opening = |state: &mut EndingState| !state.opening.is_empty();
         let waited = self.opened.wait_timeout_while(state, OPENING_LIMIT, is_opening);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = waited.ignore_poison();
         let left =
             |name: &String| format!("pool '{name}' was not open yet: that was broken off, as in a crash");
         state.opening.iter().map(left).collect()

@@ -4,9 +4,9 @@
 //! among the open pools when its first transaction group is committed.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use device::OpenOptions;
+use device::{IgnorePoison, OpenOptions};
 use engine::dsl::Dsl;
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{Auxiliary, LivePool, NewPool, set_version};
@@ -86,10 +86,7 @@ impl Daemon {
         let held = Held::Writing(live, Mutex::default());
         let open = Arc::new(OpenPool::new(held, Vec::new(), self.named(options.cachefile)));
         let changing = open.change().await?;
-        self.pools
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(open.name().to_owned(), Arc::clone(&open));
+        self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
         drop(opening);
         let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
         opened.warnings.extend(kept::notes(&request.root_properties));

@@ -81,8 +81,7 @@ impl Ioctl {
 
     /// Adds it to the history.
     pub(super) async fn note(self, s: &Syncing) -> engine::Result<()> {
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let user = unsafe { libc::geteuid() };
+        let user = rustix::process::geteuid().as_raw();
         let record = history::ioctl(self.name, self.input, s.now(), user.into(), &host_name());
         history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await
     }

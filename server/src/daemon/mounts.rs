@@ -342,6 +342,5 @@ fn is_listed() -> impl Fn(&Mount) -> bool {
 }
 
 pub(super) fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }

@@ -11,12 +11,15 @@
 //! it is answered, so that whoever asks after a change sees it. Nobody keeps such a state for longer than a
 //! request, because the space that it refers to cannot be reused meanwhile.
 
+#![allow(unsafe_code, reason = "`gethostid`")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
+use device::IgnorePoison;
 use engine::Pool;
 use engine::dsl::Dsl;
 use engine::env::System;
@@ -332,7 +335,7 @@ impl Daemon {
         // Nobody else can have it yet; who finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
-            let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+            let mut pools = self.pools.write().ignore_poison();
             refuse_among(&pools, open.name(), found)?;
             pools.insert(open.name().to_owned(), Arc::clone(&open));
         }
@@ -400,7 +403,7 @@ impl Daemon {
     }
 
     fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
-        refuse_among(&self.pools.read().unwrap_or_else(PoisonError::into_inner), name, found)
+        refuse_among(&self.pools.read().ignore_poison(), name, found)
     }
 }
 

@@ -35,8 +35,7 @@ where
 
 /// Writes a command into the pool's history.
 async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let record = history::command(command, s.now(), user.into(), &host_name());
     s.append_history(&record).await
 }

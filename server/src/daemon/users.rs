@@ -1,5 +1,7 @@
 //! Users and groups by number and by name, from the system's databases.
 
+#![allow(unsafe_code, reason = "the C library's tables of users and groups")]
+
 use std::ffi::{CStr, CString};
 
 use ondisk::accounting::AccountingObject;

@@ -8,9 +8,10 @@
 //! |---|---|---|
 //! | `state` | whether it is open, and what is inside; for a few lines | taken alone |
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use tokio::sync::Notify;
 
 /// How often it is looked whether all requests have come out.
@@ -39,7 +40,7 @@ impl<A> Freezable<A> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<A>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Goes in, as soon as it is open; `None` where it is gone.

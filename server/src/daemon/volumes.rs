@@ -17,11 +17,11 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at
 //! once with `failmode=continue`.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use device::IoBuf;
 use device::modelled::Link;
+use device::{IgnorePoison, IoBuf};
 use engine::dmu::Objset;
 use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
@@ -335,7 +335,7 @@ impl Volume {
 impl OpenPool {
     /// The volumes that can be read.
     pub fn volumes(&self) -> Vec<Volume> {
-        self.volumes.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.volumes.read().ignore_poison().clone()
     }
 
     /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found
@@ -343,7 +343,7 @@ impl OpenPool {
     pub(super) async fn find_volumes(&self) -> engine::Result<()> {
         let mut volumes = Vec::new();
         let result = self.add_volumes(&mut volumes).await;
-        *self.volumes.write().unwrap_or_else(PoisonError::into_inner) = volumes;
+        *self.volumes.write().ignore_poison() = volumes;
         result
     }
 

@@ -4,6 +4,8 @@
 //! memory that takes none before it is written, and gives it back when nobody needs it for a while: an
 //! allocator might keep it, or write zeros into all of it.
 
+#![allow(unsafe_code, reason = "a buffer of mapped memory")]
+
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

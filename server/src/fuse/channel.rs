@@ -10,6 +10,8 @@
 //! One thread, which sleeps, and one descriptor. A thread that no request came to for [`PATIENCE`] gives back
 //! the memory of its buffers, its clone of the descriptor, and its ring.
 
+#![allow(unsafe_code, reason = "an ioctl of `/dev/fuse`")]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -12,8 +12,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+use device::IgnorePoison;
 
 /// What is done by a thread that waits.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -108,7 +110,7 @@ impl CommitThreads {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn serve(&self) {
@@ -121,7 +123,7 @@ impl CommitThreads {
                 continue;
             }
             state.idle += 1;
-            let (back, waited) = self.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = self.more.wait_timeout(state, IDLE).ignore_poison();
             state = back;
             state.idle -= 1;
             if waited.timed_out() && state.line.is_empty() {

@@ -6,6 +6,8 @@
 //! moves nothing out of a *shared* mount (under systemd all are); then it is another mount of the same
 //! filesystem, with all that is mounted inside, and the hidden one goes with the last who uses it.
 
+#![allow(unsafe_code, reason = "system calls on mounts")]
+
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;

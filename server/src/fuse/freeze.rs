@@ -15,8 +15,10 @@
 //! | `state` | the number of requests inside, and whether it is frozen; held for a few lines | taken alone |
 
 use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use device::IgnorePoison;
 
 use super::served::Served;
 
@@ -58,14 +60,14 @@ impl<T> Freezable<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Lets a request in, after waiting until the filesystem is not frozen. `None` after [`Self::end`].
     pub fn enter(&self) -> Option<Entered<'_, T>> {
         let mut state = self.state();
         while state.is_frozen {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         let served = Arc::clone(state.served.as_ref()?);
         state.inside += 1;
@@ -84,7 +86,7 @@ impl<T> Freezable<T> {
         let mut state = self.state();
         while state.is_frozen {
             let left = deadline.checked_duration_since(Instant::now())?;
-            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, left).ignore_poison();
         }
         state.is_frozen = true;
         let frozen = Frozen(Arc::clone(self));
@@ -93,7 +95,7 @@ impl<T> Freezable<T> {
                 drop(state);
                 return None;
             };
-            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, left).ignore_poison();
         }
         Some(frozen)
     }

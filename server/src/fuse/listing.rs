@@ -15,9 +15,10 @@
 //! not used. The kernel changes nothing in a directory while it waits for a part of its list.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use device::IgnorePoison;
 use engine::Result;
 use engine::zpl::DirEntry;
 use fuser::{FileHandle, INodeNo};
@@ -126,7 +127,7 @@ impl Listings {
 
     /// Takes what a directory keeps; with it the number of the next entry, if the walk may go on in it.
     fn take(&self, part: &Part, dir: ObjectId) -> Option<(Ahead, usize)> {
-        let ahead = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&part.handle.0)?;
+        let ahead = self.kept.lock().ignore_poison().remove(&part.handle.0)?;
         let is_old = ahead.stamp != self.stamp(dir).load(Ordering::Acquire);
         if part.cookie == 0 || part.with_attributes.is_some() || is_old {
             return None;
@@ -137,7 +138,7 @@ impl Listings {
     }
 
     fn keep(&self, handle: FileHandle, ahead: Ahead) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().ignore_poison();
         if kept.len() < MOST_KEPT {
             kept.insert(handle.0, ahead);
         }
@@ -145,7 +146,7 @@ impl Listings {
 
     /// Forgets what the directory with this handle, which is closed, kept.
     pub(super) fn forget(&self, handle: FileHandle) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        self.kept.lock().ignore_poison().remove(&handle.0);
     }
 }
 

@@ -19,9 +19,10 @@
 //! | `state` | the files, the line and whether there is a thread; for a few lines | taken alone |
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use device::IgnorePoison;
 use fuser::INodeNo;
 
 /// Most files in line. Times of more may change when mapped pages are written back.
@@ -67,7 +68,7 @@ pub struct Kept {
 
 impl MmapTimes {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().ignore_poison()
     }
 
     /// Pages of a file that are written back change no times from now on.
@@ -93,7 +94,7 @@ impl MmapTimes {
                 continue;
             }
             let waited = self.0.more.wait_timeout(state, IDLE);
-            let (back, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = waited.ignore_poison();
             state = back;
             if waited.timed_out() && state.line.is_empty() {
                 state.has_thread = false;

@@ -24,8 +24,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
+use device::IgnorePoison;
 use engine::Pool;
 use engine::dmu::Objset;
 use engine::dsl::{Dataset, Dsl};
@@ -242,7 +243,7 @@ impl MountedDatasets {
     pub(super) fn take_snapshots_of(&mut self, before: &Self) {
         let mut snapshots = std::mem::take(&mut *before.lock());
         snapshots.as_of = None;
-        *self.snapshots.get_mut().unwrap_or_else(PoisonError::into_inner) = snapshots;
+        *self.snapshots.get_mut().ignore_poison() = snapshots;
     }
 
     /// Name of the mounted dataset.
@@ -374,7 +375,7 @@ impl MountedDatasets {
             Err(TryLockError::WouldBlock) => {
                 // Another request holds it while it reads.
                 device::hand_duty_over();
-                self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+                self.snapshots.lock().ignore_poison()
             }
         }
     }

@@ -23,6 +23,8 @@
 //! The helper `fusermount3` mounts and unmounts what its user may. It hands over the connection through a
 //! socket, which it gets as its standard input.
 
+#![allow(unsafe_code, reason = "system calls on mounts, and descriptors that come through a socket")]
+
 use std::ffi::{CString, OsString};
 use std::fs::OpenOptions;
 use std::io;

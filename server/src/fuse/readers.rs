@@ -33,11 +33,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use device::Duty;
+use device::{Duty, IgnorePoison};
 
 /// Requests in a row that were there already, after which another thread is called.
 const BUSY: u32 = 16;
@@ -96,7 +96,7 @@ impl Readers {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Changes who reads, and calls as many as `change` says: those that rest, and new ones where too few do.
@@ -147,7 +147,7 @@ impl Readers {
         state.resting += 1;
         let is_idle = |state: &mut State| state.calls == 0 && !state.over;
         let waited = self.called.wait_timeout_while(state, self.patience, is_idle);
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state = waited.ignore_poison().0;
         state.resting -= 1;
         let reads = state.calls > 0 && !state.over;
         state.calls = state.calls.saturating_sub(1);

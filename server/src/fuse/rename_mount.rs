@@ -8,6 +8,8 @@
 //! Only a mount is exchanged that nobody is in, as `umount` says, and in which nothing is mounted. For a
 //! moment its directory is seen without it, as whenever something is mounted anew. Only root may.
 
+#![allow(unsafe_code, reason = "system calls on mounts")]
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -47,6 +47,8 @@
 //!
 //! Source: Linux, `Documentation/filesystems/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
 
+#![allow(unsafe_code, reason = "memory that is shared with the kernel comes back")]
+
 mod entry;
 
 use std::fs::{self, File};
@@ -54,9 +56,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 
+use device::IgnorePoison;
 use io_uring::{IoUring, cqueue, squeue};
 
 use super::filesystem::{Mounted, Outcome};
@@ -137,7 +140,7 @@ struct Queue {
 
 impl Queue {
     fn staff(&self) -> MutexGuard<'_, Staff> {
-        self.staff.lock().unwrap_or_else(PoisonError::into_inner)
+        self.staff.lock().ignore_poison()
     }
 }
 

@@ -15,9 +15,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
+use device::IgnorePoison;
 use engine::dsl::with_room;
 use engine::zpl::{AclType, LiveZpl, Znode};
 use engine::{Error, Result};
@@ -150,7 +151,7 @@ impl Served {
     }
 
     fn stale(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stale.lock().ignore_poison()
     }
 
     /// Whether a request is about a file that is gone.
@@ -270,12 +271,12 @@ impl Served {
 
     /// Follows what mount options say from now on.
     pub fn set_habits(&self, options: &MountOptions) {
-        *self.habits.write().unwrap_or_else(PoisonError::into_inner) = Habits::of(options);
+        *self.habits.write().ignore_poison() = Habits::of(options);
     }
 
     /// What mount options ask for.
     pub(super) fn habits(&self) -> Habits {
-        *self.habits.read().unwrap_or_else(PoisonError::into_inner)
+        *self.habits.read().ignore_poison()
     }
 
     /// Whether `.zfs` is listed.
@@ -302,11 +303,11 @@ impl Served {
     }
 
     pub(super) fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().ignore_poison()
     }
 
     pub(super) fn brief(&self) -> MutexGuard<'_, HashMap<INodeNo, Instant>> {
-        self.brief.lock().unwrap_or_else(PoisonError::into_inner)
+        self.brief.lock().ignore_poison()
     }
 
     /// Files that somebody has open, or that are kept for the kernel.

@@ -8,9 +8,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
+use device::IgnorePoison;
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
 use super::THREADS;
@@ -86,8 +87,7 @@ impl Session {
         }
         let only_for = match acl {
             SessionACL::All => None,
-            // SAFETY: geteuid has no preconditions and cannot fail.
-            _ => Some(unsafe { libc::geteuid() }),
+            _ => Some(rustix::process::geteuid().as_raw()),
         };
         let mounted = Mounted { freezable: Arc::clone(freezable), only_for, waiters: Arc::default() };
         let device: Device = Arc::<fuser::Session<Handshake>>::clone(&kernel);
@@ -127,7 +127,7 @@ impl Session {
     }
 
     fn lives(&self) -> MutexGuard<'_, mpsc::Receiver<()>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lives.lock().ignore_poison()
     }
 
     /// Whether the kernel has ended it.

@@ -11,6 +11,8 @@
 //!
 //! Not for threads that answer requests.
 
+#![allow(unsafe_code, reason = "system calls that rustix does not have")]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,5 +1,8 @@
 //! The daemon as its clients see it: golden pools imported, mounted, served, listed and exported.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(unsafe_code, reason = "system calls under test")]
+
 mod attached;
 mod datasets;
 mod filesystems;

@@ -1,5 +1,7 @@
 //! The NBD server, judged by the clients that people use and by clients that mean harm.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod clients;
 mod harness;
 mod hostile;

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 
-use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, SharedBuf};
+use device::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes, SharedBuf};
 
 use super::Disk;
 use crate::Rng;
@@ -127,7 +127,7 @@ impl Recorder {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Answers a little later: lets others go first, a number of times that the seed decides.

@@ -21,6 +21,8 @@
 //! | `CENOTE_CRASH_SECONDS` | how long to go on; without it about a minute |
 //! | `CENOTE_CRASH_SEED` | the first seed; printed with each failure. With `CENOTE_CRASH_SECONDS=0` it is the only one, and tried to its end |
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod administrator;
 mod contents;
 mod filesystem;
@@ -33,10 +35,11 @@ mod pools;
 mod support;
 
 use std::io::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use testkit::Rng;
 use testkit::crash::{Disk, Player};
 
@@ -111,7 +114,7 @@ fn nothing_promised_is_lost_when_the_power_fails() {
             let history = history::run(seed, kind_of(seed), STEPS);
             let mut of_run = Tally { runs: 1, logs_removed: history.moves.removals(), ..Tally::default() };
             try_points(&history, &mut of_run, &is_over);
-            tally.lock().unwrap_or_else(PoisonError::into_inner).add(&of_run);
+            tally.lock().ignore_poison().add(&of_run);
             if only_one {
                 return;
             }
@@ -124,7 +127,7 @@ fn nothing_promised_is_lost_when_the_power_fails() {
             scope.spawn(|| pools::alone(go_through_seeds));
         }
     });
-    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tally = tally.into_inner().ignore_poison();
     // Past what captures the output of tests: how much was tried is part of the result.
     let _ = writeln!(std::io::stderr(), "power cuts: {tally:?} in {:?}", began.elapsed());
 }

@@ -4,6 +4,8 @@
 //! between the best and scalar code, depending on its surroundings. AVX2 has sixteen registers, so eight sums
 //! of four lanes.
 
+#![allow(unsafe_code, reason = "vector instructions")]
+
 use super::Lanes;
 use ondisk::ByteOrder;
 use std::arch::x86_64::*;

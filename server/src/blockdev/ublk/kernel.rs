@@ -10,6 +10,8 @@
 //! A command has nothing of ours that the kernel touches later, but for the structure of a control command.
 //! That has memory of its own, which is not freed where the kernel may still have it.
 
+#![allow(unsafe_code, reason = "memory and rings that are shared with the kernel")]
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -14,6 +14,8 @@
 //! - Once it *fails*, requests under way are dropped and answered with an error, as all that come later.
 //! - It ends when all tags are gone, which is when the block device was stopped.
 
+#![allow(unsafe_code, reason = "tokio watches a descriptor that the queue owns")]
+
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -28,6 +28,8 @@
 //!
 //! Source: Linux, `include/uapi/linux/fuse.h`, `include/uapi/linux/io_uring.h`.
 
+#![allow(unsafe_code, reason = "memory that is shared with the kernel")]
+
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 

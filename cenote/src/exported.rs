@@ -57,7 +57,8 @@ impl PoolPlace {
         let why = opened.why.unwrap_or_else(|| "nothing is known of the reason".into());
         for name in &opened.not_shown {
             eprintln!(
-                "warning: the last changes of '{name}' before a crash are in its intent log and not shown here: {why}\n\
+                "warning: the last changes of '{name}' before a crash are in its intent log and not shown \
+                 here: {why}\n\
                  'zpool import' without readonly=on brings them back"
             );
         }

@@ -345,7 +345,8 @@ fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
     for (volume, owner) in bench.remove_left()? {
         let owner = owner.display();
         eprintln!(
-            "{volume} is there already: the experiment in {owner} runs, or was killed: cenote lab clean {owner}"
+            "{volume} is there already: the experiment in {owner} runs, or was killed: cenote lab clean \
+             {owner}"
         );
     }
     Ok(())
@@ -412,7 +413,10 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     drop(bench);
     let directory = store.directory().display();
     let removed = removed.with_context(|| {
-        format!("what was made for the experiment could not be removed; to try again: cenote lab clean {directory}")
+        format!(
+            "what was made for the experiment could not be removed; to try again: cenote lab clean \
+            {directory}"
+        )
     });
     let ended = ended.with_context(|| {
         format!("the experiment stopped; what was measured is kept: cenote lab resume {directory}")
@@ -453,11 +457,13 @@ fn report(store: &Store, json: bool) -> Result<()> {
     match written {
         Ok(_) if json => Ok(()),
         Ok(page) => print(&format!(
-            "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
+            "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside \
+             it)\n"
         )),
         Err(why) => {
             eprintln!(
-                "the report's files were not written ({why}): --json prints all that is in them, and a copy of the directory that may be written gets them"
+                "the report's files were not written ({why}): --json prints all that is in them, and a copy \
+                 of the directory that may be written gets them"
             );
             Ok(())
         }

@@ -20,28 +20,33 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zpool",
         "attach",
-        "a mirror gets its devices with the pool or by 'zpool add'; OpenZFS attaches devices to pools that were exported here",
+        "a mirror gets its devices with the pool or by 'zpool add'; OpenZFS attaches devices to pools that \
+         were exported here",
     ),
     (
         "zpool",
         "ddtprune",
-        "an entry of a dedup table goes with the last of its blocks; OpenZFS prunes tables of pools that were exported here",
+        "an entry of a dedup table goes with the last of its blocks; OpenZFS prunes tables of pools that \
+         were exported here",
     ),
     (
         "zpool",
         "detach",
-        "'zpool offline' takes a device out of use; OpenZFS detaches devices from pools that were exported here",
+        "'zpool offline' takes a device out of use; OpenZFS detaches devices from pools that were exported \
+         here",
     ),
     (
         "zpool",
         "events",
-        "'zpool status' shows the errors of devices, 'zpool history -i' what was done, and the daemon logs the rest",
+        "'zpool status' shows the errors of devices, 'zpool history -i' what was done, and the daemon logs \
+         the rest",
     ),
     ("zpool", "prefetch", "what is needed is read when it is needed, and cached"),
     (
         "zpool",
         "replace",
-        "a device that can still be read can be copied onto the new one while the pool is exported; OpenZFS replaces devices of pools that were exported here",
+        "a device that can still be read can be copied onto the new one while the pool is exported; OpenZFS \
+         replaces devices of pools that were exported here",
     ),
     (
         "zpool",
@@ -66,18 +71,21 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zfs",
         "receive",
-        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools that were exported here",
+        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools \
+         that were exported here",
     ),
     (
         "zfs",
         "recv",
-        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools that were exported here",
+        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools \
+         that were exported here",
     ),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
     (
         "zfs",
         "send",
-        "'cenote extract' copies files, filesystems and volumes out of a pool; OpenZFS sends from pools that were exported here",
+        "'cenote extract' copies files, filesystems and volumes out of a pool; OpenZFS sends from pools that \
+         were exported here",
     ),
     ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
     (
@@ -220,7 +228,8 @@ mod tests {
         assert_eq!(text, "invalid option 'Q'\nFor more information, try 'zpool sync --help'.");
         assert_eq!(code, USAGE);
         let (text, code) = said("cenote zpool destry tank").unwrap();
-        let expected = "unrecognized command 'destry'; did you mean 'destroy'?\nFor more information, try 'zpool --help'.";
+        let expected = "unrecognized command 'destry'; did you mean 'destroy'?\nFor more information, try \
+            'zpool --help'.";
         assert_eq!((&*text, code), (expected, USAGE));
         assert!(said("cenote zfs nonsense").unwrap().0.starts_with("unrecognized command 'nonsense'\n"));
         assert_eq!(said("cenote ls -Q"), None);

@@ -124,7 +124,8 @@ fn results_that_cannot_be_written_are_read() {
     let place = directory.path().display();
     let read_only = |arguments: &str| {
         let script = format!(
-            "mount --bind {place} {place} && mount -o remount,bind,ro {place} && cd {place} && ! touch it 2>/dev/null && exec {} lab {arguments}",
+            "mount --bind {place} {place} && mount -o remount,bind,ro {place} && cd {place} && ! touch it \
+             2>/dev/null && exec {} lab {arguments}",
             env!("CARGO_BIN_EXE_cenote")
         );
         Command::new("unshare").args(["-r", "-m", "sh", "-c", &script]).output().unwrap()

@@ -30,7 +30,8 @@ impl Host {
              for last; do :; done\n\
              case \"$1\" in\n\
              create) case \"$*\" in *volblocksize=bad*) echo 'bad value' >&2; exit 1;; esac\n\
-               while [ \"$1\" != -V ]; do case \"$1\" in cenote:lab=*) owner=\"${{1#*=}}\";; esac; shift; done\n\
+               while [ \"$1\" != -V ]; do case \"$1\" in cenote:lab=*) owner=\"${{1#*=}}\";; esac; shift; \
+               done\n\
                printf '%s\\t%s\\n' \"$last\" \"$owner\" >> {root}/owners\n\
                mkdir -p \"{root}/zvol/${{last%/*}}\"; truncate -s \"$2\" \"{root}/zvol/$last\";;\n\
              destroy) if mkdir {root}/busy 2>/dev/null; then echo 'dataset is busy' >&2; exit 1; fi\n\
@@ -75,10 +76,12 @@ impl Host {
     /// Runs an experiment on it.
     fn run(&self, values: &str, results: &Path) -> (lab::Result<Ended>, Store) {
         let text = format!(
-            "name = \"host\"\nrounds = 2\n[target]\nkind = \"host\"\ndataset = \"tank/lab\"\nsize = \"1M\"\n[settings]\ncompression = \"lz4\"\n\
+            "name = \"host\"\nrounds = 2\n[target]\nkind = \"host\"\ndataset = \"tank/lab\"\nsize = \
+             \"1M\"\n[settings]\ncompression = \"lz4\"\n\
              [[factor]]\nname = \"volblocksize\"\nvalues = [{values}]\n\
              [[workload]]\nname = \"writes\"\nrw = \"randwrite\"\nbs = \"4K\"\nseconds = 0.1\n\
-             [[workload]]\nname = \"cold reads\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.1\ncache = \"cold\"\n"
+             [[workload]]\nname = \"cold reads\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.1\ncache = \
+             \"cold\"\n"
         );
         let experiment = Experiment::parse(&text).unwrap();
         let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();

@@ -80,7 +80,8 @@ fn what_no_workload_writes_is_never_written_whatever_else_is_asked() {
     let replay = format!("rw = \"replay\"\nat_once = true\ntrace = \"{}\"", at("trace").display());
     for (number, workload) in [
         // fio would make the file longer for the last job, and remove the one that is there to do so.
-        "rw = \"read\"\ncache = \"warm\"\noptions = { numjobs = \"4\", offset = \"64K\", offset_increment = \"25%\" }",
+        "rw = \"read\"\ncache = \"warm\"\noptions = \
+         { numjobs = \"4\", offset = \"64K\", offset_increment = \"25%\" }",
         &replay,
     ]
     .into_iter()

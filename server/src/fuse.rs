@@ -162,7 +162,8 @@ pub enum MountError {
     },
     /// It is not at its mountpoint any more, and still in use.
     #[error(
-        "'{dataset}' is in use although it is not at {} any more: it is mounted elsewhere too (a bind mount, a container), or files are open there",
+        "'{dataset}' is in use although it is not at {} any more: it is mounted elsewhere too (a bind mount, \
+         a container), or files are open there",
         at.display()
     )]
     BusyElsewhere {

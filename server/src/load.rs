@@ -95,7 +95,8 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     // The last begins the furthest on.
     if requests::region(load, load.clients - 1, size_bytes).is_none() {
         return wrong(format!(
-            "offset_increment_bytes {}: the last of {} clients has no room for a request in the volume's {size_bytes} bytes",
+            "offset_increment_bytes {}: the last of {} clients has no room for a request in the volume's \
+             {size_bytes} bytes",
             load.offset_increment_bytes, load.clients
         ));
     }

@@ -49,7 +49,8 @@ pub async fn connect(path: &Path) -> io::Result<UnixStream> {
         return Ok(stream);
     }
     let message = format!(
-        "a process of another user listens on {}: nothing is sent to it; set CENOTE_SOCKET to a path in a directory of your own",
+        "a process of another user listens on {}: nothing is sent to it; set CENOTE_SOCKET to a path in a \
+         directory of your own",
         path.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))

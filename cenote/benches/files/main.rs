@@ -112,7 +112,8 @@ impl Table {
             println!(" {:6.2} {:5.0}", median(&measured.processor).unwrap_or(0.0), measured.memory);
         }
         println!(
-            "ratio: how many times as fast Cenote is; CPU and MiB: Cenote's daemon, processor time and most memory"
+            "ratio: how many times as fast Cenote is; CPU and MiB: Cenote's daemon, processor time and most \
+             memory"
         );
     }
 }

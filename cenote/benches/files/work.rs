@@ -286,7 +286,13 @@ fn write_program(at: &Path, units: usize) -> io::Result<()> {
     let headers: String = (0..HEADERS).map(|number| format!("#include \"part{number}.h\"\n")).collect();
     for number in 0..HEADERS {
         let declared: String = (0..50)
-            .map(|of| format!("struct part{number}_{of} {{ int first; long second; struct part{number}_{of} *next; }};\nint use{number}_{of}(struct part{number}_{of} *part);\n"))
+            .map(|of| {
+                format!(
+                    "struct part{number}_{of} \
+                {{ int first; long second; struct part{number}_{of} *next; }};\nint use{number}_{of}(struct \
+                part{number}_{of} *part);\n"
+                )
+            })
             .collect();
         fs::write(at.join(format!("part{number}.h")), format!("#pragma once\n{declared}"))?;
     }

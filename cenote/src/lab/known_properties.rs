@@ -74,7 +74,8 @@ mod tests {
     fn values_that_a_property_keeps_as_the_same_are_one() {
         let told = |values: &str| {
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"compression\"\nvalues = [{values}]\n\
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \
+                 \"compression\"\nvalues = [{values}]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
             alike(&Experiment::read(&text).unwrap(), &OwnProperties).join("; ")
@@ -93,7 +94,8 @@ mod tests {
         let told = |kind: &str, name: &str, values: &str| {
             let dataset = if kind == "host" { "dataset = \"a/b\"\n" } else { "" };
             let text = format!(
-                "name = \"x\"\n[target]\n{dataset}kind = \"{kind}\"\nsize = \"64M\"\n[[factor]]\nname = \"{name}\"\nvalues = [{values}]\n\
+                "name = \"x\"\n[target]\n{dataset}kind = \"{kind}\"\nsize = \"64M\"\n[[factor]]\nname = \
+                 \"{name}\"\nvalues = [{values}]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
             let experiment = Experiment::read(&text).unwrap();

@@ -52,13 +52,15 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
             } else {
                 writeln!(
                     out,
-                    "To try it:         fio --name=try --ioengine=nbd --uri='{uri}' --rw=randwrite --bs=8k --iodepth=32 --size=1G --verify=crc32c"
+                    "To try it:         fio --name=try --ioengine=nbd --uri='{uri}' --rw=randwrite --bs=8k \
+                     --iodepth=32 --size=1G --verify=crc32c"
                 )?;
                 writeln!(out, "To copy one in:    nbdcopy --progress disk.img '{uri}'")?;
                 writeln!(out, "or out:            nbdcopy --progress '{uri}' '{file}.img'")?;
                 writeln!(
                     out,
-                    "For a machine:     qemu-system-x86_64 -m 2G -drive file='{uri}',format=raw,if=virtio,discard=unmap"
+                    "For a machine:     qemu-system-x86_64 -m 2G -drive \
+                     file='{uri}',format=raw,if=virtio,discard=unmap"
                 )?;
             }
         }

@@ -338,8 +338,8 @@ async fn dump_list(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<'_>)
             let space = phys.space.unwrap_or_default();
             writeln!(
                 out,
-                "    {name:>indent$}: object {id}, {count} local blkptrs{freed}, {} subobjs in object {}, {bytes} \
-                 ({}/{} comp)",
+                "    {name:>indent$}: object {id}, {count} local blkptrs{freed}, {} subobjs in object {}, \
+                 {bytes} ({}/{} comp)",
                 included.count,
                 included.object,
                 show(space.comp_bytes),

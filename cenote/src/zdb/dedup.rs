@@ -107,7 +107,8 @@ fn write_ratios(total: &DdtStat, out: &mut Out<'_>) -> Result<()> {
     let copies = ratio(total.ref_dsize, total.ref_psize);
     writeln!(
         out,
-        "dedup = {dedup:.2}, compress = {compress:.2}, copies = {copies:.2}, dedup * compress / copies = {:.2}\n",
+        "dedup = {dedup:.2}, compress = {compress:.2}, copies = {copies:.2}, dedup * compress / copies = \
+         {:.2}\n",
         dedup * compress / copies.max(f64::MIN_POSITIVE)
     )?;
     Ok(())
@@ -348,8 +349,8 @@ fn write_histogram(histogram: &DdtHistogram, total: Option<&DdtStat>, out: &mut 
         let [count, blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize] = columns;
         writeln!(
             out,
-            "{count:>6}   {blocks:>6}   {lsize:>5}   {psize:>5}   {dsize:>5}   {ref_blocks:>6}   {ref_lsize:>5}   \
-             {ref_psize:>5}   {ref_dsize:>5}"
+            "{count:>6}   {blocks:>6}   {lsize:>5}   {psize:>5}   {dsize:>5}   {ref_blocks:>6}   \
+             {ref_lsize:>5}   {ref_psize:>5}   {ref_dsize:>5}"
         )?;
         Ok(())
     };

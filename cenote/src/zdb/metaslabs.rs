@@ -336,7 +336,8 @@ fn write_segment(number: u64, segment: &Segment, from: u64, length: u64, out: &m
     let words = if segment.vdev.is_some() { 2 } else { 1 };
     writeln!(
         out,
-        "\t    [{number:>6}]    {kind}  range: {from:010x}-{:010x}  size: {length:06x} vdev: {vdev:06} words: {words}",
+        "\t    [{number:>6}]    {kind}  range: {from:010x}-{:010x}  size: {length:06x} vdev: {vdev:06} \
+         words: {words}",
         from.saturating_add(length)
     )?;
     Ok(())

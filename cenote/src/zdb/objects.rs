@@ -210,7 +210,8 @@ async fn dump(objects: &mut ObjsetView<'_>, object: &Object, out: &mut Out<'_>) 
         let [object, levels, indirect, data, used, dnode, size, full] = columns;
         writeln!(
             out,
-            "\n{object:>10}  {levels:>3}  {indirect:>5}  {data:>5}  {used:>5}  {dnode:>6}  {size:>5}  {full:>6}  type"
+            "\n{object:>10}  {levels:>3}  {indirect:>5}  {data:>5}  {used:>5}  {dnode:>6}  {size:>5}  \
+             {full:>6}  type"
         )?;
     }
     write_line(objects, object, out)?;

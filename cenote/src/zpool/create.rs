@@ -145,8 +145,8 @@ impl AddArguments {
         let allows = self.allow_in_use || self.allow_replication_mismatch || self.allow_ashift_mismatch;
         if self.force && allows {
             return Err(usage(
-                "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or \
-                 '--allow-in-use'",
+                "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', \
+                 or '--allow-in-use'",
             ));
         }
         let devices = vdev_spec::parse(&self.vdevs)?;

@@ -87,9 +87,11 @@ impl OnlineArguments {
             let advice = match onlined.state {
                 State::Healthy if onlined.awaits_resilver => {
                     text.push_str(&format!(
-                        "warning: device '{device}' onlined, but does not hold what was written while it was away\n"
+                        "warning: device '{device}' onlined, but does not hold what was written while it was \
+                         away\n"
                     ));
-                    "keep the other devices of its vdev until OpenZFS has resilvered it, which happens when it imports the pool\n"
+                    "keep the other devices of its vdev until OpenZFS has resilvered it, which happens when \
+                     it imports the pool\n"
                 }
                 State::Healthy => continue,
                 State::Faulted => {

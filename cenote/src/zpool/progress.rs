@@ -148,7 +148,8 @@ fn removal_lines(removal: &Removal, name: &str) -> String {
                 false => ", (copy is slow, no estimated time)\n".to_owned(),
             };
             format!(
-                "remove: Evacuation of {name} in progress since {}\n\t{} copied out of {} at {}/s, {:.2}% done{left}",
+                "remove: Evacuation of {name} in progress since {}\n\t{} copied out of {} at {}/s, {:.2}% \
+                 done{left}",
                 ctime(removal.start_time),
                 nicenum(copied),
                 nicenum(removal.to_copy),
@@ -182,7 +183,8 @@ fn expansion_lines(expansion: &Expansion, name: &str) -> String {
                 (false, false) => ", (copy is slow, no estimated time)\n".to_owned(),
             };
             format!(
-                "expand: expansion of {name} in progress since {}\n\t{} / {} copied at {}/s, {:.2}% done{left}",
+                "expand: expansion of {name} in progress since {}\n\t{} / {} copied at {}/s, {:.2}% \
+                 done{left}",
                 ctime(expansion.start_time),
                 nicenum(copied),
                 nicenum(expansion.to_reflow),
@@ -209,7 +211,8 @@ fn counting_lines(counting: &Counting) -> String {
         more => format!(", {more} filesystems to follow"),
     };
     format!(
-        " count: counting of files for quotas in progress since {}\n\t{} / {} counted in {filesystem}, {:.2}% done{more}\n",
+        " count: counting of files for quotas in progress since {}\n\t{} / {} counted in {filesystem}, \
+         {:.2}% done{more}\n",
         ctime(*start_time),
         nicenum(*counted),
         nicenum(*to_count),

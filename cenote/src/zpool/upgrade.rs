@@ -113,7 +113,8 @@ fn parse_version(typed: &str) -> Result<u64> {
 fn nothing_to_do(wanted: u64) -> String {
     match wanted {
         version::FEATURES => "All pools are already formatted using feature flags.\n\n\
-                              Every feature flags pool already has all supported and requested features enabled.\n"
+                              Every feature flags pool already has all supported and requested features \
+                              enabled.\n"
             .to_owned(),
         _ => format!("All pools are already formatted with version {wanted} or higher.\n"),
     }

@@ -198,7 +198,8 @@ fn draid(options: &str, word: &str, count: usize) -> Result<NewLayout> {
     }
     if spares > MAX_DRAID_SPARES {
         return Err(anyhow!(
-            "invalid number of dRAID spares {spares}; only values between 0 and {MAX_DRAID_SPARES} are allowed"
+            "invalid number of dRAID spares {spares}; only values between 0 and {MAX_DRAID_SPARES} are \
+             allowed"
         ));
     }
     let columns = count.checked_sub(spares + nparity).filter(|columns| *columns > 0).ok_or_else(|| {
@@ -209,7 +210,8 @@ fn draid(options: &str, word: &str, count: usize) -> Result<NewLayout> {
     let ndata = data.unwrap_or_else(|| columns.min(DEFAULT_DRAID_DATA));
     if ndata == 0 || ndata > columns {
         return Err(anyhow!(
-            "requested number of dRAID data disks per group {ndata} is too high, at most {columns} disks are available for data"
+            "requested number of dRAID data disks per group {ndata} is too high, at most {columns} disks are \
+             available for data"
         ));
     }
     let byte = |number: usize| u8::try_from(number).map_err(|_| bad());

@@ -61,7 +61,8 @@ impl Arguments {
             let look = Look::at(&pool)?;
             if self.activities.contains(&Activity::Resilver) && look.awaits_resilver() {
                 bail!(
-                    "cannot wait for '{pool}': a device awaits a resilver, which this version does not do; import the pool with OpenZFS, which does"
+                    "cannot wait for '{pool}': a device awaits a resilver, which this version does not do; \
+                     import the pool with OpenZFS, which does"
                 );
             }
             if !chosen.iter().any(|activity| look.shows(*activity)) {

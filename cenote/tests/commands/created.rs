@@ -159,8 +159,9 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ),
         (
             "zfs set compression=best tank/a",
-            "cannot set property for 'tank/a': 'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | \
-             zstd | zstd-fast | zstd-[1-19] | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]'\n",
+            "cannot set property for 'tank/a': 'compression' must be one of 'on | off | lzjb | gzip | \
+             gzip-[1-9] | zle | lz4 | zstd | zstd-fast | zstd-[1-19] | \
+             zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]'\n",
         ),
         (
             "zfs set userquota@0=1G tank/a/b@1",
@@ -344,12 +345,14 @@ fn devices_in_use_and_bad_layouts_are_refused() {
     );
     refused(
         "zpool create -o ashift=20 tank %0",
-        "cannot create 'tank': property 'ashift' number 20 is invalid, only values between 9 and 16 are allowed\n",
+        "cannot create 'tank': property 'ashift' number 20 is invalid, only values between 9 and 16 are \
+         allowed\n",
     );
     refused(
         "zpool create tank mirror %0 %1 raidz2 %2 %3 %4",
         "invalid vdev specification\nuse '-f' to override the following errors:\n\
-         mismatched replication level: raidz and mirror vdevs with different redundancy, 2 vs. 1 (2-way) are present\n",
+         mismatched replication level: raidz and mirror vdevs with different redundancy, 2 vs. 1 (2-way) are \
+         present\n",
     );
     refused(
         "zpool create -R m tank %0",
@@ -384,7 +387,8 @@ fn devices_in_use_and_bad_layouts_are_refused() {
     }
     let layout = session.print(&words("zpool create -n tank mirror %0 %1 log %2", &disks));
     let expected = format!(
-        "would create 'tank' with the following layout:\n\n\ttank\n\t  mirror\n\t    {}\n\t    {}\n\tlogs\n\t  {}\n",
+        "would create 'tank' with the following layout:\n\n\ttank\n\t  mirror\n\t    {}\n\t    \
+         {}\n\tlogs\n\t  {}\n",
         disks[0], disks[1], disks[2]
     );
     assert_eq!(layout, expected);

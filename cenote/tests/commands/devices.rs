@@ -308,7 +308,8 @@ fn log_and_cache_devices_go_offline_and_come_back_and_spares_do_not() {
     // What `add -n` shows: what is there, and what comes to it.
     let listed = session.print(&["zpool", "add", "-n", "tank", other]);
     let expected = format!(
-        "would update 'tank' to the following configuration:\n\n\ttank\n\t  {data}\n\t  {other}\n\tlogs\n\t  {log}\n\
+        "would update 'tank' to the following configuration:\n\n\ttank\n\t  {data}\n\t  {other}\n\tlogs\n\t  \
+         {log}\n\
          \tcache\n\t  {cache}\n\tspares\n\t  {spare}\n"
     );
     assert_eq!(listed, expected);

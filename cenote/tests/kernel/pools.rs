@@ -383,9 +383,8 @@ fn fill_trees(hand: &Hand, pool: &str) {
         });
     };
     let run = |lines: &str| hand.run(&lines.replace('%', pool));
-    run(
-        "zfs create %/a; zfs create %/a/below; zfs create -o quota=60M -o reservation=10M -o refreservation=5M %/b",
-    );
+    run("zfs create %/a; zfs create %/a/below; zfs create -o quota=60M -o reservation=10M -o \
+         refreservation=5M %/b");
     filled(hand, &format!("{pool}/victim"), "");
     run("zfs snapshot %/victim@gone; zfs create %/victims; zfs create %/victims/below");
     for (turn, file) in ["one", "two", "three", "four"].iter().enumerate() {
@@ -398,9 +397,8 @@ fn fill_trees(hand: &Hand, pool: &str) {
     write("clone", "cloned", 80_000);
     write("promoted", "promoted", 90_000);
     run("zfs promote %/promoted; zfs snapshot %/clone@mine; zfs clone %/clone@mine %/second");
-    run(
-        "zfs destroy %/a@one; zfs destroy -r %/victims; zfs rename %/second %/b/moved; zfs rename %/a@four %/a@last",
-    );
+    run("zfs destroy %/a@one; zfs destroy -r %/victims; zfs rename %/second %/b/moved; zfs rename %/a@four \
+         %/a@last");
     write("a", "one", 3000);
     run("zfs rollback %/a@last; zfs set compression=off org:mine=words %/a; zfs destroy -d %/a@two || true");
     // Something to be freed by whoever opens the pool next.
@@ -438,7 +436,8 @@ fn fill_attributes(hand: &Hand, pool: &str) {
             }
         });
     }
-    let quotas = "userquota@1000=1M userobjquota@1000=100 groupquota@2000=20M groupobjquota@2000=50 projectquota@7=3M projectobjquota@7=30";
+    let quotas = "userquota@1000=1M userobjquota@1000=100 groupquota@2000=20M groupobjquota@2000=50 \
+        projectquota@7=3M projectobjquota@7=30";
     hand.run(&format!("zfs create {pool}/owned; zfs set {quotas} {pool}/owned"));
     hand.mounted(&format!("{pool}/owned"), |dir| {
         let rng = &mut Rng::new(5);

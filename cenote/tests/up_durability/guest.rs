@@ -67,7 +67,8 @@ fn boot(uri: &str, interface: &str) -> Option<i32> {
     // What `timeout` says of a program that is not there.
     if status.code() == Some(127) {
         eprintln!(
-            "SKIPPED: no machine was booted, because there is no qemu-system-x86_64 (scripts/make-kernel-vm installs it)"
+            "SKIPPED: no machine was booted, because there is no qemu-system-x86_64 (scripts/make-kernel-vm \
+             installs it)"
         );
         return None;
     }

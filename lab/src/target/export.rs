@@ -126,8 +126,10 @@ impl Export {
                     .split_once('/')
                     .is_some_and(|(target, lun)| !target.is_empty() && lun.parse::<u16>().is_ok());
                 if !is_disk {
-                    return Err(wrong("after the server it needs the name of a target and the number of a \
-                        disk"));
+                    return Err(wrong(
+                        "after the server it needs the name of a target and the number of a \
+                        disk",
+                    ));
                 }
                 Way::Iscsi { host, port, uri: uri.to_owned() }
             }

@@ -65,8 +65,8 @@ impl KernelNbd {
         match (exist, free.is_empty()) {
             (false, _) => Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the kernel has no NBD devices: load its client ('modprobe nbd'), or use the volume through its \
-                 NBD socket",
+                "the kernel has no NBD devices: load its client ('modprobe nbd'), or use the volume through \
+                 its NBD socket",
             )),
             (true, true) => Err(io::Error::new(
                 io::ErrorKind::ResourceBusy,

@@ -13,25 +13,32 @@ type Set = (&'static [&'static str], &'static str, &'static str);
 #[rustfmt::skip]
 const SETS: &[Set] = &[
     (&["zol-0.6.1"], "", "async_destroy empty_bpobj lz4_compress"),
-    (&["zol-0.6.4"], "zol-0.6.1", "bookmarks embedded_data enabled_txg extensible_dataset hole_birth spacemap_histogram"),
+    (&["zol-0.6.4"], "zol-0.6.1", "bookmarks embedded_data enabled_txg extensible_dataset hole_birth \
+        spacemap_histogram"),
     (&["2018", "compat-2018", "zol-0.6.5"], "zol-0.6.4", "filesystem_limits large_blocks"),
     (&["freenas-9.10.2"], "2018", "multi_vdev_crash_dump"),
     (&["2019", "2020", "compat-2019", "compat-2020", "freebsd-11.0", "freebsd-11.1", "freenas-11.0", "freenas-11.1"], "freenas-9.10.2", "sha512 skein"),
-    (&["grub2-2.06"], "zol-0.6.1", "allocation_classes block_cloning device_rebuild embedded_data enabled_txg hole_birth log_spacemap resilver_defer spacemap_histogram spacemap_v2 zpool_checkpoint"),
+    (&["grub2-2.06"], "zol-0.6.1", "allocation_classes block_cloning device_rebuild embedded_data \
+        enabled_txg hole_birth log_spacemap resilver_defer spacemap_histogram spacemap_v2 zpool_checkpoint"),
     (&["openzfsonosx-1.7.0"], "2019", "edonr"),
     (&["freebsd-11.2", "freenas-11.2"], "2019", "device_removal obsolete_counts zpool_checkpoint"),
     (&["ubuntu-18.04", "zol-0.7"], "openzfsonosx-1.7.0", "large_dnode userobj_accounting"),
     (&["2021", "compat-2021", "freebsd-11.3", "freebsd-11.4", "freebsd-12.0", "freebsd-12.1", "freebsd-12.2", "freebsd-12.3", "freebsd-12.4", "freenas-11.3"], "freebsd-11.2", "spacemap_v2"),
     (&["openzfsonosx-1.8.1"], "2021", "edonr"),
-    (&["grub2", "grub2-2.12"], "grub2-2.06", "bookmarks extensible_dataset filesystem_limits large_blocks livelist project_quota userobj_accounting zilsaxattr"),
+    (&["grub2", "grub2-2.12"], "grub2-2.06", "bookmarks extensible_dataset filesystem_limits large_blocks \
+        livelist project_quota userobj_accounting zilsaxattr"),
     (&["openzfsonosx-1.9.3", "openzfsonosx-1.9.4", "ubuntu-20.04", "zol-0.8"], "openzfsonosx-1.8.1", "allocation_classes bookmark_v2 encryption large_dnode project_quota resilver_defer userobj_accounting"),
-    (&["openzfs-2.0-freebsd", "truenas-12.0"], "2021", "allocation_classes bookmark_v2 bookmark_written device_rebuild encryption large_dnode livelist log_spacemap project_quota redacted_datasets redaction_bookmarks resilver_defer userobj_accounting zstd_compress"),
+    (&["openzfs-2.0-freebsd", "truenas-12.0"], "2021", "allocation_classes bookmark_v2 bookmark_written \
+        device_rebuild encryption large_dnode livelist log_spacemap project_quota redacted_datasets \
+        redaction_bookmarks resilver_defer userobj_accounting zstd_compress"),
     (&["freebsd-13.0", "freebsd-13.1", "freebsd-13.2", "openzfs-2.1-freebsd"], "openzfs-2.0-freebsd", "draid"),
     (&["openzfs-2.0-linux"], "openzfs-2.0-freebsd", "edonr"),
     (&["openzfs-2.1-linux", "ubuntu-22.04"], "freebsd-13.0", "edonr"),
     (&["openzfs-2.2", "openzfs-2.2-freebsd", "openzfs-2.2-linux"], "openzfs-2.1-linux", "blake3 block_cloning head_errlog vdev_zaps_v2 zilsaxattr"),
-    (&["openzfs-2.3", "openzfs-2.3-freebsd", "openzfs-2.3-linux"], "openzfs-2.2", "fast_dedup large_microzap longname raidz_expansion redaction_list_spill"),
-    (&["openzfs-2.4", "openzfs-2.4-freebsd", "openzfs-2.4-linux"], "openzfs-2.3", "block_cloning_endian dynamic_gang_header physical_rewrite"),
+    (&["openzfs-2.3", "openzfs-2.3-freebsd", "openzfs-2.3-linux"], "openzfs-2.2", "fast_dedup large_microzap \
+        longname raidz_expansion redaction_list_spill"),
+    (&["openzfs-2.4", "openzfs-2.4-freebsd", "openzfs-2.4-linux"], "openzfs-2.3", "block_cloning_endian \
+        dynamic_gang_header physical_rewrite"),
 ];
 
 /// The names of the features of a set, if there is one of that name.

@@ -67,7 +67,8 @@ impl Daemon {
     pub(super) fn keep_no_more(&self, open: &OpenPool) {
         let Some(file) = self.file_of(open).filter(|_| open.live().is_some()) else { return };
         if let Err(error) = cachefile::remove(&file, open.guid()) {
-            tracing::warn!(pool = open.name(), file = %file.display(), %error, "not removed from the cache file");
+            tracing::warn!(pool = open.name(), file = %file.display(), %error, "not removed from the cache \
+                file");
         }
     }
 

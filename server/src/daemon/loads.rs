@@ -50,7 +50,8 @@ impl Daemon {
     pub async fn run_load(&self, request: api::RunLoad) -> Result<api::Loaded, ApiError> {
         if !self.takes_loads {
             return Err(ApiError::refused(
-                "this daemon puts no load on volumes: 'cenote serve --take-loads' does, and overwrites what is in them",
+                "this daemon puts no load on volumes: 'cenote serve --take-loads' does, and overwrites what \
+                 is in them",
             ));
         }
         let name = &request.volume;

@@ -56,9 +56,9 @@ impl Daemon {
         let Outer { dataset, connection, .. } = self.outer_of(open).into_iter().next()?;
         let name = open.name();
         Some(format!(
-            "warning: '{name}' lies on files of '{dataset}', which this daemon serves itself: if the daemon is \
-             killed, it stays half-dead until 'echo 1 > /sys/fs/fuse/connections/{connection}/abort'; export \
-             '{name}' first"
+            "warning: '{name}' lies on files of '{dataset}', which this daemon serves itself: if the daemon \
+             is killed, it stays half-dead until 'echo 1 > /sys/fs/fuse/connections/{connection}/abort'; \
+             export '{name}' first"
         ))
     }
 

@@ -126,7 +126,8 @@ impl Kept {
             match std::thread::Builder::new().name("fuse-times".into()).spawn(move || serving.serve()) {
                 Ok(_) => state.has_thread = true,
                 Err(error) => {
-                    tracing::debug!(%error, "times that were set may change when mapped pages are written back");
+                    tracing::debug!(%error, "times that were set may change when mapped pages are written \
+                        back");
                     return;
                 }
             }

@@ -656,7 +656,8 @@ mod tests {
 
     #[test]
     fn the_table_of_mounts_is_understood() {
-        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs ro,user_id=0\n\
+        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs \
+            ro,user_id=0\n\
                      37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
                      nonsense\n";
         let table = Table::parse(table);

@@ -132,7 +132,8 @@ impl Readers {
 
     fn note_failure(&self, error: &io::Error) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "fewer threads for a FUSE session; look at the limits of threads and memory");
+            tracing::warn!(%error, "fewer threads for a FUSE session; look at the limits of threads and \
+                memory");
         }
     }
 

@@ -91,7 +91,8 @@ pub enum Missing {
     Unknown,
     /// Nobody switched it on.
     #[error(
-        "the kernel's FUSE over io_uring is switched off; 'echo Y > {SWITCH}' switches it on for mounts from then on"
+        "the kernel's FUSE over io_uring is switched off; 'echo Y > {SWITCH}' switches it on for mounts from \
+         then on"
     )]
     SwitchedOff,
     /// The kernel did not offer it when the session began.

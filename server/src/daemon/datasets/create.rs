@@ -252,7 +252,8 @@ fn volume_block(
         .map_err(|why| ApiError::invalid(format!("{doing}: bad volume block size '{text}': {why}")))?;
     if block < DEFAULT_VOLBLOCKSIZE {
         warnings.push(format!(
-            "Warning: volblocksize ({block}) is less than the default minimum block size ({DEFAULT_VOLBLOCKSIZE}).\n\
+            "Warning: volblocksize ({block}) is less than the default minimum block size \
+             ({DEFAULT_VOLBLOCKSIZE}).\n\
              To reduce wasted space a volblocksize of {advised} is recommended."
         ));
     } else if block < advised {

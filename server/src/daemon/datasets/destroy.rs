@@ -38,7 +38,8 @@ impl Doomed {
         let Some(name) = &self.circle else { return Ok(()) };
         Err(ApiError::refused(format!(
             "cannot determine dependent datasets: recursive dependency at '{name}'\n\
-             it is a clone of a snapshot of a dataset below it: rename one of the two away from the other first"
+             it is a clone of a snapshot of a dataset below it: rename one of the two away from the other \
+             first"
         )))
     }
 }
@@ -109,7 +110,8 @@ impl Daemon {
         let mut doomed = Search::new(&dsl, name, request.clones).below(&top).await.map_err(failed)?;
         let refusal = |why: &str, option: &str, names: &[String]| {
             ApiError::busy(format!(
-                "cannot destroy '{name}': {} has {why}\nuse '{option}' to destroy the following datasets:\n{}",
+                "cannot destroy '{name}': {} has {why}\nuse '{option}' to destroy the following \
+                 datasets:\n{}",
                 word_of(&entry),
                 names.join("\n")
             ))
@@ -230,7 +232,8 @@ impl Daemon {
         }
         if !doomed.foreign.is_empty() && !request.defer {
             return Err(ApiError::busy(format!(
-                "cannot destroy '{}': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
+                "cannot destroy '{}': snapshot has dependent clones\nuse '-R' to destroy the following \
+                 datasets:\n{}",
                 request.name,
                 doomed.foreign.join("\n")
             )));

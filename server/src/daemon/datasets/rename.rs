@@ -125,7 +125,8 @@ impl Daemon {
                 if dsl.snapshot(&head, old).await.map_err(failed)?.is_some() {
                     if dsl.snapshot(&head, short).await.map_err(failed)?.is_some() {
                         return Err(ApiError::busy(format!(
-                            "cannot rename '{}@{old}': a child dataset already has a snapshot with the new name",
+                            "cannot rename '{}@{old}': a child dataset already has a snapshot with the new \
+                             name",
                             dir.name
                         )));
                     }

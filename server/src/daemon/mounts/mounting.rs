@@ -189,7 +189,8 @@ impl OpenPool {
         }
         if !fuse::answers(&plan.at) {
             return Err(ApiError::failed(refuse(format!(
-                "what is mounted at {} or above it does not answer; unmount that ('umount -f'), or say where to mount it",
+                "what is mounted at {} or above it does not answer; unmount that ('umount -f'), or say where \
+                 to mount it",
                 plan.at.display()
             ))));
         }
@@ -251,7 +252,8 @@ impl OpenPool {
                 let is_outer = |at: &Path| at != plan.at && plan.at.starts_with(at);
                 if !is_root() && self.find_mount(is_outer).is_some() {
                     error.message += &format!(
-                        "\nwithout root no filesystem can be mounted inside another: use 'zfs mount --at DIR {name}'"
+                        "\nwithout root no filesystem can be mounted inside another: use 'zfs mount --at DIR \
+                         {name}'"
                     );
                 }
                 Err(error)
@@ -529,7 +531,8 @@ impl Daemon {
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;
             if request.legacy && !plan.is_legacy {
                 return Err(ApiError::refused(format!(
-                    "cannot mount '{name}': its mountpoint is not legacy; use 'zfs mount', or 'zfs set mountpoint=legacy'"
+                    "cannot mount '{name}': its mountpoint is not legacy; use 'zfs mount', or 'zfs set \
+                     mountpoint=legacy'"
                 )));
             }
             if pool.mounted().contains_key(name) {

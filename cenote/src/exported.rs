@@ -54,7 +54,7 @@ impl PoolPlace {
             host: (0, String::new()),
         };
         let opened = replayed::open(&found, &options, surroundings, REPLAY_BYTES).await?;
-        let why = opened.why.unwrap_or_else(|| "nothing is known of the reason".into());
+        let why = opened.why.unwrap_or_else(|| "the reason is unknown".into());
         for name in &opened.not_shown {
             eprintln!(
                 "warning: the last changes of '{name}' before a crash are in its intent log and not shown \
@@ -84,7 +84,7 @@ impl PoolPlace {
         let names: Vec<String> = found.iter().map(|pool| pool.name.clone()).collect();
         select(found, pool).map_err(|error| match names.is_empty() {
             true if self.places.is_empty() => {
-                anyhow!("{error}\nno pool was found on this machine's disks; -d DIR looks elsewhere")
+                anyhow!("{error}\nno pool was found on this machine's disks; -d DIR looks in another place")
             }
             true => anyhow!("{error}\nno pool was found in {}", shown(&self.places)),
             false => anyhow!("{error}\nfound here: {}", names.join(", ")),

@@ -188,13 +188,16 @@ impl Lab {
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
                         eprintln!(
-                            "left out, because the host decides it, or does not tell it: {name}={value}"
+                            "left out, because the host decides it or does not report it: {name}={value}"
                         );
                     }
                 }
                 if !use_disks.is_empty() {
                     let Some(disks) = experiment.target.disks_mut() else {
-                        bail!("--use-disks: only volumes and filesystems have pools to be made of disks");
+                        bail!(
+                            "--use-disks: only for targets of kind volume and filesystem, whose pools can \
+                            be made of disks"
+                        );
                     };
                     *disks = use_disks;
                     experiment.make_absolute()?;
@@ -292,7 +295,7 @@ fn recipe(name: &str) -> Result<recipes::Recipe> {
     recipes::find(name).with_context(|| {
         let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
         let later = match LATER.contains(&name) {
-            true => " yet: it comes with what it measures",
+            true => " yet: it comes with the feature that it measures",
             false => "",
         };
         format!("there is no recipe '{name}'{later}{}; there are {}", recipes::meant(name), names.join(", "))
@@ -392,7 +395,8 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     if let Some(path) = experiment.target.paths().into_iter().find(|path| path.is_relative()) {
         let written = store.directory().join("experiment.toml");
         bail!(
-            "the target {} is relative to where the experiment was begun: write the whole path in {}",
+            "the target {} is relative to the directory where the experiment began: write the whole path in \
+             {}",
             path.display(),
             written.display()
         );
@@ -414,7 +418,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     let directory = store.directory().display();
     let removed = removed.with_context(|| {
         format!(
-            "what was made for the experiment could not be removed; to try again: cenote lab clean \
+            "the files and pools of the experiment could not be removed; to try again: cenote lab clean \
             {directory}"
         )
     });
@@ -462,8 +466,8 @@ fn report(store: &Store, json: bool) -> Result<()> {
         )),
         Err(why) => {
             eprintln!(
-                "the report's files were not written ({why}): --json prints all that is in them, and a copy \
-                 of the directory that may be written gets them"
+                "the report's files were not written ({why}): --json prints their contents, and a writable \
+                 copy of the directory gets them"
             );
             Ok(())
         }

@@ -98,7 +98,7 @@ fn pool_on(dataset: &str) -> Result<Option<String>> {
     let opened = discovery::open_device(path).with_context(|| format!("cannot open '{dataset}'"))?;
     let label = best_label(device::block_on(read_labels(&*opened)));
     let name = label.and_then(|label| label.name).map(|name| name.to_string());
-    name.map(Some).with_context(|| format!("'{dataset}' is no device of a pool"))
+    name.map(Some).with_context(|| format!("'{dataset}' is not a dataset of a pool"))
 }
 
 /// What the words of `mount -o remount` do not say because it is so without them: beside a directory alone

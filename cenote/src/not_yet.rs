@@ -38,10 +38,10 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zpool",
         "events",
-        "'zpool status' shows the errors of devices, 'zpool history -i' what was done, and the daemon logs \
+        "'zpool status' shows the errors of devices, 'zpool history -i' the actions, and the daemon's log \
          the rest",
     ),
-    ("zpool", "prefetch", "what is needed is read when it is needed, and cached"),
+    ("zpool", "prefetch", "blocks are read when they are needed, and cached"),
     (
         "zpool",
         "replace",
@@ -51,7 +51,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zpool",
         "resilver",
-        "OpenZFS brings devices up to date that missed writes, when it imports a pool that was exported here",
+        "OpenZFS updates devices that missed writes when it imports a pool that was exported here",
     ),
     (
         "zpool",
@@ -62,7 +62,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zfs",
         "allow",
-        "who may use the daemon's socket may do everything; rules of sudo can allow single commands",
+        "a user who may use the daemon's socket may do everything; rules of sudo can allow single commands",
     ),
     ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
     ("zfs", "diff", "'diff -r' compares two directories of .zfs/snapshot"),
@@ -91,7 +91,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     (
         "zfs",
         "unallow",
-        "who may use the daemon's socket may do everything; rules of sudo can allow single commands",
+        "a user who may use the daemon's socket may do everything; rules of sudo can allow single commands",
     ),
     ("zfs", "unjail", "jails are FreeBSD's"),
     ("zfs", "unshare", "take the mountpoint out of /etc/exports or smb.conf"),
@@ -100,7 +100,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
         "unzone",
         "filesystems are not given to user namespaces; a container gets the mountpoint by a bind mount",
     ),
-    ("zfs", "wait", "'zpool wait -t free POOL' returns when what was destroyed is freed"),
+    ("zfs", "wait", "'zpool wait -t free POOL' returns when destroyed datasets are freed"),
     (
         "zfs",
         "zone",

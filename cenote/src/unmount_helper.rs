@@ -68,10 +68,7 @@ impl Arguments {
         let sync = SyncPools { pools: pool.into_iter().collect() };
         let synced = output::ask(&sync, |_| Listed { entries: Vec::new(), failed: Vec::new() })?;
         synced.failed.iter().for_each(|error| {
-            eprintln!(
-                "{} was unmounted; what was written last is not on disk yet: {error}",
-                directory.display()
-            );
+            eprintln!("{} was unmounted; its last changes are not on disk yet: {error}", directory.display());
         });
         Ok(())
     }

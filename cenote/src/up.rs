@@ -204,7 +204,7 @@ fn what_is_there(daemon: &Daemon, arguments: &UpArguments) -> String {
     let found = block_on(daemon.discover(discovery(arguments))).unwrap_or_default();
     let names: Vec<_> = found.iter().map(|pool| pool.name.as_str()).collect();
     match names.as_slice() {
-        [] => "nor any other: -d names the directory that its disks or files are in, not one above it".into(),
+        [] => "nor any other pool: -d names the directory of its disks or files, not one above it".into(),
         names => format!("there is {}", names.join(", ")),
     }
 }
@@ -232,7 +232,7 @@ fn mount_directory(arguments: &UpArguments, name: &str) -> Result<PathBuf> {
         Some(path) => path.clone(),
         None => format!("{name}.mnt").into(),
     };
-    std::path::absolute(directory).context("cannot tell where to mount")
+    std::path::absolute(directory).context("cannot find out where to mount")
 }
 
 /// Mounts every filesystem that may be mounted in a directory of its own: `pool`, `pool+home`,
@@ -294,8 +294,8 @@ fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
             }
         }
         let hint = format!(
-            "the key of '{name}' is not loaded{why}, so that nothing encrypted with it is shown; \
-             give it with -k {name}=FILE, or later with 'cenote zfs load-key {name}'"
+            "the key of '{name}' is not loaded{why}, so datasets encrypted with it are not shown; give it \
+             with -k {name}=FILE, or later with 'cenote zfs load-key {name}'"
         );
         if root.format == "raw" || !with_terminal {
             hints.push(hint);

@@ -220,7 +220,7 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
         return device::block_on(label::dump(arguments, out));
     }
     if arguments.target.is_empty() {
-        ensure!(arguments.config > 0, "a pool, dataset or device is needed, but for -C; '--help' tells more");
+        ensure!(arguments.config > 0, "a pool, dataset or device is needed, except with -C; see '--help'");
         return config::dump_cachefile(arguments, out);
     }
     let (pool, _) = arguments.pool();
@@ -248,7 +248,7 @@ impl Arguments {
     fn settle(&mut self) -> Result<()> {
         ensure!(
             !self.read || !self.objects.is_empty(),
-            "-R needs the addresses that it shows: zdb -R POOL VDEV:OFFSET:SIZE[:FLAGS]"
+            "-R needs an address: zdb -R POOL VDEV:OFFSET:SIZE[:FLAGS]"
         );
         let alone =
             self.labels > 0 || self.read || self.embedded || self.simulated > 0 || paths::is_asked(self);

@@ -663,7 +663,7 @@ fn pools_are_measured_with_a_device_missing_and_their_space_is_as_foretold() {
     }
     assert!(of("baseline", "reads", Metric::Memory).unwrap() > 1e6);
     let report = fs::read_to_string(directory.path().join("out/report.md")).unwrap();
-    assert!(report.contains("Space, foretold and measured") && report.contains("lies on"), "{report}");
+    assert!(report.contains("Space, predicted and measured") && report.contains("lies on"), "{report}");
     assert!(!directory.path().join("out/devices").exists());
 }
 

@@ -602,7 +602,7 @@ mod tests {
     fn of_one_round_nothing_is_said_to_be_no_difference() {
         let found = findings(&planted(&[1.0, 3.0], 1, 3));
         assert!(found.verdict.contains("but not all could be decided"), "{}", found.verdict);
-        assert!(found.verdict.contains("f=2 (of one round nothing can be told)"), "{}", found.verdict);
+        assert!(found.verdict.contains("f=2 (one round decides nothing)"), "{}", found.verdict);
         assert!(!found.verdict.contains("keep that") && !found.verdict.contains("No difference"));
     }
 

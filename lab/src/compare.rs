@@ -48,9 +48,9 @@ const DRAWS: usize = 4000;
 const RARE: f64 = 0.002;
 /// What a comparison of one session with another cannot know.
 const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself \
-    (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither \
-    its interval nor its p-value knows of it: a difference between sessions is proven by several sessions of \
-    each, as changes over time are.";
+    (heat, neighbours, where files lie on the device) is in the difference of the last to the first, and \
+    neither its interval nor its p-value accounts for it: a difference between sessions is proven by several \
+    sessions of each, as changes over time are.";
 
 /// How many of many series the verdict names; the tables have all.
 const MOST_SERIES: usize = 3;
@@ -149,14 +149,13 @@ impl Compared {
         let places: Vec<_> = directories.iter().map(|path| std::fs::canonicalize(path).ok()).collect();
         for (at, place) in places.iter().enumerate() {
             if place.is_some() && places[..at].contains(place) {
-                let what =
-                    "it is the same result as another that is named, and no different from itself".into();
+                let what = "it is named twice".into();
                 return Err(Error::Results { path: directories[at].clone(), what });
             }
         }
         let mut stores = directories.iter().map(|path| Store::open(path)).collect::<Result<Vec<_>>>()?;
         if stores.len() < 2 {
-            return Err(Error::Experiment("it takes two results to compare".into()));
+            return Err(Error::Experiment("a comparison needs two results".into()));
         }
         for store in &stores {
             if store.runs().is_empty() {
@@ -202,7 +201,7 @@ impl Compared {
         let of_goal: Vec<&Series> = self.series.iter().filter(|series| series.metric == self.goal).collect();
         if of_goal.is_empty() {
             let differs = self.differ().unwrap_or_default();
-            return format!("They have nothing in common to compare. {differs}").trim_end().to_owned();
+            return format!("They have no workload and metric in common. {differs}").trim_end().to_owned();
         }
         let name = |series: &Series| format!("{} with \"{}\"", series.variant, series.workload);
         let mut sentence = String::new();
@@ -262,10 +261,10 @@ impl Compared {
         if modelled > 0 {
             let (which, more) = match modelled == self.results.len() {
                 true => ("All", ""),
-                false => ("Some", ", and figures of a model are none to set beside real ones"),
+                false => ("Some", ", and figures of a model must not be compared with real ones"),
             };
             sentence.push_str(&format!(
-                "{which} of these results are modelled: no such hardware was there{more}. "
+                "{which} of these results are modelled: there was no such hardware{more}. "
             ));
         }
         if self.results.iter().any(|given| given.unfinished.is_some()) {
@@ -315,7 +314,7 @@ fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     tell("virtual machine", &|store| if store.environment().is_virtual { "yes" } else { "no" }.to_owned());
     tell("media", &media);
     tell("instructions", &|store| store.environment().cpu_flags.join(" "));
-    tell("machines of layers that are elsewhere", &|store| {
+    tell("machines of remote layers", &|store| {
         let guests = store.environment().guests.iter();
         let of = guests.map(|(name, guest)| format!("{name}: {}, kernel {}", guest.cpu, guest.kernel));
         if store.environment().guests.is_empty() { "none".into() } else { of.collect::<Vec<_>>().join(", ") }

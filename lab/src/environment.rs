@@ -40,7 +40,7 @@ pub struct Environment {
     /// What is measured, and what it lies on.
     #[serde(default)]
     pub media: Vec<(PathBuf, Medium)>,
-    /// The machines of layers that are elsewhere, by the layers' names.
+    /// The machines of remote layers, by the layers' names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub guests: BTreeMap<String, Guest>,
     /// Version of this program.

@@ -46,9 +46,9 @@ pub enum Error {
     },
     /// Who runs fio elsewhere does not come to an end.
     #[error(
-        "{run}'{by}' did not come to an end within {} s, a minute longer than the run takes: what it leads \
-         to may be gone. See whether it answers ('{by} true'); to be told of that sooner, have ssh ask it \
-         (ssh -o ServerAliveInterval=5)",
+        "{run}'{by}' did not end within {} s, a minute longer than the run takes: the machine that it \
+         connects to may be gone. Check whether that answers ('{by} true'); to notice sooner, let ssh check \
+         it (ssh -o ServerAliveInterval=5)",
         limit.as_secs_f64().round()
     )]
     Silent {

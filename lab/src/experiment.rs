@@ -254,8 +254,8 @@ fn fault<T>(result: Result<T>) -> Option<String> {
 }
 
 /// Which layouts bear missing devices.
-const BEARING: &str = "its first vdev misses them, of which a mirror bears all but one, raidzN and draidN \
-    bear N, and a single disk none";
+const BEARING: &str = "they are missing in its first vdev: a mirror survives all but one, raidzN and draidN \
+    survive N, a single disk survives none";
 
 /// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is
 /// there.
@@ -550,7 +550,7 @@ impl Experiment {
         for workload in &self.workloads {
             let name = &workload.name;
             if name.is_empty() || !names.insert(name) {
-                faults.push(format!("workload '{name}': names must differ, and say something"));
+                faults.push(format!("workload '{name}': names must differ and not be empty"));
             }
             faults.extend(workload.faults(&self.target));
         }
@@ -577,7 +577,7 @@ impl Experiment {
             matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
         if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
             faults.push(format!(
-                "goal: {} is not told of '{}', because it would count {beside} too",
+                "goal: {} cannot be reported for '{}', because it would count {beside} too",
                 self.goal.metric.title(),
                 self.goal_workload()
             ));
@@ -636,7 +636,7 @@ impl Experiment {
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
             faults.push(format!(
-                "workload '{}': the baseline's layout does not bear so many missing devices: {BEARING}",
+                "workload '{}': the baseline's layout does not survive so many missing devices: {BEARING}",
                 workload.name
             ));
         }
@@ -673,7 +673,7 @@ impl Experiment {
         let told = |settings: &Settings| {
             let layout = settings.get("layout").or(self.target.pools().map(|pools| &pools.layout));
             format!(
-                "missing={}: layout '{}' does not bear so many missing devices: {BEARING}",
+                "missing={}: layout '{}' does not survive so many missing devices: {BEARING}",
                 settings.get("missing").map_or("0", String::as_str),
                 layout.map_or("", String::as_str)
             )
@@ -798,8 +798,8 @@ impl Experiment {
             return Err(Error::Experiment(format!("{THROUGH}={way}: it is {NBD} or {PROCESS}")));
         }
         if !of_factors(THROUGH).is_empty() && matches!(self.mode, Mode::Search | Mode::Improve) {
-            let what =
-                "is where something is measured, and nothing to search for: mode = \"each\" or \"full\"";
+            let what = "decides where something is measured and is nothing to search for: mode = \"each\" or \
+                 \"full\"";
             return Err(Error::Experiment(format!("factor '{THROUGH}' {what}")));
         }
         if !ways.iter().any(|way| *way == PROCESS) {
@@ -979,7 +979,7 @@ mod tests {
         for mode in ["each", "full", "search", "improve"] {
             let refused = of(mode, "1", &[missing]).unwrap_err().to_string();
             assert!(
-                refused.contains("missing=1: layout '1' does not bear so many missing devices"),
+                refused.contains("missing=1: layout '1' does not survive so many missing devices"),
                 "{refused}"
             );
             of(mode, "mirror 2", &[missing]).unwrap();

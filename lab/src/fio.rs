@@ -233,7 +233,7 @@ fn run_with(
         return Err(why);
     }
     if [&stdout, &stderr].iter().any(|said| said.len() > MOST_SAID) {
-        return Err(Error::Output { program: "fio", what: "it says more than anybody would read".into() });
+        return Err(Error::Output { program: "fio", what: "its output is too long".into() });
     }
     let output = Ended { status, stdout, stderr };
     if !output.status.success() {

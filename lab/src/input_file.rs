@@ -20,14 +20,14 @@ pub fn read(path: &Path, most: Size) -> Result<String> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
     if !file.metadata()?.is_file() {
-        let what = "it is no regular file, and only such are read: write what it holds into one";
+        let what = "it is not a regular file: copy its contents into one";
         return Err(Error::new(ErrorKind::InvalidInput, what));
     }
     let mut text = String::new();
     // It may grow meanwhile.
     file.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
     if text.len() as u64 > most.0 {
-        let what = format!("it has more than {most}, which is the most that is read");
+        let what = format!("it is larger than {most}, the limit");
         return Err(Error::new(ErrorKind::FileTooLarge, what));
     }
     Ok(text)

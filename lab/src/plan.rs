@@ -125,7 +125,7 @@ impl Plan {
         self.pairs.contains(&(variant, workload))
     }
 
-    /// The variants, each with the workloads that it is not run with, because its layout does not bear so
+    /// The variants, each with the workloads that it is not run with, because its layout does not survive so
     /// many missing devices; what has all is not there.
     pub fn left_out<'a>(
         &'a self,

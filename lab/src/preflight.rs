@@ -92,7 +92,7 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
         }
         let over_nbd = matches!(experiment.target, Target::Volume(_) | Target::Nbd { .. });
         if workload.work() == Work::Copy && over_nbd && !is_program("nbdcopy") {
-            all.push(format!("workload '{name}': copies go over NBD by nbdcopy, which is not on the PATH"));
+            all.push(format!("workload '{name}': copies over NBD need nbdcopy, which is not on the PATH"));
         }
     }
     all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));
@@ -328,7 +328,7 @@ fn room(experiment: &Experiment, directory: &Path) -> Vec<String> {
     for path in experiment.target.paths() {
         let holds = fs::metadata(path).map_or(0, |metadata| if metadata.is_dir() { 0 } else { u64::MAX });
         if holds == 0 {
-            require(path, size, "what is measured");
+            require(path, size, "the target");
         }
     }
     if experiment.target.pools().is_some() && experiment.faults().is_empty() {
@@ -426,7 +426,7 @@ pub fn told(experiment: &Experiment) -> String {
     let seconds: f64 = experiment.workloads.iter().map(|it| it.seconds + it.ramp_seconds).sum();
     let each = seconds / experiment.workloads.len().max(1) as f64;
     text.push_str(&format!(
-        "{runs} runs in {rounds} rounds{}: {most} {:.0} s of measuring, and what is filled beside\n",
+        "{runs} runs in {rounds} rounds{}: {most} {:.0} s of measuring, and the filling\n",
         experiment.max_rounds.map_or_else(String::new, |most| format!(" at least, {most} at most")),
         each * runs as f64
     ));
@@ -444,7 +444,7 @@ pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&
         true => String::new(),
         false => format!(" with {}", workloads.join(", ")),
     };
-    format!("Left out: {}{with}, as its layout does not bear so many missing devices.", variant.name)
+    format!("Left out: {}{with}, as its layout does not survive so many missing devices.", variant.name)
 }
 
 #[cfg(test)]
@@ -618,7 +618,7 @@ mod tests {
         for (uri, rw, may, named) in [
             (&uri("serves"), "write", false, "--overwrite"),
             (&uri("reads"), "write", true, "fewer than its size"),
-            (&uri("nowhere"), "read", false, "nobody serves it"),
+            (&uri("nowhere"), "read", false, "no server answers"),
             (&"nbd:///v".to_owned(), "read", false, "names no server"),
             (&"iscsi://h/t/1".to_owned(), "read", false, "kind = \"iscsi\""),
             (&"file:///etc/passwd".to_owned(), "read", false, "no URI of an export"),

@@ -77,7 +77,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
         // Who does not read it says why.
         thread::spawn(move || stdin.write_all(script.as_bytes()));
     }
-    let too_much = || format!("it says more than {}, which nobody asked for", Size(MOST_SAID as u64));
+    let too_much = || format!("its output is longer than {}", Size(MOST_SAID as u64));
     let heard = SubprocessOutput::of(&mut child, MOST_SAID);
     let outcome = loop {
         if heard.is_too_much() {
@@ -88,7 +88,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
             Ok(true) => break Ok(()),
             Ok(false) if began.elapsed() > limit => {
                 break Err(format!(
-                    "no answer within {} s: it must run a shell there without asking for anything (a \
+                    "no answer within {} s: it must run a shell there without a question (a \
                      password, a host's key)",
                     limit.as_secs_f64()
                 ));
@@ -218,7 +218,7 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
             format!("{at} may not be written there, and workloads write to it")
         }
         (Some("device" | "file"), None) => {
-            format!("how many bytes {at} has cannot be told there: install blockdev (util-linux)")
+            format!("cannot find out the size of {at} there: install blockdev (util-linux)")
         }
         (Some("device" | "file"), Some(bytes)) if bytes < size.0 => format!(
             "{at} has {bytes} bytes there, fewer than its size of {size}: make `size` smaller, or, where it \

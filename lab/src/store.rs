@@ -362,7 +362,7 @@ impl Store {
             let database = database::hold(&path)?;
             let runs = database::quietly(&path, || runs_of(&database))?;
             if runs.len() != self.runs.len() {
-                return Err(self.failed("somebody else went on with this experiment just now"));
+                return Err(self.failed("another process has just continued this experiment"));
             }
             self.database = Some(database);
         }

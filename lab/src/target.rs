@@ -300,14 +300,14 @@ impl<'a> Bench<'a> {
     /// limit is measured.
     pub fn limits(&mut self, progress: &dyn Progress) -> Result<Option<Rates>> {
         if let Some(why) = limit::unmeasured(self.experiment) {
-            self.notes.push(format!("No limit of the devices was measured beside: {why}."));
+            self.notes.push(format!("The limit of the devices was not measured: {why}."));
             return Ok(None);
         }
         match limit::measure(self.experiment, self.may_overwrite, &self.directory, &mut || progress.stops()) {
             // As a file where fio cannot go around the page cache.
             Err(Error::Failed { output, .. }) => {
                 self.notes.push(format!(
-                    "No limit of the devices was measured beside: fio failed on them ({output})."
+                    "The limit of the devices was not measured: fio failed on them ({output})."
                 ));
                 Ok(None)
             }
@@ -605,14 +605,14 @@ impl<'a> Bench<'a> {
                 self.passes.insert(workload.clone(), passes);
                 if passes > 1 {
                     self.notes.push(format!(
-                        "{} is over too soon to be measured: each run replays it several times on end, and \
-                         its figures are of all of these.",
+                        "{} is too short to be measured: each run replays it several times in a row, and its \
+                         figures are of all of these.",
                         path.display()
                     ));
                 }
                 if took < LEAST_REPLAY {
                     self.notes.push(format!(
-                        "Some runs of '{workload}' took less than {} ms, of which fio counts whole ones: \
+                        "Some runs of '{workload}' took less than {} ms, and fio counts whole milliseconds: \
                          their figures are rough.",
                         LEAST_REPLAY.as_millis()
                     ));
@@ -669,7 +669,7 @@ impl<'a> Bench<'a> {
         let by = endpoint.by().to_vec();
         if !by.is_empty() {
             self.notes.push(format!(
-                "What happened within a run is not told of {}: fio writes that to files, which are where \
+                "Steps within a run are not reported for {}: fio writes them to files on the machine where \
                  '{}' runs it.",
                 endpoint.file(),
                 by.join(" ")
@@ -709,14 +709,14 @@ impl<'a> Bench<'a> {
         if !self.homes.contains_key(lodging) {
             match endpoint {
                 Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
-                    "Who serves {at} has caches that nobody can empty from here: what is called cold may \
+                    "The server of {at} has caches that cannot be emptied from here: data called cold may \
                      have been cached there."
                 )),
                 Endpoint::Elsewhere { by, path, .. } => {
                     if let Err(why) = remote::drop_caches(by) {
                         self.notes.push(format!(
-                            "The page cache where '{}' runs fio could not be dropped ({why}): what is called \
-                             cold of {} may have been cached there.",
+                            "The page cache where '{}' runs fio could not be dropped ({why}): data of {} \
+                             called cold may have been cached there.",
                             by.join(" "),
                             path.display()
                         ));
@@ -724,8 +724,8 @@ impl<'a> Bench<'a> {
                 }
                 Endpoint::Path(_) | Endpoint::Directory(_) => {
                     self.notes.push(
-                        "Of devices and files only the system's page cache is emptied; what is \
-                        called cold may be in caches of the devices themselves."
+                        "For devices and files only the system's page cache is emptied; data called cold may \
+                         be in caches of the devices themselves."
                             .into(),
                     );
                     // Anybody may for a file that he can open; what is not on the device yet stays.
@@ -739,7 +739,7 @@ impl<'a> Bench<'a> {
         if let Err(error) = fs::write("/proc/sys/vm/drop_caches", "3") {
             self.notes.push(format!(
                 "The system's page cache could not be dropped as a whole ({error}), which only root may: \
-                 what goes through it may have been cached where it is called cold."
+                 data that go through it may have been cached where they are called cold."
             ));
         }
         Ok(())
@@ -811,7 +811,7 @@ impl<'a> Bench<'a> {
         let ashift = ashifts.filter(|ashift| (9..=16).contains(ashift)).max();
         ashift.ok_or_else(|| Error::Output {
             program: "zpool",
-            what: format!("it does not say how large the sectors of {} are", home.pool),
+            what: format!("it does not report the sector size of {}", home.pool),
         })
     }
 

@@ -129,7 +129,7 @@ fn sync_within(node: &Path, device: File, limit: Duration) -> io::Result<()> {
         // Who waits may have given up.
         let _ = tell.send(synced);
     })?;
-    told.recv_timeout(limit).map_err(|_| timed_out("what the kernel keeps of it was not written in time"))?
+    told.recv_timeout(limit).map_err(|_| timed_out("dirty data in the kernel were not written in time"))?
 }
 
 /// Has the filesystems on a device, and on its partitions, write what they keep.

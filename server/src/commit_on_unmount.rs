@@ -27,7 +27,7 @@ pub enum Uncommitted {
     #[error("{0}")]
     Stopped(#[from] engine::Error),
     /// There is no thread for it.
-    #[error("no thread waits for it: {0}")]
+    #[error("cannot start a thread for it: {0}")]
     NoThread(#[from] std::io::Error),
 }
 

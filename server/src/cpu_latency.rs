@@ -98,7 +98,7 @@ impl CpuLatency {
     fn start(&'static self) -> Option<Thread> {
         let work = || {
             if let Err(error) = self.keep() {
-                tracing::debug!(%error, "idle processors sleep as they like");
+                tracing::debug!(%error, "cannot keep idle processors from deep sleep");
             }
         };
         let started = thread::Builder::new().name("cpu-latency".into()).spawn(work);

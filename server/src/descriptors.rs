@@ -15,7 +15,7 @@ pub fn raise_limit() {
         return;
     }
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!(%error, "the limit of open files stays at {}", current.unwrap_or(u64::MAX));
+        tracing::warn!(%error, "cannot raise the limit of open files above {}", current.unwrap_or(u64::MAX));
     }
 }
 

@@ -162,8 +162,8 @@ pub enum MountError {
     },
     /// It is not at its mountpoint any more, and still in use.
     #[error(
-        "'{dataset}' is in use although it is not at {} any more: it is mounted elsewhere too (a bind mount, \
-         a container), or files are open there",
+        "'{dataset}' is in use although it is not at {} any more: it is mounted at another place too (a bind \
+         mount, a container), or files in it are open",
         at.display()
     )]
     BusyElsewhere {
@@ -173,7 +173,7 @@ pub enum MountError {
         at: PathBuf,
     },
     /// Requests are under way that do not end.
-    #[error("requests of the filesystem at {} are under way and do not end", at.display())]
+    #[error("requests of the filesystem at {} do not finish", at.display())]
     Stuck {
         /// The mountpoint.
         at: PathBuf,
@@ -287,7 +287,7 @@ fn raise_read_ahead(device: libc::dev_t) {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&knob, KERNEL_READ_AHEAD_KIB.to_string()) {
-        tracing::debug!(%error, knob, "the kernel's read-ahead stays as it is");
+        tracing::debug!(%error, knob, "cannot change the kernel's read-ahead");
     }
 }
 
@@ -417,7 +417,7 @@ impl FuseMount {
         {
             tracing::warn!(
                 dataset = self.dataset,
-                "read-only, and what was written last is not on disk: {error}"
+                "read-only, and the last changes are not on disk: {error}"
             );
         }
         let is_kept = |options: &MountOptions| {
@@ -609,7 +609,7 @@ impl FuseMount {
         match rename_mount::rename(&place, connection.as_fd(), dataset) {
             Ok(()) => Ok(()),
             Err(RenameError::Kept(error)) => {
-                tracing::debug!(%error, dataset, "the kernel's table of mounts keeps the name that it has");
+                tracing::debug!(%error, dataset, "the kernel's table of mounts keeps the old name");
                 Ok(())
             }
             Err(RenameError::Lost(error)) => {
@@ -675,7 +675,7 @@ impl FuseMount {
             match place.unmount(true) {
                 Ok(true) => {}
                 Ok(false) => place.abort(),
-                Err(error) => tracing::warn!(%error, "a mount that nobody serves any longer stays"),
+                Err(error) => tracing::warn!(%error, "a mount stays that the daemon does not serve any more"),
             }
         }
         *self.aside() = None;

@@ -142,7 +142,7 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
         Ok(Err(error)) => refusal(&error),
         Err(panic) => refusal(&ApiError {
             kind: ErrorKind::Failed,
-            message: format!("the daemon failed inside this request: {panic}"),
+            message: format!("the daemon failed in this request: {panic}"),
         }),
     }
 }

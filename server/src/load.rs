@@ -73,7 +73,7 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     for (name, sizes) in [("read_sizes", &load.read_sizes), ("write_sizes", &load.write_sizes)] {
         let percent = sizes.iter().fold(0_u32, |all, size| all.saturating_add(size.percent));
         if !sizes.is_empty() && (percent != 100 || sizes.iter().any(|size| size.percent == 0)) {
-            return wrong(format!("{name}: each has a percentage of 1 or more, together 100"));
+            return wrong(format!("{name}: each needs a percentage of at least 1, all together 100"));
         }
         if let Some(SizeShare { bytes, .. }) = sizes.iter().find(|size| !is_size(size.bytes)) {
             return wrong(format!("{name}: {bytes} is not from {LEAST_BLOCK_BYTES} to {MAX_REQUEST_BYTES}"));

@@ -49,8 +49,8 @@ pub async fn connect(path: &Path) -> io::Result<UnixStream> {
         return Ok(stream);
     }
     let message = format!(
-        "a process of another user listens on {}: nothing is sent to it; set CENOTE_SOCKET to a path in a \
-         directory of your own",
+        "a process of another user listens on {}, and nothing is sent to it; set CENOTE_SOCKET to a path in \
+         a directory of your own",
         path.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
@@ -64,7 +64,10 @@ fn require_private(directory: &Path) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
     };
     if metadata.uid() != own_user() && metadata.uid() != 0 {
-        return refuse("the directory is another user's; set CENOTE_SOCKET to a path in one of your own");
+        return refuse(
+            "the directory belongs to another user; set CENOTE_SOCKET to a path in a directory of \
+            your own",
+        );
     }
     let (others_write, sticky) = (metadata.mode() & 0o022 != 0, metadata.mode() & libc::S_ISVTX != 0);
     if others_write && !sticky {

@@ -24,7 +24,7 @@ pub struct AdviseArguments {
 
 /// Looks, and tells.
 pub fn run(arguments: &AdviseArguments) -> Result<()> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find out where this program is")?;
     let ask = |name: &str, words: &[&str]| {
         let mut command = if arguments.host { Command::new(name) } else { Command::new(&program) };
         output(command.args((!arguments.host).then_some(name)).args(words))
@@ -38,7 +38,10 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
         let opens = if arguments.host { "zpool import" } else { "cenote zpool import" };
         let whose =
             if arguments.host { "this host's OpenZFS has no pool imported" } else { "no pool is open" };
-        return print(&format!("{whose}: `{opens}` lists what could be, and imports what is named\n"));
+        return print(&format!(
+            "{whose}: `{opens}` lists the pools that can be imported, and imports one by \
+            name\n"
+        ));
     }
     let program = if arguments.host { "" } else { "cenote " };
     let commands = Commands { zpool: &zpool, zfs: &zfs, program };

@@ -11,7 +11,7 @@ use ondisk::pool_version::FEATURES;
 pub struct OwnProperties;
 
 /// Why properties of one's own change nothing.
-const OWN_NAME: &str = "it is a name of somebody's own, which the pool only keeps";
+const OWN_NAME: &str = "it is a user property, which the pool only stores";
 
 fn types(of_volume: bool) -> Types {
     if of_volume { Types::VOLUME } else { Types::FILESYSTEM }

@@ -112,7 +112,7 @@ fn require(experiment: &Experiment) -> Result<()> {
     super::refuse(&lab::preflight::faults(experiment, &OwnProperties))?;
     let directory = super::default_directory(experiment);
     for fault in lab::preflight::faults_here(experiment, &directory, false) {
-        eprintln!("as things are it would be refused: {fault}");
+        eprintln!("it would be refused as it is: {fault}");
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
     if draft.target.is_none() {
         let question =
-            "What is measured? volume, filesystem, a path, an NBD or iSCSI URI, host:POOL/DATASET [volume]";
+            "Which target? volume, filesystem, a path, an NBD or iSCSI URI, host:POOL/DATASET [volume]";
         let check = |text: &str| {
             draft::target(text)?;
             wrong_with(draft, |said| said.target = Some(text.to_owned()))
@@ -171,7 +171,7 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
             text.parse::<lab::size::Size>().map_err(lab::Error::Experiment)?;
             wrong_with(draft, |said| said.size = Some(text.to_owned()))
         };
-        draft.size = answered(answers, "How much of it is used? [256M]", check)?;
+        draft.size = answered(answers, "How many bytes of it? [256M]", check)?;
     }
     eprintln!("What is done? {},", names.join(", "));
     while draft.workloads.is_empty() {
@@ -184,7 +184,8 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
         draft.workloads.extend(workload);
     }
     if draft.metric.is_none() {
-        let question = "What counts? iops, throughput, latency, latency_p99, space, cpu, memory [iops]";
+        let question = "Which metric counts? iops, throughput, latency, latency_p99, space, cpu, memory \
+            [iops]";
         let check = |text: &str| {
             draft::metric(text)?;
             wrong_with(draft, |said| said.metric = Some(text.to_owned()))
@@ -195,7 +196,7 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
         let metric = draft::metric(draft.metric.as_deref().unwrap_or("iops"))?;
         let more = metric.more_is_better();
         let word = if more { "least" } else { "most" };
-        let question = format!("What counts as success: at {word}? 20000, 500M, 5ms [nothing]");
+        let question = format!("Which value is success: at {word}? 20000, 500M, 5ms [nothing]");
         let say =
             |said: &mut Draft, value| *(if more { &mut said.at_least } else { &mut said.at_most }) = value;
         let check = |text: &str| {
@@ -212,7 +213,7 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
                 Some((_, values)) if values.contains(',') => {
                     wrong_with(draft, |said| said.factors.push(text.to_owned()))
                 }
-                _ => Err(lab::Error::Experiment("write a name, '=', and two values or more".into())),
+                _ => Err(lab::Error::Experiment("write a name, '=', and at least two values".into())),
             };
             let Some(factor) = answered(answers, question, check)? else { break };
             draft.factors.push(factor);
@@ -220,7 +221,8 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
         }
     }
     if draft.bounds.is_empty() {
-        let question = "Which bound can nothing beat, as the network's line rate? 1gbe, 10gbe, 117M [none]";
+        let question = "Which bound cannot be beaten, for example the network's line rate? 1gbe, 10gbe, 117M \
+            [none]";
         let check = |text: &str| {
             draft::bound(text)?;
             wrong_with(draft, |said| said.bounds.push(text.to_owned()))
@@ -242,7 +244,7 @@ fn answered(
         let mut line = String::new();
         if answers.read_line(&mut line).context("cannot read the answer")? == 0 {
             eprintln!();
-            bail!("the answers ended; everything can be said with options too: cenote lab new --help");
+            bail!("the answers ended; options can say the same: cenote lab new --help");
         }
         let answer = line.trim();
         if answer.is_empty() {

@@ -20,7 +20,7 @@ pub fn require(path: &Path, force: bool) -> Result<()> {
     if force {
         return Ok(());
     }
-    bail!("{} is there already, and is kept: name another file, or overwrite it with --force", path.display())
+    bail!("{} exists and is kept: name another file, or overwrite it with --force", path.display())
 }
 
 /// Whether it is a page that the lab wrote, which another such page may be written over.

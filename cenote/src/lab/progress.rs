@@ -92,8 +92,8 @@ impl Shown {
         let now = Instant::now();
         let what = String::new();
         let lines = Mutex::new(Lines { told: now, done: 0, total: 0, rest: Rest::default(), what });
-        let last_words = "ended at once; what was made is left: `cenote lab resume` goes on with it, `cenote \
-            lab clean` removes it";
+        let last_words = "ended at once; its files and pools are left: `cenote lab resume` goes on with \
+            them, `cenote lab clean` removes them";
         Ok(Self { bar, rest, stops: interrupted(last_words)?, lines })
     }
 

@@ -26,7 +26,7 @@ pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most:
     let stops = interrupted("ended at once; the end of the trace may be missing")?;
     let ask = |stop| {
         let asked = client::call_running(&TakeTrace { volume: volume.to_owned(), stop })?;
-        asked.context("no daemon runs, so that nothing is served and nothing can be recorded")
+        asked.context("no daemon runs, so there are no volumes to record")
     };
     // The first look begins it; the file is made when that has worked.
     ask(false)?;
@@ -55,7 +55,7 @@ pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most:
     file.into_inner().flush().with_context(failed)?;
     print(&format!("{written} requests in {}\n", output.display()))?;
     if lost > 0 {
-        bail!("{lost} more requests came faster than they could be fetched, and are not in it");
+        bail!("{lost} more requests came faster than they could be fetched and are missing from it");
     }
     Ok(())
 }

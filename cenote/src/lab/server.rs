@@ -105,7 +105,7 @@ impl Private {
     /// its options. Files in `modelled` are slowed down to what their directories are named after, clients to
     /// what `link` is.
     pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        let program = std::env::current_exe().context("cannot find out where this program is")?;
         remove_left();
         let (sockets, owner) = make_sockets(&std::env::temp_dir())?;
         let socket = sockets.path().join("api.sock");

@@ -17,7 +17,7 @@ pub fn tell(state: &str) {
     if let Some(at) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = tell_at(&at, state)
     {
-        tracing::warn!(%error, "the service manager cannot be told: {state}");
+        tracing::warn!(%error, "cannot notify the service manager: {state}");
     }
 }
 
@@ -26,7 +26,7 @@ fn tell_at(at: &OsStr, state: &str) -> io::Result<()> {
     let address = match at.as_bytes().split_first() {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
         Some((b'/', _)) => SocketAddr::from_pathname(at)?,
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET is no Unix socket")),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET is not a Unix socket")),
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
 }

@@ -51,11 +51,11 @@ fn free_directory(working: &Path) -> PathBuf {
 /// Brings the pool up, waits, and takes it down.
 pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
     let directory = std::path::absolute(free_directory(Path::new("")))
-        .context("cannot tell where the working directory is")?;
+        .context("cannot find out the working directory")?;
     let socket = directory.join("api.sock");
     if socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
         bail!(
-            "the path {} is too long for a socket; run this from a directory nearer to the root",
+            "the path {} is too long for a socket; run this in a directory with a shorter path",
             socket.display()
         );
     }

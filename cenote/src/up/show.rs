@@ -66,7 +66,7 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
         }
     }
     if up.mounts.is_empty() && up.volumes.is_empty() {
-        writeln!(out, "It has nothing that is mounted or served.")?;
+        writeln!(out, "Nothing in it is mounted or served.")?;
     }
     writeln!(out, "\nTo ask about it:   export CENOTE_SOCKET='{}'", up.socket.display())?;
     let program = std::env::args_os().next().unwrap_or_else(|| "cenote".into());

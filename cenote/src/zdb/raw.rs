@@ -100,7 +100,7 @@ impl Flags {
                     let (offset, after) = rest.split_at(digits.unwrap_or(rest.len()));
                     rest = after;
                     let offset = if offset.is_empty() { 0 } else { usize::from_str_radix(offset, 16)? };
-                    ensure!(offset.is_multiple_of(Blkptr::SIZE), "block pointers stand at multiples of 80");
+                    ensure!(offset.is_multiple_of(Blkptr::SIZE), "block pointers start at multiples of 80");
                     flags.pointer_at = Some(offset);
                 }
                 other => bail!("there is no flag '{other}'"),
@@ -289,13 +289,13 @@ pub(super) fn dump_embedded(text: &str, out: &mut Out<'_>) -> Result<()> {
         .split(':')
         .map(|word| u64::from_str_radix(word, 16))
         .collect::<Result<_, _>>()
-        .context("a block pointer is 16 words in hexadecimal with colons between them")?;
+        .context("a block pointer is 16 hexadecimal words with colons between them")?;
     let words: [u64; 16] = words
         .try_into()
         .map_err(|words: Vec<u64>| anyhow!("{} words, and a block pointer has 16", words.len()))?;
     let bp = Blkptr::from_words(words)?;
-    let embedded = bp.embedded().context("the block pointer carries no data: it points to them")?;
-    ensure!(embedded.kind == EmbeddedType::Data, "the block pointer carries no data");
+    let embedded = bp.embedded().context("the block pointer does not contain data, it points to data")?;
+    ensure!(embedded.kind == EmbeddedType::Data, "the block pointer contains no data");
     // Bounded by the parser.
     let mut block = vec![0; embedded.lsize.get() as usize];
     match embedded.compress {

@@ -53,7 +53,7 @@ impl Arguments {
             false => has_options && !upgrades,
         };
         if is_odd {
-            return Err(usage("these options do not go together"));
+            return Err(usage("these options cannot be combined"));
         }
         if self.all && !self.filesystems.is_empty() {
             return Err(usage("-a option should not be used along with a filesystem name"));

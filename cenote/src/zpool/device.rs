@@ -87,8 +87,7 @@ impl OnlineArguments {
             let advice = match onlined.state {
                 State::Healthy if onlined.awaits_resilver => {
                     text.push_str(&format!(
-                        "warning: device '{device}' onlined, but does not hold what was written while it was \
-                         away\n"
+                        "warning: device '{device}' onlined, but lacks what was written while it was away\n"
                     ));
                     "keep the other devices of its vdev until OpenZFS has resilvered it, which happens when \
                      it imports the pool\n"

@@ -125,7 +125,7 @@ fn recipes_measure_a_host_by_its_commands_and_leave_it_as_it_was() {
         let said = told.after(mark);
         assert!(said.starts_with(&format!("{mark} ended with 0 ")), "{said}");
         for expected in [
-            "left out, because the host decides it, or does not tell it: arc_max=64M",
+            "left out, because the host decides it or does not report it: arc_max=64M",
             "may have been cached",
             value,
         ] {

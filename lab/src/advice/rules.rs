@@ -125,8 +125,8 @@ fn sync_disabled(seen: &Observations) -> Vec<Advice> {
         weight: Weight::Danger,
         about: name.to_owned(),
         change: "set sync=standard".into(),
-        evidence: "sync=disabled: what programs were told is stable is lost with the power, up to the last \
-            group (5 s and more)"
+        evidence: "sync=disabled: data that programs believe to be stable are lost when the power fails, up \
+            to the last group (5 s and more)"
             .into(),
         gain: "what was acknowledged survives; databases and guests stay whole".into(),
         cost: match seen.has_log {
@@ -161,7 +161,7 @@ fn degraded(seen: &Observations) -> Vec<Advice> {
         weight: Weight::Danger,
         about: seen.pool.clone(),
         change: format!(
-            "bring what is missing back ({0}zpool online), or replace it ({0}zpool replace)",
+            "bring missing devices back ({0}zpool online), or replace them ({0}zpool replace)",
             seen.program
         ),
         evidence: format!("the pool is {}{wrong}", seen.health),
@@ -212,7 +212,7 @@ fn stale_halves(seen: &Observations) -> Vec<Advice> {
                 evidence: format!("{path} {what}{missed}"),
                 gain: "both halves hold the data again: until then the other one alone has what was written \
                     last".into(),
-                cost: "a resilver reads the other half and writes what is missing".into(),
+                cost: "a resilver reads the other half and writes the missing data".into(),
                 risk: "a resilver loads the other half".into(),
                 proof: format!("{program}zpool status {pool}"),
             })
@@ -312,7 +312,7 @@ fn slow_compression(seen: &Observations) -> Vec<Advice> {
                 up those behind it for seconds"
                 .into(),
             cost: "a few per cent of space, by the data".into(),
-            risk: "none; it counts for what is written from now on".into(),
+            risk: "none; it applies to data that are written from now on".into(),
             proof: experiment(
                 seen,
                 &named("gzip-beside-sync", name),
@@ -335,9 +335,9 @@ fn checksum_off(seen: &Observations) -> Vec<Advice> {
         evidence: "checksum=off: damaged data are given to programs as they are, and no copy or parity is \
             ever tried instead"
             .into(),
-        gain: "damage is found, and repaired where there is redundancy; a scrub means something".into(),
+        gain: "damage is found, and repaired where there is redundancy; a scrub can find it".into(),
         cost: "a per cent or two of a core".into(),
-        risk: "none; it counts for what is written from now on".into(),
+        risk: "none; it applies to data that are written from now on".into(),
         proof: experiment(
             seen,
             &named("checksum-off", name),
@@ -355,13 +355,12 @@ fn few_metadata(seen: &Observations) -> Vec<Advice> {
         weight: Weight::Danger,
         about: name.to_owned(),
         change: "set redundant_metadata=all, or most where small random writes count".into(),
-        evidence:
-            "redundant_metadata=none: what describes data has a single copy beside the vdev's own redundancy"
-                .into(),
+        evidence: "redundant_metadata=none: metadata have a single copy, apart from the vdev's redundancy"
+            .into(),
         gain: "one damaged block costs one block, and not a whole file or all that lies below it".into(),
         cost: "a second copy of what describes data: a few per mille of the space, more with small blocks"
             .into(),
-        risk: "none; it counts for what is written from now on".into(),
+        risk: "none; it applies to data that are written from now on".into(),
         proof: experiment(
             seen,
             &named("few-metadata", name),
@@ -378,8 +377,7 @@ fn failing_devices(seen: &Observations) -> Vec<Advice> {
         rule: "errors",
         weight: Weight::Danger,
         about: leaf.path.clone(),
-        change: "find out what is wrong with it (cable, power, medium), and replace it if that is the medium"
-            .into(),
+        change: "check cable, power and medium, and replace the device if the medium is at fault".into(),
         evidence: match leaf.errors {
             1 => "one error in zpool status".into(),
             errors => format!("{errors} errors in zpool status"),
@@ -679,7 +677,7 @@ fn dedup(seen: &Observations) -> Vec<Advice> {
         ),
         gain: "writes and frees cost no look-up in a table; memory for the cache".into(),
         cost: format!("{:.2} times the space", seen.dedup_ratio.max(1.0)),
-        risk: "what is deduplicated stays so until it is written again".into(),
+        risk: "blocks that are deduplicated stay so until they are written again".into(),
         proof: "cenote lab model dedup PATH".into(),
     }]
 }
@@ -784,7 +782,7 @@ fn uncompressed(seen: &Observations) -> Vec<Advice> {
             early"
             .into(),
         cost: "a few per cent of a core".into(),
-        risk: "none; it counts for what is written from now on".into(),
+        risk: "none; it applies to data that are written from now on".into(),
         proof: experiment(
             seen,
             &named("uncompressed", name),
@@ -809,7 +807,7 @@ fn uncached(seen: &Observations) -> Vec<Advice> {
                     "primarycache={value}: each read goes to the devices, each write smaller than \
                 a block reads the block"
                 ),
-                gain: "reads from memory; no reads for partial writes of what is hot".into(),
+                gain: "reads from memory; no reads for partial writes of hot blocks".into(),
                 cost: "memory that other datasets cannot use; data may be cached twice, here and by the \
                 client"
                     .into(),

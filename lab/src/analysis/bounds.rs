@@ -172,13 +172,13 @@ pub(super) fn nearest(experiment: &Experiment, settings: &Settings, value: f64) 
             _ => "came from a cache, or stayed in memory while it was measured",
         };
         return Some(format!(
-            "That is more than {} can carry ({}): some of it {came}, or was compressed, and says nothing of \
-             them.",
+            "That is more than {} can transfer ({}): some of it {came}, or was compressed, and shows nothing \
+             about them.",
             lowest.name,
             written(Metric::Throughput, lowest.at(reads))
         ));
     }
-    Some(format!("That is {:.0} % of what {} can carry.", value / lowest.at(reads) * 100.0, lowest.name))
+    Some(format!("That is {:.0} % of what {} can transfer.", value / lowest.at(reads) * 100.0, lowest.name))
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> Stri
     let what = match outcome {
         Outcome::Reached => "is reached",
         Outcome::Missed => "is missed",
-        Outcome::Undecided => "may be reached or missed, which more rounds would tell",
+        Outcome::Undecided => "may be reached or missed; more rounds would decide",
     };
     format!("The goal, {} of {}, {what}: {name} has {interval}.", metric.title(), bounds.join(" and "))
 }
@@ -136,12 +136,12 @@ fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
 }
 
-/// How far the raw device is from the chosen variant, which has `value`.
+/// How far away the raw device is from the chosen variant, which has `value`.
 fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
     let title = device.metric.title();
     match all.layer(chosen, DEVICE, &device.workload).map(|it| it.compared) {
         Some(it) if it.verdict == Verdict::NoDifference => {
-            format!("The raw device has the same {title}, within a tenth.")
+            format!("The raw device has the same {title}, to a tenth.")
         }
         Some(it) if it.verdict == Verdict::Undecided => {
             format!("Whether the raw device has another {title} could not be decided.")
@@ -177,7 +177,7 @@ fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<Stri
             Verdict::Undecided => ", undecided".to_owned(),
         };
         format!(
-            "\"{}\" has {} times that of \"{}\" ({interval}{more})",
+            "\"{}\" has {} times the figure of \"{}\" ({interval}{more})",
             it.workload,
             times(ratio.value),
             it.to_workload
@@ -205,8 +205,8 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
         Verdict::Better | Verdict::Worse => {
             format!("{} times that over NBD", times(pool.median.value / export.median.value))
         }
-        Verdict::NoDifference => "no other than that over NBD".to_owned(),
-        Verdict::Undecided => "and whether that over NBD is another could not be decided".to_owned(),
+        Verdict::NoDifference => "the same as over NBD".to_owned(),
+        Verdict::Undecided => "and whether it differs over NBD could not be decided".to_owned(),
     };
     let value = crate::report::written(metric, pool.median.value);
     Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
@@ -286,13 +286,13 @@ fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bo
     let base = base_words(experiment);
     match findings.iter().any(|it| is(it, Verdict::Undecided)) {
         true => format!(
-            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be \
-             decided."
+            "No choice was shown to have better {title} with \"{workload}\" than {base}, but not all could \
+             be decided."
         ),
         false if is_unfinished => {
-            format!("Nothing has better {title} with \"{workload}\" than {base} as yet.")
+            format!("No other choice has better {title} with \"{workload}\" than {base} so far.")
         }
-        false => format!("Nothing has better {title} with \"{workload}\" than {base}: keep that."),
+        false => format!("No other choice has better {title} with \"{workload}\" than {base}: keep that."),
     }
 }
 
@@ -332,7 +332,7 @@ fn more_rounds(findings: &[&Finding], resume: &str) -> Option<String> {
     let decided: Vec<&str> =
         findings.iter().filter(|it| wanted(it).is_some()).map(|it| it.variant.as_str()).collect();
     let most = findings.iter().filter_map(|it| wanted(&it)).max()?;
-    Some(format!("To decide {}, most likely: {resume} --rounds {most}.", decided.join(", ")))
+    Some(format!("To probably decide {}: {resume} --rounds {most}.", decided.join(", ")))
 }
 
 /// The names of all others, by what is known of them; why the rest is undecided where `explains`.
@@ -350,7 +350,7 @@ fn others(findings: &[&Finding], explains: bool, resume: &str) -> Vec<String> {
     let open = findings.iter().filter(|it| is(it, Verdict::Undecided)).map(|it| {
         let reason = match &it.compared {
             Some(compared) => compared.reason(),
-            None => Some("of one round nothing can be told".to_owned()),
+            None => Some("one round decides nothing".to_owned()),
         };
         reason.map_or_else(|| it.variant.clone(), |reason| format!("{} ({reason})", it.variant))
     });
@@ -368,7 +368,7 @@ fn others(findings: &[&Finding], explains: bool, resume: &str) -> Vec<String> {
 fn unquiet(noise: Noise) -> Option<String> {
     (noise.reach > NOISY).then(|| {
         format!(
-            "This machine was not quiet: {}. Stop what else runs on it, or run more rounds.",
+            "This machine was not quiet: {}. Stop other programs, or run more rounds.",
             noise_words(noise)
         )
     })
@@ -391,8 +391,8 @@ fn drift(baseline: &Finding) -> Option<String> {
     let is_told = change.p < DRIFT_ALPHA && ratio.ln().abs() > MOST_DRIFT.ln_1p();
     is_told.then(|| {
         format!(
-            "There was no steady state: the baseline's second half of rounds had {ratio:.2} times what its \
-             first had. Let each run go on for longer before it is measured (ramp_seconds)."
+            "There was no steady state: the baseline's second half of rounds had {ratio:.2} times the figure \
+             of the first half. Give each run a longer start that is not measured (ramp_seconds)."
         )
     })
 }
@@ -413,12 +413,13 @@ pub fn noise_share(reach: f64) -> String {
 /// What the noise means.
 pub fn noise_words(noise: Noise) -> String {
     if noise.reach > UNKNOWN_NOISE {
-        return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
+        return "two equal variants were so far apart, in so few rounds, that no effect can be distinguished \
+            from noise"
             .to_owned();
     }
     format!(
-        "two equal variants were {} apart, and so many rounds cannot rule out {}: what differs by no more \
-         than that is not told from noise",
+        "two equal variants were {} apart, and so many rounds cannot rule out {}: a difference that is no \
+         larger is not distinguished from noise",
         percent(noise.floor),
         noise_share(noise.reach)
     )
@@ -443,13 +444,13 @@ mod tests {
         let told = |floor, reach| noise_words(Noise { floor, reach, is_lasting: false });
         let told_of = |reach: &str| {
             format!(
-                "two equal variants were 3.4 % apart, and so many rounds cannot rule out {reach}: what \
-                 differs by no more than that is not told from noise"
+                "two equal variants were 3.4 % apart, and so many rounds cannot rule out {reach}: a \
+                 difference that is no larger is not distinguished from noise"
             )
         };
         assert_eq!(told(0.034, 0.13), told_of("13.0 %"));
         assert_eq!(told(0.034, 1.3), told_of("2.30 times"));
-        assert!(told(0.5, 170_000.0).ends_with("that nothing can be told from noise"));
+        assert!(told(0.5, 170_000.0).ends_with("that no effect can be distinguished from noise"));
         assert_eq!([0.012, 170_000.0].map(noise_share), ["1.2 %", "not known"]);
     }
 }

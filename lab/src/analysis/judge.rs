@@ -163,9 +163,9 @@ impl Compared {
     /// Why it is undecided, and how many rounds would tell.
     pub fn reason(&self) -> Option<String> {
         let rounds = match self.rounds_to_tell {
-            Some(rounds) if rounds <= MOST_ROUNDS => format!("about {rounds} rounds would tell"),
-            Some(_) => format!("more than {MOST_ROUNDS} rounds would tell"),
-            None => "more rounds would not tell".to_owned(),
+            Some(rounds) if rounds <= MOST_ROUNDS => format!("about {rounds} rounds would decide"),
+            Some(_) => format!("more than {MOST_ROUNDS} rounds would decide"),
+            None => "more rounds would not decide".to_owned(),
         };
         Some(match self.why? {
             Why::TooFewRounds => format!("too few rounds, {rounds}"),

@@ -212,8 +212,8 @@ pub fn told(within: &[Timeline], workload: &Workload) -> Option<String> {
     dipping.sort_by(|(_, one), (_, other)| one.depth.total_cmp(&other.depth));
     if let Some((it, dips)) = dipping.first() {
         sentences.push(format!(
-            "It falters again and again: with {} about every {:.1} s, {:.0} times a run, down to {:.0} % of \
-             its usual rate.",
+            "The rate drops regularly: with {} about every {:.1} s, {:.0} times a run, down to {:.0} % of \
+             the usual rate.",
             name(it),
             dips.period,
             dips.count,

@@ -12,10 +12,8 @@ const FEW_ROUNDS: usize = 3;
 /// What is missing in words, with so many complete rounds; `None` where all that was planned was run.
 pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> {
     let experiment = store.experiment();
-    let goes_on = format!(
-        "What follows is what these runs show, and may turn out otherwise; `{}` goes on.",
-        resume(store)
-    );
+    let goes_on =
+        format!("The findings below are those of these runs and may change; `{}` goes on.", resume(store));
     if experiment.is_searched() && search_run::found(store).is_none() {
         let most = experiment.search_runs();
         let runs = store.runs().iter().filter(|run| run.stage == Stage::Search).count();

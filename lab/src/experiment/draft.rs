@@ -154,7 +154,7 @@ impl Draft {
     /// An experiment of nothing but what was said.
     pub fn experiment(&self) -> Result<(Experiment, Settings)> {
         if self.workloads.is_empty() {
-            return Err(wrong("say what is done: --workload PRESET, or randwrite,4K,8"));
+            return Err(wrong("no workload: name one with --workload PRESET, or randwrite,4K,8"));
         }
         let mut table = Table::new();
         table.insert("name".into(), DEFAULT_NAME.into());

@@ -329,11 +329,11 @@ pub const TABLES: [TableOf; 16] = [
                 None,
                 "[\"ssh\", \"root@guest\"]",
                 "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot \
-                 …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and \
-                 fio, which must be there, runs there. Workloads that write need `overwrite`, as what it \
+                 …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and the \
+                 fio that is installed there runs there. Workloads that write need `overwrite`, as what it \
                  holds cannot be looked at. A run that is stopped ends the command here; fio may go on there \
-                 until its time is over. Whoever does not end a run is given up a minute after it should \
-                 have ended; with ssh, `-o ServerAliveInterval=5` tells sooner of a guest that is gone",
+                 until its time is over. The lab gives a run up a minute after it should have ended; with \
+                 ssh, `-o ServerAliveInterval=5` reports a guest that is gone sooner",
             ),
             key(
                 "engine",
@@ -341,8 +341,8 @@ pub const TABLES: [TableOf; 16] = [
                 None,
                 "\"libaio\"",
                 "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid \
-                 io_uring by default; a dry run tells. With `direct=0` libaio waits for each operation, so \
-                 that every depth is 1",
+                 io_uring by default; a dry run reports that. With `direct=0` libaio waits for each \
+                 operation, so that every depth is 1",
             ),
         ],
     },

@@ -78,7 +78,7 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
             "a trace with its own pauses is replayed one request after the other, since fio would count the \
              pauses as latencies; at_once = true has more under way",
         ),
-        (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace says itself what is asked for"),
+        (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace has its own requests"),
         (Work::Transfers, _) if name == "bs" && has_sizes(workload) => Some(
             "the sizes are those of the workload's bssplit, which fio prefers to bs; vary fio.bssplit, or \
              take a workload of one size",

@@ -14,7 +14,8 @@ const KNOWN: [(&str, &str, &str); 6] = [
     (
         "sync",
         "disabled",
-        "what programs were told is stable is lost with the power, up to the last group (5 s and more)",
+        "data that programs believe to be stable are lost when the power fails, up to the last group (5 s \
+         and more)",
     ),
     (
         "checksum",
@@ -24,7 +25,7 @@ const KNOWN: [(&str, &str, &str); 6] = [
     (
         "copies",
         "1",
-        "what is damaged on a device is mended by the pool's redundancy or not at all, where more copies \
+        "damage on a device is repaired by the pool's redundancy or not at all; more copies \
          might have helped",
     ),
     ("redundant_metadata", "most", "one damaged block can lose about a thousand blocks of a file or volume"),
@@ -58,7 +59,11 @@ fn of_layout(value: &str, others: &[String]) -> Option<String> {
     match mine {
         _ if mine >= most => None,
         0 => Some("the pool is lost with any one device".to_owned()),
-        _ => Some(format!("the pool is lost with {} devices of one vdev, others here bear {most}", mine + 1)),
+        _ => Some(format!(
+            "the pool is lost with {} failed devices of one vdev; others here survive \
+            {most}",
+            mine + 1
+        )),
     }
 }
 

@@ -159,7 +159,7 @@ fn require(path: &Path) -> Result<()> {
     }
     let exists = path.ancestors().skip(1).find_map(|above| fs::canonicalize(above).ok());
     if path.starts_with("/dev") || exists.is_some_and(|above| above.starts_with("/dev")) {
-        let what = "there is no such device (`lsblk` lists those there are)".to_owned();
+        let what = "there is no such device (`lsblk` lists the devices)".to_owned();
         let needs = needs(path, &Machine::default(), &is_program);
         return refused(&needs.map_or(what.clone(), |needs| format!("{what}; {needs}")));
     }
@@ -282,16 +282,14 @@ impl Target {
         match self {
             Self::Volume(_) | Self::Filesystem(_) => None,
             Self::Host { .. } => is_of_server.then_some(
-                "a host's kernel tells neither what it takes for one volume nor what it does to devices for \
+                "a host's kernel reports neither what it uses for one volume nor what it does to devices for \
                  it",
             ),
-            _ if metric == Metric::Space => Some(
-                "only volumes and filesystems take space on devices that is \
-                told",
-            ),
+            _ if metric == Metric::Space => {
+                Some("space on devices is only reported of volumes and filesystems")
+            }
             _ => is_of_server.then_some(
-                "who serves this target does not tell what that takes; the lab's own \
-                volumes and filesystems do",
+                "the server of this target does not report that; the lab's own volumes and filesystems do",
             ),
         }
     }

@@ -63,7 +63,7 @@ impl FromStr for ClientLatency {
         let ns =
             ns.map_err(|_| format!("there is no way '{text}'; there are {names}, or a time like 80us"))?;
         if ns > MOST_NS {
-            return Err(format!("no way takes as long as {text}: write a time up to 10s"));
+            return Err(format!("{text} is too long: write a time up to 10s"));
         }
         Ok(Self { name: "given".to_owned(), ns: ns.round() as u64 })
     }

@@ -29,8 +29,7 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
         let path = fs::canonicalize(path).map_err(Error::file(path))?;
         let kind = fs::metadata(&path).map_err(Error::file(&path))?.file_type();
         if !kind.is_file() && !kind.is_dir() {
-            let what =
-                "it is neither a file nor a directory: copy what is to be looked at into a file".into();
+            let what = "it is neither a file nor a directory: copy its contents into a file".into();
             return Err(Error::Results { path, what });
         }
         left.push(path);

@@ -78,8 +78,8 @@ fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let text =
-        "Every figure of a variant with a workload, in whatever table it stands, is of those of these \
-        runs that had it: `cenote lab report DIR --run N` prints one."
+        "Every figure of a variant with a workload, in every table, is of those of these runs that had it: \
+         `cenote lab report DIR --run N` prints one."
             .to_owned();
     (rows.len() > 1).then(|| Section::new("The runs behind the figures", text, rows))
 }
@@ -111,27 +111,31 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             has(TWIN),
             "baseline again",
-            "the same settings once more, as if they were another variant: what it differs by is chance, and \
-             whatever differs by no more is not told from chance",
+            "the same settings once more, as another variant: its difference is chance, and a difference \
+             that is no larger is not distinguished from chance",
         ),
         (
             has(DEVICE),
             "raw device",
-            "what the pool's devices lie on, measured without a pool: what is between is what the pool adds, \
+            "the storage below the pool's devices, measured without a pool: the gap is what the pool adds, \
              or saves",
         ),
         (
             is_compared,
             "noise floor",
-            "what two equal variants may differ by, as the baseline and the baseline again show it",
+            "what two equal variants may differ by, as the baseline and its repetition show",
         ),
-        (is_compared, "better, worse", "certain beside all other comparisons, and more than the noise floor"),
+        (
+            is_compared,
+            "better, worse",
+            "certain after correction for all comparisons, and more than the \
+            noise floor",
+        ),
         (is_compared, "no difference", "certain to be less than a tenth"),
         (
             is_compared,
             "undecided, ~12 rounds",
-            "neither is certain; so many rounds in all would most likely tell, as long as they differ as \
-             these do",
+            "neither is certain; so many rounds in all would most likely decide, if they differ as these do",
         ),
         (
             !findings.findings.is_empty(),
@@ -142,21 +146,21 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             is_compared,
             "times the baseline",
-            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each \
-             of which has its own two figures. What a machine changes from round to round is in both, and so \
-             hardly in this; it need not be the quotient of the two medians. 2 is twice as much, 0.5 is \
-             half; an interval that holds 1 may be no difference",
+            "how many times the baseline's figure it is: the (geometric) mean over the rounds, each of which \
+             has its own two figures. Changes of the machine from round to round are in both figures, and so \
+             hardly in this ratio; it need not be the quotient of the two medians. 2 is twice as much, 0.5 \
+             is half; an interval that holds 1 may be no difference",
         ),
         (
             is_compared,
             "p, differs",
-            "how likely rounds so far apart are if in truth there is no difference: below 0.05 there is one",
+            "how likely rounds so far apart are if there is no difference: below 0.05 there is one",
         ),
         (
             is_compared,
             "p, is alike",
-            "how likely rounds so near each other are if in truth there is a difference of a tenth: below \
-             0.05 there is none",
+            "how likely rounds so near each other are if there is a difference of a tenth: below 0.05 there \
+             is none",
         ),
     ];
     let head = ["word", "meaning"].map(str::to_owned).to_vec();
@@ -172,7 +176,7 @@ fn risks(findings: &Findings) -> Option<Section> {
     let head = ["variant", "setting", "what can be lost"].map(str::to_owned).to_vec();
     let rows = findings.risks.iter().map(|it| vec![it.variant.clone(), it.setting.clone(), it.loss.clone()]);
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    let text = "No figure below shows this: some of what is compared promises less than the rest.".to_owned();
+    let text = "No figure below shows this: some variants promise less safety than the others.".to_owned();
     (rows.len() > 1).then(|| Section::new("What it costs in safety", text, rows))
 }
 
@@ -185,9 +189,9 @@ fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Contrast]) -
     let names: Vec<String> = warm.map(|workload| format!("\"{}\"", workload.name)).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "But not all of {} was read from the devices, for the cache filled while it ran (see there): the \
-             devices are slower than that, and ratios to it are nearer to 1 than those to a run that stays \
-             cold.",
+            "But not all of {} was read from the devices, because the cache filled during the run (see \
+             there): the devices are slower than that, and ratios to it are nearer to 1 than those to a run \
+             that stays cold.",
             names.join(" and ")
         )
     })
@@ -199,18 +203,18 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
     let metric = of.first()?.metric;
     let (title, text) = match subject {
         Subject::Cache => {
-            ("What the cache gives", "Each workload beside the same one with less in the cache.")
+            ("What the cache gives", "Each workload, compared with the same one with less in the cache.")
         }
         Subject::Missing => (
             "What missing devices cost",
-            "Each workload with devices missing beside the same one with the pool whole.",
+            "Each workload with missing devices, compared with the same one on a complete pool.",
         ),
         Subject::Layer => return None,
     };
     let text = format!(
         "{text} \"times\" is how many times the {0} of the second the first has, so that 2.00 is twice as \
-         much and 0.50 is half: the (geometric) mean of what the rounds say, each by its own two figures, \
-         which need not be the quotient of the medians shown. Better and worse are meant of the {0}.{1}",
+         much and 0.50 is half: the (geometric) mean over the rounds, each with its own two figures. It need \
+         not be the quotient of the medians shown. Better and worse are meant of the {0}.{1}",
         metric.title(),
         from_memory(experiment, findings, &of).map_or_else(String::new, |told| format!(" {told}"))
     );
@@ -252,8 +256,8 @@ fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Optio
 /// What marks behind ratios mean.
 const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
 
-/// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap
-/// first.
+/// How far away the raw device is from the baseline, by workload, where nothing else is compared: the widest
+/// gap first.
 fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if experiment.compares() {
         return None;
@@ -269,11 +273,14 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let mut gaps: Vec<(f64, [String; 4])> = experiment.workloads.iter().filter_map(of).collect();
     gaps.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", "pool", DEVICE, "device to pool"].map(str::to_owned).to_vec();
-    let text =
-        format!("By {}, the widest gap first, and last what is none for certain. {MARKS}", metric.title());
+    let text = format!(
+        "By {}, the widest gap first, and those that are certainly none last. \
+            {MARKS}",
+        metric.title()
+    );
     let is_none = gaps.is_empty();
     let rows = std::iter::once(head).chain(gaps.into_iter().map(|(_, row)| row.to_vec())).collect();
-    (!is_none).then(|| Section::new("How far the raw device is", text, rows))
+    (!is_none).then(|| Section::new("How far away the raw device is", text, rows))
 }
 
 /// What each layer of the way to a volume does, by workload: what is lost most between the pool and the
@@ -335,8 +342,8 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let reached = row("the most that was measured", &|reads| bounds::reached(experiment, findings, reads));
     let rows =
         std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, &|reads| bound.at(reads))));
-    let text = "What can be carried of data that do not compress, by the layout of each variant: no other \
-        setting beats it, save what is read from a cache before it."
+    let text = "What the layout of each variant can transfer of data that do not compress: no other setting \
+        beats it, except reads from a cache in front of it."
         .to_owned();
     (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
 }
@@ -384,13 +391,12 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             format!("{:+.1} %", (measured / foretold - 1.0) * 100.0),
         ])
     });
-    let head = ["variant", "data, foretold", "data, measured", "takes more by"].map(str::to_owned).to_vec();
+    let head = ["variant", "data, predicted", "data, measured", "takes more by"].map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let text = "The share of the devices' space that is data: by the formula of `cenote lab model space`, \
-        which knows blocks, parity and padding, and as measured, where what describes the blocks counts \
-        too."
+        which knows blocks, parity and padding, and as measured, which includes metadata."
         .to_owned();
-    (rows.len() > 1).then(|| Section::new("Space, foretold and measured", text, rows))
+    (rows.len() > 1).then(|| Section::new("Space, predicted and measured", text, rows))
 }
 
 /// Most combinations that are named of those that a search cannot tell from the best.
@@ -418,7 +424,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
         text.push_str(&match shown {
             [] => "; no other that was tried may be as good. ".to_owned(),
-            shown => format!(". These runs cannot tell it from: {}{more}. ", shown.join("; ")),
+            shown => format!(". These runs cannot distinguish it from: {}{more}. ", shown.join("; ")),
         });
         text.push_str(
             "It was then measured again against the baseline, because the best of many looks \
@@ -427,8 +433,8 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         return Some(Section::new("What the search found", text, Vec::new()));
     }
     let text = format!(
-        "One factor after the other was changed, and what proved itself was kept; it ended with {values}, \
-         which was then measured again against the start."
+        "One factor after the other was changed, and proven improvements were kept; the search ended with \
+         {values}, which was then measured again against the start."
     );
     let head = ["factor", "from", "to", "times as good", "interval", "p", ""].map(str::to_owned).to_vec();
     let steps = search_result.steps.iter().map(|step| {
@@ -463,22 +469,22 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         rows.push(std::iter::once(named(experiment, one.variant)).chain(figures).collect());
     }
     let mut text = format!(
-        "With \"{}\", none of these was shown to be beaten by another in all that counts.",
+        "With \"{}\", none of these was shown to be worse than another in every metric.",
         experiment.goal_workload()
     );
     if !findings.front_open.is_empty() {
         let open: Vec<String> =
             findings.front_open.iter().map(|open| format!("{} by {}", open.variant, open.by)).collect();
         text.push_str(&format!(
-            " Perhaps beaten, which could not be decided: {}; the other is certainly better by something, \
-             and by nothing was it shown to be worse.",
+            " Perhaps beaten, which could not be decided: {}; the other is certainly better in one metric \
+             and was not shown to be worse in any.",
             open.join(", ")
         ));
     }
     if findings.front.len() + findings.front_open.len() < placed.len() {
         text.push_str(
-            " Whatever else was compared is beaten: another is certainly better by something, and \
-            as good by all that counts.",
+            " All other variants are beaten: another one is certainly better in one metric and as good in \
+             all others.",
         );
     }
     Some(Section::new(FRONT, text, rows))
@@ -500,17 +506,17 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
     let written = written.filter_map(|it| it.layers[0]);
     if let Some(logical) = written.reduce(f64::min).filter(|logical| *logical < LEAST_SHARE) {
         return Some(format!(
-            "As little as {:.0} % of what was written went further than memory: the rest was written over \
-             there before its transaction group ended, for all fell on the same {size}. If that is not what \
-             is asked, {remedy}.",
+            "Only {:.0} % of the written data left memory: the rest was overwritten there before its \
+             transaction group ended, because all writes went to the same {size}. To measure something else, \
+             {remedy}.",
             logical * 100.0
         ));
     }
     let read = of(Metric::ReadAmplification).filter(|read| *read < LEAST_SHARE);
     read.filter(|_| workload.cache == CacheState::Cold).map(|read| {
         format!(
-            "As little as {:.0} % of what was read came from the devices: the cache was cold at first, and \
-             then had what the same run had read from these {size}. If that is not what is asked, {remedy}.",
+            "Only {:.0} % of the read data came from the devices: the cache was cold at first and then held \
+             what the same run had read from these {size}. To measure something else, {remedy}.",
             read * 100.0
         )
     })
@@ -525,8 +531,8 @@ pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) 
         let times = times.map(|time| written(Metric::Latency, time));
         std::iter::once(named(experiment, &it.variant)).chain(times).collect()
     });
-    let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, \
-        and what 99 of 100 took at most.";
+    let text = "The latencies above are of reads and writes together. This table has each kind by itself: \
+        the mean, and the time that 99 of 100 stay below.";
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
 }
@@ -550,19 +556,18 @@ pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> O
     });
     let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
     let mirrors = if is_counted {
-        "and those on each device of a mirror. Beside them come what describes them and the intent log, both \
-         on each device of a mirror as well; devices in all have the sum of these and labels, and may have \
-         less by padding, which takes space and need not be written"
+        "and those on each device of a mirror. Metadata and the intent log are added, both on each device of \
+         a mirror too; the total of devices is the sum of these and labels, and may be less by padding, which \
+             takes space and need not be written"
     } else {
-        "which count a mirror once, however many devices it has: what each of them has was not counted then. \
-         Beside them come what describes them and the intent log, counted likewise; and all that devices \
-         were given, each device of a mirror by itself"
+        "which count a mirror once, however many devices it has: these runs did not count each device. \
+         Metadata and the intent log are added, counted likewise; and all writes to devices, each device of \
+         a mirror by itself"
     };
     let text = format!(
         "Bytes for each byte that the client wrote, step by step: whole blocks of data, those compressed, \
-         those with further copies, parity and padding, {mirrors}. The last column is what was read from the \
-         devices so that it could be written: the rest of blocks that were written in part, and what \
-         describes them."
+         those with further copies, parity and padding, {mirrors}. The last column is what had to be read \
+         from the devices for that: the rest of blocks that were written in part, and metadata."
     );
     Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }

@@ -158,7 +158,7 @@ pub(super) fn percentiles(
         std::iter::once(named(experiment, &all[0].variant)).chain(figures).collect()
     });
     let rows = std::iter::once(head.to_vec()).chain(rows).collect();
-    let text = "What half of the operations, 99 and 99.9 of 100 of them take at most.".to_owned();
+    let text = "The time that half, 99 % and 99.9 % of the operations stay below.".to_owned();
     (!all.is_empty()).then(|| Section::new("Latency percentiles", text, rows))
 }
 

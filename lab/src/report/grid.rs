@@ -29,7 +29,7 @@ pub fn sections(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
 
 fn section(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if !experiment.compares() {
-        let text = "As a share of what the raw device does";
+        let text = "As a share of the raw device";
         return by_depth(experiment, findings, "All at one look", text, [BASELINE, DEVICE]);
     }
     if experiment.mode == Mode::Full && experiment.factors.len() > 1 {
@@ -98,9 +98,10 @@ fn gaps(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     let ways =
         plan::ways(experiment).filter(|_| experiment.factors.len() == 1 && experiment.variants.is_empty());
     let Some([pool, export]) = ways else { return Vec::new() };
-    let of_pool = "What the process that has the pool open does to the volume, as a share of what the raw \
-        device does (more than all of it where the pool's cache or its larger blocks save requests)";
-    let of_export = "The volume over NBD, as a share of what the process that has the pool open does to it";
+    let of_pool = "The volume, measured in the process that has the pool open, as a share of the raw device \
+        (more than all of it where the pool's cache or its larger blocks save requests)";
+    let of_export = "The volume over NBD, as a share of the volume measured in the process that has the pool \
+        open";
     let all = [
         by_depth(experiment, findings, "From the device to the pool", of_pool, [&pool, DEVICE]),
         by_depth(experiment, findings, "From the pool to the export", of_export, [&export, &pool]),
@@ -182,8 +183,8 @@ fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section>
     });
     let head = std::iter::once(format!("{}:", last.name)).chain(last.values.iter().cloned());
     let text = format!(
-        "{} with \"{workload}\"; the paler, the nearer to the best; what cannot be told from the best is as \
-         pale as that. Beside the baseline ({}), {MARKS}",
+        "{} with \"{workload}\"; the paler, the nearer to the best; a choice that cannot be distinguished \
+         from the best is as pale as that. Beside the baseline ({}), {MARKS}",
         metric.title(),
         findings
             .find(BASELINE, workload, metric)

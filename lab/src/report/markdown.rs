@@ -105,12 +105,12 @@ fn of_workload(store: &Store, findings: &Findings, workload: &Workload, is_whole
 /// What nobody may take for real.
 pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     let models = experiment.modelled().map(|models| {
-        format!("Modelled: {models}. No such hardware was there; figures are those of its model.")
+        format!("Modelled: {models}. There was no such hardware; the figures are those of its model.")
     });
     let shared = experiment.shares_a_medium().then(|| {
         "The pools' devices are files on one medium: several of them together, and a log on one, are no \
-         faster than that, as they would be on disks of their own. What is said of layouts and logs is what \
-         the pool does with them, and not what more disks give (`devices = \"hdd-7200\"` models such)."
+         faster than one, unlike disks of their own. Findings about layouts and logs show what the pool does \
+         with them, and not what more disks give (`devices = \"hdd-7200\"` models such)."
             .to_owned()
     });
     let both: Vec<String> = models.into_iter().chain(shared).collect();
@@ -124,7 +124,7 @@ fn turns(experiment: &Experiment) -> Option<String> {
         format!(
             "{} kinds of pools took turns on the same disks, each of the first as many of them as it has \
              devices: in each round a pool was made and filled anew, its runs followed, and then the next. \
-             So none is older than that, and what differs is not which disks there were.",
+             So all pools are equally old and on the same disks.",
             plan.turns()
         )
     })
@@ -151,9 +151,9 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
 }
 
 /// What figures, intervals and verdicts are.
-const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth \
-    in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); intervals are not \
-    corrected for being many. Verdicts and p are: all comparisons by the goal's metric, from which the \
+const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself contains the true value in \
+    95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); intervals are not \
+    corrected for their number. Verdicts and p are: all comparisons by the goal's metric, from which the \
     answer comes, are corrected as one family, and all by the other metrics as another, so that one may be \
     undecided whose interval does not hold 1. No difference means that one of a tenth or more would have \
     shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
@@ -168,8 +168,8 @@ fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
     let both = (!findings.directions.is_empty())
         .then_some("Latencies of a workload that reads and writes are of all its operations together.");
     let of_flushes = flushes.then_some(
-        "A write that is flushed takes as long as both; flushes are spread over the writes, at most one for \
-         each, and no read has any.",
+        "The latency of a flushed write is that of the write and the flush; flushes are spread over the \
+         writes, at most one for each, and reads have none.",
     );
     let told: Vec<&str> = both.into_iter().chain(of_flushes).collect();
     (!told.is_empty()).then(|| told.join(" "))
@@ -182,8 +182,8 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
     let of: Vec<String> = experiment.workloads.iter().filter_map(of).collect();
     (!of.is_empty()).then(|| {
         format!(
-            "Neither amplification nor CPU is told of {}: the pool's counters have more than what was \
-             measured, which is given with each.",
+            "Neither amplification nor CPU is reported for {}: the pool's counters include more than the \
+             measured load, as given with each.",
             of.join(", ")
         )
     })
@@ -194,7 +194,7 @@ fn guests(host: &Environment) -> Vec<String> {
     let of = |(name, guest): (&String, &Guest)| {
         let cores = if guest.cores == 0 { String::new() } else { format!("{} of ", cores(guest.cores)) };
         let is_told = |text: &str| {
-            if text.is_empty() { "something that does not tell its name".to_owned() } else { text.to_owned() }
+            if text.is_empty() { "an unnamed system".to_owned() } else { text.to_owned() }
         };
         let fact = format!(
             "Layer '{name}' was measured by {} where '{}' runs it: {cores}{}, {:.1} GiB of memory, kernel \
@@ -214,7 +214,7 @@ fn guests(host: &Environment) -> Vec<String> {
         let lacks = guest.lacks(host);
         let caution = (!lacks.is_empty()).then(|| {
             let aes = match lacks.contains(&"aes") {
-                true => " Without aes, what is encrypted there costs many times the CPU.",
+                true => " Without aes, encryption there costs many times the CPU.",
                 false => "",
             };
             format!(
@@ -239,7 +239,7 @@ fn load(runs: &[Run]) -> Option<String> {
     let loads: Vec<f64> = runs.iter().filter_map(of_minute).collect();
     let (least, most) = (loads.iter().copied().reduce(f64::min)?, loads.iter().copied().reduce(f64::max)?);
     Some(format!(
-        "The machine's load in the minute before a run, that of the runs before it included: {:.2} in the \
+        "The machine's load in the minute before a run, which includes earlier runs: {:.2} in the \
          median, {least:.2} to {most:.2}.",
         stats::median(&loads)?
     ))
@@ -281,25 +281,22 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     facts.extend(subject::facts(store, findings));
     if let Target::Host { .. } = experiment.target {
         facts.push(
-            "Of a host only its commands are asked, which tell neither amplification nor what its CPU time \
-             and memory went into."
+            "On a host the lab only uses commands, which report neither amplification nor what CPU time and \
+             memory were used for."
                 .to_owned(),
         );
     }
     let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
     if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
         facts.push(
-            "The cache of a host's pool cannot be emptied without exporting it, which is not done: what is \
-             called cold here may have been cached."
+            "The cache of a host's pool cannot be emptied without exporting it, which the lab does not do: \
+             data called cold here may have been cached."
                 .to_owned(),
         );
     }
     let left_out = experiment.left_out();
     if !left_out.is_empty() {
-        facts.push(format!(
-            "This is the experiment's quick form, which leaves out {}: nothing is known of that.",
-            left_out.join(", ")
-        ));
+        facts.push(format!("This is the experiment's quick form, which leaves out {}.", left_out.join(", ")));
     }
     let plan = choices::plan_of(experiment, findings);
     let left_out = plan.left_out(experiment);
@@ -314,16 +311,16 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let torn = store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
     if torn > 0 {
         facts.push(format!(
-            "{torn} runs are of rounds that were interrupted, or that replayed a trace fewer times than \
-             others: these were done again as a whole, and their first runs count nowhere."
+            "{torn} runs belong to rounds that were interrupted, or that replayed a trace fewer times than \
+             others: these rounds were done again as a whole, and their first runs are not counted."
         ));
     }
     let is_named =
         !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
         facts.push(
-            "No workload writes, so that nothing was written before either: the target was read as it was \
-             found. What was never written there may be read without its device."
+            "No workload writes, so the target was not filled and was read as it was found. Reads of parts \
+             that were never written may not reach its device."
                 .to_owned(),
         );
     }

@@ -55,7 +55,7 @@ fn what(experiment: &Experiment) -> String {
             format!("Measured was a volume of {} {}.", pools.size, of_pools(experiment, pools))
         }
         Target::Filesystem(pools) => {
-            format!("Measured were files of {} on a filesystem {}.", pools.size, of_pools(experiment, pools))
+            format!("The target was files of {} on a filesystem {}.", pools.size, of_pools(experiment, pools))
         }
         Target::Path { path, size, .. } => format!("Measured was {size} of {}.", path.display()),
         Target::Nbd { uri, size, .. } | Target::Iscsi { uri, size, .. } => {
@@ -63,10 +63,10 @@ fn what(experiment: &Experiment) -> String {
         }
         Target::Layers { layers, size, .. } => {
             let names: Vec<&str> = layers.iter().map(|layer| layer.name.as_str()).collect();
-            format!("Measured was {size} of each of the layers {}.", names.join(", "))
+            format!("The target was {size} of each of the layers {}.", names.join(", "))
         }
         Target::Host { dataset, size } => {
-            format!("Measured was a volume of {size} below {dataset}, of a pool that was there.")
+            format!("The target was a volume of {size} below {dataset}, in a pool that existed.")
         }
     }
 }
@@ -93,7 +93,13 @@ fn defaults(experiment: &Experiment) -> Option<String> {
     let all = std::iter::once((block, bytes)).chain(DEFAULTS);
     let left = all.filter(|(name, _)| values(experiment, name).is_none());
     let left: Vec<String> = left.map(|(name, value)| format!("{name}={value}")).collect();
-    (!left.is_empty()).then(|| format!("Defaults held for what is not named, such as {}.", left.join(", ")))
+    (!left.is_empty()).then(|| {
+        format!(
+            "Settings that are not named had their defaults, such as \
+        {}.",
+            left.join(", ")
+        )
+    })
 }
 
 /// The property that says how large blocks are, and its default.
@@ -138,7 +144,7 @@ fn lies_on(path: &Path, medium: &Medium, sectors: &Sectors<'_>) -> String {
             match small.is_empty() {
                 true => "; the pools' sectors fit".to_owned(),
                 false => format!(
-                    "; sectors of {} do not fill one: it reads and writes more than it is given",
+                    "; sectors of {} do not fill one: it reads and writes more than requested",
                     small.join(" and ")
                 ),
             }

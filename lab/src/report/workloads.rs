@@ -31,13 +31,13 @@ pub(super) fn section(experiment: &Experiment, findings: &Findings) -> Option<Se
         row
     });
     let text = format!(
-        "By {}, in times of what the baseline has there ({base}). Only what is certainly better than that is \
-         called the best for a workload; \"or\" names what may be as good.",
+        "By {}, as a multiple of the baseline ({base}). Only a choice that is certainly better than that is \
+         called the best for a workload; \"or\" names choices that may be as good.",
         metric.title()
     );
     let head = head.into_iter().chain(of_chosen).collect();
     let rows = std::iter::once(head).chain(rows).collect();
-    Some(Section::new("What is best for which workload", text, rows))
+    Some(Section::new("The best choice for each workload", text, rows))
 }
 
 /// The best for a workload, with what it gains.
@@ -153,6 +153,6 @@ mod tests {
         );
         assert!(place[3].ends_with("no difference"), "{place:?}");
         let forms = [markdown(&store, &found), html::page(&store, &found), json(&store, &found).unwrap()];
-        assert!(forms.iter().all(|form| form.contains("What is best for which workload")));
+        assert!(forms.iter().all(|form| form.contains("The best choice for each workload")));
     }
 }

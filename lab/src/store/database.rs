@@ -102,7 +102,7 @@ pub(super) fn quietly<T>(
     IS_QUIET.set(before);
     match done {
         Ok(done) => done.map_err(|error| failed(path, error)),
-        Err(_) => Err(damaged(path, "what is in it contradicts itself")),
+        Err(_) => Err(damaged(path, "its contents contradict each other")),
     }
 }
 

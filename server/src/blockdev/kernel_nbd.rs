@@ -101,7 +101,7 @@ impl KernelNbd {
         };
         let thread = thread::Builder::new().name(format!("serve {name}")).spawn(serve)?;
         let begun = told.recv_timeout(PATIENCE);
-        match begun.map_err(|_| timed_out("the kernel does not take the connection"))? {
+        match begun.map_err(|_| timed_out("the kernel refuses the connection"))? {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(None),
             begun => begun?,
         }
@@ -112,7 +112,7 @@ impl KernelNbd {
         while !pid.exists() {
             if start.elapsed() > PATIENCE || device.has_ended() {
                 let _ = device.detach(true);
-                return Err(timed_out("the kernel does not begin to use the connection"));
+                return Err(timed_out("the kernel does not start using the connection"));
             }
             thread::sleep(LOOK);
         }
@@ -192,7 +192,7 @@ impl BlockDevice for NbdDevice {
         let start = Instant::now();
         while !self.has_ended() {
             if start.elapsed() > PATIENCE {
-                return Err(timed_out("the kernel does not let the device go"));
+                return Err(timed_out("the kernel does not release the device"));
             }
             thread::sleep(LOOK);
         }

@@ -154,8 +154,8 @@ impl Ublk {
     }
 }
 
-const OLD: &str =
-    "this kernel's ublk is too old: Linux 6.5 and later can (CONFIG_BLK_DEV_UBLK); use its NBD client";
+const OLD: &str = "this kernel's ublk is too old (Linux 6.5 or later is needed, with CONFIG_BLK_DEV_UBLK); use its NBD \
+     client";
 
 impl BlockDevices for Ublk {
     fn is_there(&self) -> bool {
@@ -165,7 +165,7 @@ impl BlockDevices for Ublk {
     fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>> {
         let features = self.features()?;
         if let Err(error) = self.clear_left() {
-            tracing::warn!(%error, "ublk devices of a daemon that died stay");
+            tracing::warn!(%error, "cannot remove the ublk devices of a daemon that died");
         }
         let export = (volume.open)()?;
         let queues = volume.shards.count().clamp(1, MOST_QUEUES);
@@ -176,7 +176,7 @@ impl BlockDevices for Ublk {
             Err(error) => {
                 if let Err(left) = device.detach(true) {
                     let id = device.info.id;
-                    tracing::warn!(%left, id, "a ublk device that did not begin stays");
+                    tracing::warn!(%left, id, "cannot remove a ublk device that did not start");
                 }
                 Err(error)
             }
@@ -279,7 +279,7 @@ impl UblkDevice {
                 }
             }
         }
-        wait_for(|| self.node.exists().then_some(Ok(())), "the kernel makes no node for its device")
+        wait_for(|| self.node.exists().then_some(Ok(())), "the kernel did not make a node for the device")
     }
 
     fn control(&self, command: Command, data: u64, structure: &mut [u8]) -> io::Result<()> {
@@ -292,7 +292,7 @@ impl UblkDevice {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             opened => Some(opened),
         };
-        wait_for(open, "the kernel makes no node for the device's requests")
+        wait_for(open, "the kernel did not make a node for the device's requests")
     }
 
     /// Serves a queue on a shard, from when this returns until the block device is stopped.
@@ -321,11 +321,11 @@ impl UblkDevice {
             // Who asked may have given up.
             let _ = tell.send(Ok(()));
             if let Err(error) = std::future::poll_fn(|context| serving.poll(context)).await {
-                tracing::error!(%error, node, "a queue of a block device is served no longer");
+                tracing::error!(%error, node, "a queue of a block device is not served any more");
             }
         });
         self.queues.push(Tied { fails: Some(fails), ended });
-        begun.recv_timeout(PATIENCE).map_err(|_| timed_out("a queue of the device does not begin"))?
+        begun.recv_timeout(PATIENCE).map_err(|_| timed_out("a queue of the device did not start"))?
     }
 
     /// Has all requests fail, now and later.
@@ -347,13 +347,13 @@ impl UblkDevice {
         })?;
         let stopped = match told.recv_timeout(PATIENCE) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                tracing::warn!(node = %self.node.display(), "requests that do not end fail");
+                tracing::warn!(node = %self.node.display(), "requests that do not finish are failed");
                 self.fail();
                 told.recv_timeout(PATIENCE)
             }
             stopped => stopped,
         };
-        match stopped.map_err(|_| timed_out("the kernel does not let the device go"))? {
+        match stopped.map_err(|_| timed_out("the kernel does not release the device"))? {
             // Removed by somebody else.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             stopped => stopped,
@@ -400,7 +400,7 @@ impl BlockDevice for UblkDevice {
         }
         for queue in &self.queues {
             if let Err(mpsc::RecvTimeoutError::Timeout) = queue.ended.recv_timeout(PATIENCE) {
-                return Err(timed_out("a queue of the device does not end"));
+                return Err(timed_out("a queue of the device does not stop"));
             }
         }
         delete(&*self.kernel, self.info.id)?;

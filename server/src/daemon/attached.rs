@@ -82,8 +82,8 @@ impl DeviceMaker {
         ways.find(|(way, devices)| is_meant(*way, *devices)).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
-                "the kernel makes no devices for it: load ublk ('modprobe ublk_drv'; Linux 6.5 or later) \
-                 or its NBD client ('modprobe nbd'), or use the volume through its NBD socket",
+                "the kernel cannot make a block device for it: load ublk ('modprobe ublk_drv'; Linux 6.5 or \
+                 later) or its NBD client ('modprobe nbd'), or use the volume through its NBD socket",
             )
         })
     }
@@ -185,7 +185,8 @@ impl OpenPool {
                 (false, false) => attached.device.flush(FLUSH),
                 (false, true) => attached.device.flush(FORCED_FLUSH).or_else(|error| {
                     is_stuck = error.kind() == io::ErrorKind::TimedOut;
-                    tracing::warn!(volume, node, %error, "a device goes without all that was written to it");
+                    tracing::warn!(volume, node, %error, "a device is removed before all data written to it \
+                        are on disk");
                     Ok(())
                 }),
             };
@@ -295,7 +296,7 @@ impl Daemon {
             };
         }
         let links = &self.device_maker.links;
-        let link = link_of(links, name).ok_or_else(|| refused("it has no name for a path"))?;
+        let link = link_of(links, name).ok_or_else(|| refused("its name cannot be a path"))?;
         let (Some(nbd), Some(shards)) = (self.nbd.get(), self.shards.get().and_then(Weak::upgrade)) else {
             return Err(refused("this daemon serves no volumes"));
         };
@@ -345,7 +346,8 @@ impl Daemon {
         let DeviceMaker { ways, links } = &self.device_maker;
         for (way, devices) in ways.iter().filter(|(_, devices)| devices.is_there()) {
             if let Err(error) = devices.clear_left() {
-                tracing::warn!(%error, through = way.word(), "devices of a daemon that died stay");
+                tracing::warn!(%error, through = way.word(), "cannot remove the devices of a daemon that \
+                    died");
             }
         }
         clear_links(links, |node| ways.iter().any(|(_, devices)| devices.is_left(node)));
@@ -378,7 +380,7 @@ impl Daemon {
         let mut wanted: BTreeSet<String> = asked.keys().cloned().collect();
         match with_device(pool, &volumes).await {
             Ok(with_device) => wanted.extend(with_device),
-            Err(error) => return vec![format!("devices of volumes are as they were: {error}")],
+            Err(error) => return vec![format!("cannot update the devices of volumes: {error}")],
         }
         let failed = pool.detach_devices(|volume| !wanted.contains(volume), false);
         let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
@@ -426,7 +428,10 @@ impl OpenPool {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     kept.insert(name.clone());
                 }
-                Err(error) => warnings.push(format!("the device of '{name}' keeps its size: {error}")),
+                Err(error) => warnings.push(format!(
+                    "cannot change the size of the device of '{name}': \
+                    {error}"
+                )),
             }
         }
         kept

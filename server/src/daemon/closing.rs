@@ -73,7 +73,7 @@ impl Order {
     fn crashed(&self, pool: &OpenPool, why: &str) -> ApiError {
         ApiError::failed(format!(
             "{}: it is closed as after a crash: {why}\n\
-             what was stable is there when it is imported again",
+             stable data are there when it is imported again",
             self.doing(pool)
         ))
     }
@@ -156,14 +156,12 @@ impl Watched<'_> {
             let doing = self.order.doing(&self.open);
             self.outcome = Some(Err(match is_suspended {
                 true => suspended(&doing),
-                false => {
-                    ApiError::busy(format!("{doing}: for {seconds} s nothing went on; force gives it up"))
-                }
+                false => ApiError::busy(format!("{doing}: no progress for {seconds} s; force gives it up")),
             }));
             return true;
         }
         if let Some(live) = self.open.live() {
-            live.abandon(&format!("for {seconds} s nothing went on on its devices"));
+            live.abandon(&format!("no progress on its devices for {seconds} s"));
         }
         self.given_up = Some(Instant::now());
         false
@@ -275,7 +273,7 @@ impl Daemon {
                 Ok(thread) => (Some(thread), None),
                 Err(error) => {
                     let doing = order.doing(&open);
-                    (None, Some(Err(ApiError::failed(format!("{doing}: no thread for it: {error}")))))
+                    (None, Some(Err(ApiError::failed(format!("{doing}: cannot start a thread: {error}")))))
                 }
             };
             let progress = (open.progress(), Instant::now());
@@ -338,7 +336,7 @@ impl Daemon {
         if order.force {
             // What is left behind is not worth the changes that are not committed yet.
             for error in &changed.failed {
-                tracing::warn!("{doing}: goes on although a filesystem stays mounted: {error}");
+                tracing::warn!("{doing}: continues although a filesystem stays mounted: {error}");
             }
             open.abandon_mounts();
         }
@@ -422,7 +420,7 @@ impl Ending {
         let waited = self.opened.wait_timeout_while(state, OPENING_LIMIT, is_opening);
         let (state, _) = waited.ignore_poison();
         let left =
-            |name: &String| format!("pool '{name}' was not open yet: that was broken off, as in a crash");
+            |name: &String| format!("pool '{name}' was still being opened: that was aborted, as in a crash");
         state.opening.iter().map(left).collect()
     }
 

@@ -481,8 +481,8 @@ fn check_mountpoint(
     let shown = place.display();
     if !fuse::answers(&place) {
         return Err(ApiError::refused(format!(
-            "mountpoint '{shown}' : what is mounted there or above it does not answer\nunmount that ('umount \
-             -f'), or use '-m' option to provide a different default"
+            "mountpoint '{shown}' : a filesystem that is mounted there or above does not answer\nunmount it \
+             ('umount -f'), or use '-m' option to provide a different default"
         )));
     }
     let entries = std::fs::read_dir(&place).map(|mut entries| entries.next().is_some());

@@ -37,7 +37,7 @@ impl Run {
         // No link is modelled: nothing is between this and the volume.
         let export = self.pool.connect(volume, None).await?;
         let done = load::client(&*export, load, number, &self.noise, &self.is_over).await;
-        done.map_err(|error| ApiError::failed(format!("a load on '{volume}' failed: {error}")))
+        done.map_err(|error| ApiError::failed(format!("the load on '{volume}' failed: {error}")))
     }
 }
 
@@ -50,8 +50,8 @@ impl Daemon {
     pub async fn run_load(&self, request: api::RunLoad) -> Result<api::Loaded, ApiError> {
         if !self.takes_loads {
             return Err(ApiError::refused(
-                "this daemon puts no load on volumes: 'cenote serve --take-loads' does, and overwrites what \
-                 is in them",
+                "this daemon runs no load on volumes: 'cenote serve --take-loads' does, and overwrites their \
+                 data",
             ));
         }
         let name = &request.volume;

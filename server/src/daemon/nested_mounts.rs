@@ -63,7 +63,7 @@ impl NestedMounts {
         let refuse = |(_, name, fuse): &(_, String, Arc<FuseMount>), why: &str| {
             let inside = fuse.mountpoint();
             ApiError::busy(format!(
-                "{doing}: it would hide '{name}', which is mounted at {}{why}; unmount that first",
+                "{doing}: it would hide '{name}', which is mounted at {}{why}; unmount '{name}' first",
                 inside.display()
             ))
         };
@@ -97,7 +97,7 @@ impl NestedMounts {
             let is_foreign = hidden.pool.is_some() && pool.altroot().is_some();
             let ready = match leads_nowhere_else(&hidden.at, Some(&real)) {
                 true if is_foreign && !hidden.at.exists() => {
-                    Err("there is no directory for it then; unmount it, or use another altroot".to_owned())
+                    Err("it would have no directory then; unmount it, or use another altroot".to_owned())
                 }
                 true => make_directories(&hidden.at).map_err(|error| in_words(&error)),
                 false => Err("that leads elsewhere then".to_owned()),
@@ -148,7 +148,8 @@ pub(super) fn require_own_filesystem(daemon: &Daemon, pool: &OpenPool, at: &Path
         if let Some((name, _)) = mounts.iter().find(|(_, mount)| mount.fuse().device() == device) {
             let at = at.display();
             return Err(format!(
-                "{at} would be made in '{name}', which is of another pool; make it, or use another altroot"
+                "{at} would be made in '{name}', a filesystem of another pool; make the directory, or use \
+                 another altroot"
             ));
         }
     }
@@ -185,7 +186,10 @@ impl ForeignMounts {
                 }
                 match clone_mount_tree(&at) {
                     Ok(copy) => found.0.push(ForeignMount { pool: Arc::clone(&other), name, mount, copy }),
-                    Err(error) => tracing::warn!(%error, "'{name}' may go with what it is mounted in"),
+                    Err(error) => {
+                        tracing::warn!(%error, "'{name}' may be unmounted with the filesystem that \
+                        it is mounted in")
+                    }
                 }
             }
         }
@@ -210,7 +214,10 @@ impl ForeignMounts {
                     made.extend(pool.exchange_made(&name, Vec::new()));
                     pool.exchange_made(&name, made);
                 }
-                Err(error) => tracing::warn!(%error, "'{name}' went with what it was mounted in"),
+                Err(error) => {
+                    tracing::warn!(%error, "'{name}' was unmounted with the filesystem that it was \
+                    mounted in")
+                }
             }
         }
     }

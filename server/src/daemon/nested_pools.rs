@@ -57,7 +57,7 @@ impl Daemon {
         let name = open.name();
         Some(format!(
             "warning: '{name}' lies on files of '{dataset}', which this daemon serves itself: if the daemon \
-             is killed, it stays half-dead until 'echo 1 > /sys/fs/fuse/connections/{connection}/abort'; \
+             is killed, its process stays until 'echo 1 > /sys/fs/fuse/connections/{connection}/abort'; \
              export '{name}' first"
         ))
     }

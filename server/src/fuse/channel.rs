@@ -77,9 +77,12 @@ impl Channel {
         let channel = Arc::clone(self);
         let share = match is_first {
             true => None,
-            false => {
-                Some(Share::take().ok_or_else(|| io::Error::other("few files may be open (ulimit -n)"))?)
-            }
+            false => Some(Share::take().ok_or_else(|| {
+                io::Error::other(
+                    "the limit of open files is low (ulimit \
+                    -n)",
+                )
+            })?),
         };
         let work = move || {
             let _share = share;
@@ -252,6 +255,6 @@ fn reply(device: &Device, unique: u64, answer: Result<usize, Errno>, outgoing: &
     let length = ANSWER_HEADER_BYTES + answer.unwrap_or(0);
     if let Err(error) = rustix::io::write(device, &outgoing[..length]) {
         // Whoever waited for it may be gone.
-        tracing::debug!(%error, "the kernel does not take an answer");
+        tracing::debug!(%error, "the kernel refuses an answer");
     }
 }

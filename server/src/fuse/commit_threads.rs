@@ -100,9 +100,9 @@ impl CommitThreads {
             .spawn(move || waiters.serve());
         match spawned {
             Ok(_) => state.threads += 1,
-            Err(error) if state.threads > 0 => tracing::warn!(%error, "requests wait for few threads"),
+            Err(error) if state.threads > 0 => tracing::warn!(%error, "requests wait for too few threads"),
             Err(error) => {
-                tracing::warn!(%error, "no thread for a request that waits");
+                tracing::warn!(%error, "cannot start a thread for a request that waits");
                 return state.line.pop_back().map_or(Ok(()), Err);
             }
         }

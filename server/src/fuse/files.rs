@@ -305,7 +305,7 @@ impl Served {
     pub(super) fn note_access(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> bool {
         let noted = self.is_writable().then(|| device::block_on(zpl.accessed(object, Time::now())));
         if let Some(Err(error)) = &noted {
-            tracing::debug!(%error, object = object.0, "an access time stays as it is");
+            tracing::debug!(%error, object = object.0, "cannot update an access time");
         }
         matches!(noted, Some(Ok(true)))
     }

@@ -522,7 +522,7 @@ fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
     match sent {
         // SAFETY: the kernel opened it for this process, and nobody else knows it.
         Some(descriptor) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-        None => Err(io::Error::other(format!("{HELPER} mounted it, but sent no connection"))),
+        None => Err(io::Error::other(format!("{HELPER} mounted the filesystem but sent no connection"))),
     }
 }
 
@@ -569,7 +569,7 @@ pub fn clear_stale(at: &Path) {
         if !is_stale(&real) || unmount_path(&real, true).is_err() {
             return;
         }
-        tracing::info!(at = %at.display(), "took away a mount whose daemon is gone");
+        tracing::info!(at = %at.display(), "unmounted a mount whose daemon is gone");
     }
 }
 

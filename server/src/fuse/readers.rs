@@ -132,7 +132,7 @@ impl Readers {
 
     fn note_failure(&self, error: &io::Error) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "fewer threads for a FUSE session; look at the limits of threads and \
+            tracing::warn!(%error, "a FUSE session has fewer threads; check the limits of threads and \
                 memory");
         }
     }

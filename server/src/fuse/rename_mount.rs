@@ -51,7 +51,7 @@ pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> 
         return Ok(());
     };
     let refuse = |why: &str| RenameError::Kept(io::Error::other(why.to_owned()));
-    let attributes = attributes(&old.options).ok_or_else(|| refuse("it has options that are not known"))?;
+    let attributes = attributes(&old.options).ok_or_else(|| refuse("it has unknown options"))?;
     if old.groups.iter().any(|group| group == "unbindable") {
         return Err(refuse("it is unbindable"));
     }
@@ -61,7 +61,7 @@ pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> 
     }
     match place.unmount(false) {
         Ok(true) => {}
-        Ok(false) => return Err(refuse("it is not there any more")),
+        Ok(false) => return Err(refuse("it is gone")),
         Err(MountError::Busy { .. }) => return Err(io::Error::from_raw_os_error(libc::EBUSY).into()),
         Err(error) => return Err(refuse(&error.to_string())),
     }
@@ -69,7 +69,7 @@ pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> 
     if let Some(propagation) = propagation(old)
         && let Err(error) = set_propagation(&new, propagation, 0)
     {
-        tracing::debug!(%error, "a mount that got another name follows others than before");
+        tracing::debug!(%error, "a renamed mount has other propagation than before");
     }
     Ok(())
 }

@@ -99,11 +99,11 @@ pub enum Missing {
     #[error("the kernel did not offer FUSE over io_uring; mount again")]
     NotOffered,
     /// There is no io_uring, or not for us.
-    #[error("no io_uring: {0}; look at the limit of open files and at /proc/sys/kernel/io_uring_disabled")]
+    #[error("no io_uring: {0}; check the limit of open files and /proc/sys/kernel/io_uring_disabled")]
     NoUring(#[source] io::Error),
     /// A thread could not begin.
     #[error(
-        "a queue could not begin: {0}; look at the limits of threads, memory and open files, and mount again"
+        "a queue could not start: {0}; check the limits of threads, memory and open files, and mount again"
     )]
     NotBegun(#[source] io::Error),
 }
@@ -233,7 +233,7 @@ impl Prepared {
 pub fn take_back(device: &Device) -> io::Result<()> {
     let mut uring = Disabled::new()?.enable()?;
     match uring.exchange(Entry::new(u16::MAX).register(device.as_fd().as_raw_fd()))? {
-        (_, 0) => Err(io::Error::other("the kernel has a queue too many")),
+        (_, 0) => Err(io::Error::other("the kernel has one queue too many")),
         _ => Ok(()),
     }
 }
@@ -259,7 +259,7 @@ impl Crew {
         let name = format!("fuse-ring-{}", self.rings.queues[place].number);
         let work = move || {
             if let Err(error) = crew.serve(place, uring, begun) {
-                tracing::error!(%error, "a queue of FUSE requests has a thread less");
+                tracing::error!(%error, "a queue of FUSE requests has one thread less");
             }
             crew.rings.queues[place].staff().threads -= 1;
         };
@@ -309,7 +309,7 @@ impl Crew {
                 refused => {
                     // The answer is lost, but not the entry.
                     let error = io::Error::from_raw_os_error(refused);
-                    tracing::error!(%error, "the kernel does not take an answer");
+                    tracing::error!(%error, "the kernel refuses an answer");
                     (entry, code) = uring.exchange(entry.register(device))?;
                     if code != 0 {
                         return Err(io::Error::from_raw_os_error(-code));
@@ -368,7 +368,7 @@ impl Crew {
     fn end_growth(&self, place: usize, error: &io::Error) {
         self.rings.queues[place].staff().is_complete = true;
         if !error.raw_os_error().is_some_and(is_the_end) {
-            tracing::warn!(%error, "a queue of FUSE requests does not grow");
+            tracing::warn!(%error, "a queue of FUSE requests cannot get another thread");
         }
     }
 }

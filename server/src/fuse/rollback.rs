@@ -115,7 +115,7 @@ impl Difference {
         let note = |told: std::io::Result<()>| match told {
             // It does not know it.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) => tracing::warn!(%error, "the kernel keeps what it knew before a rollback"),
+            Err(error) => tracing::warn!(%error, "the kernel keeps cached data from before a rollback"),
             Ok(()) => {}
         };
         for (directory, name) in &self.names {

@@ -255,7 +255,7 @@ impl Served {
     fn forget_known(&self, number: INodeNo, offset: i64) {
         if let Some(Err(error)) = self.notifier.get().map(|notifier| notifier.inval_inode(number, offset, 0))
         {
-            tracing::debug!(%error, number = number.0, "the kernel keeps what it knows");
+            tracing::debug!(%error, number = number.0, "the kernel keeps cached data");
         }
     }
 
@@ -297,7 +297,7 @@ impl Served {
             if let Some(Err(error)) =
                 self.notifier.get().map(|notifier| notifier.inval_entry(INodeNo(1), ".zfs".as_ref()))
             {
-                tracing::debug!(%error, "the kernel keeps what it knows of .zfs");
+                tracing::debug!(%error, "the kernel keeps cached entries of .zfs");
             }
         }
     }
@@ -330,7 +330,7 @@ impl Served {
 
     /// The object behind a node, which must be one.
     pub(super) fn object(&self, number: INodeNo) -> Result<(Tree, ObjectId)> {
-        self.place(number).ok_or_else(|| Error::Invalid("a directory of .zfs is no file".into()))
+        self.place(number).ok_or_else(|| Error::Invalid("a directory of .zfs is not a file".into()))
     }
 
     /// The filesystem and the object of a node that is to be changed.

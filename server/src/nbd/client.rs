@@ -48,7 +48,7 @@ pub fn choose(server: &Path, export: &str) -> io::Result<Chosen> {
     socket.read_exact(&mut greeting)?;
     let magic = [GREETING_MAGIC.to_be_bytes(), OPTION_MAGIC.to_be_bytes()].concat();
     if greeting.get(..16) != Some(magic.as_slice()) {
-        return Err(unexpected("the greeting is not NBD's"));
+        return Err(unexpected("the greeting is not that of an NBD server"));
     }
     socket.write_all(&u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes())?;
 
@@ -71,14 +71,19 @@ pub fn choose(server: &Path, export: &str) -> io::Result<Chosen> {
         };
         let (kind, length) = (word(12), word(16));
         if head.get(..8) != Some(OPTION_REPLY_MAGIC.to_be_bytes().as_slice()) || length > MAX_REPLY_BYTES {
-            return Err(unexpected("an answer is not NBD's"));
+            return Err(unexpected("an answer is not that of an NBD server"));
         }
         let mut data = vec![0; length as usize];
         socket.read_exact(&mut data)?;
         match kind {
             reply::INFO => told = export_info(&data).or(told),
             reply::ACK => {
-                let (size_bytes, flags) = told.ok_or_else(|| unexpected("nothing is told of the export"))?;
+                let (size_bytes, flags) = told.ok_or_else(|| {
+                    unexpected(
+                        "the server did not describe the \
+                    export",
+                    )
+                })?;
                 socket.set_read_timeout(None)?;
                 socket.set_write_timeout(None)?;
                 return Ok(Chosen { socket, size_bytes, flags });

@@ -153,7 +153,7 @@ impl Newcomer {
         let too_late = |why| Err(io::Error::new(io::ErrorKind::TimedOut, why));
         tokio::select! {
             chosen = time::timeout(resources.limits.handshake, chosen) => chosen.unwrap_or_else(|_| too_late("handshake: it took too long")),
-            _ = self.sent_away => too_late("handshake: others came, and it took too long"),
+            _ = self.sent_away => too_late("handshake: it took too long while other clients waited"),
         }
     }
 }

@@ -344,7 +344,7 @@ where
                 }
                 let is_its_turn = self.incoming.is_some() || !self.output.replies.is_empty();
                 if self.loan.poll_is_stalled(is_its_turn, self.moved_bytes, context).is_ready() {
-                    return Poll::Ready(Err(violation("others waited for memory that the client kept")));
+                    return Poll::Ready(Err(violation("the client kept memory that others waited for")));
                 }
                 return Poll::Pending;
             }
@@ -463,7 +463,7 @@ where
             }
             let (errno, message) = match (self.is_writable, in_range) {
                 (false, _) => (Errno::Perm, "the export is read-only"),
-                (_, false) => (Errno::NoSpace, "the range reaches beyond the end"),
+                (_, false) => (Errno::NoSpace, "the range reaches past the end"),
                 _ => (Errno::Inval, "the range is empty"),
             };
             return Ok(Err(Reply::failed(cookie, self.structured, &error(errno, message))));

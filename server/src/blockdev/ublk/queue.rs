@@ -149,7 +149,7 @@ impl<E: Export> Serving<E> {
     /// A tag came back from the kernel.
     fn came(&mut self, tag: u16, code: i32, context: &mut Context<'_>) -> io::Result<()> {
         let Some(is_ours) = self.ours.get_mut(usize::from(tag)) else {
-            return Err(io::Error::other("the kernel gives a request that it does not have"));
+            return Err(io::Error::other("the kernel sent a request that does not exist"));
         };
         if code != 0 {
             if code != -libc::ENODEV {

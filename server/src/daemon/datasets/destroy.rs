@@ -103,7 +103,7 @@ impl Daemon {
         }
         if request.defer {
             return Err(ApiError::refused(format!(
-                "cannot destroy '{name}': only snapshots can be destroyed later (-d)"
+                "cannot destroy '{name}': only snapshots can be deferred (-d)"
             )));
         }
         let top = dsl.find_dir(name).await.map_err(failed)?;

@@ -36,7 +36,7 @@ impl Daemon {
             let held = mount.freeze().map_err(|error| ApiError::busy(format!("{doing}: {error}")))?;
             match difference(pool, of, snapshot).await {
                 Ok(difference) => return Ok(RollbackMount::Held(held, difference)),
-                Err(error) => tracing::warn!("{doing}: it is unmounted for that: {error}"),
+                Err(error) => tracing::warn!("{doing}: unmounting it first: {error}"),
             }
         }
         let unmounted = self.unmount_mounts(pool, changing, true, |mounted| mounted == of).await?;
@@ -58,7 +58,7 @@ impl Daemon {
                 return Ok(());
             }
         };
-        let doing = format!("cannot go on with '{of}'");
+        let doing = format!("cannot resume '{of}'");
         let opened = async {
             let live = Arc::clone(pool.writable(&doing)?);
             let failed = |error| said(&doing, error);

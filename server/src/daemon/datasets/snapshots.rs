@@ -20,7 +20,7 @@ impl Daemon {
         for name in &request.names {
             names::check_dataset_name("create snapshot", name, DatasetKind::Snapshot)?;
             if names::pool_of(name) != names::pool_of(first) {
-                let detail = "they are taken in the same moment, and so must be of one pool";
+                let detail = "they are taken at the same moment and so must be in one pool";
                 return Err(ApiError::invalid(format!(
                     "cannot create snapshots '{first}' and '{name}': {detail}"
                 )));
@@ -225,9 +225,7 @@ impl Daemon {
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
         let clients = pool.hold_clients(&of).map_err(|_| {
-            ApiError::busy(format!(
-                "{doing}: requests of an NBD client of '{of}' are under way and do not end"
-            ))
+            ApiError::busy(format!("{doing}: requests of an NBD client of '{of}' do not finish"))
         })?;
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);
@@ -264,7 +262,12 @@ impl Daemon {
                     let dataset = pool.dsl().await?.find(&of).await?;
                     clients.go_on_with(live, &dataset).await
                 };
-                let failed = |error| ApiError::failed(format!("clients of '{of}' lost it: {error}"));
+                let failed = |error| {
+                    ApiError::failed(format!(
+                        "clients of '{of}' were disconnected: \
+                    {error}"
+                    ))
+                };
                 warnings.extend(went_on.await.map_err(failed).err());
             }
             Err(_) => self.cancel_rollback(&pool, &changing, exchange).await,

@@ -92,7 +92,10 @@ pub(in crate::daemon) fn take_quotas(
             return Err(ApiError::invalid(format!("{doing}: '{name}' is readonly")));
         }
         let id = users::id(property.owner, who).ok_or_else(|| {
-            ApiError::invalid(format!("{doing}: invalid property '{name}': nobody is called '{who}'"))
+            ApiError::invalid(format!(
+                "{doing}: invalid property '{name}': there is no user or group \
+                '{who}'"
+            ))
         })?;
         quotas.push(Quota { property, id: Some(id), value: amount(doing, &value)? });
     }

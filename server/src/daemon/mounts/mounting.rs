@@ -189,15 +189,15 @@ impl OpenPool {
         }
         if !fuse::answers(&plan.at) {
             return Err(ApiError::failed(refuse(format!(
-                "what is mounted at {} or above it does not answer; unmount that ('umount -f'), or say where \
-                 to mount it",
+                "a filesystem that is mounted at {} or above does not answer; unmount it ('umount -f'), or \
+                 use another mountpoint",
                 plan.at.display()
             ))));
         }
         self.clear_stale(&plan.at);
         if !leads_nowhere_else(&plan.at, plan.confined_to.as_deref()) {
             return Err(ApiError::refused(refuse(format!(
-                "the mountpoint {} leads elsewhere; say where to mount it",
+                "the mountpoint {} leads elsewhere; use another one",
                 plan.at.display()
             ))));
         }
@@ -226,7 +226,7 @@ impl OpenPool {
                 Ok(()) => {
                     self.move_up(name, inside)?;
                     self.find_mount(|at| at == plan.at).ok_or_else(|| {
-                        ApiError::failed(refuse("it did not stay where it was mounted".into()))
+                        ApiError::failed(refuse("it was not mounted there any more at once".into()))
                     })
                 }
                 Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
@@ -274,7 +274,7 @@ impl OpenPool {
             Err(failed) => failed,
         };
         if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed) {
-            tracing::warn!(%error, "a filesystem stays where it hides others");
+            tracing::warn!(%error, "a filesystem stays mounted over others");
         }
         Err(ApiError { message: format!("cannot mount '{name}': {}", error.message), ..error })
     }
@@ -413,7 +413,7 @@ impl Daemon {
                 pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
-                tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
+                tracing::warn!(%error, "cannot mount a filesystem again after an export that failed");
             }
         }
     }
@@ -461,7 +461,7 @@ impl Daemon {
         let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
         let at = match (at, word(Prop::Mountpoint).as_str()) {
             (Some(at), _) => at.to_owned(),
-            (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
+            (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a mountpoint"),
             (None, "legacy") => {
                 return refuse("legacy mountpoint\nuse mount(8) to mount this filesystem, or --at DIR");
             }

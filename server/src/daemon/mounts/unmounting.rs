@@ -106,9 +106,7 @@ impl OpenPool {
         let live = self.live().filter(|_| !unmounted.is_empty())?;
         let error = commit(live, force.then_some(COMMITTED_WITHIN)).err()?;
         let name = self.name();
-        Some(format!(
-            "what was written last to '{name}' is not on disk yet, although it was unmounted: {error}"
-        ))
+        Some(format!("'{name}' was unmounted, but its last changes are not on disk yet: {error}"))
     }
 
     /// Serves no mount any longer, whoever has it.

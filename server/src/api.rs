@@ -2,12 +2,12 @@
 //!
 //! Every request is `POST /v1/NAME` with a JSON body, every answer is JSON: the action's reply with status
 //! 200, or an [`ApiError`] with status 400 (the request makes no sense), 404 (the named thing does not
-//! exist), 409 (busy), 422 (refused) or 500. The command line, the dashboard and other programs use the same
-//! requests. The types of the pool's state are the engine's own; this module only says how they travel.
+//! exist), 409 (busy), 422 (refused) or 500. The command line and other programs use the same requests. The
+//! types of the pool's state are the engine's own; this module only says how they travel.
 //!
-//! Adding an action: a request type here with its [`Action`] implementation, and its line in
+//! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
-//! with whoever asked for it. Nor has [`HoldView`], whose answer lasts as long as the connection.
+//! when its client goes away. [`HoldView`] has none either: its answer lasts as long as the connection.
 
 mod attached;
 mod changes;

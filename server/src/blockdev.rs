@@ -1,16 +1,16 @@
-//! Block devices of the kernel that are served by this process.
+//! Block devices of the kernel that this process serves.
 //!
 //! # The idea
-//! The kernel has two ways to a block device whose requests a program answers. [`BlockDevices`] is what the
-//! daemon asks for one, so that tests can put something else in the kernel's place.
+//! The kernel has two kinds of block devices whose requests a program answers. The daemon uses them through
+//! [`BlockDevices`], so that tests can replace the kernel.
 //!
-//! | module | way | device | what the kernel needs |
+//! | module | kind | device | what the kernel needs |
 //! |---|---|---|---|
 //! | `ublk` | requests over io_uring, data by one copy | `/dev/ublkbN` | Linux 6.5, module `ublk_drv` |
 //! | `kernel_nbd` | the kernel's NBD client, on a socket | `/dev/nbdN` | module `nbd` |
 //!
-//! Either way a device is a client of the volume as any other: its requests end at an export
-//! ([`crate::nbd::Export`]). A device belongs to the process: when that dies whoever uses the device gets
+//! In both cases a device is a client of the volume like any other: its requests end at an export
+//! ([`crate::nbd::Export`]). A device belongs to the process: when the process dies, users of the device get
 //! errors.
 
 mod kernel_nbd;

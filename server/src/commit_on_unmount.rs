@@ -1,4 +1,5 @@
-//! Having on disk what was written to a filesystem that is taken away: when `umount` returns, it is safe.
+//! Commits what was written to a filesystem before its unmounting is reported: when `umount` returns, the
+//! data are safe.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,24 +1,24 @@
-//! Processors that stay awake while requests come.
+//! Keeps idle processors from deep sleep while requests of mounts arrive densely.
 //!
 //! # Why
-//! A program that works with many small files waits for us again and again, and in between we wait for the
-//! program. Whoever waits lets a processor sleep, and a processor takes its time to wake: microseconds on
-//! bare metal, some fifty in a virtual machine whose idle processors go back to the hypervisor. That is
-//! several times as long as answering takes, twice in each request.
+//! A program that works with many small files waits for the daemon again and again, and in between the daemon
+//! waits for the program. A process that waits lets its processor sleep, and the processor takes time to wake
+//! up: microseconds on bare metal, about fifty in a virtual machine whose idle processors go back to the
+//! hypervisor. That is several times the time of an answer, twice in each request.
 //!
 //! # The idea
-//! Linux lets programs say how fast idle processors must be back (PM QoS): a number of microseconds in
-//! [`DEVICE`] holds as long as the file is open. Here a thread counts the requests of each [`TICK`]. As long
-//! as they are [`DENSE`], it holds the file open; at the first tick with fewer it closes it, and sleeps until
-//! the next request comes. So an idle machine saves power as before, and so does one that only streams a
-//! film.
+//! Linux lets a program limit the time in which idle processors must be back (PM QoS): a number of
+//! microseconds, written to [`DEVICE`], holds as long as the file is open. Here a thread counts the requests
+//! of each [`TICK`]. While they are [`DENSE`], it holds the file open. At the first tick with fewer requests
+//! it closes the file and sleeps until the next request. So an idle machine saves power as before, and so
+//! does a machine that only streams a film.
 //!
-//! | idle processors | what is asked for |
+//! | idle processors | requested latency |
 //! |---|---|
-//! | go back to the hypervisor (`haltpoll`) | 0: they look for work instead of sleeping; not on machines with more than [`MOST_POLLING`] processors, whose owner would notice |
-//! | have sleeping states of their own | [`SHALLOW_MICROSECONDS`]: the first of these states |
+//! | go back to the hypervisor (`haltpoll`) | 0: they poll for work instead of sleeping; not on machines with more than [`MOST_POLLING`] processors, whose owner would notice |
+//! | have sleep states of their own | [`SHALLOW_MICROSECONDS`]: the first of these states |
 //!
-//! Where the file may not be written (by others than root) nothing happens.
+//! A daemon that may not write the file (without root) does nothing.
 //!
 //! Source: Linux, `Documentation/power/pm_qos_interface.rst`, `Documentation/admin-guide/pm/cpuidle.rst`.
 

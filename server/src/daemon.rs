@@ -1,39 +1,39 @@
 //! The daemon's state and its actions.
 //!
 //! # The idea
-//! A [`Daemon`] holds the pools that are open, each with what is served of it: its mounted filesystems and
-//! the connections to its volumes. An action is a method; [`dispatch`] gives it its request. Most actions
-//! only read, each one committed state of a pool, and any number of them run at once. What changes a pool
-//! waits for its commit before it answers.
+//! A [`Daemon`] holds the open pools, each with its mounted filesystems and the connections to its volumes.
+//! An action is a method; [`dispatch`] calls it with its request. Most actions only read, each of them one
+//! committed state of a pool, and any number of them run at once. An action that changes a pool waits for the
+//! commit before it answers.
 //!
-//! # What keeps changes apart
+//! # Locks
 //! | lock | guards | held |
 //! |---|---|---|
 //! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
 //! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other | across `.await`, by those only |
-//! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look or change; never across an `.await` |
+//! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look up or change; never across an `.await` |
 //!
-//! They are taken in this order. Reading data, listing and status take none for longer than a look-up: a
-//! device that hangs under one pool holds up only who changes that pool or reads from that device.
+//! They are taken in this order. Reading data, listing and status hold no lock for longer than a look-up: a
+//! device that hangs under one pool blocks only callers that change that pool or read from that device.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
-//! | `import_cached` | the pools that come back when the daemon starts anew |
-//! | `closing` | export, and the end of all pools, whatever state they are in |
-//! | `devices` | devices of open pools: offline, online, errors cleared |
-//! | `creating`, `disks`, `replication`, `pool_properties` | new pools, their devices, whether these go together, what properties may be |
-//! | `datasets` | changes of datasets; `sync_tasks` are the engine's side of them, `names` what may be called how |
-//! | `mounts` | filesystems: where, in which order, with which options |
-//! | `nested_mounts` | what is mounted inside a place where another filesystem comes |
-//! | `remount` | filesystems that change their places |
+//! | `import_cached` | the pools that come back when the daemon starts again |
+//! | `closing` | export, and the end of all pools, in any state |
+//! | `devices` | devices of open pools: offline, online, clearing errors |
+//! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
+//! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
+//! | `mounts` | mounted filesystems: where, in which order, with which options |
+//! | `nested_mounts` | mounts below a directory at which a filesystem is mounted |
+//! | `remount` | filesystems whose mountpoints change |
 //! | `volumes` | the exports over NBD |
-//! | `recording` | what clients ask of volumes, for whoever records it |
+//! | `recording` | what clients ask of volumes, for `lab record` |
 //! | `loads` | load on volumes from inside, for the lab |
 //! | `keys` | encryption keys |
 //! | `status` | health of pools, open or not |
-//! | `iostat` | what was transferred |
+//! | `iostat` | counters of transfers |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |

@@ -1,49 +1,49 @@
 //! Filesystems mounted through FUSE.
 //!
 //! # The parts
-//! [`mount()`] makes a session with the kernel (`session`) whose threads answer requests out of a
+//! [`mount()`] makes a session with the kernel (`session`). Its threads answer requests from
 //! `mounted_datasets::MountedDatasets`: the filesystem itself and, below `.zfs/snapshot`, its snapshots, each
-//! opened when somebody first looks into it. A request is answered on the thread that read it: what is cached
-//! finishes at once, the rest waits for the device in that thread's own ring.
+//! opened at its first use. A request is answered on the thread that read it: a request for cached data
+//! finishes at once, others wait for the device in that thread's own ring.
 //!
-//! | module | what it knows |
+//! | module | what it does |
 //! |---|---|
-//! | `mountpoint` | where it is mounted, and whether it still is |
-//! | `holders` | who keeps it busy |
-//! | `rename_mount` | what the kernel's table of mounts calls it, when that changes |
-//! | `detached_mount` | what is mounted below it when it is |
-//! | `freeze` | what stands between requests and what is served, so that this can be exchanged |
-//! | `rollback` | another tree behind a mount that stays (`zfs rollback`) |
+//! | `mountpoint` | where a filesystem is mounted, and whether it still is |
+//! | `holders` | which processes keep it busy |
+//! | `rename_mount` | its name in the kernel's table of mounts |
+//! | `detached_mount` | mounts below it, moved when it is mounted around them |
+//! | `freeze` | lets requests wait while the filesystem is replaced |
+//! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
-//! | `mmap_times` | times that are set of files that are mapped and changed |
+//! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
-//! | `readers` | which of a mount's threads reads them there |
-//! | `ring` | the same through memory that is shared with the kernel, where that is wanted and the kernel has it |
-//! | `filesystem` | which request asks for what of `served` |
+//! | `readers` | which of a mount's threads read requests there |
+//! | `ring` | the same through memory that is shared with the kernel, on request and where the kernel has it |
+//! | `filesystem` | which request calls which method of `served` |
 //!
 //! # Caching
-//! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and
-//! pages. `lookup` says for how long, and what the exceptions are; `files` why writes go through instead of
-//! staying in the kernel. A snapshot never changes.
+//! Only this kernel changes a mounted filesystem, so it may keep names, attributes, directories and pages.
+//! `lookup` says for how long and lists the exceptions; `files` says why writes go through instead of staying
+//! in the kernel. A snapshot never changes.
 //!
 //! # While it is mounted
-//! Properties that change reach a mount through [`FuseMount::update`]: what the server decides at once, what
-//! the kernel keeps for a mount (`exec` and the like) by a remount, which takes root. `acltype` is agreed on
-//! when the session begins, and changes with the next one.
+//! Properties that change reach a mount through [`FuseMount::update`]. The server applies its own at once;
+//! those that the kernel keeps for a mount (`exec` and the like) need a remount, which takes root. `acltype`
+//! is negotiated when the session begins, and changes with the next session.
 //!
 //! # Unmounting
-//! What was written is on disk when the daemon has unmounted. When others do (`umount`), the session ends
-//! first, and the daemon commits then.
+//! When the daemon has unmounted a filesystem, all data written to it are on disk. When another program
+//! unmounts it (`umount`), the session ends first, and the daemon commits then.
 //!
-//! As `umount` does, [`FuseMount::take_away`] refuses while files are open, and leaves alone what others
-//! mounted: at the same place, or of this filesystem elsewhere (a bind mount, a container), which keeps the
-//! session. Mounted again it comes back with that session ([`FuseMount::put_back`]): two of one filesystem
-//! would each keep what the other changes.
+//! Like `umount`, [`FuseMount::take_away`] refuses while files are open. It leaves mounts alone that other
+//! programs made: at the same place, or of this filesystem at another place (a bind mount, a container),
+//! which keep the session alive. When the filesystem is mounted again, it gets that session back
+//! ([`FuseMount::put_back`]): each of two sessions of one filesystem would keep data that the other changes.
 //!
-//! By force nobody keeps it: what programs mapped and changed is written back, as long as the pool's devices
-//! answer, then the connection is cut, and whoever has a file open gets errors. A daemon that was killed
-//! leaves a mount that answers nothing; [`clear_stale`] takes it away.
+//! A forced unmount always succeeds. Mapped pages that programs changed are written back, as long as the
+//! pool's devices answer; then the connection is cut, and programs with open files get errors. A daemon that
+//! was killed leaves a mount that answers nothing; [`clear_stale`] removes it.
 
 mod attributes;
 mod buffer;

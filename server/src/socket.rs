@@ -1,11 +1,11 @@
-//! Unix sockets that only their owner may connect to, or anyone.
+//! Unix sockets that only their owner may connect to, or that any user may connect to.
 //!
-//! # Who is trusted
-//! Keys travel through them, so both sides look whom they deal with. A socket lies in a directory in which
-//! nobody else can put another one in its place: its own user's or root's, and writable for nobody else,
-//! unless it is sticky as `/tmp` is. Who connects asks the kernel whose process listens: it must be a process
-//! of the same user, or of root. That holds also where somebody else made the directory first, which has a
-//! known name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
+//! # Which processes are trusted
+//! Keys travel through these sockets, so both sides check their peer. A socket lies in a directory in which
+//! no other user can replace it: the directory belongs to its own user or root, and is not writable for
+//! others, unless it is sticky as `/tmp` is. A client asks the kernel which process listens: it must belong
+//! to the same user or to root. That holds also if another user made the directory first, which has a known
+//! name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

@@ -1,33 +1,34 @@
-//! Closing pools, whatever state they are in.
+//! Closing pools in any state.
 //!
 //! # The idea
-//! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless
-//! forced; take the pool out of the list; commit what is left; let the devices go. With force a filesystem
-//! that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all
-//! the same. Its devices are let go whoever still has something of it, so that others can have them at once.
+//! Closing reverses opening: unmount, deepest filesystem first; refuse if something is in use, unless forced;
+//! remove the pool from the list; commit the rest; release the devices. With force, a filesystem that cannot
+//! be unmounted delays nothing: it is not served any more, and its data are committed all the same. The
+//! pool's devices are released even if a client still refers to the pool, so that other programs can use them
+//! at once.
 //!
-//! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by
-//! side with others, and whoever asked for it looks after that thread:
+//! Closing waits for devices, which may never answer. So each pool is closed on a thread of its own, in
+//! parallel with others, and the caller watches that thread:
 //!
-//! | what is seen | what is done |
+//! | observation | action |
 //! |---|---|
-//! | the pool is suspended, or commits nothing any more | it is given up: whoever waits for its devices gets an error |
-//! | nothing happened on its devices for [`STALL_LIMIT`] | the same. A large commit that goes on is waited for |
-//! | it was given up [`RELEASE_LIMIT`] ago, and the thread still waits | the thread is left behind, the pool leaves the list, its devices close when their last transfers end |
+//! | the pool is suspended, or does not commit any more | it is given up: requests that wait for its devices get an error |
+//! | no operation on its devices finished for [`STALL_LIMIT`] | the same; a large commit that makes progress is waited for |
+//! | it was given up [`RELEASE_LIMIT`] ago, and the thread still waits | the thread is left behind, the pool leaves the list, and its devices close when their last transfers end |
 //!
-//! Without force, and as long as the pool is in the list, it is not given up: the closing is called off.
+//! Without force, and as long as the pool is in the list, it is not given up: the closing is cancelled.
 //!
-//! A pool that was given up is as after a crash. What was stable is in the last group or in the intent logs,
-//! and is there when it is imported again.
+//! A pool that was given up is in the state after a crash. Stable data are in the last group or in the intent
+//! logs, and are there after the next import.
 //!
 //! # The end of the process
-//! [`Daemon::close_all`] begins it: from then on no pool is opened. Those that are being opened are waited
-//! for, for [`OPENING_LIMIT`]; what was not done then is left as in a crash too.
+//! [`Daemon::close_all`] begins it: from then on no pool is opened. Pools that are being opened are waited
+//! for, up to [`OPENING_LIMIT`]; pools that are not open by then are left as in a crash too.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `Ending::state` | which pools are being opened, and whether any may be; for a few lines | taken alone |
-//! | `Closing::step` | whether it can be called off; for a few lines | taken alone |
+//! | `Ending::state` | which pools are being opened, and whether any may be; held for a few lines | taken alone |
+//! | `Closing::step` | whether it can be cancelled; held for a few lines | taken alone |
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,17 +1,16 @@
-//! Changes of datasets: what the request means, what stands in the way, and what has to be unmounted and
-//! mounted around it.
+//! Changes of datasets: what a request means, what forbids it, and what has to be unmounted and mounted
+//! around it.
 //!
-//! A change looks at the last commit to find out what it is about, says in OpenZFS's words what forbids it,
-//! and asks the engine for the change, which checks again: between the look and the change somebody else may
-//! have been there. What is served of a dataset (mounts, NBD clients) is the daemon's to take away and bring
-//! back.
+//! A change reads the last commit to find its datasets, reports in OpenZFS's words what forbids it, and asks
+//! the engine for the change. The engine checks again, because another request may have come between. The
+//! daemon takes mounts and NBD clients of a dataset away before the change and brings them back afterwards.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `create` | filesystems, volumes, clones, and those above them |
-//! | `destroy` | datasets with all that depends on them |
+//! | `destroy` | datasets with all their dependents |
 //! | `snapshots` | taking, destroying and holding snapshots; rollback; bookmarks |
-//! | `rollback_mount` | what becomes of a mount whose filesystem goes back to a snapshot |
+//! | `rollback_mount` | the mount of a filesystem that is rolled back |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
 

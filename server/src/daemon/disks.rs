@@ -1,13 +1,13 @@
-//! Devices that are to become part of a pool: where they are, whether somebody uses them, and how vdevs made
-//! of them go together.
+//! Devices for a new or growing pool: finding them, whether they are in use, and whether vdevs of them go
+//! together.
 //!
-//! All that a person may want to know comes in one refusal; what force overrides is told apart from what must
-//! be repaired. Devices are opened for writing here, with their locks, so that between the check and the use
-//! nobody else takes them.
+//! One refusal reports everything that is wrong, and separates what force overrides from what must be
+//! repaired. Devices are opened for writing here, with their locks, so that no other program takes them
+//! between the check and the use.
 //!
-//! A disk that is given as a whole is partitioned once everything is checked, and the pool gets its first
-//! partition ([`engine::vdev::gpt`]). Block devices that are no disks (partitions, device mapper, loop
-//! devices without partitions) are used as they are.
+//! A whole disk is partitioned after all checks, and the pool gets its first partition
+//! ([`engine::vdev::gpt`]). Block devices that are not disks (partitions, device mapper, loop devices without
+//! partitions) are used as they are.
 //!
 //! Source of the facts: OpenZFS 2.3 `zpool_vdev.c`, `zpool_vdev_os.c`.
 

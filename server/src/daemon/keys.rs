@@ -1,7 +1,7 @@
-//! Encryption keys: loading, unloading, and reading those that lie in files.
+//! Encryption keys: loading, unloading, and reading keys from files.
 //!
-//! A key is loaded for an encryption root and serves all datasets that name it. After that its volumes are
-//! served; its filesystems are mounted when somebody asks. A key in use cannot be unloaded.
+//! A key is loaded for an encryption root and serves all datasets that inherit from it. After loading, its
+//! volumes are served; its filesystems are mounted on request. A key in use cannot be unloaded.
 
 use std::collections::HashSet;
 use std::fs::File;

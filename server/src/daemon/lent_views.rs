@@ -1,14 +1,14 @@
-//! Committed states that programs read from the devices themselves, beside the daemon.
+//! Committed states that other programs read from the pool's devices themselves.
 //!
 //! # The idea
-//! A view of a pool keeps the space of its state from being used again. A program that asks for one
-//! ([`api::HoldView`]) is told the devices and the uberblock, and the daemon lends it the view as long as the
-//! program's connection is open. So a program in a process of its own reads a whole, unchanging pool:
-//! whatever goes wrong in it takes no pool with it.
+//! A view of a pool keeps the space of its state from being used again. A program that asks for a view
+//! ([`api::HoldView`]) gets the devices and the uberblock, and the daemon lends it the view as long as the
+//! program's connection is open. So a program in a process of its own reads a whole, unchanging pool, and a
+//! fault of that program cannot harm the pool.
 //!
-//! A view ends before that when the pool needs its space (the engine lends it under that condition: a program
-//! that takes for ever must not fill the pool), and when the pool is closed: its devices may be another
-//! host's next. The program sees its connection end.
+//! A view ends earlier when the pool needs its space (the engine lends views under that condition, because a
+//! program that takes for ever must not fill the pool), and when the pool is closed, because another host may
+//! use its devices next. The program sees that its connection is closed.
 
 use std::sync::{Arc, Mutex, Weak};
 

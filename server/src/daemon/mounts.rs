@@ -1,22 +1,22 @@
 //! Filesystems: which are mounted, where, in which order, and with which options.
 //!
 //! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount`
-//! whether without being asked, and an encrypted filesystem waits for its key. Parents come before what lies
-//! below them, and go after it. What has the mountpoint `legacy` is mounted by the system's `mount`, through
-//! its helper. Directories that had to be made for a mountpoint are removed with it; those inside another
-//! filesystem of the pool only when what was mounted there moves or is destroyed, so that an export and an
-//! import write nothing.
+//! whether it is mounted by itself, and an encrypted filesystem waits for its key. Parents are mounted before
+//! filesystems below them and unmounted after them. A filesystem with the mountpoint `legacy` is mounted by
+//! the system's `mount`, through its helper. Directories that were made for a mountpoint are removed with it.
+//! Those inside another filesystem of the pool are only removed when the mounted filesystem moves or is
+//! destroyed, so that an export and an import write nothing.
 //!
-//! What is *mounted* is what the kernel's table of mounts has at its mountpoint. A filesystem that left it
-//! and that somebody has elsewhere (a bind mount, a container) is *in use*: it is not listed as mounted,
-//! keeps its key and its pool, and comes back to its mountpoint as it is.
+//! A filesystem is *mounted* when the kernel's table of mounts has it at its mountpoint. A filesystem that
+//! was unmounted there and is still mounted at another place (a bind mount, a container) is *in use*: it is
+//! not listed as mounted, keeps its key and its pool, and comes back to its mountpoint as it is.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | here | what is mounted, and what is known of it |
+//! | here | the list of mounts, and what is known of each |
 //! | `mounting`, `unmounting` | both, on request and around changes of datasets |
-//! | `changing` | mounts that stay and become otherwise |
-//! | `directories` | what is made to mount at |
+//! | `changing` | mounts that stay and get other options |
+//! | `directories` | directories that are made for mountpoints |
 
 mod changing;
 mod directories;

@@ -1,13 +1,13 @@
-//! What is mounted inside a place where another filesystem is about to be mounted.
+//! Mounts below a directory at which another filesystem is about to be mounted.
 //!
-//! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted
-//! afterwards, and goes on as it is ([`DetachedMount`]); directories are made for it as for a mount. Where
-//! that cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every
-//! mount.
+//! The new mount would hide them. So each of them is moved to the same path inside the new filesystem, as if
+//! it had been mounted afterwards, and stays usable meanwhile ([`DetachedMount`]); directories are made for
+//! it as for a mount. If that is impossible, the new filesystem is not mounted. The mounts may belong to
+//! other pools. Mounts that the daemon did not make are hidden, as by every mount.
 //!
-//! A pool below an altroot is a guest: no directory is made in it for mounts of other pools, and none in
-//! those for its own. When its filesystems are taken away by force, those of other pools inside them stay
-//! where they are ([`ForeignMounts`]).
+//! A pool below an altroot is a guest: mounts of other pools make no directory in it, and its own mounts make
+//! none in other pools. When its filesystems are unmounted by force, filesystems of other pools that are
+//! mounted inside them stay where they are ([`ForeignMounts`]).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! Pools on files that lie in a filesystem of this daemon.
 //!
-//! They work, and the outer pool never waits for the inner one: each pool may always have some bytes dirty.
-//! But two things are otherwise than with other devices:
-//! - A daemon that is killed leaves threads of the kernel that wait for answers which only the daemon could
+//! They work, and the outer pool never waits for the inner one, because each pool may always have some dirty
+//! bytes. But two things differ from pools on other devices:
+//! - A daemon that is killed leaves threads in the kernel that wait for answers which only the daemon could
 //!   give. The process stays, and with it its locks, until the connection of the outer mount is aborted by
 //!   hand (`/sys/fs/fuse/connections/N/abort`).
 //! - When the outer pool is suspended, the inner one waits with it.
 //!
-//! There is no way to do without the kernel's threads, so the user is warned.
+//! The kernel's threads are unavoidable, so the user is warned.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,15 +1,15 @@
 //! Opening pools.
 //!
-//! An import looks at the devices and loads the pool before anybody else sees it; only then it takes its
-//! place among the open pools, its volumes are served, and its filesystems are mounted. Until then nothing
-//! waits for devices: a pool whose first groups cannot be committed is dropped again, and the import fails
-//! with the error. [`super::closing`] goes the other way.
+//! An import examines the devices and loads the pool before other requests see it. Only then is the pool
+//! added to the open pools, its volumes are served, and its filesystems are mounted. Until then nothing waits
+//! for devices: a pool whose first groups cannot be committed is dropped again, and the import fails with the
+//! error. [`super::closing`] reverses this.
 //!
 //! # Two ways to be open
-//! A pool that is open read-only never changes. One that is open for writing ([`LivePool`]) is told of as of
-//! its last commit: each listing looks at one committed state, and every change waits for its commit before
-//! it is answered, so that whoever asks after a change sees it. Nobody keeps such a state for longer than a
-//! request, because the space that it refers to cannot be reused meanwhile.
+//! A pool that is open read-only never changes. A pool that is open for writing ([`LivePool`]) is reported as
+//! of its last commit: each listing reads one committed state, and every change is answered after its commit,
+//! so that a caller that asks after a change sees it. A request holds such a state only until it is answered,
+//! because the space that the state refers to cannot be reused meanwhile.
 
 #![allow(unsafe_code, reason = "`gethostid`")]
 

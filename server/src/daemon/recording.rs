@@ -1,9 +1,9 @@
-//! Notes of what clients ask of volumes, for whoever wants to know.
+//! Records of what clients ask of volumes, for `cenote lab record`.
 //!
-//! A [`Recorder`] belongs to a volume of an open pool; all connections of the volume share it. While nobody
-//! records it costs each request one look at a flag. Who records asks again and again, and gets what came
-//! since; notes that nobody fetches are bounded twice: by their number ([`MOST_NOTES`], beyond which requests
-//! are only counted), and by time ([`ABANDONED`]).
+//! A [`Recorder`] belongs to a volume of an open pool; all connections of the volume share it. Without a
+//! recording client it costs each request one test of a flag. The recording client asks again and again and
+//! gets the requests since its last call. Records that it does not fetch are bounded twice: by their number
+//! ([`MOST_NOTES`], beyond which requests are only counted), and by time ([`ABANDONED`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,21 +1,22 @@
-//! Where filesystems are to be mounted, and what becomes of their mounts when that changes.
+//! Where filesystems are to be mounted, and what happens to their mounts when that changes.
 //!
 //! # The rules
-//! They are OpenZFS's. Setting or inheriting `mountpoint` touches the filesystem itself and those below that
+//! They are OpenZFS's. Setting or inheriting `mountpoint` affects the filesystem itself and those below that
 //! inherit it:
-//! - What was mounted is mounted at its new place, whatever `canmount` says but `off`.
-//! - What was not mounted is mounted too where nobody has to ask for it (`canmount=on`), if its key is
-//!   loaded.
+//! - A filesystem that was mounted is mounted at its new mountpoint, unless `canmount` is `off`.
+//! - A filesystem that was not mounted is mounted too if it is mounted by itself (`canmount=on`) and its key
+//!   is loaded.
 //!
-//! `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those
-//! below that inherit it, is unmounted: it is a container's, and this daemon does not mount it.
+//! `canmount` itself only unmounts, when it becomes `off`. A filesystem that becomes zoned (`zoned=on`), with
+//! those below that inherit it, is unmounted: it belongs to a container, and this daemon does not mount it.
 //!
-//! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
+//! Mounts inside a filesystem that has to be unmounted are unmounted with it and mounted again at the same
+//! place.
 //!
-//! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the
-//! system's `mount` put it there, or when nobody wants it to be moved: it is known under its new name from
-//! then on. What nobody wanted to be moved goes with the next rename. The kernel's table of mounts shows the
-//! old one where nobody wants mounts to be touched, and where somebody is in it.
+//! A renamed filesystem stays mounted where it is if its mountpoint does not depend on its name, if the
+//! system's `mount` put it there, or if the request says so (`zfs rename -u`): from then on it has its new
+//! name. A mount that stayed because of the request moves with the next rename. The kernel's table of mounts
+//! shows the old name as long as the request forbids remounting or a process uses the mount.
 
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,12 @@
-//! How connections get at a volume, which can be exchanged under them.
+//! Freezing a volume under its connections, so that it can be replaced.
 //!
-//! Each request goes in and keeps what it found until it is answered. Who exchanges the volume closes the
-//! entrance, waits until the requests that are inside have come out, and opens it again with another one;
-//! requests wait meanwhile. A volume that is gone answers nothing any more.
+//! Each request enters the volume and keeps it until the answer is sent. A rollback freezes the volume, waits
+//! until no request is inside, and thaws it with the new contents; requests that arrive meanwhile wait. A
+//! volume that is gone answers no request.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | whether it is open, and what is inside; for a few lines | taken alone |
+//! | `state` | whether it is frozen, and the volume; held for a few lines | taken alone |
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

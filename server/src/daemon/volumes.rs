@@ -1,21 +1,21 @@
 //! Volumes and their snapshots as NBD exports, named like the datasets.
 //!
 //! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb
-//! each other's read-ahead, and closing a pool by force can take the volume from each connection. What is
-//! encrypted is listed once its key is loaded.
+//! each other's read-ahead, and closing a pool by force can take the volume from each connection. An
+//! encrypted volume is listed once its key is loaded.
 //!
 //! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All
 //! connections of a volume share one [`LiveZvol`], so that their changes are ordered, and all follow its
-//! properties from the moment at which these are set: `sync` and `logbias`, `readonly` (what a client changes
-//! is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a
-//! client only when it asks, with `NBD_OPT_INFO` or by connecting again; until then it sees the size that it
-//! was told, and requests beyond a new end fail. Snapshots are read as anywhere.
+//! properties as soon as they are set: `sync` and `logbias`; `readonly` (changes of clients are refused; a
+//! client that connected while it was on stays read-only); `volsize`. NBD reports a new size to a client only
+//! when it asks, with `NBD_OPT_INFO` or by connecting again; until then the client has the old size, and
+//! requests beyond a new end fail. Snapshots are read as everywhere.
 //!
 //! A volume that is to be destroyed, rolled back or renamed must have no client, and gets none until that is
-//! done: [`OpenPool::close_to_clients`]. Whoever is just opening it opens it again afterwards.
+//! done: [`OpenPool::close_to_clients`]. A client that is just opening it opens it again afterwards.
 //!
-//! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at
-//! once with `failmode=continue`.
+//! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
+//! error at once with `failmode=continue`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

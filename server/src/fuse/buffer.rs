@@ -1,8 +1,8 @@
 //! Memory for requests and answers.
 //!
-//! The kernel wants room for the largest request before it gives any, and almost all are small. So this is
-//! memory that takes none before it is written, and gives it back when nobody needs it for a while: an
-//! allocator might keep it, or write zeros into all of it.
+//! The kernel demands a buffer that fits the largest request before it gives any request, and almost all
+//! requests are small. So this memory takes none before it is written, and is given back to the system when
+//! it was not needed for a while. An allocator might keep it, or write zeros into all of it.
 
 #![allow(unsafe_code, reason = "a buffer of mapped memory")]
 

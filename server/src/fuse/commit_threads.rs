@@ -1,14 +1,14 @@
-//! Requests that wait for a commit, away from the threads that read requests.
+//! Threads for requests that wait for a commit, so that the threads that read requests need not.
 //!
 //! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. A few
-//! wait on the threads that read them, which is the shortest way. More wait on threads of their own, which
-//! come when they are needed and go when they are not, so that the threads of a mount answer others
-//! meanwhile. When [`MAX_THREADS`] wait, more stand in line. Each mount has its own: a pool that is suspended
-//! commits nothing, and all that wait for it keep their places, which must not be those of another pool.
+//! wait on the threads that read them, which is the shortest way. More of them wait on threads of their own,
+//! which start when needed and end when idle, so that the threads of a mount answer other requests meanwhile.
+//! When [`MAX_THREADS`] wait, further ones are queued. Each mount has its own threads: a suspended pool
+//! commits nothing, and requests that wait for it must not use up the threads of another pool.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | the line and the counts; for a few lines | taken alone |
+//! | `state` | the queue and the counts; held for a few lines | taken alone |
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,11 @@
-//! A mount that is taken along when another filesystem is mounted around it.
+//! A mount that is moved along when another filesystem is mounted around it.
 //!
-//! What is mounted at a directory hides all that is below it. So whoever mounts there holds what is mounted
-//! below, and puts it at the same path again, in the filesystem that came between. It is the same mount where
-//! the kernel moves it: files that are open in it, and programs that work there, notice nothing. The kernel
-//! moves nothing out of a *shared* mount (under systemd all are); then it is another mount of the same
-//! filesystem, with all that is mounted inside, and the hidden one goes with the last who uses it.
+//! A mount hides everything below its directory. So before a filesystem is mounted, the daemon holds the
+//! mounts below that directory, and afterwards attaches them at the same paths inside the new filesystem.
+//! Where the kernel can move a mount, it stays the same mount: open files and programs that work in it notice
+//! nothing. The kernel does not move a mount out of a *shared* one (under systemd all are shared). Then
+//! another mount of the same filesystem is attached, with all mounts inside it, and the hidden one goes when
+//! its last user closes it.
 
 #![allow(unsafe_code, reason = "system calls on mounts")]
 

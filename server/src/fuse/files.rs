@@ -1,26 +1,26 @@
-//! Open files: reading, writing, and what is done with ranges of them.
+//! Open files: reading, writing, and operations on ranges.
 //!
-//! A handle notices reads in order and loads ahead of them. In a filesystem that is written it also keeps its
-//! file: one that loses its last name is freed when its last handle is released.
+//! A handle notices sequential reads and loads ahead of them. In a filesystem that is written it also keeps
+//! its file: a file that loses its last name is freed when its last handle is released.
 //!
 //! # Access times
-//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and
-//! whenever a part of it is asked for; where it is opened to be read and written and an access would be
-//! noted, the kernel is told to keep nothing that it has of it. A directory counts as read when its list is
-//! asked for: where that would be an access to be noted, the kernel is told at `opendir` to keep none. Links
-//! count when they are asked for. `O_NOATIME` is honoured.
+//! The kernel reads cached pages without asking the daemon. So a file counts as read when it is opened for
+//! reading only, and whenever a part of it is requested. When a file is opened for reading and writing and an
+//! access would be recorded, the kernel has to drop its pages of the file. A directory counts as read when
+//! its entries are requested; if that access would be recorded, the kernel is told at `opendir` not to keep
+//! them. Links count when they are read. `O_NOATIME` is honoured.
 //!
-//! What is not noted: whole pages that somebody wrote, and that a handle for both which was open by then
-//! reads before the kernel lets them go. No request tells of that read, and to take the pages from the kernel
-//! after each write would have databases read all of it again.
+//! One access is not recorded: whole pages that a program wrote, and that a handle for reading and writing,
+//! open by then, reads before the kernel drops them. No request reports that read, and dropping the pages
+//! after each write would make databases read everything again.
 //!
 //! # Why writes go through
 //! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages
-//! for readers. So times, sizes, quotas and "no space" are the filesystem's own and are told to the program
-//! that wrote, a snapshot holds all that was written before it, and what a program has written and the daemon
-//! knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`,
-//! `munmap`). A cache of writes in the kernel would make small files slower: to close one would wait for the
-//! write all the same, and for another request that tells its times.
+//! for readers. So times, sizes, quotas and "no space" are the filesystem's own and are reported to the
+//! program that wrote; a snapshot holds everything written before it; and the daemon knows everything that a
+//! program has written. Changes of pages that are mapped shared arrive when the kernel writes them back
+//! (`msync`, `munmap`). A cache of writes in the kernel would make small files slower: closing a file would
+//! wait for the write all the same, and for another request that reports its times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

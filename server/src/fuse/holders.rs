@@ -1,8 +1,8 @@
-//! Who keeps a mount busy: programs with open or mapped files in it or working there, and what is mounted
-//! inside.
+//! Processes that keep a mount busy: those with open or mapped files in it or a working directory there, and
+//! filesystems that are mounted inside.
 //!
-//! What this process cannot see (other users' programs for who is not root, loop devices, NFS) is not told.
-//! No filesystem is asked: the kernel alone knows which one a file is of.
+//! Users that this process cannot see are not reported: other users' programs without root, loop devices,
+//! NFS. No filesystem is asked: the kernel alone knows which filesystem a file belongs to.
 
 use std::fmt;
 use std::fs;

@@ -1,18 +1,19 @@
 //! Listing directories.
 //!
 //! # Reading ahead
-//! A kernel asks for a directory in parts, of 32 KiB and less; but to find where one part begins costs almost
-//! as much as reading all: the names of a small directory are not kept in the order of the walk. So more is
-//! read than was asked for, and what is left is kept with the open directory for the next request for names.
-//! Whoever begins again at cookie 0 gets what is there now. At most [`MOST_KEPT`] open directories keep
-//! anything.
+//! A kernel asks for a directory in parts of at most 32 KiB. Finding where a part begins costs almost as much
+//! as reading everything, because the names of a small directory are not stored in the order of the walk. So
+//! more is read than was requested, and the rest is kept with the open directory for the next request. A
+//! program that begins again at cookie 0 gets the current entries. At most [`MOST_KEPT`] open directories
+//! keep entries.
 //!
-//! # Never old
-//! All who have a directory open share what the kernel keeps of its list: it appends what one of them is told
-//! to what another one was told before, where the places fit. So an answer must never be of before a change
-//! that the kernel knows of, even to one who began before it: the list of everybody would lack a file. Each
-//! change of a directory's entries moves on one of the [`STAMPS`], and what was read under another stamp is
-//! not used. The kernel changes nothing in a directory while it waits for a part of its list.
+//! # Never stale
+//! All programs that have a directory open share the kernel's cached list: the kernel appends entries from
+//! one program's answer to those from another's, where the positions fit. So an answer must never be older
+//! than a change that the kernel knows of, even for a program that began before it: otherwise the shared list
+//! would lack a file. Each change of a directory's entries advances one of the [`STAMPS`], and entries that
+//! were read under another stamp are not used. The kernel changes nothing in a directory while it waits for a
+//! part of its list.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,15 +1,15 @@
-//! Names and attributes: looking up, telling.
+//! Names and attributes: looking them up and reporting them.
 //!
-//! # How long the kernel may believe what it was told
-//! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link
-//! counts and times: it forgets the attributes that a change of its own has made old, of directories too. So
-//! names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from
-//! elsewhere (`zfs rollback`) tells it so (`rollback`). The exceptions:
+//! # How long the kernel may keep them
+//! Only the kernel changes a mounted filesystem, and it knows how its own changes affect names, link counts
+//! and times: it forgets attributes that its own change made stale, of directories too. So names, also names
+//! that do not exist, last as long as the kernel likes. A change from another side (`zfs rollback`) notifies
+//! the kernel (`rollback`). The exceptions:
 //!
 //! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes
-//!   others exist. They are asked for each time.
-//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed
-//!   lately last a second, and who has the pool commit (`zpool sync`) sees the new ones at once.
+//!   others exist. The kernel asks for them each time.
+//! - Allocated space (`st_blocks`) is known when the group is committed. Attributes of a file that changed
+//!   lately last a second, and after `zpool sync` the new ones are visible at once.
 //! - Snapshots of a pool that is written come and go, and so do their names.
 
 use std::sync::Arc;

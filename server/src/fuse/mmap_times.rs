@@ -1,22 +1,22 @@
-//! Times that somebody set, of files that are mapped and changed.
+//! Times that a program set for a file that is mapped and changed.
 //!
-//! What a program changes where it mapped a file comes when the kernel writes it back, which may be after
-//! somebody set the file's times. Those must stay: the change was before. So as soon as times are set of a
-//! file that may be mapped, the kernel is made to write back and to let go of all that it has of the file,
-//! and what it writes until that is done changes no times. What is changed later comes later.
+//! Changes of a mapped file reach the daemon when the kernel writes them back, perhaps after a program has
+//! set the file's times. The set times must stay, because the change was before. So when times of a file are
+//! set that may be mapped, the kernel has to write back and drop all its pages of the file, and these writes
+//! change no times. Later changes count as later.
 //!
-//! The kernel waits for answers of those that serve the mount; so it is asked by a thread of the mount's own,
-//! for one file after the other. Each stands in line once, however often its times are set before it comes,
-//! and behind [`MAX_LINE`] there is no place: nobody can wait for one here. The thread comes when it is
-//! needed, and goes when it is not.
+//! The kernel waits for answers of the threads of the mount, so a separate thread of the mount asks it, for
+//! one file after the other. Each file is queued once, however often its times are set meanwhile. The queue
+//! holds [`MAX_LINE`] files; further ones are not queued, because no caller may wait here. The thread starts
+//! when needed and ends when idle.
 //!
-//! All of this is in memory only, and may go with a crash: what was mapped and not written back is lost then
-//! as without it, times that were set are with the file, and what `msync` or `fsync` wrote back before is as
-//! stable as any write.
+//! All of this is in memory only and may be lost in a crash. Then mapped changes that were not written back
+//! are lost as they would be anyway, times that were set are stored with the file, and data that `msync` or
+//! `fsync` wrote back before are as stable as any write.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | the files, the line and whether there is a thread; for a few lines | taken alone |
+//! | `state` | the files, the queue and whether there is a thread; held for a few lines | taken alone |
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

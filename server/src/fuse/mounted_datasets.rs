@@ -1,26 +1,26 @@
-//! The filesystems behind one mount: the mounted one and its snapshots.
+//! The datasets behind one mount: the mounted filesystem and its snapshots.
 //!
-//! The mounted one is read from one committed state, or, where the pool is open for writing, is the live
-//! filesystem that all changes go to. Snapshots are listed when `.zfs/snapshot` is looked into, each is
-//! opened when it is first entered, and stays open.
+//! The mounted filesystem is read from one committed state or, if the pool is open for writing, is the live
+//! filesystem that takes all changes. Snapshots are listed when `.zfs/snapshot` is read. Each is opened when
+//! it is first entered, and stays open.
 //!
-//! # Places
-//! A snapshot has a *place* in a list, which is part of the node numbers of its files. In a pool that is
-//! written snapshots come and go. So the list is made up to date whenever it is asked for after a commit; a
-//! snapshot keeps its place for as long as the mount lives, whatever it is called, and the place of one that
-//! was destroyed stays empty. What of a destroyed snapshot is still known to the kernel is answered with an
-//! error, never with another file.
+//! # Slots
+//! A snapshot has a *slot* in a list; the slot is part of the node numbers of its files. In a pool that is
+//! written, snapshots come and go. So the list is updated at each use after a commit. A snapshot keeps its
+//! slot as long as the mount lives, also under another name, and the slot of a destroyed snapshot stays
+//! empty. When the kernel still knows files of a destroyed snapshot, it gets an error for them, never another
+//! file.
 //!
-//! A snapshot in which a file is open is not destroyed. Whoever is about to destroy some closes their places
-//! first ([`SnapshotsClosed`]): the lock under which that is done is the one under which files are opened.
+//! A snapshot in which a file is open is not destroyed. Before snapshots are destroyed, their slots are
+//! closed ([`SnapshotsClosed`]), under the lock under which files are opened.
 //!
-//! # What is held
-//! A mount lives long, and must not keep a committed state, whose space could never be reused. It reads
-//! snapshots, whose blocks stay, through states that do not count.
+//! # States that are held
+//! A mount lives long and must not hold a committed state, because the space of that state could never be
+//! reused. It reads snapshots, whose blocks stay, through states that do not count.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `snapshots` | the list of places; held while it is brought up to date, which reads blocks | taken alone |
+//! | `snapshots` | the list of slots; held while it is updated, which reads blocks | taken alone |
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,27 +1,27 @@
-//! Where a filesystem is mounted: putting it there, telling whether it still is there, taking it away.
+//! The mountpoint of a filesystem: mounting there, finding out whether it is still mounted, unmounting.
 //!
-//! # What is ours
-//! Others mount and unmount too: above ours, in its place, the same filesystem elsewhere (a bind mount, a
-//! container). So nothing is taken away by its path alone: what lies at the place now must have the device
-//! number that the kernel gave to ours, which no other filesystem has as long as its session lives. A session
-//! that ended leaves a mount only when its connection broke off; that answers "transport endpoint is not
-//! connected", and only such a one is taken away then.
+//! # Which mount is ours
+//! Other programs mount and unmount too: over our mount, in its place, or the same filesystem at another
+//! place (a bind mount, a container). So no mount is removed by its path alone: the mount at the path must
+//! have the device number that the kernel gave to our filesystem, which no other filesystem has as long as
+//! the session lives. A session that ended leaves a mount only if its connection broke; such a mount answers
+//! "transport endpoint is not connected", and only such a mount is removed then.
 //!
-//! Paths are kept as they were when it was mounted, without symbolic links.
+//! Paths are kept as they were at mounting, without symbolic links.
 //!
-//! # Elsewhere
-//! A filesystem that leaves its place lives on as long as somebody has it elsewhere: bound to another
-//! directory, or in another mount namespace. So that it can come back as the same filesystem, with the same
-//! session, a [`SpareMount`] in no directory is made before; it keeps the filesystem as every
-//! mount does, and so is dropped when [`is_elsewhere`] says that nobody has it.
+//! # Mounted at other places
+//! A filesystem that is unmounted from its mountpoint lives on while it is mounted somewhere else: bound to
+//! another directory, or in another mount namespace. To bring it back with the same session, a [`SpareMount`]
+//! in no directory is made before. It keeps the filesystem alive as every mount does, so it is dropped when
+//! [`is_elsewhere`] finds no other mount.
 //!
-//! # What hangs
-//! A filesystem of somebody else that answers nothing holds up whoever asks it. So nothing is asked of a path
-//! before [`answers`] did it on a thread of its own.
+//! # Filesystems that hang
+//! Another program's filesystem that does not answer would block every call about its paths. So a path is
+//! used only after [`answers`] tried it on a thread of its own.
 //!
 //! # Without root
-//! The helper `fusermount3` mounts and unmounts what its user may. It hands over the connection through a
-//! socket, which it gets as its standard input.
+//! The helper `fusermount3` mounts and unmounts what its user may. It passes the connection through a socket,
+//! which it gets as its standard input.
 
 #![allow(unsafe_code, reason = "system calls on mounts, and descriptors that come through a socket")]
 

@@ -1,31 +1,31 @@
 //! Which threads of a mount read requests, and how many there are.
 //!
 //! # Why not all of them
-//! The kernel gives a request to the thread that has waited longest: the one whose caches are coldest, and
-//! which sleeps. Where one program works with many small files, each of its requests so costs two changes of
-//! threads, which take longer than the answer. So one thread reads and answers, and the others rest:
+//! The kernel gives a request to the thread that has waited longest: the one with the coldest caches, which
+//! sleeps. When one program works with many small files, each of its requests then costs two thread switches,
+//! which take longer than the answer. So one thread reads and answers, and the others rest:
 //!
-//! - A thread that waits in a request and sees that there is another one ([`device::Duty`]) *leaves*: a
-//!   resting one reads in its place. So does one that is going to compute for long.
-//! - A thread that found [`BUSY`] requests in a row without waiting for one calls another to help. One that
-//!   finds none rests, if others read.
-//! - The last one looks for requests for a while ([`LOOKING`]) before it sleeps in the kernel: a program that
-//!   has its answer asks again soon, and to be woken takes longer than that. One that was called in another's
-//!   place and answered nothing yet sleeps at once: the program waits for the other.
+//! - A thread that waits inside a request and sees that another request is there ([`device::Duty`]) *leaves*,
+//!   and a resting thread reads in its place. So does a thread that is going to compute for long.
+//! - A thread that found [`BUSY`] requests in a row without waiting calls another thread to help. A thread
+//!   that finds no request rests, if others read.
+//! - The last reader polls for requests for a while ([`LOOKING`]) before it sleeps in the kernel: a program
+//!   that got its answer soon asks again, and waking up takes longer than that. A thread that was called in
+//!   place of another and has not answered yet sleeps at once, because the program waits for the other
+//!   thread.
 //!
 //! # How many
-//! A machine may have hundreds of mounts, most of them idle. So a mount begins with one thread. Where another
-//! one is called and none rests, one more begins, up to the most there may be; one that has rested for
-//! [`PATIENCE`] ends.
+//! A machine may have hundreds of mounts, most of them idle. So a mount begins with one thread. If a thread
+//! is called and none rests, one more starts, up to the maximum; a thread that has rested for [`PATIENCE`]
+//! ends.
 //!
 //! # Invariants
-//! As long as not all threads are busy in requests, one reads at least. A thread that panics counts as one
-//! that leaves. One that cannot read any more is not replaced: it keeps its place among the most there may
-//! be.
+//! While not all threads are busy in requests, at least one reads. A thread that panics counts as one that
+//! leaves. A thread that cannot read any more is not replaced: it keeps its place in the maximum.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | who reads and who rests; for a few lines | taken alone |
+//! | `state` | which threads read and rest; held for a few lines | taken alone |
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,17 +1,17 @@
-//! Where a thread receives requests.
+//! The buffer in which a thread receives requests.
 //!
-//! Most are small, and lie in one run. One who writes much sends one large write after the other: from the
-//! first on, the thread receives into blocks as large as the dataset's records ([`Payload`]), so that what is
-//! a record as it comes is taken over and not copied, and all that is copied by the kernel goes to the
+//! Most requests are small and fit in one contiguous buffer. A program that writes much sends one large write
+//! after the other. After the first of them the thread receives into blocks as large as the dataset's records
+//! ([`Payload`]). So a write of whole records is taken over without a copy, and the kernel copies to the
 //! beginning of a page.
 //!
 //! # Layout
 //! | | first piece, 80 bytes | further pieces |
 //! |---|---|---|
 //! | write | its header and fixed part | the data, from the first byte of the first block on |
-//! | anything else | as much as goes in | what is left; it is put together again |
+//! | other requests | as much as fits | the rest; both are put together again |
 //!
-//! The kernel gives no request to who has less room than the largest one takes.
+//! The kernel gives no request to a reader whose buffer is smaller than the largest request.
 
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;

@@ -1,12 +1,12 @@
-//! Another name of a mount that stays where it is.
+//! Gives a mount that stays in place another name.
 //!
-//! The name in the kernel's table is the mount's, not the filesystem's, and no call changes it. So another
-//! mount of the same filesystem, which has the new name, takes the place of the one with the old name:
-//! whoever has the connection can make one, and the session goes on. It is made before the old one goes, so
-//! that there always is one, and has what the kernel keeps of that: options, and whom it follows.
+//! The name in the kernel's table belongs to the mount, not to the filesystem, and no system call changes it.
+//! So another mount of the same filesystem, with the new name, replaces the old mount: the daemon can make
+//! one through the connection, and the session goes on. The new mount is made before the old one goes, so
+//! that there always is one. It takes over what the kernel keeps for a mount: options and propagation.
 //!
-//! Only a mount is exchanged that nobody is in, as `umount` says, and in which nothing is mounted. For a
-//! moment its directory is seen without it, as whenever something is mounted anew. Only root may.
+//! A mount is replaced only if no process uses it, as for `umount`, and no other filesystem is mounted in it.
+//! For a moment its directory is visible without the filesystem, as at every mounting. Only root may do this.
 
 #![allow(unsafe_code, reason = "system calls on mounts")]
 

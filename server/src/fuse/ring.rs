@@ -2,48 +2,48 @@
 //! io_uring, Linux 6.14).
 //!
 //! # The idea
-//! Through the device a request costs two system calls, one to read it and one to write its answer, and
-//! whichever thread reads next gets it. Here the kernel keeps a *queue* for each processor. A request goes to
-//! the queue of the processor on which somebody asks, and the answer to one request and the fetching of the
-//! next are one system call.
+//! Through the device a request costs two system calls, one to read it and one to write its answer, and the
+//! next free thread gets it. With rings the kernel keeps a *queue* for each processor. A request goes to the
+//! queue of the processor on which the program runs, and one system call gives an answer and fetches the next
+//! request.
 //!
-//! A queue has [`Entry`]s: memory for one request and its answer, which belongs to the kernel until it brings
-//! a request, and to us until we give it back with the answer. Here each entry has a thread of its own, with
-//! an io_uring of its own for nothing else. So an entry is with the kernel exactly when its thread has
-//! nothing to do, the kernel never gives a request to a thread that is busy, and all that waits, for a device
-//! or for a commit, waits where it was read without holding up others.
+//! A queue has [`Entry`]s: memory for one request and its answer. An entry belongs to the kernel until the
+//! kernel brings a request, and to the daemon until the daemon gives it back with the answer. Here each entry
+//! has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the kernel
+//! exactly when its thread is idle, the kernel never gives a request to a busy thread, and a request that
+//! waits for a device or a commit waits on its own thread and delays no other.
 //!
-//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other
-//! processor has to be woken and nothing moves between caches. That shows where processors are busy with
-//! something else (small files are created twice as fast then); on an idle machine there is no clear
-//! difference. But a thread that another one begins inherits where it may run: what the whole process begins
-//! once is begun before ([`begin_shared_threads`]).
+//! Threads stay on the processor of their queue: the program sleeps until the answer is there, so no other
+//! processor has to be woken and nothing moves between caches. That shows when processors are busy with other
+//! work (small files are created twice as fast then); on an idle machine there is no clear difference. A
+//! thread inherits the processors of the thread that starts it, so threads that the whole process shares are
+//! started before ([`begin_shared_threads`]).
 //!
 //! # Queues that grow
-//! The kernel serves nobody before every queue has an entry, so that each begins with one thread. With its
-//! first request it gets more: [`SPARE_THREADS`] are to have nothing to do, up to [`USUAL_THREADS`] in all.
-//! Threads that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them
-//! take no longer than one, and whoever only wants to read must not stand behind them. Threads have to be
-//! there before they are needed: what stands in line in the kernel it gives to who answers, not to who
-//! begins. It prefers the thread that answered last. Threads stay until the connection ends, because an entry
-//! cannot be withdrawn.
+//! The kernel serves no request before every queue has an entry, so each queue begins with one thread. With
+//! its first request it gets more: [`SPARE_THREADS`] should be idle, up to [`USUAL_THREADS`] in all. Threads
+//! that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them take no
+//! longer than one, and reads must not wait behind them. Threads have to exist before they are needed: the
+//! kernel gives queued requests to threads that answer, not to threads that start. It prefers the thread that
+//! answered last. Threads stay until the connection ends, because an entry cannot be withdrawn.
 //!
 //! # What stays with the device
-//! Forgotten nodes, requests that are called off, and what we tell the kernel. A single thread reads there.
+//! Forgotten nodes, requests that are interrupted, and notifications to the kernel. A single thread reads
+//! there.
 //!
 //! # Whether there are rings
-//! Somebody has to switch them on, in the kernel and with the mount option `ring`. [`Prepared::new`] finds
-//! out why there can be none, and takes what may run out before the kernel is told that we want them; after
-//! that it serves nobody without. When a thread cannot begin all the same, [`take_back`] lets the kernel go
-//! on with the device.
+//! They must be switched on, in the kernel and with the mount option `ring`. [`Prepared::new`] finds out why
+//! they are not available, and takes what may run out before the daemon asks the kernel for rings; after that
+//! the kernel serves no request without them. If a thread cannot start all the same, [`take_back`] lets the
+//! kernel go on with the device.
 //!
 //! # The end
-//! When the connection ends the kernel gives all entries back without requests, and refuses answers. A thread
-//! whose entry came back so ends.
+//! When the connection ends, the kernel gives all entries back without requests and refuses answers. A thread
+//! whose entry comes back so ends.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `staff` | the counts of one queue; for a few lines | taken alone |
+//! | `staff` | the counts of one queue; held for a few lines | taken alone |
 //!
 //! Source: Linux, `Documentation/filesystems/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
 

@@ -1,22 +1,22 @@
-//! Another tree behind a mount that stays: `zfs rollback`.
+//! Replacing the filesystem behind a mount that stays: `zfs rollback`.
 //!
-//! # What goes on and what is stale
-//! The kernel knows files by number. A file that both trees have (the same number and generation) goes on,
-//! with what it is now; programs that have it open, work in it or mapped it notice no more than that. A file
-//! that is gone is *stale*, also where its number is another file's now: whoever asks for it is told
-//! `ESTALE`, until the kernel was told of a new file of that number, which it tells from the old one by its
-//! generation. A directory that was removed and comes back is a new one to the kernel too, which lists
-//! nothing of a directory that it saw removed: it is told of it with another generation.
+//! # Files that continue, and stale files
+//! The kernel knows files by number. A file that both trees have (the same number and generation) continues
+//! with its new contents; programs that have it open, work in it or mapped it notice only that. A file that
+//! is gone is *stale*, also if another file has its number now: requests for it get `ESTALE`, until the
+//! kernel has learned of the new file of that number, which it distinguishes by the generation. A directory
+//! that was removed and comes back is a new directory for the kernel too, which lists nothing in a directory
+//! that it saw removed: it is reported with another generation.
 //!
-//! # What the kernel is to forget
-//! It keeps names, attributes and pages for as long as it likes. So it is told of each object that is not the
-//! same in both trees, and of each name of a directory that names something else. Both are found in
-//! [`Difference`], as fast as little was changed. What programs mapped and changed before is written back
-//! before the exchange; what they change after that and before the kernel forgot it was done to a file that
-//! is no more, and is dropped.
+//! # What the kernel must forget
+//! The kernel keeps names, attributes and pages as long as it likes. So it is notified of each object that
+//! differs between the trees, and of each directory entry that names another object. Both are found in
+//! [`Difference`], in a time that depends on the number of changes. Pages that programs mapped and changed
+//! are written back before the exchange. Changes of such pages after that, and before the kernel has
+//! forgotten the file, are dropped: they belong to a file that is gone.
 //!
-//! The kernel is told when the filesystem is thawed, and by a thread that answers no request: to forget a
-//! page it may have to wait for an answer.
+//! The kernel is notified after the filesystem is thawed, and by a thread that answers no requests: to forget
+//! a page the kernel may have to wait for an answer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;

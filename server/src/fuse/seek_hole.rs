@@ -1,16 +1,16 @@
 //! Where a file has data and where it has holes (`SEEK_DATA`, `SEEK_HOLE`).
 //!
 //! # Pages that only the kernel has
-//! A page that a program mapped and changed is in the kernel until the kernel writes it back, so a hole that
-//! is known here may have data there. A copy that leaves out such a hole copies zeros. So before the answer
-//! says "hole" of a file that is open for reading and writing, the kernel is made to write back what it has
-//! of that hole, and then the search is done again. Of data it writes back nothing: those pages stay.
+//! A page that a program mapped and changed stays in the kernel until the kernel writes it back, so a hole
+//! that is known here may have data there. A copy that skips such a hole would lose the data. So before the
+//! answer is "hole" for a file that is open for reading and writing, the kernel has to write back its pages
+//! of that hole, and the search is repeated. Pages outside holes are not written back.
 //!
-//! # Who waits
-//! The kernel's pages come as requests to the same mount, so no thread that reads requests may wait for them.
-//! Where no other thread can wait, all of the file up to its end is called data: it is never wrong, and only
-//! costs the reader some zeros. The same holds for kernels before Linux 6.16, which let go of a page before
-//! they have written it.
+//! # Which thread waits
+//! The kernel's pages arrive as requests to the same mount, so a thread that reads requests must not wait for
+//! them. If no other thread can wait, the whole file up to its end is reported as data: that is never wrong
+//! and only costs the reader some zeros. The same holds for kernels before Linux 6.16, which drop a page
+//! before they have written it.
 
 use std::ops::Range;
 use std::sync::LazyLock;

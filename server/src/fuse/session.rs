@@ -1,9 +1,9 @@
 //! A session with the kernel: from the mount to the last request.
 //!
-//! [`fuser`] agrees with the kernel on what both can and tells it what it does not know
-//! ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `mountpoint`'s. The session
-//! ends when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when
-//! nobody has a file open any more.
+//! [`fuser`] negotiates capabilities with the kernel and sends it notifications ([`fuser::Notifier`]).
+//! Requests come to threads of our own, and `mountpoint` does the mounting. The session ends when the kernel
+//! ends the connection: after the last unmount, also of mounts at other places, and after the last open file
+//! is closed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,8 +1,7 @@
-//! The client's side of a handshake: an export is chosen on a socket, which then belongs to whoever sends
-//! requests.
+//! The client's side of a handshake: it chooses an export on a socket and then hands the socket over.
 //!
-//! For the kernel's NBD client, which takes a socket behind its handshake ([`crate::blockdev`]). Simple
-//! replies only: that is what the kernel understands.
+//! It is for the kernel's NBD client, which takes a socket after the handshake ([`crate::blockdev`]). It
+//! negotiates simple replies only: the kernel understands no others.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,17 +1,17 @@
-//! What the clients of one socket may take together: places, memory, time.
+//! What the clients of one socket may use together: places, memory, time.
 //!
 //! # The idea
-//! A client that means harm must not be felt by the others. So nothing that clients make the server keep is
-//! without bound, and what there is little of goes back to those who use it:
+//! A hostile client must not affect other clients. So everything that clients make the server keep is
+//! bounded, and scarce resources go back to clients that use them:
 //!
-//! - *Newcomers*, who have not chosen an export yet, have places of their own. When these are taken the one
-//!   who is at it for longest is sent away, once it had a moment: ten thousand connections that say nothing
-//!   delay an honest client by that moment, and take no place from those who are served.
-//! - *Clients* with an export have a fixed number of places. Who comes too late is told so.
-//! - *Memory* for what is under way (reads whose reply was not taken yet, writes whose bytes are arriving):
-//!   each client has [`OWN_BYTES`], which nobody can take from it. For more it takes out a [`Loan`] from what
-//!   all share, and stands in line when that is used up. A client that holds a loan while others stand in
-//!   line, and takes its replies or sends its bytes at less than [`LEAST_BYTES`] in a while, is disconnected.
+//! - *Newcomers*, which have not chosen an export yet, have places of their own. When these are taken, the
+//!   oldest newcomer is disconnected, after a minimum time: ten thousand connections that stay silent delay
+//!   an honest client by that time, and take no place from clients that are served.
+//! - *Clients* with an export have a fixed number of places. A client beyond that gets an error.
+//! - *Memory* for requests under way (reads whose reply was not taken yet, writes whose bytes are arriving):
+//!   each client has [`OWN_BYTES`] of its own. For more it takes a [`Loan`] from the memory that all share,
+//!   and waits when that is used up. A client that holds a loan while others wait, and transfers less than
+//!   [`LEAST_BYTES`] in a while, is disconnected.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! TLS: who may connect over TCP, and that nobody else reads along.
+//! TLS: which clients may connect over TCP, without other parties reading along.
 //!
-//! A client asks for TLS within the handshake (`NBD_OPT_STARTTLS`); what comes after its acknowledgement is
-//! encrypted, and the negotiation begins anew. Where there is a certificate nothing else is served over TCP:
-//! other options are refused until TLS has begun. With authorities of clients, only those are served whose
-//! certificate one of them signed.
+//! A client asks for TLS within the handshake (`NBD_OPT_STARTTLS`); everything after the acknowledgement is
+//! encrypted, and the negotiation begins again. If a certificate is configured, TCP serves nothing else:
+//! other options are refused until TLS has begun. If certificate authorities for clients are configured, only
+//! clients are served whose certificate one of them signed.
 //!
-//! The protocol itself is `rustls`'s.
+//! `rustls` implements the protocol.
 
 use std::io;
 use std::path::Path;

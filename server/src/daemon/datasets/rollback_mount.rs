@@ -1,9 +1,8 @@
-//! What becomes of the mount of a filesystem whose contents are exchanged: it stays, and shows the new ones.
+//! The mount of a filesystem whose contents are rolled back: it stays and shows the new contents.
 //!
-//! As in OpenZFS the filesystem is suspended and goes on with what it is then, wherever it is mounted; what
-//! is mounted inside it is not touched. Where the two states cannot be compared, because one of them is
-//! damaged, or where the mount is of something that can only be read, it is unmounted by force and mounted
-//! again.
+//! As in OpenZFS the filesystem is suspended and resumed with its new contents, at all places where it is
+//! mounted; mounts inside it are not touched. If the two states cannot be compared because one of them is
+//! damaged, or if the mount is of a read-only filesystem, it is unmounted by force and mounted again.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Mounting: one filesystem that somebody names, all that are to be mounted, and again what a change of
-//! datasets took down.
+//! Mounting: one filesystem by name, all that are mounted by themselves, and again those that a change of
+//! datasets unmounted.
 //!
-//! What a filesystem's properties say becomes a [`Plan`], which is made of nothing but them and of what was
-//! asked for; then it is mounted as planned.
+//! The properties of a filesystem and the request make a [`Plan`], and nothing else; then it is mounted as
+//! planned.
 
 use std::collections::HashMap;
 use std::fs;

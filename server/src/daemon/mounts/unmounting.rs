@@ -1,5 +1,5 @@
-//! Unmounting: what somebody names with what is mounted below it, all of a pool, and what is in the way of a
-//! change of datasets.
+//! Unmounting: a filesystem by name with everything mounted below it, all of a pool, and mounts that a change
+//! of datasets affects.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
-//! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither
-//! made up nor all alike.
+//! A stream of the user's files, written to a target: what `dd` and `pv` do, with data that are neither
+//! artificial nor all alike.
 //!
-//! The files below a directory, in the order of their names, are written one behind the other in pieces of
-//! the workload's size, and made stable at the end. What reading them takes is not counted. As a disk has
-//! them (`as_disk`), each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of
-//! files so many are free and zero that a third of all is. Only texts, or only programs, are copied where
-//! that is asked for ([`Sort`]), so that what is called a text compresses as one. An NBD export is written
-//! through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
+//! The files below a directory, in the order of their names, are written one after the other in pieces of the
+//! workload's size, and made stable at the end. The time of reading them is not counted. With `as_disk` they
+//! lie as on a disk: each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of
+//! files so many are free and zero that a third of all is. A [`Sort`] restricts the copy to texts or to
+//! programs, so that data called text compress as text. An NBD export is written through `nbdcopy`, whose
+//! standard input is the stream: then a piece's time ends when `nbdcopy` has taken it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

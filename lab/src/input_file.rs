@@ -1,4 +1,4 @@
-//! Files that somebody names to be read: an experiment, a trace.
+//! Files that the user names to be read: an experiment, a trace.
 //!
 //! Only regular files are read, up to a size: a device or a pipe may have no end, or never begin.
 

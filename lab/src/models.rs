@@ -1,20 +1,20 @@
-//! Formulas that foretell what a setting or a layout costs, without measuring it.
+//! Formulas that predict what a setting or a layout costs, without measuring it.
 //!
-//! Each model says its formula and where that comes from, computes a typed result, and shows it as a table
-//! that fits a terminal. Each is checked against what is measured, or against exact figures: by the engine's
-//! own arithmetic, by `zdb`, by counting all cases.
+//! Each model documents its formula and its source, computes a typed result, and shows it as a table that
+//! fits a terminal. Each is checked against measurements or exact figures: the engine's own arithmetic,
+//! `zdb`, or counting all cases.
 //!
-//! | module | what it foretells |
+//! | module | what it predicts |
 //! |---|---|
 //! | [`space`] | parity and padding of blocks on mirrors, raidz and draid |
 //! | [`speed`] | IOPS and bandwidth of layouts of modelled devices |
-//! | [`rebuild`] | odds to survive failures, and what a rebuild takes |
+//! | [`rebuild`] | odds to survive failures, and the time of a rebuild |
 //! | [`dedup`] | entries, memory and gain of a dedup table for real data |
 //! | [`l2arc`] | memory for the headers of a cache device |
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
-//! | [`client_latency`] | what lies between a client and the pool, as time |
-//! | `sample` | blocks of one's own files |
+//! | [`client_latency`] | the latency between a client and the pool |
+//! | `sample` | blocks of the user's files |
 
 pub mod client_latency;
 pub mod compression;

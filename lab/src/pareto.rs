@@ -1,14 +1,14 @@
-//! Where several things count, there is often no best: what each choice buys costs something else.
+//! With several metrics there is often no best variant: each choice gains in one metric and loses in another.
 //!
-//! One variant *beats* another when it is as good by every metric of the goal (the one that it is about, and
-//! `also`) and better by one. The *front* is those that no other on it beats: what is not on it need not be
-//! considered by anybody, whatever is worth how much. Better, and as good, are the verdicts that all
-//! comparisons have: each pair is compared round by round, with p-values corrected for all pairs and metrics.
-//! So nobody is thrown out without proof. Who is on the front only because it could not be decided whether
-//! another is as good (which is certainly better by some metric) is named apart.
+//! One variant *beats* another when it is as good by every metric of the goal (its own and those of `also`)
+//! and better by one. The *front* consists of the variants that no other on it beats: the others need not be
+//! considered, whatever each metric is worth. "Better" and "as good" are the verdicts of all comparisons:
+//! each pair is compared round by round, with p-values corrected for all pairs and metrics. So no variant is
+//! dropped without proof. A variant that is on the front only because one comparison was undecided (another
+//! is certainly better by some metric and perhaps as good by the rest) is listed separately.
 //!
-//! As good within a margin is not passed on: one may beat a second and that a third which the first does not
-//! beat. So only those that are on the front themselves throw others out; and of a circle all stay.
+//! "As good within a margin" is not transitive: a first variant may beat a second, and that a third which the
+//! first does not beat. So only variants on the front drop others, and of a circle all stay.
 
 use std::collections::BTreeMap;
 

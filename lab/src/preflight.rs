@@ -1,14 +1,14 @@
-//! All that is wrong with an experiment, told at once before anything of it is made.
+//! All faults of an experiment, reported at once before anything of it is made.
 //!
-//! An experiment may take hours, and what is wrong with its last value, or with the machine that it is to run
-//! on, would be found when its turn comes. So everything that can be known before is asked before:
+//! An experiment may take hours, and a fault of its last value or of the machine would be found only when its
+//! turn comes. So everything that can be checked before is checked before:
 //!
-//! | of what | by whom |
+//! | what | checked by |
 //! |---|---|
 //! | the experiment by itself | [`Experiment::faults`] |
-//! | names and values of properties, with the nearest name where there is none of that, and those that make no difference | [`KnownProperties`]: who makes pools and volumes |
+//! | names and values of properties, with the nearest valid name, and values that make no difference | [`KnownProperties`], of the program that makes pools and volumes |
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
-//! | traces and sources of copies, files and devices that are measured, where results go, room for what is made | the machine: [`faults_here`] |
+//! | traces and sources of copies, measured files and devices, the directory of results, free space | the machine: [`faults_here`] |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

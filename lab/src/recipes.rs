@@ -1,4 +1,4 @@
-//! Experiments that come with the program: each the question of somebody who spent days on it.
+//! Experiments that come with the program: each answers a question on which administrators spend days.
 
 use crate::experiment::Experiment;
 

@@ -1,13 +1,12 @@
 //! Layers of a stack that are not on this machine: in a guest, a container, another host.
 //!
 //! A layer's `by` is a command that runs a shell there (`["ssh", "root@guest"]`,
-//! `["docker", "exec", "-i", "name"]`, `["chroot", "/somewhere"]`). The lab starts it with `sh` behind it,
-//! and gives what the shell is to do on its standard input: so what is quoted is quoted once, whatever the
-//! command makes of its arguments.
+//! `["docker", "exec", "-i", "name"]`, `["chroot", "/somewhere"]`). The lab appends `sh` and writes the
+//! commands to the shell's standard input: so they are quoted once, however the command treats its arguments.
 //!
-//! Before anything is measured the shell is asked for what is needed (`fault`): whether there is one, whether
-//! it has fio, and what is at the layer's path. What it answers is data of somebody else's: no more than
-//! [`MOST_SAID`] of it is read, and for no longer than [`ANSWER_LIMIT`].
+//! Before measuring, the lab checks what it needs there (`fault`): a shell, fio, and the file or device at
+//! the layer's path. The answers are untrusted: the lab reads at most [`MOST_SAID`] of them, for at most
+//! [`ANSWER_LIMIT`].
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,10 +1,10 @@
-//! Carrying a plan out.
+//! Runs a plan.
 //!
-//! Before each run the pool commits what the run before left, and after it what this one left, so that each
-//! pays for its own writes. Every run is kept when it ends, so that an experiment can be stopped at any
-//! moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole;
-//! all others are never done again. Rounds go on beyond the least number while the goal's intervals are too
-//! wide; that only looks at widths, never at who wins, which would find winners where there are none.
+//! Before each run the pool commits what the run before left, and after it what this run left, so that each
+//! run pays for its own writes. Every run is kept when it ends, so an experiment can be stopped at any
+//! moment, within a run too, and continued. The interrupted round is then repeated as a whole; no other round
+//! is. Rounds go on beyond the minimum while the goal's intervals are too wide. That decision looks only at
+//! widths, never at which variant wins, because otherwise it would find winners where there are none.
 
 mod time_left;
 

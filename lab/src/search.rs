@@ -1,26 +1,26 @@
 //! Finding a good configuration among many, within a budget of runs; and improving one step by step.
 //!
 //! # The idea
-//! A [`Space`] has a dimension for each factor; a [`Point`] is a value of each. What a point is worth can be
-//! measured, with noise. These functions say what to measure next, and depend on nothing but what was
-//! measured before and a seed: whoever calls them again with the same measurements gets the same questions,
-//! and so an interrupted search goes on where it was.
+//! A [`Space`] has a dimension for each factor; a [`Point`] is a value of each. The worth of a point can be
+//! measured, with noise. These functions decide what to measure next, and depend only on the measurements so
+//! far and a seed: the same measurements lead to the same questions, so an interrupted search continues where
+//! it was.
 //!
 //! # [`find`]: within a budget
-//! *Successive halving*: all candidates are measured once; the better half of them again; and so on, so that
-//! the runs go where the decision is. A point's worth is the mean of its measurements (of their logarithms,
-//! as everywhere here). A race is started with as many candidates as leave enough for its later rounds.
+//! *Successive halving*: all candidates are measured once, the better half of them again, and so on, so that
+//! most runs go to the close decisions. A point's worth is the mean of its measurements (of their logarithms,
+//! as everywhere here). A race starts with as many candidates as leave enough runs for its later rounds.
 //!
-//! Where the budget has room for every point, every point is a candidate: then nothing is assumed of how
-//! factors work together. Otherwise candidates come from a *coordinate search*: from a point on, one factor
-//! after the other gets its best value, until none changes; then again from a random point, so that factors
-//! that only help together are found too. The best points seen are the candidates.
+//! If the budget allows, every point is a candidate: then nothing is assumed about how factors interact.
+//! Otherwise candidates come from a *coordinate search*: from a point on, one factor after the other gets its
+//! best value, until none changes; then again from a random point, so that factors that only help together
+//! are found too. The best points seen are the candidates.
 //!
 //! # [`improve`]: one proven change at a time
-//! For each factor in turn, all its values race for as many rounds as an experiment has. The best takes the
-//! place of the present one only where that is certain, corrected for the number of factors and values; else
-//! the factor is put back. What is kept is measured again against the start by the experiment that follows,
-//! because the best of many looks better than it is.
+//! For each factor in turn, all its values race for as many rounds as an experiment has. The best replaces
+//! the present value only if that is certain, corrected for the number of factors and values; otherwise the
+//! factor keeps its value. The experiment that follows measures the result again against the start, because
+//! the best of many looks better than it is.
 //!
 //! Source: Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter
 //! Optimization" (successive halving).

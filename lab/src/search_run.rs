@@ -1,13 +1,12 @@
-//! Carrying a search out: the questions of [`crate::search`] answered by runs.
+//! Runs a search: answers the questions of [`crate::search`] by measurements.
 //!
-//! Every run is kept, and a search asks the same questions again when it is given the same answers. So its
-//! state need not be kept: whoever goes on with it, or reports on it, starts it from the beginning with the
-//! runs that were kept, and is soon where it was.
+//! Every run is kept, and a search asks the same questions again when it gets the same answers. So its state
+//! need not be stored: to continue a search or to report on it, the lab starts it from the beginning with the
+//! stored runs, and it soon arrives where it was.
 //!
-//! An improvement compares values within rounds. So a round of it that was interrupted is done again as a
-//! whole, as those of the plan are: its runs would be compared that were made at other times. A search for
-//! the best point compares means of runs that are spread over all of its time anyway; it goes on after the
-//! last of them.
+//! An improvement compares values within rounds. So an interrupted round of it is repeated as a whole, like
+//! rounds of the plan: otherwise runs of different times would be compared. A search for the best point
+//! compares means of runs that are spread over its whole time anyway, so it continues after the last run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;

@@ -1,25 +1,25 @@
-//! What happened within a run: operations and bytes in each step of its time.
+//! Operations and bytes in each time step of a run.
 //!
-//! A run has one figure, and hides what it was made of: caches that filled, a log that ran full, commits that
-//! everybody waited for. Its series tells that. A step is so long that a run has some forty of them, and
-//! never shorter than [`LEAST_STEP`].
+//! The figure of a run hides its course: caches that filled, a log that ran full, commits that every client
+//! waited for. The series shows it. A step is so long that a run has about forty of them, and never shorter
+//! than [`LEAST_STEP`].
 //!
 //! # Where series come from
 //! | run | how it is counted |
 //! |---|---|
-//! | fio for a time, or a trace with its own pauses | fio's logs of latencies as histograms (`write_hist_log`): each job notes how many operations there were since its last note |
-//! | a load in the process | each operation is counted in the step in which it is done |
-//! | a copy | pieces by when they were written; steps are chosen afterwards |
-//! | files, a trace replayed at once | not at all: nobody knows before how long such a run is |
+//! | fio for a time, or a trace with its own pauses | fio's logs of latencies as histograms (`write_hist_log`): each job records the number of operations since its last record |
+//! | a load in the process | each operation counts in the step in which it ends |
+//! | a copy | pieces by the time when they were written; steps are chosen afterwards |
+//! | files, a trace replayed at once | not at all: the length of such a run is not known before |
 //!
-//! fio's other ways were tried with 3.33 and are of no use: `write_iops_log` is noted by one thread for all
+//! fio's other ways were tried with 3.33 and are of no use: `write_iops_log` is written by one thread for all
 //! jobs, which on a busy machine is late and leaves steps out, and after `ramp_time` ends early for some
-//! jobs; with `status-interval` fio comes to a standstill now and then. Histograms are noted by the jobs
-//! themselves as operations end, so their sums are exact; their times are, to the end of the operation that
-//! ended a step.
+//! jobs; with `status-interval` fio stops now and then. Histograms are recorded by the jobs themselves as
+//! operations end, so their sums are exact. Their times are exact to the end of the operation that ended a
+//! step.
 //!
-//! Where notes are not at the ends of steps, operations between two notes are taken as spread evenly. What is
-//! counted in all steps together is what the run counted.
+//! Where records are not at the ends of steps, operations between two records count as evenly spread. The sum
+//! over all steps is the count of the run.
 
 use serde::{Deserialize, Serialize};
 

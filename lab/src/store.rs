@@ -1,23 +1,22 @@
 //! The directory of results.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `experiment.toml` | the experiment, as it was run |
 //! | `environment.json` | the machine |
-//! | `results.redb` | each run with all that fio said of it, durable when the run has ended |
+//! | `results.redb` | each run with fio's whole output, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
-//! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::in_use`]) |
+//! | `claims.json` | files and devices of the user that are written ([`crate::target::in_use`]) |
 //!
 //! # The database
-//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what
-//! happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a
-//! crash cut short is not there at all, and is done again. A round that was interrupted is done again as a
-//! whole: its runs become [`Stage::Torn`] where they are. Table `kept` has the experiment that the runs were
-//! made with, as TOML: where `experiment.toml` says now that something else is to be measured, the results
-//! are not opened. Who carries the experiment out holds the database; a second one is refused. Who looks at
-//! results needs no right to write them, and who removes what a killed lab left needs no database that is
-//! whole ([`Left`]). How it is opened is `database`'s.
+//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with its series; table
+//! `fio` has fio's own JSON of it. Both are written in one transaction, so a run that a crash cut short is
+//! not there at all, and is repeated. An interrupted round is repeated as a whole: its runs become
+//! [`Stage::Torn`] where they are. Table `kept` has the experiment of the runs as TOML: if `experiment.toml`
+//! was changed so that it measures something else, the results are not opened. A running experiment holds the
+//! database, and a second one is refused. Reading results needs no permission to write them, and removing
+//! what a killed lab left needs no intact database ([`Left`]). `database` has the details of opening it.
 
 mod database;
 

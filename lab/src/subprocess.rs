@@ -1,11 +1,11 @@
-//! What a program says that the lab started: read as it comes, no more of it than somebody would read, and
-//! for no longer than the program is there.
+//! The output of a program that the lab started: read as it arrives, up to a limit, and only while the
+//! program runs.
 //!
-//! Each of its two outputs has a thread that reads it to its end. That end may come long after the program's
-//! own, or never: who it started may have what it says open still, as the connection that `ssh` leaves behind
-//! for the next one (`ControlPersist`) has its standard error. So nobody waits for these threads: once the
-//! program has ended, what it said is there within [`REST_LIMIT`], or is none of it. A thread whose output
-//! stays open stays too, and keeps no more than the limit.
+//! Each of the two outputs has a thread that reads it to its end. That end may come long after the program's
+//! own end, or never: a process that the program started may keep the output open, as the connection that
+//! `ssh` leaves behind for the next one (`ControlPersist`) keeps its standard error. So the lab does not wait
+//! for these threads. It takes the output that is there within [`REST_LIMIT`] after the program has ended. A
+//! thread whose output stays open stays too, and keeps no more than the limit.
 
 use std::io::Read;
 use std::process::Child;

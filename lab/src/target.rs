@@ -1,54 +1,54 @@
 //! Where variants live.
 //!
-//! A variant's volume or filesystem is made once, filled once, and used by every round; it has one for each
-//! kind of data ([`Placement`]). Where devices are to be missing, they go offline then. Variants that differ
-//! in what only a whole pool can have (`layout`, `log`, `ashift`), or in what a serving process is started
-//! with (`arc_max`), have pools or processes of their own; all others share them, so that they share free
-//! space and age as well.
+//! A variant's volume or filesystem is made once, filled once, and used by every round; there is one for each
+//! kind of data ([`Placement`]). If devices are to be missing, they are taken offline then. Variants that
+//! differ in a property of a whole pool (`layout`, `log`, `ashift`), or in an option of the serving process
+//! (`arc_max`), have pools or processes of their own. All others share them, so that they share free space
+//! and age as well.
 //!
-//! | in the experiment's directory | what |
+//! | in the experiment's directory | contents |
 //! |---|---|
 //! | `devices/lab0-0`, `devices/lab0-1` … | the devices of pool `lab0` |
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
-//! | `devices/raw` | the file or directory that the raw device is measured by |
+//! | `devices/raw` | the file or directory by which the raw device is measured |
 //! | `mnt/` | where filesystems are mounted |
-//! | `claims.json` | files and devices of somebody's own that are written ([`in_use`]) |
+//! | `claims.json` | files and devices of the user that are written ([`in_use`]) |
 //!
-//! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them:
-//! variants that were on different disks would be compared as much by these. So there is one pool at a time,
-//! and who needs another takes its place, and fills it anew. A round has the runs of each pool in one stretch
-//! ([`crate::Plan`]).
+//! If the experiment names `disks`, pools are made of those instead of files, each of the first of them:
+//! variants on different disks would be compared by these disks as well. So there is one pool at a time; a
+//! variant that needs another pool replaces it and fills it again. A round has the runs of each pool in one
+//! stretch ([`crate::Plan`]).
 //!
-//! Both directories, and that of the files in a target's directory, have a mark since they were made, which
-//! lists what the lab makes in them: nothing else is removed (`created_files`).
+//! Both directories, and the directory of files inside a target directory, have a mark file since they were
+//! made, which lists what the lab makes in them: nothing else is removed (`created_files`).
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `checks` | asks what can be asked before anything is made |
+//! | `checks` | checks what can be checked before anything is made |
 //! | `pools` | makes pools, and volumes and filesystems in them |
-//! | `filling` | writes what workloads find |
-//! | `placement`, `created_files`, `in_use` | which variant lives where; what the lab made; what is somebody's own |
-//! | `programs`, `export`, `limit` | who makes pools; who serves exports; what the raw device is measured by |
+//! | `filling` | writes the data that workloads find |
+//! | `placement`, `created_files`, `in_use` | which runs share a volume; what the lab made; which devices other programs use |
+//! | `programs`, `export`, `limit` | programs that make pools; servers of exports; measuring the raw device |
 //!
 //! # Ways
-//! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is
-//! measured is done by the process that has the pool open ([`crate::load`]).
+//! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only the measured
+//! load runs in the process that has the pool open ([`crate::load`]).
 //!
 //! # Volumes of a host
-//! They are made below the dataset that was named, where nothing else is touched. Each says in its property
-//! [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a lab that was killed left
-//! there, and so does a person who finds it.
+//! They are made below the named dataset, and nothing else there is touched. The property [`OWNER`] of each
+//! names its experiment: so [`Bench::remove_left`] finds what a killed lab left there, and so does an
+//! administrator.
 //!
 //! # Intent logs
-//! A run that flushes what it writes finds an intent log that has begun, as one in use is.
+//! A run that flushes its writes finds an intent log that has begun, as a pool in use has.
 //!
 //! # Caches
-//! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the
-//! pool's own process may be by the system: jobs on files go around its page cache (`direct=1`) unless they
-//! say otherwise, and a cold run drops it where that is allowed.
+//! [`Bench::ready`] prepares the cache state that a workload asks for ([`CacheState`]). Data that the pool's
+//! own process does not cache may be cached by the system: jobs on files bypass its page cache (`direct=1`)
+//! unless they say otherwise, and a cold run drops it where that is allowed.
 
 mod checks;
 pub(crate) mod created_files;

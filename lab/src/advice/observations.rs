@@ -1,8 +1,8 @@
-//! What a live pool and its machine tell.
+//! Observations of a live pool and its machine.
 //!
-//! Only what every OpenZFS from 0.8 on prints is read, and so does this program: scripted lines (`-H`) of
-//! `zpool get`, `zpool iostat` and `zfs get`, and the tree of devices that `zpool status` shows, whose JSON
-//! came with 2.3.
+//! The lab reads only output that every OpenZFS from 0.8 on and this program print: scripted lines (`-H`) of
+//! `zpool get`, `zpool iostat` and `zfs get`, and the tree of devices of `zpool status`, whose JSON came with
+//! 2.3.
 //!
 //! Source: OpenZFS `zpool-status.8`, `zpool-get.8`, `zpool-iostat.8`, `zfs-get.8`.
 

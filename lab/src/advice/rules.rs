@@ -1,4 +1,4 @@
-//! The rules: each looks for one thing that people learned the hard way.
+//! The rules: each looks for one mistake that administrators learned the hard way.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Which variant is the best by the goal, and which others cannot be told from it.
+//! Which variant is the best by the goal, and which others cannot be distinguished from it.
 //!
-//! All that are certainly better than the baseline have been compared with it, not with each other: the one
-//! with the best median may be it by chance. So it is compared with each of the others, round by round, and
-//! with a correction for its having been chosen ([`stats::against_all`]).
+//! All variants that are certainly better than the baseline were compared with the baseline, not with each
+//! other: the one with the best median may be first by chance. So it is compared with each of the others,
+//! round by round, with a correction for the choice ([`stats::against_all`]).
 
 use std::collections::BTreeSet;
 

@@ -1,13 +1,13 @@
-//! What no setting can beat: the bandwidth of modelled devices and links, what disks of somebody's own did
-//! before pools were made of them, and what the experiment says of its own network.
+//! Bounds that no setting can beat: the bandwidth of modelled devices and links, the user's disks as measured
+//! before pools were made of them, and the network as stated in the experiment.
 //!
-//! Where pools are on files of the lab's own, the raw device is measured beside the variants instead.
+//! If pools are on files of the lab, the raw device is measured as a variant instead.
 //!
 //! # Mixes
-//! Of `t` seconds with `s` of the bytes read, devices are busy `s / read + (1 - s) / write` seconds a byte
-//! with each after the other; where a mix of half was measured, what both at once gain over that counts as
+//! If a share `s` of the bytes is read, devices are busy `s / read + (1 - s) / write` seconds a byte when
+//! reads and writes take turns. If a mix of half was measured, the gain of both at once over that counts as
 //! well, the less the nearer a mix is to one direction. A link carries both directions at once: the fuller
-//! one ends it.
+//! one is the bound.
 
 use device::simulated::Model;
 

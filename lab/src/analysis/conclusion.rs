@@ -1,5 +1,5 @@
-//! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in
-//! safety, and where the limit is.
+//! The answer in a few sentences: which variant to choose, its gain, its cost in other metrics and in safety,
+//! and the distance to the limit.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,15 +1,15 @@
-//! Figures beside each other that are no choice between settings: what the cache gives, what a missing device
-//! costs, and how far one layer is from the one below it.
+//! Comparisons that are not choices between settings: what the cache gives, what a missing device costs, and
+//! how far one layer is from the layer below it.
 //!
-//! Both figures are of the same rounds, so that their ratio is one of pairs, as that of a variant to the
-//! baseline is ([`stats::compare`]). What it means is said by the same rules, with the noise of the noisier
-//! of the two workloads, and p-values that are corrected for all comparisons of the same [`Subject`].
+//! Both figures are of the same rounds, so their ratio is one of pairs, like that of a variant to the
+//! baseline ([`stats::compare`]). The verdict follows the same rules, with the noise of the noisier of the
+//! two workloads, and p-values that are corrected for all comparisons of the same [`Subject`].
 //!
 //! | subject | of | to |
 //! |---|---|---|
-//! | cache | a workload | the same with the emptiest cache of those that are there: cold, then warm |
-//! | missing | a workload with devices missing | the same with the fewest |
-//! | layer | what lies higher: the export, the pool | what lies below: the pool, the raw device |
+//! | cache | a workload | the same with the emptiest cache that was measured: cold, then warm |
+//! | missing | a workload with devices missing | the same with the fewest missing |
+//! | layer | the upper layer: the export, the pool | the layer below: the pool, the raw device |
 
 use serde::{Deserialize, Serialize};
 

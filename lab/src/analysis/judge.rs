@@ -1,9 +1,9 @@
-//! What a comparison means.
+//! The verdict of a comparison.
 //!
-//! Of a difference it is asked whether it is certain, and whether it is more than two equal variants may
-//! differ by: not only than they did, which in few rounds can be little by chance, but than the interval of
-//! their ratio allows. Of none it is asked as strictly: whether a difference of a tenth or more would have
-//! shown itself. What is neither is undecided, and says why and how many rounds it would take.
+//! A difference counts if it is certain, and larger than two equal variants may differ by. That is not their
+//! observed difference, which in few rounds can be small by chance, but what the interval of their ratio
+//! allows. "No difference" is as strict: a difference of a tenth or more would have shown. All other
+//! comparisons are undecided, with the reason and the number of rounds that would decide.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,20 +1,18 @@
 //! Whether findings are true: experiments on modelled devices, in which effects of known size are planted.
 //!
-//! Everything is as in `lab run` but for fio and the pools: the plan with its order, the rounds with what
-//! ends them, the store, the findings. A run is what clients do who each read at random places, wait, and
-//! read on, played through on a medium of [`device::simulated`] in its own time, so that hundreds of
-//! experiments take seconds. A variant's devices are so many per cent slower than the baseline's. What makes
-//! it hard is what makes it hard on a machine:
+//! Everything is as in `lab run` except fio and the pools: the plan with its order, the rounds and their end,
+//! the store, the findings. A run simulates clients that each read at random places, wait, and read again, on
+//! a medium of [`device::simulated`] in its own time, so that hundreds of experiments take seconds. A
+//! variant's devices are some per cent slower than the baseline's. The difficulties are those of a real
+//! machine:
 //!
-//! - *the medium's own spread*: of a disk the way of the arm and the turn of the platter, in runs that are
-//!   short;
-//! - *neighbours*: in some runs somebody else reads from the same device, at a rate that is another one each
-//!   time;
+//! - *the medium's own spread*: the arm and the rotation of a disk, in short runs;
+//! - *neighbours*: in some runs another program reads from the same device, each time at another rate;
 //! - *drift*: from the first run to the last the devices become slower by a third; or, on the worse of the
-//!   two machines that are tried, they suddenly are slower from some run on.
+//!   two machines, they suddenly are slower from some run on.
 //!
-//! The true ratio is not the planted one where neighbours take their share, which is larger of a slower
-//! device. So it is measured: with many runs, and the same chance for both devices.
+//! With neighbours the true ratio is not the planted one, because they take a larger share of a slower
+//! device. So the true ratio is measured, with many runs and the same conditions for both devices.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

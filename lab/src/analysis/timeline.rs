@@ -1,15 +1,14 @@
-//! What happens within runs: is there a steady state, and does something come back again and again?
+//! The course of runs: is there a steady state, and do dips come back regularly?
 //!
-//! Runs of the same variant and workload are laid over each other, step by step; what all of them have is the
-//! workload's doing, and what one has is not. Two things are looked for:
+//! Runs of the same variant and workload are laid over each other, step by step: a feature that all of them
+//! have belongs to the workload, a feature of one run does not. Two findings are reported:
 //!
-//! | what | when it is told |
+//! | finding | when it is reported |
 //! |---|---|
 //! | no steady state | the last quarter of a run is faster or slower than its first: in every round, certainly (the interval of the median), and by more than two equal variants differ by |
-//! | dips | at least three times in most runs the rate falls below half of the run's median, about as long after each other |
+//! | dips | in most runs the rate falls at least three times below half of the run's median, at similar distances |
 //!
-//! Only loads that do the same all the time are asked for a steady state: a trace or a copy of files is
-//! itself what changes.
+//! A steady state is only expected of constant loads: a trace or a copy of files changes by itself.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! What is missing of an experiment, and what so few rounds do not tell: everybody who reads a report of it
-//! must know.
+//! What an unfinished experiment lacks, and what few rounds cannot show: every reader of its report must
+//! know.
 
 use super::is_precise;
 use crate::plan::Plan;

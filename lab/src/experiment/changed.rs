@@ -1,9 +1,9 @@
-//! What of an experiment was changed since its runs were made.
+//! Changes of an experiment since its runs were made.
 //!
-//! Runs that were made in unlike ways are no results together. So the results keep the experiment that their
-//! runs were made with, and what is written in its file is compared with that. What only says how many runs
-//! there are and how they are judged may change: rounds, precision, budget, bounds, consent to overwrite, the
-//! question; the goal too, but where a search follows it. So may a workload of which no run counts.
+//! Runs of different experiments must not be mixed. So the results keep the experiment of their runs, and the
+//! present file is compared with that. Keys that only decide how many runs there are and how they are judged
+//! may change: rounds, precision, budget, bounds, consent to overwrite, the question; also the goal, unless a
+//! search follows it. A workload without counted runs may change too.
 
 use std::collections::BTreeSet;
 use std::path::Path;

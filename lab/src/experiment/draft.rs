@@ -1,4 +1,4 @@
-//! An experiment out of a few words, as somebody says them on a command line or in answer to questions.
+//! An experiment from a few words, given on a command line or as answers to questions.
 //!
 //! | what | words |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | factor | `volblocksize=16K,64K` |
 //! | bound | `the network=1gbe` |
 //!
-//! A draft is laid over an experiment, or over nothing. What it does not say stays, save settings that
-//! another target does not have.
+//! A draft is applied to an experiment, or to an empty one. Everything that it does not mention stays, except
+//! settings that another target does not have.
 
 use toml::{Table, Value};
 

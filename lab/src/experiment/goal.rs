@@ -7,9 +7,9 @@
 //! | throughput | `500M`, `500 MiB/s`: powers of 1024, a second, never without a unit | bytes a second |
 //! | memory | `2G`: powers of 1024, never without a unit | bytes |
 //! | amplification, space | `5`, `5x`: times | the same |
-//! | all others | `20000`, `20k`: what the metric counts, thousands | the same |
+//! | all others | `20000`, `20k`: the unit of the metric, thousands | the same |
 //!
-//! Reports say the goal in words beside the figure, so that a value that was meant otherwise is seen.
+//! Reports show the goal in words beside the figure, so that a reader notices a misunderstood value.
 
 use device::simulated::Model;
 use serde::{Deserialize, Serialize};

@@ -1,24 +1,24 @@
-//! Options of fio that make no difference, because whoever does the work does not look at them.
+//! Options of fio that make no difference, because the program that does the work ignores them.
 //!
-//! fio takes them without a word, and measures something else than was asked for. So they are known here:
+//! fio accepts them silently and measures something else than was asked for. So they are known here:
 //!
-//! | who does the work | what it does not look at |
+//! | the work is done by | ignored |
 //! |---|---|
-//! | fio's NBD client (transfers, traces) | [`OF_FILES`]: how a file is opened and laid out. It has none; the server's volume is as stable as its property `sync` says, and flushes are `fsync` |
-//! | the process that has the pool open | `direct`: it has no page cache. What else it does not do is refused ([`crate::load`]) |
+//! | fio's NBD client (transfers, traces) | [`OF_FILES`]: how a file is opened and laid out. It has no file; the server's volume is as stable as its property `sync` says, and flushes are `fsync` |
+//! | the process that has the pool open | `direct`: it has no page cache. Other options that it does not know are refused ([`crate::load`]) |
 //! | files made or opened one after the other | `iodepth` |
 //! | traces with their own pauses | `iodepth`: fio would count the pauses as latencies ([`Workload::replay_depth`]) |
 //! | transfers that only write, or only read | `rwmixread`; `fsync` and `fdatasync` |
-//! | transfers one behind the other | `random_distribution` |
+//! | sequential transfers | `random_distribution` |
 //! | transfers of several sizes (`bssplit`) | `bs` |
 //! | attributes and removal of files | the same, and [`OF_FILES`] |
 //! | copies | all but `bs`: fio does not do them |
 //!
-//! Where a factor makes no difference to anything that is measured it is an error; what is merely among the
-//! options of a workload, or makes one to some only, is told in the report.
+//! A factor that makes no difference to any measured workload is an error. An ignored option of a workload,
+//! or one that only some workloads ignore, is reported.
 //!
-//! Source: fio 3.33 against an NBD server that notes what it is asked for: with each of [`OF_FILES`] the
-//! requests were the same, and none had the flag for stable writes.
+//! Source: fio 3.33 against an NBD server that records its requests: with each of [`OF_FILES`] the requests
+//! were the same, and none had the flag for stable writes.
 
 use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload, does_write};
 use crate::error::{Error, Result};

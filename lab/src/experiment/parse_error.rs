@@ -1,7 +1,7 @@
-//! What is wrong with the text of an experiment, in words of its file.
+//! Errors in the text of an experiment, in words of its file.
 //!
-//! The parser tells of the types of this program, as `usize` and `sequence`. Who writes a file knows numbers,
-//! text, lists and tables, and the brackets that tables have.
+//! The parser names types of this program, such as `usize` and `sequence`. A user who writes a file knows
+//! numbers, text, lists and tables, and the brackets of tables.
 
 use toml::{Table, Value};
 

@@ -1,8 +1,8 @@
 //! What a setting costs in safety.
 //!
 //! A variant that is faster because it promises less must not win unnoticed. So each value of a factor may
-//! say what can be lost with it ([`Factor::risks`]), and of settings whose price is known the lab says it by
-//! itself: the table below, and for `layout` what it can bear.
+//! state what can be lost with it ([`Factor::risks`]). The lab adds the known risks: the table below, and for
+//! `layout` the number of failures that it survives.
 //!
 //! Source of the facts: OpenZFS's zfsprops(7), zpoolconcepts(7).
 

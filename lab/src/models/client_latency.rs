@@ -1,24 +1,24 @@
-//! What lies between a client and the pool's devices, as time: a write that must be stable goes this way
-//! first, whatever the log is on.
+//! The latency between a client and the pool's devices: every stable write takes it, whatever device has the
+//! log.
 //!
 //! # Formula
-//! One client that waits for each stable write before the next makes `1 / (way + write + flush)` of them in a
-//! second: the way there and back, then the log device. What is quick, as Optane, is hidden by the way; what
-//! is slow, as a disk, hides it.
+//! One client that waits for each stable write before the next makes `1 / (latency + write + flush)` of them
+//! in a second: the way to the log and back, then the log device. The latency hides a fast log device such as
+//! Optane; a slow one such as a disk hides the latency.
 //!
 //! # Ways
-//! | name | from the client to the log and back | | whence |
+//! | name | from the client to the log and back | | source |
 //! |---|---|---|---|
-//! | `process` | a call within the process that has the pool open | 50 us | estimated: that over NBD less a message each way and what wakes its reader |
+//! | `process` | a call within the process that has the pool open | 50 us | estimated: that over NBD without the two messages and waking the reader |
 //! | `nbd` | a request over NBD, by a Unix socket of the same machine | 75 us | measured: 67 to 79 us in three runs of 4 s, of a volume with blocks of 4 KiB and `sync=always` |
 //! | `fuse` | `write(2)` and `fsync(2)` on a mounted filesystem | 36 us | measured: 35.5 us in two runs of 4 s, of a file with records of 4 KiB: 13 us of them writing |
 //!
 //! They were measured with fio on a release build, with a pool in memory, whose log takes next to nothing, on
-//! a virtual machine of two cores; elsewhere they are a few times less or more, and a debug build took 145 us
-//! over NBD and 80 us within the process. So `--way 80us` says what it is on yours: the mean latency of
-//! stable writes of 4 KiB one at a time, less what the log device takes. The test
-//! `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints that over NBD of
-//! the machine that it runs on. A link between machines comes on top.
+//! a virtual machine of two cores. On other machines they are a few times shorter or longer; a debug build
+//! took 145 us over NBD and 80 us within the process. `--way 80us` states the latency of your machine: the
+//! mean latency of stable writes of 4 KiB one at a time, without the time of the log device. The test
+//! `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints it for NBD on its
+//! machine. A link between machines is added.
 
 use std::fmt;
 use std::str::FromStr;

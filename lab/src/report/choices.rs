@@ -1,5 +1,5 @@
-//! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what
-//! became of written bytes: rows of words that both kinds of report have.
+//! Sections of a report: the result of a search, gains and costs of each choice, safety, the distance to the
+//! raw device, and written bytes from client to device. Both kinds of report show these rows of words.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! The figures of a workload as tables, which the page and Markdown both have: all at a look, each metric
-//! with intervals and p-values, and how latencies spread.
+//! The figures of a workload as tables, for the HTML page and Markdown: an overview, each metric with
+//! intervals and p-values, and the spread of latencies.
 
 use super::choices::Section;
 use super::{metrics, written};

@@ -1,10 +1,9 @@
-//! What was measured: what a reader must know of it who wants to compare it with something of his own.
+//! What was measured: facts that a reader needs to compare it with other systems.
 //!
-//! Of pools that the lab made these are the layout, what their devices are, and how large their sectors
-//! turned out: `zpool create` chooses them by the devices, so that they are asked of the pool
-//! ([`crate::store::Run::sector`]) and never supposed. Blocks that are no whole sectors, sectors that are no
-//! whole pieces of the medium, and operations that are parts of blocks each cost more than the client sees;
-//! that is said where it is so.
+//! For pools that the lab made these are the layout, the medium of their devices, and their sector size:
+//! `zpool create` chooses it by the devices, so the lab asks the pool ([`crate::store::Run::sector`]). Blocks
+//! that are not whole sectors, sectors that are not whole units of the medium, and operations on parts of
+//! blocks cost more than the client sees; the report says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;

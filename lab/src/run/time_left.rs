@@ -1,15 +1,15 @@
 //! How long the rest of an experiment takes.
 //!
 //! # The idea
-//! The first runs are not like the others: each variant is made and filled before its first one, which often
+//! The first runs differ from the others: each variant is made and filled before its first run, which often
 //! takes longer than the run. So a run is predicted from two parts:
 //!
 //! | part | predicted by |
 //! |---|---|
-//! | the run itself | the last one of the same variant and workload; else the mean of those of the workload; else the seconds that the workload is measured, and what runs took beside theirs (the median) |
-//! | what is made ready before it | the mean of what was made ready before first runs of other variants; nothing once a variant had its first run, unless pools take turns on the same disks and are filled anew each time |
+//! | the run itself | the last one of the same variant and workload; else the mean of those of the workload; else the measured seconds of the workload, and the median overhead of runs |
+//! | preparation before it | the mean preparation before first runs of other variants; nothing after a variant's first run, unless pools take turns on the same disks and are filled again each time |
 //!
-//! Nothing is predicted before one run has ended. A quick form ends within its seconds, but not before its
+//! There is no prediction before one run has ended. A quick form ends within its seconds, but not before its
 //! second round.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What is asked before anything is made or written: whether what the experiment names is there, large
+//! Checks before anything is made or written: whether the named files, devices and exports exist, are large
 //! enough, and may be overwritten.
 
 use std::path::{Path, PathBuf};

@@ -1,22 +1,22 @@
-//! What the lab made in directories that people name, and may remove.
+//! Files that the lab made in directories that users name, and may remove.
 //!
-//! The lab works in directories that people name: the results lie beside what else there is, and a target's
-//! directory is full of somebody's files. So each directory of its own has a file [`MARK`] in it since it was
-//! made, and a directory of that name that is there already, with something in it and without the mark, is
-//! somebody else's: it is refused before anything is written, and left alone at the end.
+//! Results lie beside other files, and a target's directory is full of the user's files. So each directory
+//! that the lab makes contains a file [`MARK`]. A directory of that name that exists without the mark, and is
+//! not empty, belongs to the user: the lab refuses it before it writes anything, and leaves it alone at the
+//! end.
 //!
-//! The mark lists what the lab makes, each before it is made ([`take`]), and only what is listed is removed:
-//! what somebody puts there meanwhile stays, and the directory with it, which then is theirs. What is there
-//! and not listed is never taken for the lab's. Two labs may be given the same directory to measure, and
-//! one's files would be the other's: so the mark is locked by who works there ([`hold`]). What is mounted in
-//! a directory of the lab's own was mounted by somebody: then nothing of it is removed.
+//! The mark lists each file before the lab makes it ([`take`]), and only listed files are removed. Files that
+//! users put there meanwhile stay, and the directory with them. A file that exists and is not listed is never
+//! taken for the lab's. Two labs may be given the same directory to measure, and must not use each other's
+//! files: so the mark is locked by the lab that works there ([`hold`]). If a filesystem is mounted in a
+//! directory of the lab, another program mounted it: then nothing in that directory is removed.
 //!
 //! | line | what is removed |
 //! |---|---|
 //! | `file NAME` | that file |
 //! | `files NAME` | the files of that name, with any number in the place of each `#`: fio makes them |
-//! | `directory NAME` | that directory, when nothing is left in it |
-//! | anything else | nothing: it is for who reads it |
+//! | `directory NAME` | that directory, if it is empty |
+//! | anything else | nothing: it is a note for readers |
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};

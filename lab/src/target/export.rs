@@ -1,17 +1,16 @@
-//! What is behind the URI of an NBD export or of a disk behind iSCSI, as far as it can be told before
-//! anything is read or written.
+//! What can be found out about an NBD export or an iSCSI disk before anything is read or written.
 //!
-//! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run,
-//! whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it
-//! may be written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says
-//! how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed
-//! nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
-//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does,
-//! with the certificates that libnbd finds by itself. What is reached another way (`vsock`, `ssh`) is not
-//! asked.
+//! A URI is parsed on any machine ([`Export::parse`]). On the machine that runs the experiment its server is
+//! asked ([`Export::look`]). An NBD server reports the size of an export and whether it may be written
+//! (`NBD_OPT_INFO`, which begins no session). For an iSCSI disk, libiscsi's program reports the size
+//! ([`READ_CAPACITY`]), under the name that fio logs in with. Without that program the disk is not measured,
+//! because fio silently uses less of a disk that is too small. An NBD server behind TLS is asked by libnbd's
+//! program ([`NBDINFO`]), which reads the same URI as fio, with the certificates that libnbd finds by itself.
+//! Exports that are reached in another way (`vsock`, `ssh`) are not asked.
 //!
 //! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`);
-//! libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
+//! libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and the output of its
+//! programs.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

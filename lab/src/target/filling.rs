@@ -1,11 +1,11 @@
-//! What workloads find.
+//! Writes the data that workloads find.
 //!
-//! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds,
-//! so that whoever waits is told how far that is, and can have it stopped. So is what somebody named (a file,
-//! a device, an export), where workloads write to it anyway, if nobody else needs it ([`super::in_use`]);
-//! where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
-//! What is copied to is filled by the same copy, so that none but blocks that were written before are
-//! written. What a file, a device or an export of somebody else holds is shared by all workloads.
+//! Volumes and files for workloads are written once before the measurement, in pieces of about two seconds,
+//! so that progress can be shown and the user can stop it. A file, device or export that the user named is
+//! filled too if workloads write to it and no other program uses it ([`super::in_use`]). If no workload
+//! writes to it, nothing is written, fio is told not to, and the report says that it was read as it was
+//! found. The target of a copy is filled by the same copy, so that the measured run only overwrites blocks.
+//! All workloads share the contents of a named file, device or export.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,32 +1,31 @@
-//! Whether somebody else needs what is in a file or device that is to be written.
+//! Whether another program needs the contents of a file or device that is to be written.
 //!
-//! Before anything of what somebody named is written, all of this is looked at, and all that was found is
-//! told:
+//! Before anything of a named file or device is written, the lab looks for all of this and reports everything
+//! it found:
 //!
 //! | found | of | may be written |
 //! |---|---|---|
-//! | it is mounted, swapped to, part of something else (md, dm, LVM, bcache), or the kernel says that it is in use | a device, its partitions | never |
-//! | a pool that is imported has it, a process has it open for writing as a virtual machine does, or locked as one does that has a pool open, a loop device or swap lies on it | a device or file, and what a loop device lies on | never |
-//! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
-//! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
+//! | it is mounted, used for swap, part of something else (md, dm, LVM, bcache), or in use according to the kernel | a device, its partitions | never |
+//! | an imported pool has it; a process has it open for writing, as a virtual machine does, or locked, as a process with an open pool does; a loop device or swap lies on it | a device or file, and what a loop device lies on | never |
+//! | the label of a pool, the signature of a filesystem or of something else, a partition table | a device, its partitions, a file | if the experiment says `overwrite` |
+//! | bytes other than zero | a device, or a file that the lab did not make | if the experiment says `overwrite` |
 //!
-//! Files and devices are told by their numbers, so that another name makes no other of them: a hard link, a
-//! bind mount, a link below `/dev`. What a loop device lies on is asked for itself, and for the other loop
+//! Files and devices are identified by their numbers, so that another name is no other file: a hard link, a
+//! bind mount, a link below `/dev`. The file or device below a loop device is checked itself, with all loop
 //! devices on it.
 //!
-//! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would,
-//! a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that whoever
-//! goes on with the experiment is not asked again because of what the lab itself left there; it is, where
-//! something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
-//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name
-//! later. A device that does not say which it is (no `wwid`, no `serial`) is told from another only until the
-//! machine starts anew: then whoever goes on is asked again, and told why.
+//! A file or device that may be written is claimed as long as the experiment runs: a device exclusively, as
+//! by a mount, a file by its lock. Claims are noted in the directory of results (`claims.json`). So a
+//! continued experiment needs no new consent because of data that the lab itself left there, but does if
+//! something else was put there meanwhile. Consent is recorded when the experiment begins, for everything
+//! named then ([`consent`]): it is for the contents at that time, not for another file or device that has the
+//! name later. A device without identification (no `wwid`, no `serial`) can only be recognized until the
+//! machine restarts: after that a continued experiment asks for consent again and says why.
 //!
-//! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in
-//! any case ([`fault_of_export`]).
+//! The contents of an export, and its other users, cannot be checked from here. So writing to an export
+//! always needs consent ([`fault_of_export`]).
 //!
-//! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were
-//! filled.
+//! Files that the lab makes carry the attribute `user.cenote.lab`, which says whether they were filled.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

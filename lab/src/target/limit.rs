@@ -1,10 +1,10 @@
-//! What disks of somebody's own can carry: measured by fio before a pool is made of them.
+//! The speed of the user's disks, measured by fio before a pool is made of them.
 //!
-//! They were named for pools to be made of them, and consent to overwrite them is needed for that anyway;
-//! they are claimed here exactly as for a pool, and held meanwhile. So nothing is ever written to a disk that
-//! anybody else uses, or that holds what may not be overwritten. Files of the lab's own need none of this:
-//! there the raw device is a variant ([`crate::plan::DEVICE`]), with every workload. Of all else no limit is
-//! measured, and [`unmeasured`] says why.
+//! The disks were named for pools, which needs consent to overwrite them anyway. They are claimed here
+//! exactly as for a pool, and held meanwhile. So the lab never writes to a disk that another program uses, or
+//! whose contents must not be overwritten. Files of the lab need none of this: there the raw device is a
+//! variant ([`crate::plan::DEVICE`]), with every workload. For other targets no limit is measured, and
+//! [`unmeasured`] says why.
 
 use std::path::{Path, PathBuf};
 

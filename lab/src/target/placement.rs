@@ -1,8 +1,8 @@
-//! Which runs share a volume or filesystem, and which do not.
+//! Which runs share a volume or filesystem.
 //!
-//! Rounds of a variant do, so that it ages. Workloads that leave data of another kind do not: else one would
-//! read, and be told the space of, what another had left. Nor do those that want devices missing, which only
-//! a pool of their own can be. When a pool is made, [`bytes_of_a_variant`] says how much will be in it.
+//! Rounds of a variant share one, so that it ages. Workloads that leave different kinds of data do not:
+//! otherwise one would read the other's data and report its space. Workloads that need missing devices have
+//! pools of their own. When a pool is made, [`bytes_of_a_variant`] says how much will be in it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -12,6 +12,8 @@ const LONG_FUNCTIONS: usize = 6;
 const MOST_LINES_OF_FILE: usize = 700;
 /// Longer files that are still there.
 const LONG_FILES: usize = 8;
+/// So many fewer may be left before a number is to be lowered.
+const SLACK: usize = 3;
 
 /// The name of the function that a line begins.
 fn function(line: &str) -> Option<&str> {
@@ -76,12 +78,12 @@ pub(crate) fn files_of(root: &Path) -> Vec<String> {
 
 #[test]
 fn functions_do_not_become_longer() {
-    super::ratchet("LONG_FUNCTIONS", LONG_FUNCTIONS, 0, &functions_of(&super::root()));
+    super::ratchet("LONG_FUNCTIONS", LONG_FUNCTIONS, SLACK, &functions_of(&super::root()));
 }
 
 #[test]
 fn files_do_not_become_longer() {
-    super::ratchet("LONG_FILES", LONG_FILES, 0, &files_of(&super::root()));
+    super::ratchet("LONG_FILES", LONG_FILES, SLACK, &files_of(&super::root()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What was typed: the command line as it goes into a pool's history, and `property=value` options.
+//! The command line as the user typed it: the text for a pool's history, and `property=value` options.
 
 use std::path::{Path, PathBuf};
 

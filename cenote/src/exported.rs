@@ -1,4 +1,4 @@
-//! Opening a pool that nobody has imported, read-only, for the commands that need no daemon.
+//! Opening a pool that is not imported, read-only, for commands that need no daemon.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

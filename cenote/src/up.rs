@@ -1,13 +1,12 @@
-//! `cenote up`: a pool imported, mounted and served in one go, in the foreground, until Ctrl-C.
+//! `cenote up`: imports, mounts and serves a pool in the foreground, until Ctrl-C.
 //!
 //! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands
-//! can ask it too (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the
+//! can ask it too (`CENOTE_SOCKET`). Everything is mounted below a directory of the user, never over the
 //! system's own. Without root that takes fusermount3, and each filesystem gets a directory of its own,
-//! because none can be mounted inside another; where FUSE is missing altogether the volumes are served all
-//! the same.
+//! because none can be mounted inside another. Without FUSE the volumes are served all the same.
 //!
-//! Without any pool named it makes one of its own, to try things out (`default_pool`). Pools that are named
-//! are opened read-only unless `--write` says otherwise.
+//! Without the name of a pool it makes one, to try things out (`default_pool`). Named pools are opened
+//! read-only unless `--write` is given.
 
 mod default_pool;
 mod host;

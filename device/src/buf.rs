@@ -1,28 +1,27 @@
 //! `IoBuf`: the memory that device operations read into and write from.
 //!
 //! # The idea
-//! Direct I/O wants page-aligned memory and whole sectors; callers want exactly the bytes they asked for;
+//! Direct I/O needs page-aligned memory and whole sectors; callers want exactly the bytes they asked for;
 //! neither wants a copy. So an [`IoBuf`] owns a page-aligned allocation and shows a *window* (start, length)
 //! of it. A read of 512 bytes at offset 100 becomes a read of two sectors and a window onto the middle.
 //!
 //! Caches are full of blocks that are much smaller than a page. Up to [`SMALL_MAX_BYTES`] an allocation has
-//! 512, 1024 or 2048 bytes and is aligned to that: enough for devices of 512-byte sectors, and for others
-//! such a buffer is too short anyway.
+//! 512, 1024 or 2048 bytes and is aligned to that: enough for devices with 512-byte sectors, and too short
+//! for a sector of other devices anyway.
 //!
 //! # The pool
 //! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a
-//! quarter is wasted) and reused by the next request of that class, without asking the allocator and without
-//! zeroing. The pool keeps at most a small part of the machine's memory; what comes on top goes back to the
-//! allocator.
+//! quarter is wasted) and reused by the next request of that class, without the allocator and without
+//! zeroing. The pool keeps at most a small part of the machine's memory; the rest goes back to the allocator.
 //!
-//! The allocation that was freed last is taken first, so those that a load does not need stay below. How few
-//! a class ever had since the last look is how many nobody needed: [`give_back_unused`], which whoever has a
-//! clock calls now and then, gives so many back. Steady load keeps what it needs, and an idle process
-//! nothing.
+//! The allocation that was freed last is taken first, so unneeded ones stay at the bottom. The smallest
+//! number that a class had since the last look is the number that was not needed: [`give_back_unused`] gives
+//! so many back. A caller with a clock calls it now and then. A steady load keeps what it needs, and an idle
+//! process keeps nothing.
 //!
 //! # Invariants
-//! - Every byte of an allocation is initialised: it is zeroed at birth and only ever overwritten. A recycled
-//!   buffer shows old content of this process, never undefined memory.
+//! - Every byte of an allocation is initialised: it is zeroed when it is allocated and only ever overwritten.
+//!   A recycled buffer shows old content of this process, never undefined memory.
 //! - `start + len <= capacity`.
 
 #![allow(unsafe_code, reason = "memory with an alignment")]

@@ -1,8 +1,8 @@
 //! `SharedBuf`: a window onto a buffer that several writes use at once.
 //!
 //! A mirror writes the same bytes to each child, a raidz the columns of one block to several, and the cache
-//! may keep the block meanwhile. None of them needs a copy: the bytes do not change any more, so everybody
-//! holds the same [`IoBuf`].
+//! may keep the block meanwhile. No copy is needed: the bytes do not change any more, so all of them hold the
+//! same [`IoBuf`].
 
 use std::{
     fmt,

@@ -1,7 +1,6 @@
-//! What lies on a device that a person would miss, told by the signature that its kind begins with.
+//! Whether a device holds data that its owner would miss, found by the signatures of known formats.
 //!
-//! Names are those that `blkid` has. Pools are known by their labels, which are somebody else's business:
-//! they have checksums.
+//! The names are those of `blkid`. Pools are found by their labels, which have checksums, in another crate.
 //!
 //! Source of the facts: the formats' own documents, as libblkid's `superblocks` and `partitions` list them.
 

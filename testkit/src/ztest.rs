@@ -1,5 +1,5 @@
 //! Pools that `ztest` leaves behind: OpenZFS's own stress test, which adds and removes devices, snapshots,
-//! clones, scrubs, damages devices within what redundancy bears, and is killed at random moments.
+//! clones, scrubs, damages devices within what redundancy survives, and is killed at random moments.
 //!
 //! The options follow from a seed. `ztest` itself is not deterministic: the seed gives the same kind of pool,
 //! not the same pool.

@@ -1,4 +1,4 @@
-//! What this program knows of properties, for experiments whose pools it makes itself.
+//! The properties that this program knows, for experiments whose pools it makes itself.
 
 use engine::dsl::edit::check_properties;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};

@@ -1,4 +1,4 @@
-//! `cenote lab model`: what formulas foretell.
+//! `cenote lab model`: predictions by formulas.
 
 use std::fs::File;
 use std::io::Read;

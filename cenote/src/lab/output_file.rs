@@ -1,4 +1,4 @@
-//! Files that somebody names for the lab to write: one of somebody else's is never written over.
+//! Files that the user names for the lab to write: a file that the lab did not make is never overwritten.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

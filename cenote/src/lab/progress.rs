@@ -1,8 +1,8 @@
-//! How an experiment goes, as it is seen and stopped.
+//! Shows the progress of an experiment, and lets the user stop it.
 //!
-//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the
-//! terminal's second line. Where there is no terminal, a line now and then says how far the experiment is and
-//! how long the rest takes, or how far what is made ready is.
+//! Preparations before a run, which may take longer than the run, are shown with their own progress in the
+//! terminal's second line. Without a terminal, a line now and then says how far the experiment or a
+//! preparation is and how long the rest takes.
 
 use std::fmt;
 use std::future::poll_fn;

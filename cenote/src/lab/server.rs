@@ -1,12 +1,13 @@
-//! A daemon of the experiment's own, so that nothing else is in its memory, and nothing of it is in others'.
+//! A daemon of the experiment's own, so that its memory holds nothing else and other daemons hold nothing of
+//! it.
 //!
 //! Its sockets are in a directory of their own below the system's for temporary files, because their paths
-//! must be short. A lab that is killed leaves that there. So it has a file that the lab and its daemon keep
-//! locked as long as one of them lives, and the next lab, or `lab clean`, removes those that nobody has
-//! locked ([`remove_left`]).
+//! must be short. A lab that is killed leaves that directory behind. So the directory has a file that the lab
+//! and its daemon keep locked as long as one of them lives, and the next lab, or `lab clean`, removes
+//! directories whose file is not locked ([`remove_left`]).
 //!
-//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most
-//! memory that it had since it was looked at.
+//! Its byte counters are the pool's own; `/proc/PID/stat` has its CPU time, and `/proc/PID/status` the most
+//! memory that it used since the last look.
 
 #![allow(unsafe_code, reason = "`pre_exec`, `sysconf` and `kill`")]
 

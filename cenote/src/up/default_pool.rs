@@ -1,9 +1,9 @@
-//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it, its filesystem
-//! mounted below the same directory.
+//! The pool of `cenote up` without arguments: a mirror of two sparse files with a volume on it, and its
+//! filesystem mounted below the same directory.
 //!
 //! Everything lies in one directory: the files, a lock that one process holds while the pool is up, and the
-//! sockets. Whoever comes a second time is told where the first one is; whoever comes after a crash opens the
-//! pool again, and what had been promised to clients is there.
+//! sockets. A second `cenote up` there reports where the first one runs. After a crash `cenote up` opens the
+//! pool again, and all data that were promised to clients are there.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

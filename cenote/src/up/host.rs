@@ -1,4 +1,4 @@
-//! The thread that answers requests while a pool is up, and the end.
+//! The thread that answers requests while a pool is up, and the shutdown.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is said when a pool is up.
+//! The output of `cenote up` when its pool is up.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
 //! A pool that the daemon has open, wherever its devices are.
 //!
-//! The daemon tells the devices and the uberblock of the last commit, and keeps that state readable until the
-//! connection ends ([`server::api::HoldView`]). What is shown is therefore one whole state of the pool,
-//! though the pool is written meanwhile.
+//! The daemon reports the devices and the uberblock of the last commit, and keeps that state readable until
+//! the connection ends ([`server::api::HoldView`]). So the output shows one whole state of the pool, although
+//! the pool is written meanwhile.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `zpool initialize` and `zpool trim`: going through the free space of devices.
+//! `zpool initialize` and `zpool trim`: writing or trimming the free space of devices.
 
 use std::time::Duration;
 

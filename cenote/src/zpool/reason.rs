@@ -1,8 +1,8 @@
-//! What to say of a pool's health: the `status:`, `action:` and `see:` lines.
+//! The `status:`, `action:` and `see:` lines about a pool's health.
 //!
 //! The sentences are OpenZFS's, because people search for them and scripts compare them. There are two sets:
-//! of open pools (`zpool status`) and of pools that could be imported (`zpool import`). Lines after the first
-//! begin with a tab.
+//! for open pools (`zpool status`) and for pools that could be imported (`zpool import`). Lines after the
+//! first begin with a tab.
 
 use server::api::{ImportablePool, PoolStatus, Reason, State};
 

@@ -1,12 +1,12 @@
-//! `-c` of `zpool status` and `zpool iostat`: scripts of the user's that are run for each device, with what
-//! they say as columns.
+//! `-c` of `zpool status` and `zpool iostat`: scripts of the user that run for each device and whose output
+//! becomes columns.
 //!
-//! A script learns of its device by its environment, which has nothing else in it, and writes lines:
-//! `COLUMN=VALUE`, or a value without a column as its last. The command runs it itself, so that it has the
-//! rights of whoever asks and never those of the daemon; as root only for those who say that they mean it.
+//! A script learns of its device by its environment, which contains nothing else, and writes lines:
+//! `COLUMN=VALUE`, or a value without a column as its last line. The command runs the script itself, so that
+//! it has the rights of the user and never those of the daemon; root must ask for that in the environment.
 //!
-//! A device's path may come from a label, that is from whoever made the disk, and not every script quotes it.
-//! So scripts are run only for devices that are there by that path.
+//! A device's path may come from a label, that is, from whatever system made the disk, and not every script
+//! quotes it. So scripts run only for devices that exist at that path.
 //!
 //! Source of the facts: OpenZFS 2.3 `zpool-iostat.8`, `zpool_iter.c`, `zpool.d`.
 

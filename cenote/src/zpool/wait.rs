@@ -1,8 +1,8 @@
-//! `zpool wait`: returns when nothing goes on any more in the background of a pool.
+//! `zpool wait`: returns when the pool's background activities have ended.
 //!
-//! Scans, removals and expansions are carried on by OpenZFS only; of a pool that was closed in the midst of
-//! one it is known that it would go on there. Whoever waits for a resilver by name, of which a device is in
-//! need, is told that none comes.
+//! Only OpenZFS continues scans, removals and expansions; a pool that was exported during one would continue
+//! it there. If a user waits for a resilver by name and a device needs one, the command reports that none
+//! will run.
 
 use std::time::Duration;
 

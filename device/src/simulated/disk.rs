@@ -1,23 +1,23 @@
-//! A disk that turns.
+//! A rotating disk.
 //!
 //! # The idea
 //! One arm does one thing at a time: it moves to a track, waits for the sector, and reads or writes while the
-//! platter turns. Around it is what every disk has, and without which modelled pools would be slower than
-//! real ones wherever they ask for much at once:
+//! platter turns. Two features that every disk has are modelled too, because without them modelled pools
+//! would be slower than real ones whenever many requests are queued:
 //!
-//! - **What the arm passes is read too.** On the way to a sector further along the track it comes by those
-//!   before it. A read of these is answered as they come by, or from the disk's buffer, where they are for a
-//!   while. So who reads nearly in order, as several threads do, is served as if in order.
-//! - **What is written is in the cache first.** A write completes when the cache has it. The arm writes what
-//!   waits there when nobody reads: in the order of the platter and neighbours together, one sweep after the
-//!   other. A flush waits until nothing is left, and so does a write for which there is no room. As on real
-//!   disks, this is why a flush takes long, and a write does not.
+//! - **Sectors that pass below the arm are read too.** On the way to a sector further along the track the arm
+//!   passes those before it. A read of these is answered as they pass, or from the disk's buffer for a while.
+//!   So nearly sequential reads, for example of several threads, are served like sequential ones.
+//! - **Writes go to the cache first.** A write completes when the cache has it. The arm writes the cached
+//!   data when there are no reads: in the order of the platter, with neighbours together, one sweep after the
+//!   other. A flush waits until the cache is empty, and a write waits if the cache is full. As on real disks,
+//!   this is why a flush takes long and a write does not.
 //!
-//! Nothing goes faster to or from a disk than its platter turns: the model has one bandwidth.
+//! No transfer is faster than the platter turns: the model has one bandwidth.
 //!
 //! # Invariant
-//! When [`Disk::serve`] begins with a command, all that the arm did until then is accounted for: it is either
-//! busy beyond that time, or nothing waits for it.
+//! When [`Disk::serve`] begins with a command, everything that the arm did until then is accounted for:
+//! either it is busy beyond that time, or nothing waits for it.
 //!
 //! Sources: how disks cache and order writes, "An Introduction to Disk Drive Modeling" (Ruemmler, Wilkes;
 //! IEEE Computer 27(3), 1994). The sizes are ours.

@@ -12,7 +12,7 @@ pub struct AttachArguments {
     /// How the kernel gets at the volume; without it ublk, or NBD where the kernel has no ublk
     #[arg(long, value_name = "WAY", requires = "volume")]
     through: Option<Way>,
-    /// The volume, or a snapshot of one; without it, those that are attached are listed
+    /// The volume, or a snapshot of one; without it, list attached volumes
     #[arg(value_name = "VOLUME")]
     volume: Option<String>,
 }
@@ -38,7 +38,7 @@ impl From<Way> for Through {
 /// Arguments of `cenote detach`.
 #[derive(Debug, clap::Args)]
 pub struct DetachArguments {
-    /// Although it is mounted or otherwise in use: programs that use it get errors
+    /// Detach it even if it is mounted or otherwise in use: programs that use it get errors
     #[arg(short)]
     force: bool,
     /// The volume

@@ -49,7 +49,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Bring a pool up until Ctrl-C: without arguments one of its own to try things out, else one that exists
+    /// Serve a pool until Ctrl-C: without arguments a new one to try things out, else one that exists
     Up(UpArguments),
     /// Run the daemon in the foreground (other commands start it when they need it)
     Serve(ServeArguments),
@@ -68,14 +68,14 @@ pub enum Command {
     /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
     #[command(disable_help_flag = true)]
     Zdb(Box<zdb::Arguments>),
-    /// Make a block device of the kernel for a volume, or list those that there are
+    /// Make a block device of the kernel for a volume, or list these devices
     Attach(AttachArguments),
     /// End the block device of a volume
     Detach(DetachArguments),
     /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.cenote, mount(8) runs it
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
-    /// Unmount, and return when all is on disk; linked as /sbin/umount.fuse.cenote, umount(8) runs it
+    /// Unmount, and return when all data are on disk; linked as /sbin/umount.fuse.cenote, umount(8) runs it
     #[command(name = "umount.fuse.cenote")]
     UnmountHelper(unmount_helper::Arguments),
     /// Find out by experiments which settings help, and prove it
@@ -104,21 +104,21 @@ pub struct ServeArguments {
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,
-    /// Where a pool would wait for devices that take no writes, let it fail at once: clients that write get
-    /// the error, and nothing more is written until the pool is exported by force and imported again
+    /// Where a pool would wait for devices that fail writes, let it fail at once: clients that write get the
+    /// error, and nothing more is written until the pool is exported by force and imported again
     #[arg(long)]
     pub give_up: bool,
-    /// For the lab: read and write volumes for whoever asks over the API, overwriting what is in them
+    /// For the lab: read and write volumes on request over the API, overwriting their data
     #[arg(long, hide = true)]
     pub take_loads: bool,
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
     #[command(flatten)]
     pub tcp: TcpArguments,
-    /// Slow files in DIR/MODEL down to what such a device would take (MODEL: hdd-7200, hdd-5400, sata-ssd,
+    /// Slow files in DIR/MODEL down to the speed of such a device (MODEL: hdd-7200, hdd-5400, sata-ssd,
     /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
     #[arg(long, value_name = "DIR")]
     pub modelled: Option<PathBuf>,
-    /// Slow clients of volumes down to what such a link would take (1gbe, 10gbe)
+    /// Slow clients of volumes down to the speed of such a link (1gbe, 10gbe)
     #[arg(long, value_name = "MODEL")]
     pub modelled_link: Option<String>,
 }
@@ -146,7 +146,7 @@ pub struct TcpArguments {
     /// Serve volumes over TCP too, to every client that can connect
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nbd_tcp: Option<SocketAddr>,
-    /// Only with TLS, as the server of this certificate (PEM, those of its authorities after it)
+    /// Only with TLS, as the server of this certificate (PEM, followed by certificates of its authorities)
     #[arg(long, value_name = "FILE", requires = "nbd_tcp", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
     /// The private key of that certificate (PEM)

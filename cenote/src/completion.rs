@@ -64,7 +64,7 @@ struct Place {
     command: Command,
     /// `zpool`, `zfs` or another command of the first level.
     program: String,
-    /// What stands in front of it that is neither an option nor a command.
+    /// The words before it that are neither options nor commands.
     positionals: Vec<String>,
     /// The option whose value comes next.
     option: Option<Arg>,

@@ -60,36 +60,34 @@ pub enum Lab {
     New(Box<NewArguments>),
     /// Run an experiment: a recipe or a file; everything happens in one directory
     Run {
-        /// A recipe's name, or a file like those that `new` writes
+        /// The name of a recipe, or a file such as `new` writes
         experiment: String,
-        /// The directory of its results and, while it runs, its pools: an empty one, or one that does not
-        /// exist yet (default: ./lab-NAME)
+        /// The directory for results and, while it runs, pools: empty, or not existing yet (default:
+        /// ./lab-NAME)
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and
-        /// remove them afterwards; where it was killed, `resume` and `clean` remove them
+        /// remove them afterwards; if the lab was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones
-        /// where there are very many, and on a slow machine only as many, from two on, as four minutes have
-        /// room for; of each factor the values that its `quick` names, and no workload with `quick = false`:
-        /// an impression, with wide intervals
+        /// An impression, with wide intervals: at most five rounds of one second a run, fewer and shorter
+        /// ones if there are many runs, and on a slow machine as many as fit into four minutes, at least two;
+        /// only the values that a factor's `quick` names, and no workload with `quick = false`
         #[arg(long)]
         quick: bool,
-        /// Rounds at least, of the quick form too
+        /// The least number of rounds, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Make the pools of these disks or files of one's own, instead of files in the directory of results:
+        /// Make the pools of these disks or files, instead of files in the directory of results:
         /// as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
         use_disks: Vec<PathBuf>,
-        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to
-        /// them; `resume` needs it for none of these again, but for a device without wwid or serial number
-        /// once the machine was started anew. What is mounted, in an open pool or otherwise in use is never
-        /// written
+        /// Overwrite the contents of the measured file, device, export or disks, where workloads write to
+        /// them. `resume` needs it again only for a device without wwid or serial number after a restart of
+        /// the machine. A device that is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
-        /// Say what would be run, and all that is wrong with it, and make nothing
+        /// Report what would be run and all faults, and make nothing
         #[arg(long)]
         dry_run: bool,
         /// Print the findings as JSON
@@ -100,32 +98,31 @@ pub enum Lab {
     Resume {
         /// The directory of its results
         directory: PathBuf,
-        /// So many rounds at least, of an experiment that has fewer; it may have ended
+        /// The least number of rounds; the experiment may have ended with fewer
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file, device or disks hold that are measured, where they do not hold any more
-        /// what the experiment found or left, or where that cannot be decided: a device without wwid or
-        /// serial number once the machine was started anew
+        /// Overwrite the contents of the measured file, device or disks where these are not what the
+        /// experiment found or left, or where that cannot be decided: a device without wwid or serial number
+        /// after a restart of the machine
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results
-    /// stay, damaged ones too, and so do files that the lab did not make; it lists them
+    /// Remove what a killed experiment left: its pools, and on a host its volumes. Results stay, damaged ones
+    /// too, and so do files that the lab did not make; it lists them
     Clean {
         /// The directory of its results
         directory: PathBuf,
     },
-    /// Make the report of an experiment again, and print it; where the directory cannot be written it is
-    /// printed only
+    /// Make the report of an experiment again and print it; if the directory cannot be written, only print it
     Report {
         /// The directory of its results
         directory: PathBuf,
-        /// Print all that is kept of one run instead, as JSON: the job, its figures, the counters of the
-        /// pool's process, what became of each byte, and the output of fio (or of the process that did the
-        /// work); its number is in report.csv, report.json and the page
+        /// Print everything kept of one run instead, as JSON: the job, its figures, the counters of the
+        /// pool's process, each byte from client to devices, and the output of fio (or of the process that
+        /// did the work); its number is in report.csv, report.json and the page
         #[arg(long, value_name = "N")]
         run: Option<usize>,
         /// Print the findings as JSON
@@ -137,31 +134,31 @@ pub enum Lab {
     Record {
         /// The volume, of a pool that the daemon has open
         volume: String,
-        /// The file to write; there must be none, unless --force
+        /// The file to write; it must not exist, except with --force
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// Write it in the place of whatever file is there
+        /// Replace the file if it exists
         #[arg(long)]
         force: bool,
-        /// End after so many seconds
+        /// End after this number of seconds
         #[arg(short, long, value_name = "N")]
         seconds: Option<f64>,
-        /// End after so many requests
+        /// End after this number of requests
         #[arg(long, value_name = "N", default_value_t = 10_000_000)]
         most: usize,
     },
-    /// List what to change about a live pool, each with evidence, gain, cost, risk, and the command that
-    /// would prove it
+    /// List changes for a live pool, each with evidence, gain, cost, risk, and the command that would prove
+    /// it
     Advise(AdviseArguments),
-    /// Put results beside each other: two, or many over time with the places where they change
+    /// Compare results: two, or many over time with the points where they change
     Compare {
         /// Directories of results
         #[arg(required = true, num_args = 2..)]
         directories: Vec<PathBuf>,
-        /// Write a page with plots too, into a new file or in the place of such a page
+        /// Write a page with plots too, into a new file or over such a page
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Write it in the place of whatever file is there
+        /// Replace the file if it exists
         #[arg(long, requires = "output")]
         force: bool,
         /// Print JSON
@@ -355,7 +352,7 @@ fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Removes what an experiment left that nobody carries out.
+/// Removes what an experiment left that is not running.
 fn clean(directory: &Path) -> Result<()> {
     let left = Left::in_directory(directory)?;
     let mut bench = bench(&left.experiment, directory)?;
@@ -373,7 +370,7 @@ fn tell_left(bench: &Bench<'_>) {
     }
 }
 
-/// Where results go if nobody says where.
+/// Where results go by default.
 fn default_directory(experiment: &Experiment) -> PathBuf {
     format!("lab-{}", experiment.name).into()
 }

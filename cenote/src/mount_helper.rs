@@ -37,7 +37,7 @@ pub struct Arguments {
     /// Say more, of which there is nothing to say
     #[arg(short, hide = true)]
     verbose: bool,
-    /// Do not write `/etc/mtab`, which nobody does
+    /// Do not write `/etc/mtab` (it is never written)
     #[arg(short, hide = true)]
     no_mtab: bool,
     /// Pass over options that mean nothing

@@ -30,7 +30,7 @@ const DEVICES_GRACE: Duration = Duration::from_secs(20);
 /// How long the pools of the cache file may take before requests are answered. What is not open by then comes
 /// later.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
-/// How long memory is kept that nobody needs; at most twice as long.
+/// How long unneeded memory is kept; at most twice as long.
 const MEMORY_LOOK: Duration = Duration::from_secs(10);
 
 /// Where a daemon is reached.
@@ -106,7 +106,7 @@ impl Sockets {
     }
 }
 
-/// Gives memory that nobody needed for a while back to the system, again and again.
+/// Gives memory that was not needed for a while back to the system, again and again.
 async fn give_memory_back() {
     loop {
         tokio::time::sleep(MEMORY_LOOK).await;

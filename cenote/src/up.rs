@@ -37,8 +37,8 @@ const PASSPHRASE_TRIES: usize = 3;
 #[derive(Debug, clap::Args)]
 #[command(after_help = nbd_limits())]
 pub struct UpArguments {
-    /// Name or guid of the pool; may be left out where only one is found with -d. Without both, a pool of its
-    /// own in ./cenote
+    /// Name or guid of the pool; may be left out if only one is found with -d. Without both, make a pool in
+    /// ./cenote
     pub pool: Option<String>,
     /// Open the pool for writing
     #[arg(short = 'w', long)]
@@ -55,10 +55,10 @@ pub struct UpArguments {
     /// Mount nothing
     #[arg(short = 'N', long)]
     pub no_mount: bool,
-    /// Open the pool although another host seems to use it
+    /// Open the pool even if another host seems to use it
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// Open the pool although log devices are missing
+    /// Open the pool even if log devices are missing
     #[arg(short = 'm', long)]
     pub missing_log: bool,
     /// Go back to an earlier state if the newest does not load
@@ -70,7 +70,7 @@ pub struct UpArguments {
     /// Open the pool as it was at its checkpoint
     #[arg(long)]
     pub rewind_to_checkpoint: bool,
-    /// Also a pool that was destroyed
+    /// Open a destroyed pool too
     #[arg(short = 'D', long)]
     pub destroyed: bool,
     /// Read a key from a file instead of asking for it (may be repeated)
@@ -82,7 +82,7 @@ pub struct UpArguments {
     /// How volumes are served over TCP.
     #[command(flatten)]
     pub tcp: TcpArguments,
-    /// Print what is served as one JSON object
+    /// Print filesystems and volumes as one JSON object
     #[arg(short = 'j', long)]
     pub json: bool,
 }
@@ -198,7 +198,7 @@ fn discovery(arguments: &UpArguments) -> DiscoverPools {
     }
 }
 
-/// In words for whoever asked for a pool that is not there, which are.
+/// Names the pools that exist, for a user who named one that does not.
 fn what_is_there(daemon: &Daemon, arguments: &UpArguments) -> String {
     let found = block_on(daemon.discover(discovery(arguments))).unwrap_or_default();
     let names: Vec<_> = found.iter().map(|pool| pool.name.as_str()).collect();

@@ -176,7 +176,7 @@ impl Draid {
     /// The child whose space distributed spare `spare` uses at `child_offset` of the spare (in bytes, without
     /// label).
     ///
-    /// The child may itself be a distributed spare that stands in for a failed child; then ask again for that
+    /// The child may itself be a distributed spare that replaces a failed child; then ask again for that
     /// one. `None` when there is no such spare.
     pub fn spare_child(&self, spare: usize, child_offset: u64) -> Option<usize> {
         if spare >= self.config.spares {

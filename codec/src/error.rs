@@ -21,7 +21,7 @@ pub enum Error {
     /// A block that carries its own checksum has no trailer: it is not such a block, or it was overwritten.
     #[error("no checksum trailer: magic {found:#018x}")]
     NoTrailer {
-        /// What stands in the place of the magic number.
+        /// The value in place of the magic number.
         found: u64,
     },
     /// A block is too short, or claims more bytes than it has.

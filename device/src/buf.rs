@@ -271,7 +271,7 @@ impl SizeClass {
 }
 
 /// Freed allocations by size class. Each class has its own lock, held for a push or a pop, or to take out
-/// what nobody needs.
+/// unneeded memory.
 struct Pool {
     classes: [Mutex<Stack>; SizeClass::COUNT],
     kept_bytes: AtomicUsize,
@@ -284,7 +284,7 @@ struct Stack {
     fewest: usize,
 }
 
-/// An allocation of its class that nobody uses.
+/// An unused allocation of its class.
 struct Kept(NonNull<u8>);
 
 // SAFETY: the pool owns the allocation exclusively while it is kept.
@@ -312,7 +312,7 @@ static POOL: Pool = Pool {
     kept_bytes: AtomicUsize::new(0),
 };
 
-/// Gives what nobody needed since the last call back to the allocator. The bytes.
+/// Gives memory that was not needed since the last call back to the allocator. Returns the bytes.
 pub fn give_back_unused() -> usize {
     POOL.give_back_unused()
 }

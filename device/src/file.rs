@@ -42,8 +42,8 @@ use crate::{
 
 /// Linux's request to read a partition table anew (`linux/fs.h`).
 const BLKRRPART: libc::Ioctl = 0x125f;
-/// How long a lock is tried for. Whoever lets a device go may hold it a moment longer, until reads ahead have
-/// ended.
+/// How long a lock is tried for. A process that releases a device may hold it a moment longer, until reads
+/// ahead have ended.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A regular file or a block device.
@@ -66,7 +66,7 @@ pub enum Lock {
     None,
     /// Others who also only share it.
     Shared,
-    /// Nobody else. A block device that is mounted or part of an array is refused too.
+    /// No other process. A block device that is mounted or part of an array is refused too.
     Exclusive,
 }
 
@@ -132,7 +132,7 @@ impl Drop for FileDevice {
     }
 }
 
-/// Locks, unless somebody else keeps the lock.
+/// Locks, unless another process keeps the lock.
 fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<(), Cause> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {

@@ -51,8 +51,8 @@ pub use poison::IgnorePoison;
 pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 
-/// Stack, in bytes, of threads that do what somebody asked for. Nothing recurses by what users or disks can
-/// make deep; this is room to spare for what does by bounded depths (vdev trees, block trees, gangs). It
+/// Stack, in bytes, of threads that serve requests. No recursion depends on what users or disks can
+/// make deep; this is room for recursion of bounded depth (vdev trees, block trees, gangs). It
 /// takes memory only as it is used.
 pub const STACK_BYTES: usize = 16 << 20;
 

@@ -239,7 +239,7 @@ pub(crate) struct Op {
 }
 
 enum State {
-    /// The ring has it. Nobody touches the request's buffer.
+    /// The ring has it. No code touches the request's buffer.
     Flying { request: Request, waker: Waker },
     /// Completed; the future has not looked yet.
     Landed(Outcome),

@@ -34,7 +34,7 @@ impl SharedBuf {
         Self { buf: Arc::clone(&self.buf), start: self.start + range.start, len: range.len() }
     }
 
-    /// The bytes as a buffer of one's own; copied only when somebody else holds them too.
+    /// The bytes as a buffer of the caller's own; copied only if they are shared.
     pub fn into_buf(self) -> IoBuf {
         let window = self.start..self.start + self.len;
         match Arc::try_unwrap(self.buf) {

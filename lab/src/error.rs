@@ -59,7 +59,7 @@ pub enum Error {
         /// Which run it was, where that is known, with what stands between.
         run: String,
     },
-    /// Somebody wanted it to stop.
+    /// The user stopped it.
     #[error("it was stopped")]
     Stopped,
     /// A file of the results.

@@ -180,7 +180,7 @@ pub struct Experiment {
     /// writes. Drawn itself when the experiment is begun, where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
-    /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
+    /// Rounds at least, because the user asked for more of an experiment that was complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_rounds: Option<usize>,
     /// How long all of it should take, where it is a quick form: rounds that would take it beyond are left
@@ -253,7 +253,7 @@ fn fault<T>(result: Result<T>) -> Option<String> {
     }
 }
 
-/// Which layouts bear missing devices.
+/// Which layouts survive missing devices.
 const BEARING: &str = "they are missing in its first vdev: a mirror survives all but one, raidzN and draidN \
     survive N, a single disk survives none";
 
@@ -472,7 +472,7 @@ impl Experiment {
     }
 
     /// Whether another round, which takes as long as the longest one did, would go beyond the time that a
-    /// quick form has. Two are run in any case, and as many as somebody asked for later.
+    /// quick form has. Two are run in any case, and as many as the user asked for later.
     pub(crate) fn is_over(&self, rounds_done: usize, elapsed: Duration, longest_round: Duration) -> bool {
         let most = self.within_seconds.filter(|_| rounds_done >= *QUICK_ROUNDS.start());
         let most = most.filter(|_| self.more_rounds.is_none_or(|more| rounds_done >= more));
@@ -665,7 +665,7 @@ impl Experiment {
         faults
     }
 
-    /// What would never be run, as no layout that it could have bears so many missing devices. Where
+    /// The values that would never be run, because no possible layout survives so many missing devices. Where
     /// everything else is right.
     fn fault_of_missing(&self) -> Option<String> {
         let bears =

@@ -105,7 +105,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of what it says that are read: a run's JSON has a few hundred thousand.
 const MOST_SAID: usize = 64 << 20;
 
-/// How long a run elsewhere may take beyond its own time until whoever does it is given up.
+/// How long a remote run may exceed its own time until it is given up.
 const BEYOND: Duration = Duration::from_secs(60);
 /// Bytes in a second that are moved one after the other at least, wherever that is.
 const LEAST_RATE: u64 = 1 << 20;
@@ -115,7 +115,7 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
     run_unless(arguments, &mut || false)
 }
 
-/// How long a run may take until whoever does it elsewhere is given up: one of `seconds`, or that moves so
+/// How long a remote run may take until it is given up: one of `seconds`, or that moves so
 /// many bytes one after the other.
 pub(crate) fn limit(seconds: f64, bytes: u64) -> Duration {
     let own = seconds.clamp(0.0, 1e6) + (bytes / LEAST_RATE) as f64;

@@ -35,8 +35,8 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
-/// Devices, memory and caches that figures are told of: a pool takes no smaller device, and nobody has larger
-/// ones.
+/// Devices, memory and caches that figures are given for: a pool takes no smaller device, and there are no
+/// larger ones.
 const LEAST: Size = Size(64 << 20);
 const MOST: Size = Size(1 << 50);
 

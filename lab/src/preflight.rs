@@ -30,13 +30,13 @@ use ondisk::nearest::meant;
 /// fio is asked about so many different jobs at most.
 const MOST_ASKED: usize = 200;
 
-/// What is known of properties by whoever makes pools and volumes.
+/// The properties known to the program that makes pools and volumes.
 pub trait KnownProperties {
     /// The properties that a new volume or filesystem can be given.
     fn properties(&self, of_volume: bool) -> Vec<&str>;
     /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
     fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String>;
-    /// What a value of a property means to whoever serves it: values that mean the same are one in several
+    /// The meaning of a value for the program that serves it: values with the same meaning are one in several
     /// spellings. Nothing where it is none.
     fn meaning(&self, name: &str, value: &str) -> Option<String>;
     /// Why what is measured does not depend on a property; nothing where it does, or may.
@@ -181,7 +181,7 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
     all
 }
 
-/// Factors, and variants, that make no difference to what is measured, because whoever serves it does not
+/// Factors and variants that make no difference to the measurement, because its server does not
 /// look at these properties. What a host's kernel looks at is not known here.
 pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     if experiment.target.pools().is_none() {

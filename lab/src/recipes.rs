@@ -74,7 +74,7 @@ pub fn find(name: &str) -> Option<Recipe> {
     RECIPES.into_iter().find(|recipe| recipe.name == name)
 }
 
-/// Which recipe somebody may have meant by a name that is none, as the end of a message.
+/// The recipe that a wrong name may have meant, as the end of a message.
 pub fn meant(name: &str) -> String {
     ondisk::nearest::meant(name, RECIPES.iter().map(|recipe| recipe.name))
 }

@@ -24,7 +24,7 @@ use crate::fio::{end, has_ended};
 use crate::size::Size;
 use crate::subprocess::SubprocessOutput;
 
-/// How long whoever is asked may take to answer.
+/// How long an answer may take.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// How long caches may take to be dropped: what is not on the device yet is written first.
 const DROP_LIMIT: Duration = Duration::from_secs(120);

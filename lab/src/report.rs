@@ -131,8 +131,8 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
 }
 
 /// All that is kept of a run, by its number: what was done, its figures, what the process that serves
-/// counted, what became of each byte, what happened within it; and all that fio said, or whoever did the work
-/// instead.
+/// counted, what became of each byte, what happened within it; and the whole output of fio, or of the program
+/// that did the work instead.
 pub fn of_run(store: &Store, number: usize) -> Result<String> {
     let said = store.fio_json(number)?;
     let failed = |what: String| Error::Results {

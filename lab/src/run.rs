@@ -61,8 +61,8 @@ pub trait Progress {
     fn ended(&self, run: &Run);
     /// A part goes on.
     fn goes_on(&self, _: Part<'_>) {}
-    /// Whether somebody wants it to stop: at once. A run that is under way is not kept then, and is done
-    /// again by whoever goes on.
+    /// Whether the user stopped it: at once. A run under way is not kept then, and is repeated when the
+    /// experiment continues.
     fn stops(&self) -> bool;
 }
 
@@ -71,7 +71,7 @@ pub trait Progress {
 pub enum Ended {
     /// All rounds are done.
     Complete,
-    /// Somebody wanted it to stop; it can be gone on with.
+    /// The user stopped it; it can be continued.
     Stopped,
 }
 

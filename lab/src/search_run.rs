@@ -235,7 +235,7 @@ impl Measuring<'_, '_> {
 }
 
 impl Measure for Measuring<'_, '_> {
-    /// An error, or `None` where somebody wanted it to stop.
+    /// An error, or `None` if the user stopped it.
     type Error = Option<Error>;
 
     fn measure(&mut self, round: usize, point: &Point) -> std::result::Result<f64, Option<Error>> {

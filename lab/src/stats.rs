@@ -37,11 +37,11 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Share of intervals that hold the truth.
 pub const CONFIDENCE: f64 = 0.95;
-/// What is certainly less than this, as a share, is no difference that anybody would choose by.
+/// A difference that is certainly smaller than this share does not matter for a choice.
 pub const MARGIN: f64 = 0.1;
-/// How often so many rounds as are foretold to be enough are enough.
+/// How often the predicted number of rounds is enough.
 const POWER: f64 = 0.8;
-/// More rounds than this are not counted out: nobody runs them.
+/// More rounds than this are not computed: they would not be run.
 pub const MOST_ROUNDS: usize = 1024;
 
 /// A figure and the interval that it most likely lies in.

@@ -236,7 +236,7 @@ impl Store {
         Self { database: Some(database.unwrap()), ..Self::of_runs(experiment, Vec::new()) }
     }
 
-    /// Opens what is there. Whoever goes on with it checks the experiment first.
+    /// Opens existing results. To continue them, the caller checks the experiment first.
     pub fn open(directory: &Path) -> Result<Self> {
         let experiment = experiment_in(directory)?;
         let read = |name| read(directory, name);
@@ -432,8 +432,8 @@ impl Store {
     }
 }
 
-/// What is left of an experiment that nobody carries out, nor can while this is held. Only its file is read,
-/// so that what a killed lab left can be removed whatever became of the results.
+/// What is left of an experiment that is not running, and cannot run while this is held. Only its file is
+/// read, so that what a killed lab left can be removed whatever became of the results.
 pub struct Left {
     /// The experiment.
     pub experiment: Experiment,

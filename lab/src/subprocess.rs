@@ -47,13 +47,13 @@ impl SubprocessOutput {
         Self { outputs: [stdout, stderr].map(|from| read(from, most)), most }
     }
 
-    /// Whether it says more than anybody would read.
+    /// Whether its output is too long.
     pub(crate) fn is_too_much(&self) -> bool {
         self.outputs.iter().any(|output| look(output, |output| output.bytes.len() > self.most))
     }
 
     /// What a program said that has ended, to standard output and to standard error. Where it `succeeded`,
-    /// nobody waits for errors.
+    /// errors are not waited for.
     pub(crate) fn rest(self, succeeded: bool) -> [Vec<u8>; 2] {
         let ended = Instant::now();
         let waited_for = if succeeded { &self.outputs[..1] } else { &self.outputs[..] };

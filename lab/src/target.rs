@@ -106,7 +106,7 @@ const STEPS: &str = "steps";
 /// A property of a host's volumes: the directory of the experiment that made them.
 pub const OWNER: &str = "cenote:lab";
 
-/// Starts whoever serves pools, with the settings that such a process is started with.
+/// Starts the process that serves pools, with its settings.
 pub type Launch<'a> = Box<dyn Fn(&Settings) -> Result<Box<dyn Programs>> + 'a>;
 
 /// The variants' volumes and filesystems, made as they are needed.
@@ -120,7 +120,7 @@ pub struct Bench<'a> {
     servers: BTreeMap<Settings, Box<dyn Programs>>,
     /// The pools that were made, by the settings that only a pool or its server can have.
     pools: BTreeMap<Settings, String>,
-    /// The disks of somebody's own that pools are made of.
+    /// The user's disks that pools are made of.
     disks: BTreeMap<String, Vec<PathBuf>>,
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
@@ -129,13 +129,13 @@ pub struct Bench<'a> {
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
-    /// What somebody named, and was filled.
+    /// Named files and devices that were filled.
     filled: BTreeSet<String>,
-    /// What somebody named, and is held because workloads write to it.
+    /// Named files and devices that are held because workloads write to them.
     claims: BTreeMap<PathBuf, Claim>,
     /// Whether what files and devices hold may be overwritten.
     may_overwrite: bool,
-    /// Whether workloads write to what somebody named; to tell that, traces are read.
+    /// Whether workloads write to a named file or device; traces are read to find out.
     overwrites: OnceCell<bool>,
     /// How often workloads replay their traces on end in a run, by their names: one time may be over too
     /// soon.
@@ -148,7 +148,7 @@ pub struct Bench<'a> {
     prepared: Prepared,
     /// Where all files of a workload were made.
     whole_files: BTreeSet<PathBuf>,
-    /// The directories of the lab's own in those that somebody named, which no other lab uses meanwhile.
+    /// The lab's directories inside named ones, which no other lab uses meanwhile.
     held: BTreeMap<PathBuf, File>,
 }
 
@@ -288,7 +288,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The same, with consent to overwrite whatever files, devices and exports hold that somebody named, or
+    /// The same, with consent to overwrite the contents of named files, devices and exports, or
     /// with that only which was noted before ([`consent`]). Where this is not said, the experiment itself
     /// says it.
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
@@ -296,7 +296,7 @@ impl<'a> Bench<'a> {
         self
     }
 
-    /// Measures what disks of somebody's own can carry, before a pool is made of them; notes why, where no
+    /// Measures the speed of the user's disks, before a pool is made of them; notes why, where no
     /// limit is measured.
     pub fn limits(&mut self, progress: &dyn Progress) -> Result<Option<Rates>> {
         if let Some(why) = limit::unmeasured(self.experiment) {
@@ -455,7 +455,7 @@ impl<'a> Bench<'a> {
         self.at_named(endpoint, &name, progress)
     }
 
-    /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or
+    /// A named file or device is filled once, if it may be written: by workloads that write it anyway, or
     /// because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
         // What is elsewhere can be looked at no more than what an export holds.
@@ -472,7 +472,7 @@ impl<'a> Bench<'a> {
         Ok(endpoint)
     }
 
-    /// Whether anything may be written to what somebody named. All else is the lab's own.
+    /// Whether a named file or device may be written. All else belongs to the lab.
     fn may_write(&self, endpoint: &Endpoint) -> bool {
         matches!(endpoint, Endpoint::Directory(_)) || self.overwrites()
     }
@@ -751,7 +751,7 @@ impl<'a> Bench<'a> {
         std::iter::once(self.devices.clone()).chain(models.map(|entry| entry.path())).collect()
     }
 
-    /// The counters of whoever serves it.
+    /// The counters of its server.
     pub fn counters(&self, lodging: &Placement) -> Result<Option<Counters>> {
         match self.homes.get(lodging) {
             Some(home) => self.programs(&home.server)?.counters(&home.pool),

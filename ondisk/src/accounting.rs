@@ -70,7 +70,7 @@ impl AccountingKey {
         Some(AccountingKey { counted, id: parse_hex_key(id)? })
     }
 
-    /// The key as it stands in the ZAP.
+    /// The key in the ZAP.
     pub fn encode(&self) -> String {
         let prefix = match self.counted {
             Counted::Bytes => "",

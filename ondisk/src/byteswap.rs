@@ -1,8 +1,8 @@
 //! Blocks of big-endian machines, turned into what a little-endian one would have written.
 //!
 //! Nobody writes big-endian blocks any more, and a change of one must write it as a whole in one order. The
-//! class of the object's type ([`Byteswap`]) says where its numbers are. System attributes say themselves what
-//! order they are in, and their numbers are known by tables only: what contains them stays as it is.
+//! class of the object's type ([`Byteswap`]) says where its numbers are. System attributes say themselves
+//! what order they are in, and their numbers are known by tables only: what contains them stays as it is.
 //!
 //! Source of the facts: OpenZFS 2.4 `dmu.c` (`dmu_ot_byteswap`), `zap_micro.c` (`mzap_byteswap`),
 //! `zap_leaf.c` (`zap_leaf_byteswap`), `dnode.c` (`dnode_byteswap`), `zfs_byteswap.c`.
@@ -26,7 +26,7 @@ const CHUNK_ARRAY: u8 = 251;
 /// Bytes of an old znode before its ACL, and with it.
 const ZNODE_WORDS_BYTES: usize = 176;
 const ZNODE_BYTES: usize = 264;
-/// Kinds of entries of ACLs whose entry says nobody.
+/// Kinds of ACL entries that name no user.
 const ACE_WHO: u16 = 0x7000;
 const ACE_SHORT: [u16; 3] = [0x1000, 0x2040, 0x4000];
 /// Types of entries of ACLs that name objects.

@@ -26,7 +26,7 @@ pub enum Who {
     Everyone,
     /// The creator of a descendant, for that descendant.
     Creator,
-    /// Nobody yet: the definition of the set with this name (`@` included).
+    /// No user yet: the definition of the set with this name (`@` included).
     NamedSet(String),
 }
 
@@ -80,7 +80,7 @@ impl DelegKey {
         })
     }
 
-    /// The key as it stands in the ZAP.
+    /// The key in the ZAP.
     pub fn encode(&self) -> String {
         let (class, tail) = match &self.who {
             Who::User(id) => ('u', id.to_string()),

@@ -62,7 +62,7 @@ impl ErrorBookmark {
         })
     }
 
-    /// The key as it stands in the ZAP.
+    /// The key in the ZAP.
     pub fn encode(&self) -> String {
         format!("{:x}:{:x}:{:x}:{:x}", self.objset, self.object, self.level, self.block)
     }
@@ -80,7 +80,7 @@ impl HeadError {
         })
     }
 
-    /// The key as it stands in the ZAP.
+    /// The key in the ZAP.
     pub fn encode(&self) -> String {
         format!("{:x}:{:x}:{:x}:{:x}", self.object, self.level, self.block, self.birth)
     }

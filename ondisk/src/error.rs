@@ -23,7 +23,7 @@ pub enum Error {
     BadMagic {
         /// Structure being read.
         what: &'static str,
-        /// What stands in the place of the magic number.
+        /// The value in place of the magic number.
         found: u64,
     },
     /// Well-formed, but of a version or kind that this code does not know.

@@ -254,7 +254,7 @@ impl Feature {
     }
 }
 
-/// How a feature stands in one pool, from its reference count in the feature ZAPs.
+/// The state of a feature in one pool, from its reference count in the feature ZAPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureState {
     /// No entry.

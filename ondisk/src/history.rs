@@ -175,7 +175,7 @@ pub enum HistoryEvent<'a> {
 }
 
 impl HistoryRecord {
-    /// Texts are bytes on disk; whoever reads history wants to see something.
+    /// Texts are bytes on disk, and readers of the history want text.
     fn text(&self, key: &str) -> Option<Cow<'_, str>> {
         match self.nvlist.get(key)? {
             NvValue::String(text) => Some(String::from_utf8_lossy(text.as_bytes())),

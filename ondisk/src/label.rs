@@ -38,11 +38,11 @@ use crate::{ByteOffset, ByteOrder, Error, Reader, Result, Txg, Writer};
 pub const LABELS: usize = 4;
 /// Size of a label, and alignment of the device's usable size.
 pub const LABEL_SIZE: u64 = 256 << 10;
-/// Where the boot environment stands in a label.
+/// Where the boot environment lies in a label.
 pub const BOOT_ENV: Range<u64> = 8 << 10..16 << 10;
-/// Where the configuration stands in a label.
+/// Where the configuration lies in a label.
 pub const VDEV_PHYS: Range<u64> = 16 << 10..128 << 10;
-/// Where the uberblock ring stands in a label.
+/// Where the uberblock ring lies in a label.
 pub const UBERBLOCK_RING: Range<u64> = 128 << 10..256 << 10;
 /// Device offset of the region for boot loaders.
 pub const BOOT_REGION: Range<u64> = 512 << 10..4 << 20;

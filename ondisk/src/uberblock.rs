@@ -149,7 +149,7 @@ impl Uberblock {
         (self.txg, self.timestamp, self.mmp.and_then(|mmp| mmp.sequence()).unwrap_or(0))
     }
 
-    /// This is a checkpoint: it stands in the MOS, or it was rewound to and is not yet overwritten.
+    /// This is a checkpoint: it is in the MOS, or the pool was rewound to it and has not overwritten it yet.
     pub fn is_checkpoint(&self) -> bool {
         self.checkpoint_txg != Txg::NONE
     }

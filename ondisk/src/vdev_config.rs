@@ -44,7 +44,7 @@ pub enum VdevKind {
     Mirror,
     /// A mirror of an old device and its successor during resilver.
     Replacing,
-    /// A mirror of a device and the hot spare that stands in for it.
+    /// A mirror of a device and the hot spare that replaces it.
     Spare,
     /// Rotating parity.
     Raidz {
@@ -178,7 +178,7 @@ pub enum AllocationBias {
 }
 
 impl AllocationBias {
-    /// The bias of this name, as it stands in a configuration or in the vdev's ZAP.
+    /// The bias of this name, as in a configuration or in the vdev's ZAP.
     pub fn from_name(name: &[u8]) -> Option<AllocationBias> {
         match name {
             b"log" => Some(AllocationBias::Log),

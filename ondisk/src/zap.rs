@@ -136,7 +136,7 @@ static CRC64: [[u64; 256]; 8] = {
     tables
 };
 
-/// Whoever adds a name to a directory hashes all that are in it, so that words are taken at once.
+/// Adding a name to a directory hashes all names in it, so words are taken at once.
 fn crc64(hash: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let hash = words.iter().fold(hash, |hash, word| crc64_word(hash, u64::from_le_bytes(*word)));

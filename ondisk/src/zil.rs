@@ -93,7 +93,7 @@ impl ZilHeader {
     }
 }
 
-/// What stands in the checksum words of a pointer to a log block.
+/// The checksum words of a pointer to a log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChainSeed {
     /// Random, chosen when the chain was begun.

@@ -106,7 +106,7 @@ fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
     });
 }
 
-/// A server of somebody else's, ended when dropped.
+/// Another program's server, ended when dropped.
 struct Peer(Child);
 
 impl Peer {

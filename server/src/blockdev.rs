@@ -105,15 +105,15 @@ pub trait BlockDevice: std::fmt::Debug + Send {
     /// What it keeps cannot be written, or not within `limit`.
     fn flush(&mut self, limit: Duration) -> io::Result<()>;
 
-    /// Ends it, whoever uses it, without what was not written. With `fails`, requests fail from now on that
-    /// wait for the pool. Blocks the thread.
+    /// Ends it although it is in use, without data that were not written. With `fails`, requests fail from
+    /// now on that wait for the pool. Blocks the thread.
     ///
     /// # Errors
     /// The kernel refuses, or does not come to an end.
     fn detach(&mut self, fails: bool) -> io::Result<()>;
 }
 
-/// Whether somebody in the kernel has the device for itself: a mount, or another device above it.
+/// Whether the kernel uses the device exclusively: a mount, or another device above it.
 fn is_claimed(node: &Path, is_read_only: bool) -> bool {
     let exclusive = File::options().read(true).write(!is_read_only).custom_flags(libc::O_EXCL).open(node);
     exclusive.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))

@@ -105,7 +105,7 @@ impl CpuLatency {
         started.ok().map(|handle| handle.thread().clone())
     }
 
-    /// Returns only when the file cannot be written; then no request wakes anybody any more.
+    /// Returns only when the file cannot be written; then no request wakes this thread any more.
     fn keep(&self) -> io::Result<()> {
         loop {
             while self.asleep.load(Ordering::Acquire) {

@@ -103,7 +103,7 @@ pub struct Daemon {
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
     gives_up: bool,
-    /// Whether load is put on volumes for whoever asks.
+    /// Whether clients may run load on volumes.
     takes_loads: bool,
     /// Makes block devices of volumes.
     device_maker: DeviceMaker,
@@ -290,7 +290,7 @@ impl Daemon {
         Self { gives_up, ..self }
     }
 
-    /// The same, which puts load on volumes for whoever asks, overwriting what is in them.
+    /// The same, which lets clients run load on volumes, overwriting their data.
     #[must_use]
     pub fn taking_loads(self, takes_loads: bool) -> Self {
         Self { takes_loads, ..self }
@@ -324,7 +324,7 @@ impl Daemon {
         closed
     }
 
-    /// Completes when somebody asked for the end. One task may wait.
+    /// Completes when the end was requested. One task may wait.
     pub async fn stopped(&self) {
         self.stop.notified().await;
     }

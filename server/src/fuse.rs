@@ -105,13 +105,13 @@ use session::Session;
 
 /// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more
 /// of them than cores keep a device busy. So do writes for which too much is dirty; several programs that
-/// write must leave somebody to answer the one that wants something stable.
+/// write must leave a thread for the request that makes data stable.
 const THREADS: usize = 32;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;
 
-/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody
+/// A session whose mount is gone ends within this time after the last file was closed, unless another program
 /// else has files open or has it mounted.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -203,7 +203,7 @@ fn hint(error: &std::io::Error) -> &'static str {
 pub enum Left {
     /// Nothing: its session ended.
     Nothing,
-    /// Somebody has it elsewhere, and so its session.
+    /// It is mounted at another place too, and so has its session.
     Elsewhere,
 }
 
@@ -221,7 +221,7 @@ pub struct FuseMount {
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
     updating: Mutex<()>,
-    /// What of them waits for another session, and was told to whoever changed it.
+    /// Those of them that wait for another session, and were reported.
     postponed: Mutex<Option<AgreedOn>>,
     freezable: Arc<Freezable>,
     /// Held to look or to take it.
@@ -359,7 +359,7 @@ impl FuseMount {
         self.postponed.lock().ignore_poison()
     }
 
-    /// Whether these options wait for another session, and somebody was told.
+    /// Whether these options wait for another session, and that was reported.
     pub fn is_postponed(&self, options: &MountOptions) -> bool {
         *self.postponed() == Some(AgreedOn::of(options))
     }
@@ -369,8 +369,8 @@ impl FuseMount {
         *self.postponed() = None;
     }
 
-    /// Of these options what needs no other session. True beside it where nobody was told yet that the rest
-    /// has to wait.
+    /// These options without those that need another session. True with it if it was not reported yet that
+    /// the rest has to wait.
     pub fn without_another_session(&self, mut options: MountOptions) -> (MountOptions, bool) {
         let wanted = AgreedOn::of(&options);
         let is_new = self.postponed().replace(wanted) != Some(wanted);
@@ -388,11 +388,11 @@ impl FuseMount {
         self.session.lock().ignore_poison()
     }
 
-    /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only
+    /// Applies its present properties to the mount; where the kernel was told otherwise, only
     /// what is another than it was, or all `anew`. Blocks the thread, for as long as devices take.
     ///
     /// # Errors
-    /// What the kernel keeps cannot be changed: this is not root, or files are open for writing that somebody
+    /// The kernel's options cannot be changed: this is not root, or files are open for writing that a program
     /// wants to end (`anew`; a property ends it all the same). The rest is changed.
     pub fn update(&self, options: &MountOptions, anew: bool) -> Result<(), MountError> {
         let _updating = self.updating.lock().ignore_poison();
@@ -459,12 +459,12 @@ impl FuseMount {
         Ok(())
     }
 
-    /// False once the kernel has ended the session, for example because somebody ran `umount`.
+    /// False once the kernel has ended the session, for example after `umount`.
     pub fn is_alive(&self) -> bool {
         self.session().as_ref().is_some_and(|session| !session.is_finished())
     }
 
-    /// Files that somebody has open, or that are kept for the kernel.
+    /// Files that are open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
         self.freezable.served().map_or(0, |served| served.files_held())
     }
@@ -476,7 +476,7 @@ impl FuseMount {
         }
     }
 
-    /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned
+    /// Refuses to open files of snapshots below `.zfs/snapshot`, as long as the returned guard
     /// is kept.
     ///
     /// # Errors
@@ -485,7 +485,7 @@ impl FuseMount {
         self.freezable.served().map(|served| SnapshotsClosed::of(&served, names)).transpose()
     }
 
-    /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True
+    /// Whether it is still at its mountpoint: an unmount removes it before the session ends. True
     /// where that cannot be found out.
     pub fn is_in_place(&self) -> bool {
         self.place().is_taken()
@@ -513,7 +513,7 @@ impl FuseMount {
         }
     }
 
-    /// Unmounts it. Dropped then, it leaves nobody who has it elsewhere anything.
+    /// Unmounts it. When it is dropped then, mounts at other places lose it too.
     ///
     /// # Errors
     /// As [`Self::take_away`], with the mount, which stays as it was.
@@ -521,7 +521,7 @@ impl FuseMount {
         self.take_away(force).map(drop).map_err(|error| Box::new((self, error)))
     }
 
-    /// Takes it away from its mountpoint, as `umount` does, if it is there. With `force` nobody has it any
+    /// Unmounts it from its mountpoint, as `umount` does, if it is there. With `force` no program has it any
     /// longer, and nothing is waited for but that what was mapped and changed is written back.
     ///
     /// # Errors
@@ -561,7 +561,7 @@ impl FuseMount {
         Ok(Left::Nothing)
     }
 
-    /// Puts it at a mountpoint again, after it left one and somebody has it elsewhere: with the session that
+    /// Mounts it at a mountpoint again, while it is still mounted at another place: with the session that
     /// it has. Blocks the thread.
     ///
     /// # Errors
@@ -597,7 +597,7 @@ impl FuseMount {
     }
 
     /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another
-    /// mount in its place. Where somebody is in it, or something is mounted inside, or this is not root, it
+    /// mount in its place. If a process uses it, or a filesystem is mounted inside, or this is not root, it
     /// keeps the one that it has. Blocks the thread.
     ///
     /// # Errors
@@ -648,8 +648,8 @@ impl FuseMount {
         self.place().device()
     }
 
-    /// Lets a filesystem go that is at no mountpoint, if nobody has it elsewhere any more: its session ends
-    /// then.
+    /// Releases a filesystem that is at no mountpoint, if it is not mounted at any other place: its session
+    /// ends then.
     pub fn let_go_if_unused(&self) {
         if self.is_kept.load(Ordering::Acquire) {
             return;
@@ -665,7 +665,7 @@ impl FuseMount {
         self.aside().is_some()
     }
 
-    /// Ends it whoever has it: writes back what was mapped and changed, leaves the tree, and answers nothing
+    /// Ends it even if it is in use: writes back changed mapped pages, leaves the tree, and answers nothing
     /// any longer.
     fn cut(&self) {
         let place = self.place();

@@ -56,7 +56,7 @@ pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
-/// Whether nobody but this user and root can put anything in the place of what is in a directory.
+/// Whether only this user and root can replace files in a directory.
 fn require_private(directory: &Path) -> io::Result<()> {
     let metadata = directory.metadata()?;
     let refuse = |why: &str| {

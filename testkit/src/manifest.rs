@@ -203,7 +203,7 @@ struct Judged {
 }
 
 impl Judged {
-    /// What another user than root may not see is nobody's fault.
+    /// What another user than root may not see is not a fault.
     fn forget_what_is_forbidden(&mut self) {
         let Self { unreadable, wrong, missing, forbidden, secret } = self;
         unreadable.retain(|path, _| !forbidden.contains(path));

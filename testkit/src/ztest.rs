@@ -74,7 +74,7 @@ impl ZtestPool {
         String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).into_owned()
     }
 
-    /// Keeps the devices, and tells where they are: for somebody to look at after a failure.
+    /// Keeps the devices and returns their place, to be examined after a failure.
     pub fn keep(self) -> std::path::PathBuf {
         self.dir.keep()
     }

@@ -57,7 +57,7 @@ pub struct NewArguments {
     /// Where to write it, a file that does not exist yet; printed where left out
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write it in the place of whatever file is there
+    /// Replace the file if it exists
     #[arg(long, requires = "output")]
     force: bool,
 }
@@ -152,8 +152,8 @@ fn wrong_with(draft: &Draft, say: impl FnOnce(&mut Draft)) -> lab::Result<()> {
     if new.is_empty() { Ok(()) } else { Err(lab::Error::Experiment(new.join("; "))) }
 }
 
-/// Asks for what was not said. An empty line takes what stands in brackets. What is said already must be
-/// right: no answer would mend it.
+/// Asks for everything that options left out. An empty line takes the value in brackets. What is said already
+/// must be right: no answer would mend it.
 fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
     super::refuse(&faults(draft))?;
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();

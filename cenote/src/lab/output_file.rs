@@ -11,7 +11,7 @@ const PAGE: &str = lab::compare::PAGE_MARK;
 /// Where that is looked for.
 const BEGINNING_BYTES: u64 = 4096;
 
-/// Says that there is a file of somebody else's in the place of `path`, where there is one.
+/// An error if a file that the lab did not make is at `path`.
 pub fn require(path: &Path, force: bool) -> Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if metadata.is_dir() {

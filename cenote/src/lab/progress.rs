@@ -146,7 +146,7 @@ pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
     Ok(stops)
 }
 
-/// Whether whoever started this process wants it to outlive the terminal.
+/// Whether the process was started to outlive the terminal.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

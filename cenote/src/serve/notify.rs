@@ -12,7 +12,7 @@ pub const READY: &str = "READY=1";
 /// It is about to end.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Says so to who started the daemon, if anybody wants to know.
+/// Notifies the service manager that started the daemon, if there is one.
 pub fn tell(state: &str) {
     if let Some(at) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = tell_at(&at, state)

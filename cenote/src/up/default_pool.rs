@@ -36,7 +36,7 @@ const VOLUME_BYTES: u64 = 4 << 30;
 /// Longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The directory that is to be used below `working`: one that is ours, or that nobody uses.
+/// The directory to use below `working`: one of ours, or an unused one.
 fn free_directory(working: &Path) -> PathBuf {
     let usual = working.join(DIRECTORY);
     // A file of that name may well be this program itself.

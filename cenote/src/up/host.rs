@@ -19,7 +19,7 @@ use crate::serve::Sockets;
 enum End {
     /// Ctrl-C: politely at first.
     Interrupt,
-    /// SIGTERM, a closed terminal, or a request: nobody is there to answer.
+    /// SIGTERM, a closed terminal, or a request: no user is there to answer.
     Final,
     /// The sockets failed.
     Failed(anyhow::Error),

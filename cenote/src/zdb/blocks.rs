@@ -73,7 +73,7 @@ pub(super) fn check_livelists(view: &View<'_>, out: &mut Out<'_>) -> Result<()> 
     }
 }
 
-/// Traverses the pool, with a progress bar where somebody sees it.
+/// Traverses the pool, with a progress bar on a terminal.
 pub(super) fn traverse(view: &View<'_>) -> Result<Report> {
     let arguments = view.arguments;
     let defaults = VerifyOptions::default();

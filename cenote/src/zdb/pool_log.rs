@@ -57,7 +57,7 @@ fn write_record(record: &HistoryRecord, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Space and errors by vdev. Operations are not counted: nobody but this command has used the devices.
+/// Space and errors by vdev. Operations are not counted: only this command has used the devices.
 pub(super) async fn dump_statistics(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
     let (pool, space) = (view.dsl.pool(), view.dsl.pool_space().await?);
     let show = |value| view.numbers.show(value);

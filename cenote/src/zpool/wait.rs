@@ -99,7 +99,7 @@ impl Look {
         sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active)
     }
 
-    /// A device does not hold what it missed, and nobody brings it that.
+    /// A device lacks what it missed, and no resilver will run.
     fn awaits_resilver(&self) -> bool {
         let mut vdevs = self.status.health.vdevs.walk();
         !self.shows(Activity::Resilver) && vdevs.any(|vdev| vdev.awaits_resilver)

@@ -41,7 +41,7 @@ impl Table {
         self.filter.as_deref().is_none_or(|filter| name.contains(filter))
     }
 
-    /// Whether the filter begins with `name`: whoever asks for it by name accepts that it takes long.
+    /// Whether the filter begins with `name`: naming it accepts that it takes long.
     pub fn names(&self, name: &str) -> bool {
         self.filter.as_deref().is_some_and(|filter| filter.starts_with(name))
     }

@@ -22,7 +22,7 @@ use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective}
 
 /// The level code that plain `zstd` stands for.
 pub const ZSTD_LEVEL_DEFAULT: u8 = 3;
-/// Asks for the default level, whichever it is; never stands in a block.
+/// Asks for the default level; never stored in a block.
 const ANY_LEVEL: u8 = 255;
 
 const HEADER_BYTES: usize = 8;

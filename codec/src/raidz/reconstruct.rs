@@ -15,7 +15,7 @@ use super::{Error, MAX_CHILDREN, MAX_PARITY};
 ///
 /// `columns` is a whole row, `[P, Q, R, data…]` with `nparity` parity columns; short data columns count as
 /// padded with zeros, phantom columns are empty slices. The content of missing columns is ignored and
-/// overwritten. A missing parity column may be given as an empty slice when nobody needs it.
+/// overwritten. A missing parity column that is not needed may be an empty slice.
 pub fn reconstruct(nparity: usize, columns: &mut [&mut [u8]], missing: &[usize]) -> Result<(), Error> {
     let data_count = columns.len().saturating_sub(nparity);
     if !(1..=MAX_PARITY).contains(&nparity) || data_count == 0 || columns.len() > MAX_CHILDREN {

@@ -30,7 +30,7 @@ pub trait Clock: Send + Sync + Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealClock;
 
-/// A time that stands still until everyone sleeps, and then jumps to whoever sleeps the shortest.
+/// A time that stands still until everyone sleeps, and then jumps to the earliest deadline.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock {
     timers: Arc<Timers>,
@@ -130,7 +130,7 @@ impl VirtualClock {
         }
     }
 
-    /// Jumps to the next deadline and wakes whoever it belongs to. Returns whether there was one.
+    /// Jumps to the next deadline and wakes its sleeper. Returns whether there was one.
     fn advance(&self) -> bool {
         let mut state = self.timers.lock();
         let Some(&(deadline_ns, _)) = state.sleepers.keys().next() else { return false };

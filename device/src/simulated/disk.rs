@@ -31,7 +31,7 @@ use crate::Operation;
 /// What the cache has room for. Disks have more, but what is tried on modelled ones is smaller than on real
 /// ones, too.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Most that the arm writes before somebody who reads has his turn.
+/// Most that the arm writes before waiting reads get their turn.
 const TURN_BYTES: u64 = 1 << 20;
 /// Stretches in the buffer.
 const PASSED: usize = 32;

@@ -21,7 +21,7 @@ pub struct Commands<'a> {
     pub zpool: &'a dyn Fn(&[&str]) -> Result<String>,
     /// `zfs`.
     pub zfs: &'a dyn Fn(&[&str]) -> Result<String>,
-    /// What stands before both where somebody types them: nothing, or `cenote `.
+    /// The prefix of both as a user types them: nothing, or `cenote `.
     pub program: &'a str,
 }
 

@@ -59,7 +59,7 @@ const MEMORY_SHARE: f64 = 0.25;
 const SLOW: u64 = 3;
 /// Operations that a mean is told by, at least.
 const LEAST_OPERATIONS: u64 = 1000;
-/// The share of synchronous writes from which on somebody waits for them.
+/// The share of synchronous writes from which on programs wait for them.
 const STABLE_SHARE: f64 = 0.05;
 /// The share of a pool from which on free space is hard to find.
 const FULL: f64 = 0.8;

@@ -320,7 +320,7 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
 
 /// Rounds that may tell something where there was but one.
 const ROUNDS_AFTER_ONE: usize = 5;
-/// More rounds than this nobody is asked to run: what makes rounds differ so much should be stopped first.
+/// The most rounds that are advised: beyond that, the cause of the spread should be stopped first.
 const BEARABLE_ROUNDS: usize = 50;
 
 /// The command that would most likely decide some of what is undecided.

@@ -45,7 +45,7 @@ pub struct Draft {
     pub layout: Option<String>,
 }
 
-/// Bytes that are worked on where nobody says how many.
+/// The default size of the target, in bytes.
 const DEFAULT_SIZE: &str = "256M";
 /// Which variants are run, as it is written.
 const MODES: &str = "each, full, search or improve";

@@ -33,7 +33,7 @@ pub struct Goal {
     pub at_most: Option<f64>,
 }
 
-/// A goal as it stands in a file.
+/// A goal as written in a file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -49,7 +49,7 @@ struct Written {
     at_most: Option<Value>,
 }
 
-/// A value as it stands in a file.
+/// A value as written in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "it is a number, or text with a unit, as \"5ms\" is")]
 enum Value {
@@ -227,7 +227,7 @@ impl Metric {
         }
     }
 
-    /// Whether it is told of where nobody asked for it.
+    /// Whether reports show it without being asked.
     pub fn is_common(self) -> bool {
         !matches!(self, Self::LatencyP50 | Self::LatencyP999)
     }

@@ -65,7 +65,7 @@ fn ways(experiment: &Experiment) -> Vec<Way> {
     }
 }
 
-/// Why whoever does a workload does not look at fio's option `name`; nothing where it does.
+/// Why the program that runs a workload ignores fio's option `name`; `None` if it does not.
 fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
     let is_of_files = OF_FILES.contains(&name);
     match (workload.work(), way) {

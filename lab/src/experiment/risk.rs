@@ -48,7 +48,7 @@ fn known(name: &str, value: &str, others: &[String]) -> Option<String> {
     }
 }
 
-/// What a layout can bear, where another of the same factor can bear more.
+/// The failures that a layout survives, if another one of the same factor survives more.
 fn of_layout(value: &str, others: &[String]) -> Option<String> {
     let bears = |text: &str| -> Option<u64> {
         let layout: Layout = text.parse().ok()?;

@@ -222,7 +222,7 @@ pub struct Pools {
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
-    /// Disks, or files, of somebody's own that the pools are made of, each pool of the first of them, in
+    /// Disks or files of the user that the pools are made of, each pool of the first of them, in
     /// turns; files of the lab's where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<PathBuf>,
@@ -260,7 +260,7 @@ impl Target {
         }
     }
 
-    /// The disks of somebody's own that pools are made of.
+    /// The user's disks that pools are made of.
     pub fn disks(&self) -> &[PathBuf] {
         self.pools().map_or(&[], |pools| &pools.disks)
     }
@@ -398,8 +398,8 @@ impl Target {
         require(path)
     }
 
-    /// Whether workloads that only read find what somebody else put there, which is not to be written: of a
-    /// directory, only files of the lab's own in it are read.
+    /// Whether workloads that only read find data that the lab did not write, which is not to be written: of
+    /// a directory, only files of the lab's own in it are read.
     pub(crate) fn is_as_found(&self) -> bool {
         match self {
             Self::Path { path, .. } => !path.is_dir(),

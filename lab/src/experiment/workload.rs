@@ -51,7 +51,8 @@ pub struct Workload {
     /// What is done to the caches before.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CacheState,
-    /// So many devices of the first vdev are offline. Variants whose layout does not bear that are left out.
+    /// So many devices of the first vdev are offline. Variants whose layout does not survive that are left
+    /// out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub missing: u64,
     /// Share of the data that compresses away, in per cent.
@@ -119,7 +120,7 @@ pub enum Work {
     Delete,
     /// `replay`: what a trace says.
     Replay,
-    /// `copy`: somebody's own files, as one stream ([`crate::copy`]).
+    /// `copy`: the user's files, as one stream ([`crate::copy`]).
     Copy,
 }
 

@@ -18,7 +18,7 @@ use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 /// Workloads from which on those that nothing is compared with are worth a table.
 const LEAST_WORKLOADS: usize = 4;
 
-/// A cell: what stands in it, and how good that is (a logarithm, nothing is 0).
+/// A cell: its text, and how good its value is (a logarithm, 0 without a value).
 type Cell = Option<(String, f64)>;
 
 /// The tables, where there is something to show at one look.

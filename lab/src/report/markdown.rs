@@ -102,7 +102,7 @@ fn of_workload(store: &Store, findings: &Findings, workload: &Workload, is_whole
     text
 }
 
-/// What nobody may take for real.
+/// What readers must not take for real.
 pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     let models = experiment.modelled().map(|models| {
         format!("Modelled: {models}. There was no such hardware; the figures are those of its model.")

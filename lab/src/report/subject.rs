@@ -16,7 +16,7 @@ use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
 use crate::store::Store;
 
-/// What properties are that nobody names, of those that speed depends on most; not `volblocksize` and
+/// The defaults of the properties that speed depends on most; not `volblocksize` and
 /// `recordsize`.
 const DEFAULTS: [(&str, &str); 5] = [
     ("compression", "on (lz4)"),

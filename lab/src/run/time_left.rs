@@ -76,7 +76,7 @@ impl TimeLeft {
         Duration::try_from_secs_f64(all.min(within.max(needed))).ok()
     }
 
-    /// How long so many runs of one workload take, of variants that nobody knows yet.
+    /// How long so many runs of one workload take, of unknown variants.
     pub(crate) fn any(&self, runs: usize, workload: &Workload) -> Option<Duration> {
         let of = self.runs.get(&workload.name)?;
         let each = mean(of.values().copied())? + mean(self.first.iter().copied())?;

@@ -106,7 +106,7 @@ pub(super) fn quietly<T>(
     }
 }
 
-/// Locks the database at `path` against whoever would carry the experiment out, without looking at what is in
+/// Locks the database at `path` against running the experiment, without looking at what is in
 /// it. It is an empty one where there was none.
 pub(super) fn lock(path: &Path) -> Result<impl Sized + use<>> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path);

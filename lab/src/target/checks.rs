@@ -129,7 +129,8 @@ fn fault_of_told(
     }
 }
 
-/// Notes consent, which somebody just gave, to overwrite what the experiment in `directory` names and writes.
+/// Records the consent that the user just gave to overwrite what the experiment in `directory` names and
+/// writes.
 pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
     let target = &experiment.target;
     let is_there = |path: &&Path| path.exists() && !path.is_dir();

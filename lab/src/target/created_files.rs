@@ -153,7 +153,7 @@ pub(super) fn make(directory: &Path) -> Result<()> {
     fs::write(&mark, TOLD).map_err(Error::file(&mark))
 }
 
-/// Says that a directory cannot be the lab's own, because what is there is somebody else's.
+/// The error that a directory cannot be the lab's, because its contents belong to the user.
 fn require_ours(directory: &Path) -> Result<()> {
     let kind = match fs::symlink_metadata(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -275,7 +275,7 @@ fn expect(directory: &Path, made: Created, name: &str) -> Result<()> {
     if is_listed { Ok(()) } else { list(directory, &made) }
 }
 
-/// The same of a directory, which is made. One that is there and is somebody else's is used, and stays.
+/// The same for a directory, which is made. A directory of the user is used, and stays.
 pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
     make_above(directory, name)?;
     let path = directory.join(name);
@@ -287,7 +287,7 @@ pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lists a directory that is made by somebody else for the lab, and left empty: a mount point.
+/// Lists a directory that another program makes for the lab and leaves empty: a mount point.
 pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> {
     let made = Created::Directory(name.to_owned());
     if !listed(directory)?.contains(&made) {

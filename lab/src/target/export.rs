@@ -36,7 +36,7 @@ pub(crate) const NBDINFO: &str = "nbdinfo";
 /// What names files in an NBD URI; libnbd opens none unless a program lets it, which fio does not (3.33:
 /// "local file access is not allowed").
 const OF_FILES: [&str; 2] = ["tls-certificates", "tls-psk-file"];
-/// As whom fio's engine logs in: a server may let nobody else see the disk.
+/// The name by which fio's engine logs in: a server may hide the disk from others.
 const INITIATOR: &str = "iqn.2019-04.org.fio:fio";
 
 const HELLO: &[u8; 8] = b"NBDMAGIC";

@@ -484,7 +484,7 @@ fn is_for_writing(told: &str) -> bool {
 /// What is said of bytes of no known kind.
 const BYTES: &str = "holds data of no known kind";
 
-/// Where somebody's block device or file ends.
+/// The end of a block device or file.
 pub(crate) fn size(file: &File) -> io::Result<u64> {
     Ok(seek(file, SeekFrom::End(0))?)
 }
@@ -551,13 +551,13 @@ pub(super) fn is_filled(path: &Path) -> bool {
 }
 
 /// Notes that a file was made by the lab, and whether it is filled. Where a filesystem has no such
-/// attributes, nothing is known later, and whoever overwrites it is asked.
+/// attributes, nothing is known later, and overwriting needs consent.
 pub(super) fn mark(path: &Path, is_filled: bool) {
     let value: &[u8] = if is_filled { b"filled" } else { b"made" };
     let _ = setxattr(path, MADE, value, XattrFlags::empty());
 }
 
-/// A file or device that is held until this is dropped, so that nobody else takes it meanwhile.
+/// A file or device that is held until this is dropped, so that no other process takes it meanwhile.
 #[derive(Debug)]
 pub(super) struct Claim {
     _held: Vec<File>,
@@ -566,7 +566,7 @@ pub(super) struct Claim {
 /// Why something could not be taken.
 #[derive(Debug)]
 enum Refused {
-    /// Somebody has it, in words that follow on its name.
+    /// It is in use, in words that follow its name.
     InUse(String),
     Other(io::Error),
 }
@@ -645,7 +645,7 @@ impl Claimed {
     }
 
     /// Whether it may be of the device at a path that is `identity` since the machine started anew, which
-    /// nobody can tell.
+    /// that is unknown.
     fn is_from_before(&self, path: &Path, identity: &str) -> bool {
         let is_of_a_start = |identity: &str| identity.starts_with(DEVICE) && identity.contains(SINCE);
         self.path == path
@@ -695,7 +695,7 @@ fn identity(path: &Path) -> Result<String> {
     Ok(format!("file {} of {}", metadata.ino(), metadata.dev()))
 }
 
-/// Claims what is at a path, to write to it, unless somebody else needs it. What was claimed before for the
+/// Claims a file or device for writing, unless another program needs it. What was claimed before for the
 /// experiment in `directory` may hold what it held then, and data.
 pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Result<Claim> {
     claim_as(path, may_overwrite, directory, false)

@@ -31,7 +31,7 @@ pub(super) enum Content {
         /// Share that is there already, in per cent.
         duplicates: u32,
     },
-    /// Somebody's own files.
+    /// The user's files.
     Copied {
         /// From where.
         source: PathBuf,

@@ -146,8 +146,8 @@ impl Bench<'_> {
         Ok(arguments.into_iter().skip(first).take(missing).collect())
     }
 
-    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on
-    /// them is destroyed.
+    /// Gives a pool the first of the disks, if no other program needs them; a pool of another variant that is
+    /// on them is destroyed.
     fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
         let before: BTreeSet<String> = self.disks.keys().cloned().collect();
         if !before.is_empty() {

@@ -19,7 +19,7 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes written to them.
     pub written_bytes: u64,
-    /// CPU time of whoever serves, in seconds.
+    /// CPU time of the serving process, in seconds.
     pub cpu_seconds: f64,
     /// The most memory it held since it was asked the last time, in bytes.
     pub peak_memory_bytes: u64,
@@ -105,7 +105,7 @@ pub trait Programs {
     fn zfs(&self, arguments: &[String]) -> Result<String>;
     /// Where the volume `name` is.
     fn volume(&self, name: &str) -> Result<Endpoint>;
-    /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot
+    /// The counters of a pool's devices and of its serving process so far; `None` where that cannot
     /// be told.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
     /// Has the process that has the pool open do `load` to the volume `name`, unless `stops` says that it is

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Action;
 
 /// Reads and writes a volume for a while, and tells how that went. Only a daemon that was told to does it. **What
-/// is in the volume is overwritten.** The load ends when whoever asked goes away.
+/// is in the volume is overwritten.** The load ends when its client goes away.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoad {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Action;
 
 /// Asks for what clients asked of a volume since the last such request. The first begins the recording; it
-/// ends by itself when nobody asks for ten seconds.
+/// ends by itself after ten seconds without a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TakeTrace {

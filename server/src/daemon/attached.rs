@@ -93,7 +93,7 @@ impl DeviceMaker {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     attached: Mutex<BTreeMap<String, Attached>>,
-    /// Volumes for which somebody asked, and in which way.
+    /// Volumes that were attached by request, and how.
     asked: Mutex<BTreeMap<String, Option<Through>>>,
 }
 
@@ -204,7 +204,7 @@ impl OpenPool {
     }
 }
 
-/// Where the link to a volume goes. Names on disks are what somebody wrote there.
+/// Where the link to a volume goes. Names on disks are untrusted.
 fn link_of(links: &Path, volume: &str) -> Option<PathBuf> {
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     volume.split('/').all(is_plain).then(|| links.join(volume))

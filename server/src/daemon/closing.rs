@@ -109,7 +109,7 @@ impl Closing {
     }
 }
 
-/// A pool that is being closed, for whoever looks after it.
+/// A pool that is being closed, for its watcher.
 struct Watched<'a> {
     open: Arc<OpenPool>,
     order: &'a Order,
@@ -132,7 +132,7 @@ impl Drop for Ended {
 }
 
 impl Watched<'_> {
-    /// Sees to it that it comes to an end. True when it has.
+    /// Makes sure that it ends. True when it has.
     fn look(&mut self) -> bool {
         if self.outcome.is_some() {
             return true;
@@ -362,7 +362,7 @@ impl Daemon {
         closed.map_err(|error| order.crashed(open, &error.to_string()))
     }
 
-    /// For whoever opens a pool, as long as it is not in the list.
+    /// Held while a pool is being opened, as long as it is not in the list.
     ///
     /// # Errors
     /// Another one of that name is being opened, or the process is about to end.

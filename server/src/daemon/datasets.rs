@@ -84,7 +84,7 @@ pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
 }
 
 impl OpenPool {
-    /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is
+    /// Refuses when a client has one of these volumes. No client gets one as long as the returned guard is
     /// kept.
     fn keep_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, ApiError> {
         // A device that nothing uses is no reason against it.

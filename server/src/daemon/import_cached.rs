@@ -113,7 +113,7 @@ impl Daemon {
         device::block_on(self.import_those_that(|_| true));
     }
 
-    /// Imports the pools of the cache file that lie in filesystems of this daemon, for whoever just mounted
+    /// Imports the pools of the cache file that lie in filesystems of this daemon, called after mounting
     /// some: these pools were not there before.
     pub(super) async fn import_nested(&self) {
         let Some(file) = self.cachefile.as_deref().filter(|file| file.exists()) else { return };

@@ -185,7 +185,7 @@ enum Wanted {
     All,
     /// A native one.
     Native(Prop),
-    /// Somebody's own.
+    /// A user property.
     User(String),
     /// Bytes written since a snapshot or bookmark: the whole name, and which one.
     WrittenSince(String, String),

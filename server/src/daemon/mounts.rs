@@ -39,7 +39,7 @@ use crate::api::{self, ApiError, Mounted};
 use crate::fuse::{FuseMount, MountError, SnapshotsClosed, Table};
 use unmounting::Emptied;
 
-/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody
+/// A session whose mount is gone ends within this time after the last file was closed, unless another program
 /// else has files open.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -48,7 +48,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 pub(super) struct Mount {
     /// What it is a mount of, under the name that this has now.
     dataset: String,
-    /// Shared with whoever changes its options, which may take as long as devices take.
+    /// Shared with requests that change its options, which may wait for devices.
     fuse: Arc<FuseMount>,
     /// Directories that did not exist before, the deepest first.
     made: Vec<PathBuf>,
@@ -56,7 +56,7 @@ pub(super) struct Mount {
     words: Vec<String>,
     /// The system's `mount` mounted it.
     by_system: bool,
-    /// It was where its properties say, and stayed there when nobody wanted a rename to move it: the next one
+    /// It was at its mountpoint, and stayed there when a rename was asked not to move it: the next one
     /// does.
     is_left_behind: bool,
 }
@@ -122,7 +122,7 @@ impl OpenPool {
         meant.iter().for_each(|mount| mount.write_back());
     }
 
-    /// All was committed: whoever looks at files from now on sees what space they take.
+    /// All was committed: from now on the space of files is known.
     pub(super) fn space_is_known(&self) {
         let mounts: Vec<_> = lock(&self.mounts).values().map(Mount::fuse).collect();
         mounts.iter().for_each(|mount| mount.space_is_known());
@@ -171,7 +171,7 @@ impl OpenPool {
         mounts.get_mut(name).map(|mount| std::mem::replace(&mut mount.made, made)).unwrap_or_default()
     }
 
-    /// Mounts that somebody else took away.
+    /// Mounts that other programs unmounted.
     fn forget_dead(&self) {
         let aside: Vec<_> = {
             let mounts = lock(&self.mounts);
@@ -196,7 +196,7 @@ impl OpenPool {
         }
     }
 
-    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later. One
+    /// Ends sessions whose mounts another program just unmounted: the kernel reports that a moment later. One
     /// that has many files to let go takes its time, and is waited for as long as there are fewer and fewer.
     fn await_unmounted(&self) {
         let held = || {
@@ -247,7 +247,7 @@ impl OpenPool {
     }
 
     /// Has the kernel's table of mounts show a filesystem by the name that it has now, where that can be done
-    /// without anybody noticing.
+    /// without notice.
     ///
     /// # Errors
     /// It is not mounted any more.
@@ -255,7 +255,7 @@ impl OpenPool {
         self.fuse_of(name).map_or(Ok(()), |fuse| fuse.name_anew(name).map_err(mount_error))
     }
 
-    /// Closes snapshots to whoever would open a file in them below `.zfs/snapshot`, as long as what is
+    /// Refuses to open files of snapshots below `.zfs/snapshot`, as long as the guard that is
     /// returned is kept. Refuses where a file is open in one.
     pub(super) fn close_snapshots(
         &self,
@@ -280,7 +280,7 @@ impl OpenPool {
         closed.collect()
     }
 
-    /// The mount of a filesystem that is written, as long as somebody has it.
+    /// The mount of a filesystem that is written, as long as it is mounted.
     pub(super) fn live_mount(&self, name: &str) -> Option<Arc<FuseMount>> {
         let mounts = lock(&self.mounts);
         let mount = mounts.get(name).filter(|mount| mount.fuse.is_alive() && mount.fuse.live().is_some())?;

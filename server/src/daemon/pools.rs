@@ -54,14 +54,14 @@ pub struct OpenPool {
     cachefile: Mutex<Option<String>>,
     /// Options for each mount, as given to the import.
     mount_options: Vec<String>,
-    /// Held by whoever mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once it is
-    /// closed.
+    /// Held while a request mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once
+    /// it is closed.
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     pub(super) volumes: RwLock<Vec<Volume>>,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
-    /// Volumes that nobody may come to, because they are about to go.
+    /// Volumes that no client may open, because they are about to go.
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
     pub(super) holds: LentViews,
@@ -72,7 +72,7 @@ pub struct OpenPool {
 pub(super) enum Held {
     /// For reading: it never changes.
     Reading(Arc<Dsl>),
-    /// For writing. Beside it the tree of datasets that was opened last, as long as anybody uses that.
+    /// For writing. With the tree of datasets that was opened last, as long as it is in use.
     Writing(Arc<LivePool>, Mutex<Weak<Dsl>>),
 }
 
@@ -89,7 +89,7 @@ impl fmt::Debug for Held {
 pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
 
 impl Changing<'_> {
-    /// The pool is closed: nobody else gets this right.
+    /// The pool is closed: no other request gets this right.
     pub(super) fn closed(&mut self) {
         *self.0 = false;
     }
@@ -190,7 +190,7 @@ impl OpenPool {
         }
     }
 
-    /// Closes its devices, whoever still has something of it.
+    /// Closes its devices, even if the pool is still referred to.
     pub(super) fn let_go(&self) {
         match &self.held {
             Held::Reading(dsl) => dsl.pool().vdevs().let_go(),
@@ -219,7 +219,7 @@ impl OpenPool {
         &self.mount_options
     }
 
-    /// Waits until nobody else changes how the pool is served. Not for reading.
+    /// Waits until no other request changes how the pool is served. Not for reading.
     pub(super) async fn change(&self) -> Result<Changing<'_>, ApiError> {
         let open = self.changes.lock().await;
         if *open {
@@ -445,7 +445,7 @@ fn refuse_among(
     Ok(())
 }
 
-/// Whether a pool may be called so. Names on disks are what somebody wrote there, and become parts of paths.
+/// Whether a pool may have this name. Names on disks are untrusted, and become parts of paths.
 fn is_pool_name(name: &str) -> bool {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.: ".contains(character);
     name.len() < MAX_NAME_BYTES

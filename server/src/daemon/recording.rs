@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, Traced, TracedOperation, TracedRequest};
 
-/// Requests that are kept until somebody fetches them: 24 MiB.
+/// Requests that are kept until the client fetches them: 24 MiB.
 const MOST_NOTES: usize = 1 << 20;
 /// After this time without a look the recording ends.
 const ABANDONED: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ struct Notes {
 }
 
 impl Recorder {
-    /// Notes a request, where somebody records.
+    /// Records a request, if a client is recording.
     pub fn note(&self, operation: TracedOperation, offset: u64, length: u64) {
         // Which requests are the first and the last is of no weight, so nothing need be ordered by this.
         if self.is_on.load(Ordering::Relaxed) {

@@ -40,7 +40,7 @@ pub(super) struct MountPlan {
     pub is_legacy: bool,
     /// `canmount`.
     pub canmount: String,
-    /// `zoned`: it is somebody else's to mount.
+    /// `zoned`: a container mounts it.
     pub is_zoned: bool,
     /// It is not encrypted, or its key is loaded.
     has_key: bool,
@@ -89,7 +89,7 @@ impl MountPlan {
         self.zoned_from.as_ref().is_none_or(|from| !is_at_or_below(from, top))
     }
 
-    /// Where it is to be mounted when somebody mounted it there before; `None` where it is not to be mounted.
+    /// Where it is to be mounted again after it was mounted; `None` if it is not to be mounted.
     fn remount_path(self) -> Option<PathBuf> {
         self.at.filter(|_| self.canmount != "off" && !self.is_zoned)
     }
@@ -109,7 +109,7 @@ pub(super) struct Remounting {
     moved: Vec<String>,
     /// Those of them that are to be mounted although they were not.
     also: Vec<String>,
-    /// Nobody wants mounts to be touched.
+    /// Mounts must not be touched.
     stays: bool,
 }
 

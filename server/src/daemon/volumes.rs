@@ -73,7 +73,7 @@ impl Leaving {
     }
 }
 
-/// Volumes that no client comes to until this is dropped.
+/// Volumes that no client can open until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Closed<'a> {

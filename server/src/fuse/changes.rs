@@ -231,7 +231,7 @@ impl Served {
         Ok(())
     }
 
-    /// `.zfs` in the root directory is nobody's to make or to take away.
+    /// `.zfs` in the root directory cannot be made or removed.
     fn refuse_zfs_dir(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
         let is_taken = name == b".zfs" && Node::from_number(parent) == Node::Root && self.has_zfs_dir();
         if is_taken { Err(Error::Os { what: ".zfs".into(), errno: libc::EPERM }) } else { Ok(()) }

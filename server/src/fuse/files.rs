@@ -40,7 +40,7 @@ use super::wire::Caller;
 
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = libc::S_ISUID | libc::S_ISGID;
-/// The extended attribute that gives a program privileges, until somebody changes the file.
+/// The extended attribute that gives a program privileges, until the file is changed.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// An open file or directory.
@@ -79,7 +79,7 @@ pub struct LiveFile {
 pub enum Access {
     /// As far as properties say so.
     Noted,
-    /// Whoever opened it wants that it does not (`O_NOATIME`), or the mount (`nodiratime`).
+    /// The program that opened it does not want that (`O_NOATIME`), or the mount (`nodiratime`).
     Secret,
 }
 
@@ -350,7 +350,7 @@ impl Served {
         self.drop_capability(zpl, object)
     }
 
-    /// A file that was changed gives nobody the privileges that its content had before.
+    /// A file that was changed loses the privileges that its content had before.
     pub(super) fn drop_capability(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<()> {
         device::block_on(async {
             if zpl.xattr(object, CAPABILITY).await?.is_none() {

@@ -29,7 +29,7 @@ pub enum Outcome {
     /// An answer when the kernel wrote back pages: by [`Mounted::look_for_with_pages`], not on a thread that
     /// reads requests.
     WhenWrittenBack(Seek),
-    /// Nobody waits for an answer.
+    /// No request waits for an answer.
     Nothing,
     /// An answer, and then no more requests.
     End,
@@ -111,7 +111,8 @@ impl Mounted {
 }
 
 /// Does what a request asks for. A panic ends the request alone, whose client gets an error: its thread goes
-/// on, and nobody waits for an answer for ever. What it changed by half stops its pool ([`engine::txg::Tx`]).
+/// on, and no program waits for an answer for ever. A change that is half done stops its pool
+/// ([`engine::txg::Tx`]).
 pub(super) fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     if done.is_err() {
@@ -368,7 +369,7 @@ impl Served {
 }
 
 /// Bytes of the first answer with attributes. The kernel asks for attributes with each directory's first
-/// entries, whether anybody wants them or not, and goes on asking for them only where somebody looked at the
+/// entries, wanted or not, and goes on asking for them only if a program looked at the
 /// files; so a mere list of names pays for few, and `ls -l` gets all the others at once.
 const FIRST_PLUS_BYTES: u32 = 1 << 10;
 /// Most bytes that one request copies: a multiple of every size of blocks.

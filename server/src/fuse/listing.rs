@@ -68,7 +68,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Entries to read at once. The kernel asks for attributes at first, and goes on with names alone where
-    /// nobody looks at the files.
+    /// the files are not looked at.
     fn at_once(&self) -> usize {
         match self.with_attributes {
             Some(most) if self.cookie != 0 => most.clamp(1, AT_ONCE),

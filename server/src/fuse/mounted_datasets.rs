@@ -136,7 +136,7 @@ impl Drop for SnapshotHeld {
     }
 }
 
-/// Snapshots that nobody enters until this is dropped: because they are destroyed, or stay after all.
+/// Snapshots that cannot be entered until this is dropped: because they are destroyed, or stay after all.
 #[derive(Debug)]
 #[must_use]
 pub struct SnapshotsClosed {
@@ -186,7 +186,7 @@ impl Drop for SnapshotsClosed {
 struct SnapshotSlot {
     /// The part of the snapshot's name after `@`; `None` once it was destroyed.
     name: Option<String>,
-    /// Nobody may enter it now: it is about to be destroyed.
+    /// It must not be entered now: it is about to be destroyed.
     is_closed: bool,
     snapshot: Arc<Snapshot>,
 }

@@ -244,8 +244,7 @@ pub struct Row {
     pub name: OsString,
 }
 
-/// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask
-/// nobody.
+/// What the kernel forbids in a mount: the system's `mount -o remount` changes it without the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forbidden {
     /// Changes.
@@ -537,7 +536,7 @@ pub fn remount(at: &Path, options: &MountOptions) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether every access answers "transport endpoint is not connected". One that does not answer has somebody
+/// Whether every access answers "transport endpoint is not connected". One that does not answer has a daemon
 /// who may yet do it.
 fn is_stale(at: &Path) -> bool {
     let path = at.to_owned();

@@ -185,7 +185,7 @@ impl Readers {
 pub struct Reader {
     readers: Arc<Readers>,
     begin: Rc<Begin>,
-    /// Whether it reads, or answers in such a way that nobody else needs to read.
+    /// Whether it reads, or answers in such a way that no other thread needs to read.
     reads: Rc<Cell<bool>>,
     /// Whether it is one of the threads that are counted.
     is_counted: bool,

@@ -43,7 +43,7 @@ impl From<io::Error> for RenameError {
 /// Lets the mount at a place, whose session has the connection, be called by another name.
 ///
 /// # Errors
-/// [`RenameError::Kept`] also where somebody is in it; only [`RenameError::Lost`] changed anything.
+/// [`RenameError::Kept`] also if a process uses it; only [`RenameError::Lost`] changed anything.
 pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> Result<(), RenameError> {
     let table = Table::read()?;
     let Some(old) = table.topmost(place).filter(|old| old.name.as_bytes() != shown(dataset).as_bytes())

@@ -89,7 +89,7 @@ pub enum Missing {
     /// An old kernel, or one without this.
     #[error("this kernel has no FUSE over io_uring; Linux 6.14 and later can have it (CONFIG_FUSE_IO_URING)")]
     Unknown,
-    /// Nobody switched it on.
+    /// It is switched off.
     #[error(
         "the kernel's FUSE over io_uring is switched off; 'echo Y > {SWITCH}' switches it on for mounts from \
          then on"

@@ -310,7 +310,7 @@ impl Served {
         self.brief.lock().ignore_poison()
     }
 
-    /// Files that somebody has open, or that are kept for the kernel.
+    /// Files that are open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
         self.files().len() + self.live().map_or(0, |live| live.files_held())
     }

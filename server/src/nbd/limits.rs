@@ -35,7 +35,7 @@ pub struct Limits {
     pub clients: usize,
     /// Clients that have not chosen one yet.
     pub newcomers: usize,
-    /// How long one of these has at least, whoever else comes.
+    /// How long one of these has at least, whatever other clients come.
     pub grace: Duration,
     /// How long it has at most.
     pub handshake: Duration,

@@ -139,7 +139,7 @@ impl Newcomers {
 
 /// A client that has not chosen an export yet.
 struct Newcomer {
-    /// Nobody but the [`Newcomers`] has the other end.
+    /// Only [`Newcomers`] has the other end.
     sent_away: oneshot::Receiver<()>,
 }
 

@@ -69,7 +69,7 @@ impl Recorder {
         self.growing_device(name, contents, size_bytes)
     }
 
-    /// As [`Recorder::device`]; nobody sees more than the first `size_bytes` of it until somebody looks
+    /// As [`Recorder::device`]; only the first `size_bytes` of it are visible until a caller looks
     /// whether it has grown.
     pub fn growing_device(
         &self,

@@ -42,7 +42,7 @@ pub trait Kernel: std::fmt::Debug + Send + Sync {
         limit: Duration,
     ) -> io::Result<()>;
 
-    /// Numbers of the devices that there are, whoever serves them.
+    /// Numbers of the existing devices, of all servers.
     ///
     /// # Errors
     /// They cannot be listed.

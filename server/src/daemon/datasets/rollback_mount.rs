@@ -94,7 +94,7 @@ impl Daemon {
     }
 }
 
-/// What of a filesystem that nobody changes is not as a snapshot has it.
+/// The differences between a frozen filesystem and a snapshot.
 async fn difference(pool: &OpenPool, of: &str, snapshot: &str) -> engine::Result<Difference> {
     if let Some(live) = pool.live() {
         live.txgs().wait_synced(live.txgs().open_txg()).await?;

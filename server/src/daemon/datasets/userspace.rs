@@ -132,7 +132,7 @@ pub(super) async fn open_for_quotas(
     live.filesystem(id).await.map(Some)
 }
 
-/// Sets quotas, and returns when they are on disk: whoever asks for them sees what is committed.
+/// Sets quotas, and returns when they are on disk: a later request reads committed quotas.
 pub(super) async fn set_quotas(
     live: &LivePool,
     filesystem: &LiveZpl,

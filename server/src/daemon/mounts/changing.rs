@@ -15,7 +15,7 @@ impl Daemon {
     /// not be made to.
     ///
     /// `is_wish`: something was changed that a mount takes over when it begins. Otherwise nothing is
-    /// unmounted for the sake of what was changed before while somebody was in it and something is mounted
+    /// unmounted because of an earlier change while a process uses it and another filesystem is mounted
     /// inside.
     pub(in crate::daemon) async fn update_mounts(
         &self,
@@ -36,7 +36,7 @@ impl Daemon {
     }
 
     /// Lets options hold for what is mounted, beside those that it was mounted with. The system's `mount`
-    /// repeats what holds already: that is nobody's wish.
+    /// repeats the present value: that was not asked for.
     pub(super) async fn remount(
         &self,
         pool: &OpenPool,

@@ -59,7 +59,7 @@ impl OpenPool {
     /// space could never be reused: it is the live filesystem, also where the mount is read-only (its quotas
     /// can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose
     /// blocks stay, and which finds them in a state that does not count. A filesystem that can only be read
-    /// here is as a snapshot: nobody changes it.
+    /// here is like a snapshot: it does not change.
     async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
         let dataset = &plan.dataset;
         let Some(live) = self.live() else {

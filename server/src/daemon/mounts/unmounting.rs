@@ -109,7 +109,7 @@ impl OpenPool {
         Some(format!("'{name}' was unmounted, but its last changes are not on disk yet: {error}"))
     }
 
-    /// Serves no mount any longer, whoever has it.
+    /// Stops serving a mount, even if it is in use.
     pub(in crate::daemon) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));
         drop(left);
@@ -152,7 +152,8 @@ impl Daemon {
         Ok(unmounted)
     }
 
-    /// Unmounts all filesystems of a pool, until one is in use. One that somebody has elsewhere is.
+    /// Unmounts all filesystems of a pool, until one is in use. One that is mounted at another place is in
+    /// use.
     pub(in crate::daemon) async fn unmount_all(
         &self,
         pool: &OpenPool,
@@ -289,8 +290,8 @@ impl Daemon {
     }
 
     /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what is legacy,
-    /// unless `zfs mount --at` mounted it. What cannot be read can be unmounted, and nobody waits for devices
-    /// that are away.
+    /// unless `zfs mount --at` mounted it. A filesystem that cannot be read can be unmounted, and no request
+    /// waits for devices that are away.
     async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
         let pool = self.pool_of(name)?;
         if pool.is_suspended() {

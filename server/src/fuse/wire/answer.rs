@@ -114,7 +114,7 @@ pub struct Entry<'a> {
 pub struct Figures {
     /// Size, in blocks.
     pub blocks: u64,
-    /// What is free of it, for everybody.
+    /// Its free blocks, for all users.
     pub free: u64,
     /// Files there can be.
     pub files: u64,

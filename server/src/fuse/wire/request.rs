@@ -168,7 +168,7 @@ impl Forgotten<'_> {
 pub enum Operation<'a> {
     /// What a name names.
     Lookup { name: &'a [u8] },
-    /// The kernel knows it no more. Nobody waits for an answer.
+    /// The kernel does not know it any more. No answer is expected.
     Forget,
     /// The same of many.
     ForgetMany(Forgotten<'a>),
@@ -236,7 +236,7 @@ pub enum Operation<'a> {
     CopyRange { offset: u64, to: INodeNo, to_offset: u64, length: u64 },
     /// The last request of all.
     Destroy,
-    /// What nobody here knows.
+    /// An unknown request.
     Unknown,
     /// What cannot be.
     Malformed,

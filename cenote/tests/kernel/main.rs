@@ -21,6 +21,7 @@
 //! minutes. `CENOTE_KERNEL_LEFT` is a folder with pools that others left there, each in one file of its name,
 //! as `scripts/judge-files` and `scripts/run-fsx` do with `KEEP_POOL`; copies of them are judged.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(unsafe_code, reason = "system calls under test")]
 
 mod crashed;

@@ -3,6 +3,8 @@
 //!
 //! Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod log;
 mod old_versions;
 mod scrub;

@@ -82,7 +82,7 @@ const MAX_LINE_BYTES: usize = 16 << 20;
 /// A request whose answer lasts: the daemon keeps what it gave until this is dropped.
 #[derive(Debug)]
 pub struct Lasting<R> {
-    /// What the daemon told.
+    /// The daemon's answer.
     pub told: R,
     body: Incoming,
     // Nothing runs on it any more; the connection is open as long as it is there.

@@ -42,7 +42,7 @@ const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 impl PoolPlace {
     /// The datasets of the pool of this name or guid, with what its intent logs hold, replayed in memory.
-    /// Beside them, the names of those whose logs could not be replayed; that is told on the standard error.
+    /// Beside them, the names of those whose logs could not be replayed; that is reported on standard error.
     pub async fn open(&self, pool: &str) -> Result<(Arc<Dsl>, Vec<String>)> {
         let found = self.find(pool).await?;
         let options =

@@ -206,7 +206,7 @@ impl Lab {
                         eprintln!("left out, because its quick form has less: {left_out}");
                     }
                 }
-                // Whoever says how many says it of the quick form too.
+                // The given number applies to the quick form too.
                 if let Some(rounds) = rounds {
                     experiment.rounds = rounds;
                     experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
@@ -340,7 +340,7 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
     Ok(Bench::new(experiment, &directory, launch))
 }
 
-/// Removes what a lab that was killed left; tells of what others left.
+/// Removes what a killed lab left; reports what others left.
 fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
     for (volume, owner) in bench.remove_left()? {
         let owner = owner.display();
@@ -401,7 +401,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     experiment.check()?;
     refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
     if overwrite {
-        // Whoever goes on with it is not asked again of the same.
+        // Continuing it needs no new consent.
         lab::target::consent(&experiment, store.directory())?;
     }
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
@@ -442,7 +442,7 @@ fn report(store: &Store, json: bool) -> Result<()> {
     }
     let written = match lab::report::write(store) {
         Ok(paths) => Ok(paths.first().map(|path| path.display().to_string()).unwrap_or_default()),
-        // Results that were put by, or are somebody else's, are told of all the same.
+        // Results in read-only directories are reported all the same.
         Err(lab::Error::File { path, error })
             if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
         {

@@ -93,7 +93,7 @@ fn run(arguments: &[OsString]) -> ExitCode {
         Err(error) => match error.downcast_ref::<output::Exit>() {
             Some(exit) => ExitCode::from(exit.0),
             None => {
-                // Where nobody can be told, the exit code tells.
+                // If the message cannot be written, the exit code says it.
                 let _ = writeln!(std::io::stderr(), "cenote: {}", output::in_words(&error));
                 ExitCode::from(output::FAILED)
             }

@@ -110,7 +110,7 @@ impl Sockets {
 async fn give_memory_back() {
     loop {
         tokio::time::sleep(MEMORY_LOOK).await;
-        // What this frees the allocator would keep until somebody asks it for more.
+        // The allocator would keep this memory until the next allocation.
         if device::give_back_unused() > 0 {
             // SAFETY: it may be called at any time, by any thread.
             unsafe { libmimalloc_sys::mi_collect(true) };
@@ -143,7 +143,7 @@ async fn import_cached(daemon: &Arc<Daemon>) {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until it has to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);

@@ -111,7 +111,7 @@ struct Up {
 
 impl Up {
     fn show(&self, as_json: bool) {
-        // Nobody may be reading, and the pool is up all the same.
+        // There may be no reader, and the pool is up all the same.
         let _ = if as_json { show::print_json(self) } else { show::print_text(self) };
     }
 }
@@ -333,7 +333,7 @@ impl PrivateDirectory {
             _ => std::env::temp_dir(),
         };
         let path = base.join(format!("cenote-{pool}-{}", std::process::id()));
-        // Must not be there yet: somebody else might own it.
+        // Must not exist yet: another user might own it.
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self(path))

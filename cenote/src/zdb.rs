@@ -71,7 +71,7 @@ pub struct Arguments {
     /// daemon has it open, then /dev)
     #[arg(short = 'p', long = "path", value_name = "DIR|DEVICE")]
     pub places: Vec<PathBuf>,
-    /// Cache file that tells where the devices of pools are (default: the daemon's)
+    /// Cache file with the devices of pools (default: the daemon's)
     #[arg(short = 'U', long = "cachefile", value_name = "FILE")]
     pub cachefile: Option<PathBuf>,
     /// Key or passphrase of an encrypted dataset
@@ -224,7 +224,7 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
         return config::dump_cachefile(arguments, out);
     }
     let (pool, _) = arguments.pool();
-    // Whoever says where the devices are is not sent elsewhere.
+    // A user who names the devices does not need the daemon.
     let elsewhere = arguments.exported || !arguments.places.is_empty() || arguments.cachefile.is_some();
     let mut opened = match elsewhere {
         true => None,
@@ -298,7 +298,7 @@ impl Arguments {
             (None, true, false) => Rewind::Recent,
             (None, false, false) => Rewind::Never,
         };
-        // Nothing is written, so a pool may be looked at that somebody else has imported, or destroyed.
+        // Nothing is written, so an imported or destroyed pool may be read.
         ImportOptions {
             force: true,
             destroyed: true,
@@ -309,12 +309,12 @@ impl Arguments {
         }
     }
 
-    /// The file that tells where pools are.
+    /// The cache file.
     fn cachefile(&self) -> Option<PathBuf> {
         self.cachefile.clone().or_else(|| cachefile::default_path(&server::http::default_socket()))
     }
 
-    /// Guid and devices of a pool, as the cache file tells them.
+    /// Guid and devices of a pool, from the cache file.
     fn cached(&self, pool: &str) -> Result<Option<(Guid, Vec<PathBuf>)>> {
         let Some(file) = self.cachefile().filter(|_| !self.exported && self.places.is_empty()) else {
             return Ok(None);

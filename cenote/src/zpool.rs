@@ -78,7 +78,7 @@ pub enum Zpool {
     Offline(device::OfflineArguments),
     /// Take devices back
     Online(device::OnlineArguments),
-    /// Tell devices which of their space is free
+    /// Report free space to devices
     Trim(initialize_trim::TrimArguments),
     /// Write a pattern over the free space of devices
     Initialize(initialize_trim::InitializeArguments),

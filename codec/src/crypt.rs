@@ -63,7 +63,8 @@ pub enum Error {
     /// The block is not what was written with this key: it was damaged or tampered with.
     #[error("authentication failed")]
     Authentication,
-    /// The block's structure is impossible, so that its encrypted parts cannot be told from the others.
+    /// The block's structure is impossible, so that its encrypted parts cannot be distinguished from the
+    /// others.
     #[error("encrypted block is malformed: {0}")]
     Malformed(&'static str),
 }

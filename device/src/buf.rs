@@ -290,7 +290,7 @@ struct Kept(NonNull<u8>);
 // SAFETY: the pool owns the allocation exclusively while it is kept.
 unsafe impl Send for Kept {}
 
-/// Memory of the machine, in bytes; 0 where the system does not tell.
+/// Memory of the machine, in bytes; 0 if unknown.
 pub fn machine_memory_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
     let (pages, page_bytes) =
@@ -359,7 +359,7 @@ impl Pool {
             given_bytes += bytes;
             for Kept(pointer) in unused {
                 // SAFETY: allocated by `allocate` with the layout of its class, and taken out of the pool, so
-                // that nobody else has it.
+                // that there is no other reference.
                 unsafe { dealloc(pointer.as_ptr(), Memory::layout(class.capacity())) }
             }
         }
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!((pool.give_back_unused(), kept()), (7 * class.capacity(), 3));
         free(held(3));
         assert_eq!((pool.give_back_unused(), kept()), (0, 3));
-        // Nobody at all.
+        // No sleepers at all.
         assert_eq!((pool.give_back_unused(), kept()), (3 * class.capacity(), 0));
         assert!(pool.take(class).is_none());
     }

@@ -332,7 +332,7 @@ impl Device for FileDevice {
         })
     }
 
-    /// Of the page cache the kernel tells only once that something could not be written: that must be told to
+    /// The kernel reports only once that the page cache could not be written: that must be reported to
     /// who flushes.
     fn has_durable_writes(&self) -> bool {
         self.is_direct()

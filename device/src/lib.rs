@@ -69,7 +69,7 @@ pub struct SectorSizes {
 }
 
 impl SectorSizes {
-    /// 512 bytes both ways: what memory and simulated devices state unless told otherwise.
+    /// 512 bytes both ways: what memory and simulated devices state by default.
     pub const BYTES_512: Self = Self { logical_bytes: 512, physical_bytes: 512 };
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Gather {
     done: usize,
     offset: u64,
     durably: bool,
-    /// What the kernel is told of the parts; it may look until the completion.
+    /// The parts as the kernel gets them; it may read them until the completion.
     vectors: Vectors,
 }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric: what the baseline and its twin may differ by, as far as the interval of their ratio goes |
 //! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
-//! | undecided | all else, with the reason, and how many rounds would tell |
+//! | undecided | all else, with the reason, and how many rounds would decide |
 
 mod best;
 pub mod bounds;
@@ -43,7 +43,7 @@ pub use timeline::Timeline;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
-/// Equal variants that may be further apart than this, as a share, tell that something else was going on.
+/// Equal variants that may be further apart than this, as a share, show that the machine was busy otherwise.
 const NOISY: f64 = 0.25;
 
 /// One variant with one workload by one metric.
@@ -83,7 +83,7 @@ pub struct Findings {
     /// What is missing, where not all that was planned was run.
     #[serde(default)]
     pub unfinished: Option<String>,
-    /// That there were too few rounds to tell much, where that is so; all that was planned may have been run.
+    /// A note that there were too few rounds, if so; all that was planned may have been run.
     #[serde(default)]
     pub few: Option<String>,
     /// The best variant by the goal, where one is certainly better than the baseline.
@@ -489,7 +489,7 @@ mod tests {
                 };
                 speed *= drift;
                 let iops = 1000.0 * truth * speed * (noise * stats::normal(&mut rng)).exp();
-                // The faster, the larger the latency: a price to be told.
+                // The faster, the larger the latency: a price to be known.
                 let figures = Figures { iops, latency: 10.0 * iops, ..Figures::default() };
                 runs.push(Run { round, figures, ..Run::of(Stage::Rounds, &variant.name, "w") });
             }

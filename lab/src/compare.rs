@@ -94,7 +94,7 @@ pub struct Given {
     pub modelled: Option<String>,
     /// What is missing of it.
     pub unfinished: Option<String>,
-    /// That it has too few rounds to tell much.
+    /// A note that it has too few rounds.
     pub few: Option<String>,
 }
 
@@ -125,7 +125,7 @@ pub struct Series {
     pub noise: Noise,
     /// The last against the first; what that means is said of the last.
     pub last_to_first: analysis::Compared,
-    /// Where it changed, where there are results enough to tell; each the number of the first result after
+    /// Where it changed, if there are enough results; each the number of the first result after
     /// it.
     pub changes: Vec<Change>,
 }

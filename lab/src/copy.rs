@@ -28,7 +28,7 @@ const DISK_BLOCK: u64 = 4096;
 /// Bytes of files that lie together on a disk; half as many behind them are free.
 const DISK_USED: u64 = 4 << 20;
 
-/// How often it is told how far a copy is.
+/// How often the progress of a copy is reported.
 const TELL: Duration = Duration::from_millis(200);
 
 /// A sort of files.
@@ -42,7 +42,7 @@ pub enum Sort {
     Programs,
 }
 
-/// Bytes that a file's sort is told by.
+/// Bytes by which a file's sort is found.
 const TOLD_BY: usize = 4096;
 /// What names of compressed files end with.
 const COMPRESSED: [&str; 16] = [
@@ -163,7 +163,7 @@ impl Sink {
     }
 }
 
-/// Writes at most `extent` bytes of `files` to `at`, in pieces of `bs` bytes. `stops` is told now and then
+/// Writes at most `extent` bytes of `files` to `at`, in pieces of `bs` bytes. `stops` is called now and then
 /// how many bytes are written, and says whether it is to stop.
 pub fn run(
     files: Files<'_>,

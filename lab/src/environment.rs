@@ -29,7 +29,7 @@ pub struct Environment {
     /// The load averages of one, five and fifteen minutes when the experiment began.
     #[serde(default)]
     pub load: Option<String>,
-    /// Whether this is a virtual machine, as far as the processor tells.
+    /// Whether this is a virtual machine, according to the processor.
     pub is_virtual: bool,
     /// Versions of OpenZFS, its commands' and its kernel module's, where that is measured.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Guest {
     pub by: Vec<String>,
     /// The processor's name.
     pub cpu: String,
-    /// Processors that programs may use; 0 where it does not tell.
+    /// Processors that programs may use; 0 if unknown.
     pub cores: usize,
     /// Instructions that storage uses, of those that its processor has.
     pub cpu_flags: Vec<String>,
@@ -62,14 +62,14 @@ pub struct Guest {
     pub memory_bytes: u64,
     /// The kernel's version.
     pub kernel: String,
-    /// Whether it is a virtual machine, as far as its processor tells.
+    /// Whether it is a virtual machine, according to its processor.
     pub is_virtual: bool,
     /// The version of its fio.
     pub fio: String,
 }
 
 impl Guest {
-    /// Instructions that `host` has and it has not; none where it does not tell what it has.
+    /// Instructions that `host` has and it has not; none if that is unknown.
     pub fn lacks<'a>(&self, host: &'a Environment) -> Vec<&'a str> {
         if self.cpu.is_empty() && self.cpu_flags.is_empty() {
             return Vec::new();
@@ -119,7 +119,7 @@ impl Environment {
         }
     }
 
-    /// What files below `/proc` and `/sys` tell of the machine that they are of, each read by its path
+    /// What files below `/proc` and `/sys` report about their machine, each read by its path
     /// without the first slash.
     pub(crate) fn of_files(read: &dyn Fn(&str) -> Option<String>) -> Self {
         let cpuinfo = read("proc/cpuinfo").unwrap_or_default();
@@ -153,7 +153,7 @@ impl Environment {
         }
     }
 
-    /// With the versions of this host's OpenZFS, as `zfs` tells them, and the limit of its cache.
+    /// With the versions of this host's OpenZFS, as `zfs` prints them, and the limit of its cache.
     #[must_use]
     pub fn with_openzfs(mut self) -> Self {
         // Where it cannot be run, the experiment will tell why.

@@ -405,7 +405,7 @@ impl Experiment {
         left_out
     }
 
-    /// Weighs variants by nothing that the target does not tell. Gives back what they were to be weighed by;
+    /// Drops metrics that the target does not report. Gives back what they were to be weighed by;
     /// the goal itself stays, and is refused.
     fn leave_out_metrics(&mut self) -> Option<(String, String)> {
         let left_out = self.goal.also.extract_if(.., |metric| self.target.has_no(*metric).is_some());

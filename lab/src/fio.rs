@@ -77,7 +77,7 @@ pub struct Outcome {
     pub series: Option<Series>,
 }
 
-/// Runs fio for `seconds`, as its arguments say, unless it is to stop, and has it tell what happens within
+/// Runs fio for `seconds`, as its arguments say, unless it is to stop, with a log of what happens within
 /// that. Its logs are in `directory` meanwhile, which is made for them.
 pub fn in_steps(
     arguments: &[String],
@@ -100,7 +100,7 @@ pub fn in_steps(
 
 /// How often it is asked whether a run is to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long fio may take to end when it is told to.
+/// How long fio may take to end on a signal.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of what it says that are read: a run's JSON has a few hundred thousand.
 const MOST_SAID: usize = 64 << 20;
@@ -419,7 +419,7 @@ mod tests {
         let output = OUTPUT.replace("\"read\"", &format!("{sync} \"read\""));
         let figures = parse(&output, true).unwrap();
         assert_eq!((figures.latency, figures.latency_p50, figures.latency_p99), (151.5, 94.0, 209.0));
-        // Without, the one flush at the end of a job is nobody's.
+        // Without it, the one flush at the end of a job is not counted.
         assert_eq!(parse(&output, false).unwrap().latency, 6.5);
         // Of a flush for every other write, each write has a half; the median write has none.
         let seldom = output.replace(

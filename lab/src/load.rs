@@ -274,7 +274,7 @@ mod tests {
         let load = options("bssplit = \"4k/50:8k/,16k/100\", numjobs = \"3\", offset_increment = \"7%\"");
         let share = |bytes, percent| Share { size: Size(bytes), percent };
         assert_eq!(load.sizes, Some([vec![share(4096, 50), share(8192, 50)], vec![share(16384, 100)]]));
-        // Of all of the volume; whoever works there rounds it.
+        // Of the whole volume; the worker rounds it.
         assert_eq!((load.extent, load.offset_increment), (Size(512 << 10), Size((1 << 20) * 7 / 100)));
         let words = load.words("lab1/v").join(" ");
         for word in ["bssplit=4096/50:8192/50,16384/100 size=524288", "numjobs=3 offset_increment=73400"] {

@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The share of all processors' time from which others, or the kernel for them, take so much that it is told.
+/// The share of all processors' time from which others, or the kernel for them, take so much that it is
+/// reported.
 const MUCH: f64 = 0.2;
-/// The share of stolen time from which it is told.
+/// The share of stolen time from which it is reported.
 const MUCH_STOLEN: f64 = 0.02;
 /// In what `/proc` counts time (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Ticks that a share is told by, at least: of fewer it is chance.
+/// Ticks that a share needs, at least: with fewer it is chance.
 const LEAST_TICKS: u64 = 20;
 
 /// A machine.
@@ -77,7 +78,7 @@ impl Machine {
         (words.len() == 3).then(|| words.join(" "))
     }
 
-    /// Time that was taken so far; nothing where the kernel does not tell.
+    /// Time that was taken so far; nothing if the kernel does not report it.
     pub fn ticks(&self) -> Option<Ticks> {
         let stat = self.read("proc/stat")?;
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -40,10 +40,10 @@ fn is_not(it: &bool) -> bool {
 /// Devices below each other that are looked at.
 const MOST_LAYERS: usize = 16;
 
-/// What makers of guests' disks call themselves, as SCSI tells it.
+/// What makers of guests' disks call themselves, as SCSI reports it.
 const VIRTUAL_VENDORS: [&str; 5] = ["QEMU", "VMware", "VBOX", "Msft", "Virtual"];
 
-/// What the kernel tells of a block device.
+/// The kernel's facts about a block device.
 pub(crate) fn sysfs(path: &Path) -> Option<PathBuf> {
     let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_block_device())?;
     of_number(metadata.rdev())
@@ -108,7 +108,7 @@ impl Medium {
         let below = of_number(metadata.dev()).or_else(source);
         let below = below.map(|device| Self::at(&device)).unwrap_or_default();
         let filesystem = mount.map(|mount| mount.kind);
-        // Whoever serves FUSE names what he likes to be asked for, which is no unit of a medium.
+        // A FUSE server names its preferred request size, which is no unit of a medium.
         let is_of_its_own = !filesystem.as_deref().is_some_and(is_fuse);
         // Pools see the filesystem, which does not pass on how its device takes writes.
         Self {
@@ -121,7 +121,7 @@ impl Medium {
         }
     }
 
-    /// What the kernel tells of a block device, by its directory.
+    /// The kernel's facts about a block device, by its directory.
     fn at(device: &Path) -> Self {
         // A partition has the queue of its disk.
         let queue = [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir());

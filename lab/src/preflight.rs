@@ -237,7 +237,7 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
     all
 }
 
-/// A job as fio can be asked about it: where the lab itself finds something wrong, that is told already, and
+/// A job as fio can be asked about it: faults that the lab itself finds are reported already, and
 /// fio is asked about the rest of the job's options with a job that is right.
 fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
     let target = &experiment.target;

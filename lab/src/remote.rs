@@ -111,7 +111,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
     Err(format!("it runs no shell there ({status}){why}"))
 }
 
-/// The shell's own function that tells a fact.
+/// The shell's own function that prints a fact.
 const SAY: &str = "say() { printf '\\ncenote-lab %s=%s\\n' \"$1\" \"$2\"; }\n";
 
 /// What is at `$at`, and what it takes to measure that.

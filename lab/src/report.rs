@@ -186,7 +186,7 @@ pub fn written(metric: Metric, value: f64) -> String {
     }
 }
 
-/// Which metrics of a workload have values that tell something, the goal's first.
+/// Which metrics of a workload have useful values, the goal's first.
 fn metrics(store: &Store, findings: &Findings) -> Vec<Metric> {
     let goal = store.experiment().goal.metric;
     let also = &store.experiment().goal.also;
@@ -397,7 +397,7 @@ mod tests {
         for form in [markdown(&store, &findings), html::page(&store, &findings)] {
             assert!(form.contains("Two rounds only") && !form.contains("keep that"), "{form}");
         }
-        // Where somebody wanted more since, it is not finished.
+        // If the user asked for more since, it is not finished.
         let more = Store::of_runs(Experiment { more_rounds: Some(3), ..two }, runs);
         assert!(analysis::findings(&more).unfinished.is_some_and(|told| told.contains("2 of 3 rounds")));
     }

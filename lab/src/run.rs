@@ -52,7 +52,7 @@ impl Part<'_> {
     }
 }
 
-/// Who is told how it goes.
+/// Receives progress.
 pub trait Progress {
     /// A run begins: how many are done, how many there are at least, how long these take with this one as far
     /// as that is known, and what it is.
@@ -107,7 +107,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     }
 }
 
-/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round. All of it,
+/// The rounds of the plan that are not done yet, each run by `measure`, which gets the round. All of it,
 /// with what was looked for before, `began` then.
 pub(crate) fn rounds(
     store: &mut Store,
@@ -407,7 +407,7 @@ mod tests {
         let left_out = store.experiment().left_out();
         assert_eq!((store.compared().count(), left_out.len()), (6, 1));
         assert!(left_out[0].contains("3 of 5 rounds"), "{left_out:?}");
-        // That is all, also for whoever goes on; who asks for more gets it.
+        // That is all, also when it continues; asking for more gives more.
         assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
         store.want_rounds(3).unwrap();
         carried(&mut store, usize::MAX).unwrap();

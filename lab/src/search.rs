@@ -98,7 +98,7 @@ pub struct Found {
     pub runs: usize,
     /// Points that were measured.
     pub tried: usize,
-    /// Those of them that these runs cannot tell from the best, the best first.
+    /// Those of them that these runs cannot distinguish from the best, the best first.
     pub open: Vec<Point>,
 }
 
@@ -126,8 +126,8 @@ impl<M: Measure> Seen<'_, M> {
         }
     }
 
-    /// The points that cannot be told from the best, the best first. Most were measured once or twice: so
-    /// what a run differs by from another of the same point is taken from all points together.
+    /// The points that cannot be distinguished from the best, the best first. Most were measured once or
+    /// twice: so what a run differs by from another of the same point is taken from all points together.
     fn open(&self, best: &Point) -> Vec<Point> {
         let mut others: Vec<Point> = self.worths.keys().filter(|point| *point != best).cloned().collect();
         self.sort_best_first(&mut others);

@@ -37,7 +37,7 @@ pub struct SearchResult {
     /// Combinations that it tried, of how many there are; it knows nothing of the others.
     #[serde(default)]
     pub tried: [usize; 2],
-    /// Those of them that its runs cannot tell from what it found, the best first: their values of the
+    /// Those of them that its runs cannot distinguish from what it found, the best first: their values of the
     /// factors.
     #[serde(default)]
     pub open: Vec<String>,

@@ -108,7 +108,7 @@ impl Series {
     }
 
     /// Of `counts`, which are its operations or its bytes, how many in a second, step by step; without a last
-    /// step that is too short to tell.
+    /// step that is too short to count.
     pub fn rates(&self, counts: &[u64]) -> Vec<f64> {
         let lengths = (0..).map(|number| (self.seconds - f64::from(number) * self.step).min(self.step));
         let rates = lengths.zip(counts).filter(|(length, _)| *length >= LEAST_SHARE * self.step);

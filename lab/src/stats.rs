@@ -55,7 +55,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// A ratio in as many digits as it takes to tell it from 1 and from nothing, and no more.
+/// A ratio in as many digits as it takes to distinguish it from 1 and from nothing, and no more.
 pub fn times(ratio: f64) -> String {
     match ratio {
         _ if ratio != 1.0 && (ratio - 1.0).abs() < 0.01 => format!("{ratio:.4}"),
@@ -165,10 +165,10 @@ impl Comparison {
         (self.error * (self.rounds as f64).sqrt()).exp_m1()
     }
 
-    /// Rounds after which it would most likely be told that there is a difference, or that there is none, if
-    /// they go on as they did; more than there were, for those did not tell. `alpha` is what p-values must be
-    /// below, and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all
-    /// one; `None` where no number of rounds would tell.
+    /// Rounds after which a difference would most likely be found, or that there is none, if they go on as
+    /// they did; more than there were, because those did not decide. `alpha` is what p-values must be below,
+    /// and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all one;
+    /// `None` if no number of rounds would decide.
     pub fn rounds_to_tell(&self, alpha: f64, noise_floor: f64) -> Option<usize> {
         let (mean, margin, floor) = (self.ratio.value.ln().abs(), MARGIN.ln_1p(), noise_floor.ln_1p());
         let room = if floor < margin { margin - mean } else { 0.0 };

@@ -75,7 +75,7 @@ pub struct Run {
     pub command: Vec<String>,
     /// What fio found.
     pub figures: Figures,
-    /// What the server did meanwhile (the difference of its counters), where it tells.
+    /// What the server did meanwhile (the difference of its counters), if it reports that.
     pub served: Option<Counters>,
     /// Bytes that the volume takes on the devices, and bytes in it.
     pub space: Option<(u64, u64)>,
@@ -91,7 +91,7 @@ pub struct Run {
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
-    /// What processors did meanwhile, where the kernel tells.
+    /// What processors did meanwhile, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// What a reader must know of it.
@@ -374,7 +374,7 @@ impl Store {
         let number = self.runs.len() as u64 + 1;
         let experiment = self.experiment.to_toml()?;
         keep(self.held()?, number, &bytes, fio_json, &experiment).map_err(|error| self.failed(error))?;
-        // As whoever opens it later has it: the last digit of a figure may not survive being written.
+        // As it is read later: the last digit of a figure may not survive being written.
         self.runs.push(serde_json::from_slice(&bytes).map_err(|error| self.failed(error))?);
         Ok(())
     }
@@ -681,7 +681,7 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let error = match Store::open(directory.path()) {
                 Ok(mut store) => {
-                    // It is where nothing lies, or the state before is still there: whoever goes on with it
+                    // It lies in unused space, or the state before is still there: the next run
                     // finds the same.
                     assert!(all.starts_with(store.runs()), "{what}");
                     store.hold().unwrap();

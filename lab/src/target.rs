@@ -142,9 +142,9 @@ pub struct Bench<'a> {
     passes: BTreeMap<String, usize>,
     /// Whether the last run did more than what it measured, before.
     did_more: bool,
-    /// What a reader must know of the runs since that was told.
+    /// Notes for readers since they were last taken.
     notes: Vec<String>,
-    /// What was filled since that was told.
+    /// Targets filled since they were last taken.
     prepared: Prepared,
     /// Where all files of a workload were made.
     whole_files: BTreeSet<PathBuf>,
@@ -168,7 +168,7 @@ pub enum Job {
     Fio {
         /// Its arguments.
         arguments: Vec<String>,
-        /// How long that takes, where it can be told before.
+        /// How long that takes, if it is known before.
         seconds: Option<f64>,
         /// The command that runs a shell where it does it; no words where that is here.
         by: Vec<String>,
@@ -179,7 +179,7 @@ pub enum Job {
     Replay {
         /// Its arguments.
         arguments: Vec<String>,
-        /// How long one time takes, where it can be told before.
+        /// How long one time takes, if it is known before.
         seconds: Option<f64>,
         /// What is replayed.
         trace: Trace,
@@ -420,7 +420,7 @@ impl<'a> Bench<'a> {
         let size = self.experiment.target.size();
         let is_there = path.exists();
         if !self.overwrites() && is_there && !in_use::is_made(path) {
-            // It is somebody else's, and only read.
+            // It belongs to the user, and is only read.
             self.experiment.target.require_length(path)?;
             return Ok(endpoint);
         }
@@ -442,7 +442,7 @@ impl<'a> Bench<'a> {
             if filled.is_err() && !is_there {
                 fs::remove_file(path).map_err(Error::file(path))?;
             } else if filled.is_err() && is_short {
-                // As short as it was, so that whoever goes on fills it.
+                // As short as it was, so that a continued experiment fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;
             }
@@ -728,7 +728,7 @@ impl<'a> Bench<'a> {
                          be in caches of the devices themselves."
                             .into(),
                     );
-                    // Anybody may for a file that he can open; what is not on the device yet stays.
+                    // Every user may for a file that they can open; what is not on the device yet stays.
                     if let Ok(file) = File::open(endpoint.file()) {
                         let _ = file.sync_all();
                         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
@@ -786,7 +786,7 @@ impl<'a> Bench<'a> {
     /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the
     /// pool counts.
     ///
-    /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its
+    /// It is that of the dataset alone: pools have metadata of their own, of which a variant that shares its
     /// pool would have a smaller part than one that has a pool to itself.
     fn on_devices(&self, lodging: &Placement, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };

@@ -112,7 +112,7 @@ pub mod prop_suffix {
     pub const RECEIVED: &str = "$recvd";
     /// The received value is overridden by inheriting; the entry's value is empty.
     pub const INHERIT: &str = "$inherit";
-    /// What the kernel last told the volume's or filesystem's user of a received value.
+    /// The last report of a received value.
     pub const IUV: &str = "$iuv";
 }
 

@@ -103,7 +103,7 @@ pub const fn uberblock_slot_of(ashift: u32, txg: Txg, multihost: bool) -> u64 {
 /// A checksum trailer (`zio_eck`) at the end of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
-    /// Byte order of the writer, told by the magic number.
+    /// Byte order of the writer, given by the magic number.
     pub order: ByteOrder,
     /// The checksum in host order.
     pub checksum: [u64; 4],

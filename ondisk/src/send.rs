@@ -546,7 +546,7 @@ impl ObjectRange {
 }
 
 impl Record {
-    /// Reads a record in the byte order that its stream's `BEGIN` told.
+    /// Reads a record in the byte order of its stream's `BEGIN`.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Record> {
         let mut reader = Reader::new(WHAT, bytes, order).sub(RECORD_SIZE)?;
         let r = &mut reader;

@@ -163,7 +163,7 @@ impl Segment {
         let found = scale(self.offset_units).zip(scale(self.run_units)).and_then(|(offset, length)| {
             (offset.checked_add(length)? <= size_bytes).then_some(())?;
             let first = start.checked_add_bytes(offset)?;
-            // Whoever has the segment may add its length.
+            // The caller may add the segment's length.
             first.checked_add_bytes(length)?;
             Some((first, length))
         });

@@ -147,7 +147,7 @@ impl ZilChain {
         }
     }
 
-    /// Reads the structure; the magic tells the byte order.
+    /// Reads the structure; the magic number has the byte order.
     pub fn parse(bytes: &[u8]) -> Result<(ZilChain, ByteOrder)> {
         let magic = Reader::new(WHAT, bytes, ByteOrder::Little).sub(Self::SIZE).and_then(|mut chain| {
             chain.skip(Self::MAGIC_OFFSET)?;

@@ -119,7 +119,7 @@ impl FileType {
 pub struct Dirent {
     /// The file.
     pub object: ObjectId,
-    /// Its type, if the directory tells it.
+    /// Its type, if the directory has it.
     pub file_type: Option<FileType>,
 }
 

@@ -56,7 +56,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// A pool of this configuration. `None` where that does not tell enough.
+    /// A pool of this configuration. `None` if that lacks something.
     pub fn of(name: &str, config: Nvlist) -> Option<Self> {
         let parsed = PoolConfig::parse(config.clone()).ok()?;
         let mut devices = Vec::new();
@@ -182,7 +182,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Nvlist)) -> io::Result<()> {
     let beside = directory.join(beside);
     let written = write(&beside, &bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What is left of it would be in nobody's way, but for the space.
+        // A leftover would only take space.
         let _ = fs::remove_file(&beside);
     }
     written?;

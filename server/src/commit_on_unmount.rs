@@ -41,7 +41,7 @@ pub fn commit(live: &Arc<LivePool>, limit: Option<Duration>) -> Result<(), Uncom
     let (tell, told) = mpsc::channel();
     let committing = Arc::clone(live);
     let wait = move || {
-        // Nobody may wait for it any more.
+        // The receiver may be gone.
         let _ = tell.send(block_on(committing.make_stable()));
     };
     if live.suspended().is_some() {

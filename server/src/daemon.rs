@@ -319,7 +319,7 @@ impl Daemon {
     /// and ends with its last user.
     pub async fn shutdown(self: &Arc<Self>, _: api::Shutdown) -> Result<(), ApiError> {
         let closed = self.close_all();
-        // Whoever waits may come later: the permit is kept for them.
+        // A waiter may come later: the permit is kept for it.
         self.stop.notify_one();
         closed
     }

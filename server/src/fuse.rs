@@ -680,7 +680,7 @@ impl FuseMount {
         }
         *self.aside() = None;
         if let Some(served) = self.freezable.end() {
-            // Files that nobody can reach any more are freed; where devices do not answer, that waits.
+            // Files that cannot be reached any more are freed; where devices do not answer, that waits.
             let (tell, told) = mpsc::channel::<()>();
             let release = move || {
                 let _tell = tell;
@@ -775,7 +775,7 @@ impl FrozenMount {
             options.apply_to(live);
             live.remember_unlinked();
         }
-        // Whoever else has it lets it go in a moment.
+        // Other references are dropped in a moment.
         drop((before, closed.thaw_with(after)));
         if let Some(served) = mount.freezable.served() {
             if let Some(notifier) = served.notifier() {

@@ -411,7 +411,7 @@ pub(crate) mod tests {
             assert_eq!(loaded.reads.requests, asked.reads, "{waits}");
             assert_eq!(loaded.writes.requests, asked.writes);
             assert_eq!((loaded.reads.bytes, loaded.writes.bytes), (asked.reads * 4096, asked.writes * 4096));
-            // One more, at the end, counts for nobody.
+            // One more, at the end, is not counted.
             assert_eq!(loaded.flushes.requests + 1, asked.flushes);
             assert_eq!(loaded.flushes.requests, asked.writes / 10);
             assert_eq!(asked.most_under_way, if waits { 8 } else { 1 });

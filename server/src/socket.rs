@@ -171,7 +171,7 @@ mod tests {
         drop(listener);
         let error = runtime().block_on(async { listen(&path).await.map(drop) }).unwrap_err();
         assert!(error.to_string().contains("the directory is another user's"), "{error}");
-        // One's own is trusted, and root's is by everybody.
+        // The user's own is trusted, and root's by every user.
         let own = place.path().join("own");
         runtime().block_on(async {
             let (_listener, _file) = listen(&own).await.unwrap();

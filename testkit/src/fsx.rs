@@ -314,8 +314,8 @@ impl Map {
 
     fn put(&mut self, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.length);
-        // SAFETY: the mapping has `skipped + length` bytes, all of them within the file, and nobody else uses
-        // it.
+        // SAFETY: the mapping has `skipped + length` bytes, all of them within the file, and no other code
+        // uses it.
         unsafe {
             let into = self.start.cast::<u8>().add(self.skipped);
             ptr::copy_nonoverlapping(bytes.as_ptr(), into, bytes.len());

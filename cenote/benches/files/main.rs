@@ -80,7 +80,7 @@ impl Table {
             self.rows.push(Row { name: name.to_owned(), amount, unit, measured });
             self.rows.len() - 1
         });
-        // What is known when somebody stops it.
+        // The results so far when it is stopped.
         eprintln!("{name}: {}: {:.0} {unit}", on.name, amount / seconds);
         let measured = &mut self.rows[place].measured[on.place];
         measured.seconds.push(seconds);

@@ -96,7 +96,7 @@ impl Dir {
         )?)
     }
 
-    /// Gives `name` its owner (when told), mode and times. In this order: a change of owner clears
+    /// Gives `name` its owner (if given), mode and times. In this order: a change of owner clears
     /// set-user-id bits.
     pub fn finish(&self, name: &[u8], stat: &Stat, kind: FileType, owner: bool) -> io::Result<()> {
         let name = checked(name)?;

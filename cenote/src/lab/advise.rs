@@ -9,7 +9,7 @@ use lab::target::output;
 
 use crate::output::print;
 
-/// Whose pools, and how it is told.
+/// Which pools, and the form of the output.
 #[derive(Debug, Args)]
 pub struct AdviseArguments {
     /// The pools; all that are open if none is named
@@ -22,7 +22,7 @@ pub struct AdviseArguments {
     json: bool,
 }
 
-/// Looks, and tells.
+/// Looks, and prints the advice.
 pub fn run(arguments: &AdviseArguments) -> Result<()> {
     let program = std::env::current_exe().context("cannot find out where this program is")?;
     let ask = |name: &str, words: &[&str]| {

@@ -106,7 +106,7 @@ impl NewArguments {
     }
 }
 
-/// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and
+/// Refuses an experiment that is wrong wherever it runs, and reports what would keep it from running here and
 /// now.
 fn require(experiment: &Experiment) -> Result<()> {
     super::refuse(&lab::preflight::faults(experiment, &OwnProperties))?;

@@ -69,7 +69,7 @@ fn make_sockets(within: &Path) -> Result<(TempDir, File)> {
             flock(&owner, FlockOperation::LockExclusive)?;
             Ok(owner)
         });
-        // Before it was locked, somebody may have removed it as one that was left.
+        // Before it was locked, another lab may have removed it as left over.
         if let Ok(owner) = owner
             && fs::metadata(&path).is_ok()
         {
@@ -111,7 +111,7 @@ impl Private {
         let (sockets, owner) = make_sockets(&std::env::temp_dir())?;
         let socket = sockets.path().join("api.sock");
         let mut serve = Command::new(&program);
-        // Nobody is there to repair devices: a run that waited for that would never end.
+        // No administrator is there to repair devices: a run that waited for that would never end.
         serve
             .arg("serve")
             .args(["--give-up", "--take-loads"])

@@ -112,7 +112,7 @@ fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
             let import = ImportPool {
                 pool: Some(POOL.to_owned()),
                 search: existing,
-                // The lock says that nobody else has it.
+                // The lock excludes other processes.
                 force: true,
                 no_mount: true,
                 altroot,
@@ -122,7 +122,7 @@ fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
             let opened = imported.pools.into_iter().next();
             return Ok((opened.context("cannot import the pool")?, false));
         }
-        // Files without a pool: whoever made them was ended before it was there.
+        // Files without a pool: the process that made them ended before it was created.
     }
     for disk in &disks {
         let failed = || format!("cannot make {}", disk.display());

@@ -72,7 +72,7 @@ impl Host {
     pub fn wait(mut self, daemon: &Arc<Daemon>) -> Result<()> {
         let mut asked_before = false;
         let result = loop {
-            // Without anybody left who could ask, the end has come too.
+            // Without a client that could ask, it ends too.
             let end = self.ends.recv().unwrap_or(End::Final);
             if let End::Interrupt = end
                 && !asked_before

@@ -21,7 +21,7 @@ use super::objects::{self, ObjsetView, Range};
 use super::text::pointer;
 use super::{Out, View, intent_log};
 
-/// Name and creation of the pool's own object set, which no dataset tells.
+/// Name and creation of the pool's own object set, which no dataset has.
 const MOS_NAME: &str = "mos";
 /// Most datasets in a directory, snapshots of one, and entries of a deadlist.
 const MAX_ENTRIES: usize = 1 << 20;

@@ -19,7 +19,7 @@ use super::config::{self, write_nvlist};
 use super::{Arguments, Out, uberblock};
 use crate::output::Exit;
 
-/// Shift of the smallest sectors, where no label tells.
+/// Shift of the smallest sectors, if no label states it.
 const MIN_ASHIFT: u32 = 9;
 
 /// Bytes of a label that its list may fill: all but those of the checksum.
@@ -240,7 +240,7 @@ fn dump_uberblocks(
             }
             continue;
         };
-        // The same uberblock stands in the same slot of each label.
+        // The same uberblock is in the same slot of each label.
         let equal: Vec<usize> = found
             .iter()
             .filter(|(_, at, other)| *at == slot && other == uberblock)

@@ -224,7 +224,7 @@ fn decompressed(stored: &[u8], address: &Address) -> Option<Vec<u8>> {
         true => (9..=24).map(|power| 1 << power).filter(|size| *size >= address.psize).collect(),
     };
     let fits = |compress: CompressType, size: u64| {
-        // Whoever leaves a byte of the block alone has not decompressed it.
+        // A decompressor that leaves a byte of the block alone has failed.
         let mut blocks = [vec![0; size as usize], vec![0xff; size as usize]];
         let all = blocks.iter_mut().all(|block| decompress(compress, stored, block).is_ok());
         let [block, other] = blocks;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Out;
 use crate::output::ctime;
 
-/// Bits that tell the state of a raidz expansion's scratch area.
+/// Bits with the state of a raidz expansion's scratch area.
 const REFLOW_STATE_SHIFT: u32 = 55;
 
 /// All fields, one on a line.

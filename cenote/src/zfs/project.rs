@@ -143,7 +143,7 @@ impl Arguments {
             for entry in entries {
                 let entry = entry.with_context(|| format!("failed to readdir {}", directory.display()))?;
                 let Ok(kind) = entry.file_type() else { continue };
-                // What snapshots hold is nobody's to change. Others cannot be opened without effects, and
+                // Snapshots cannot be changed. Others cannot be opened without effects, and
                 // have no project that could be changed.
                 if entry.ino() == ZFS_DIRECTORY_INODE
                     || kind.is_symlink()

@@ -139,8 +139,8 @@ impl Arguments {
     }
 }
 
-/// The first offset from `at` on, and below `end`, where a file has data. Where the filesystem does not tell,
-/// all are.
+/// The first offset from `at` on, and below `end`, where a file has data. If the filesystem does not report
+/// holes, all are.
 fn next_data(file: &File, at: u64, end: u64) -> Option<u64> {
     if at >= end {
         return None;

@@ -28,8 +28,8 @@ impl Selection {
         Self { recursive, ..Self::default() }
     }
 
-    /// Asks the daemon for the chosen datasets. `default_kinds` are those of a command that was told none;
-    /// where it has no snapshots, pools with the property `listsnapshots` add theirs.
+    /// Asks the daemon for the chosen datasets. `default_kinds` are those of a command without arguments for
+    /// it; where it has no snapshots, pools with the property `listsnapshots` add theirs.
     pub fn fetch(
         &self,
         arguments: &[String],

@@ -82,7 +82,7 @@ impl Repeat {
         }
     }
 
-    /// Calls `show` as often; it is told whether it is for the first time.
+    /// Calls `show` as often; its argument says whether it is the first time.
     pub fn run(self, mut show: impl FnMut(bool) -> Result<()>) -> Result<()> {
         show(true)?;
         let Some(interval) = self.interval else { return Ok(()) };

@@ -197,7 +197,7 @@ impl Said {
                 scope.spawn(move || {
                     let next = || waiting.lock().ignore_poison().next();
                     while let Some(device) = next() {
-                        // Fails only when nobody listens any more.
+                        // Fails only when the receiver is gone.
                         let _ = send.send((*device, words_of(scripts, *device)));
                     }
                 });

@@ -15,7 +15,7 @@ use super::vdevs::{Naming, of_class};
 
 /// Most devices in a raidz or draid vdev.
 const MAX_CHILDREN: usize = 255;
-/// Data columns of a draid group that is told none.
+/// Data columns of a draid group by default.
 const DEFAULT_DRAID_DATA: usize = 8;
 /// Most distributed spares.
 const MAX_DRAID_SPARES: usize = 100;

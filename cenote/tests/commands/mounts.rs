@@ -222,7 +222,7 @@ impl Mapped {
     }
 
     fn fill(&self, byte: u8) {
-        // SAFETY: the mapping has so many bytes, and nobody else uses it.
+        // SAFETY: the mapping has so many bytes, and no other code uses it.
         unsafe { self.0.write_bytes(byte, MAPPED_BYTES) };
     }
 }

@@ -54,7 +54,7 @@ impl Table {
         }
     }
 
-    /// Measures `ours` in turns with `theirs`, which measures itself and tells GB/s, if it can. A call of
+    /// Measures `ours` in turns with `theirs`, which measures itself and reports GB/s, if it can. A call of
     /// `ours` handles `batch` bytes in blocks of `bytes`; what `prepare` does before each is not counted; it
     /// hears whether a turn begins.
     pub fn row_in_turns(

@@ -41,7 +41,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a block of this type, either encrypted or not: both tell the same.
+    /// The layout of a block of this type, either encrypted or not: both are the same.
     pub fn of(ty: DmuType, version: u64, order: ByteOrder, block: &[u8]) -> Result<Self> {
         match ty {
             DmuType::DNODE => dnodes(version, order, block),

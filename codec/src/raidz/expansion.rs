@@ -20,7 +20,7 @@
 use super::geometry::{Raidz, Shape};
 use super::map::{Column, Map};
 
-/// How far a running expansion has come, as the uberblock tells it.
+/// How far a running expansion has come, as stored in the uberblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reflow {
     /// Logical offset in the vdev, in bytes, up to which all sectors are at their new place.

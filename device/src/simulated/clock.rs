@@ -168,7 +168,7 @@ static REAL_TIMERS: LazyLock<Arc<Timers>> = LazyLock::new(|| {
     let served = Arc::clone(&timers);
     let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
     if let Err(error) = thread.spawn(move || wake_on_time(&served)) {
-        // Nobody would ever be woken.
+        // No sleeper would ever wake up.
         panic!("no thread can be started that keeps the time of modelled devices: {error}");
     }
     timers

@@ -249,7 +249,7 @@ mod tests {
         assert!((200..600).contains(&((flushed_ns - now_ns) / MILLISECOND)), "{flushed_ns}");
         let again_ns = disk.serve(flushed_ns, Operation::Flush, 0, 0);
         assert_eq!(again_ns, flushed_ns + MODEL.flush_ns);
-        // With nobody else there, the arm has written it by itself.
+        // Without other requests, the arm has written it by itself.
         let done_ns = disk.serve(again_ns, Operation::Write, 0, 4096) + 100 * MILLISECOND;
         assert_eq!(disk.serve(done_ns, Operation::Flush, 0, 0), done_ns + MODEL.flush_ns);
     }

@@ -54,9 +54,9 @@ pub struct Observations {
     pub bare_logs: Vec<String>,
     /// Bytes of cache devices.
     pub cache_bytes: u64,
-    /// Cache devices, and the bytes that each holds where that is told.
+    /// Cache devices, and the bytes that each holds where that is reported.
     pub caches: Vec<(String, Option<u64>)>,
-    /// Synchronous and other writes to all devices since the pool was opened, where both are told.
+    /// Synchronous and other writes to all devices since the pool was opened, where both are reported.
     pub writes: Option<[u64; 2]>,
     /// Devices, of all vdevs.
     pub leaves: Vec<Leaf>,
@@ -94,7 +94,7 @@ pub struct Leaf {
     pub behind: Option<String>,
     /// Nanoseconds that a read and a write take in the mean, where there were some.
     pub wait_ns: [Option<u64>; 2],
-    /// Reads and writes since the pool was opened, where that is told.
+    /// Reads and writes since the pool was opened, where that is reported.
     pub operations: [Option<u64>; 2],
     /// The medium below it.
     pub medium: Medium,
@@ -271,7 +271,7 @@ impl Observations {
                 }
                 let mut medium = Medium::of(Path::new(&node.name));
                 medium.modelled.clone_from(&node.modelled);
-                // Where nobody says, it is what `zpool create` takes by itself.
+                // By default it is what `zpool create` takes by itself.
                 let of_medium = medium.unit.map_or(9, |unit| unit.ilog2().clamp(9, 16));
                 let known = [ashifts.get(&top.name), ashifts.get(&node.name)].into_iter().flatten();
                 let known = known.map(String::as_str).chain(of_pool("ashift")).find_map(ashift);
@@ -336,8 +336,8 @@ impl Observations {
     }
 }
 
-/// What a device may be called where only the last part of its path is told, and of a disk that is a pool's
-/// as a whole not its partition.
+/// The possible names of a device of which only the last part of its path is known, and of a disk that is a
+/// pool's as a whole not its partition.
 fn short_names(path: &str) -> impl Iterator<Item = &str> {
     let last = path.rsplit('/').next().unwrap_or(path);
     let disk = last.trim_end_matches(|c: char| c.is_ascii_digit());

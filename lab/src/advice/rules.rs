@@ -45,7 +45,7 @@ pub(super) const RULES: [Rule; 25] = [
 const LONGEST_NAME: usize = 64;
 /// A block that amortizes parity and padding on any usual width.
 const LARGE_BLOCK: u64 = 64 << 10;
-/// Times the best possible space from which on a block size is told of.
+/// Times the best possible space from which on a block size is reported.
 const TOLD_SPACE: f64 = 1.15;
 /// Blocks that are advised: a sector to the most that a volume has by default.
 const ADVISED_BLOCKS: std::ops::RangeInclusive<u32> = 12..=17;
@@ -57,7 +57,7 @@ const WIDE: u64 = 12;
 const MEMORY_SHARE: f64 = 0.25;
 /// How many times slower than its like a device is called slow.
 const SLOW: u64 = 3;
-/// Operations that a mean is told by, at least.
+/// Operations that a mean needs, at least.
 const LEAST_OPERATIONS: u64 = 1000;
 /// The share of synchronous writes from which on programs wait for them.
 const STABLE_SHARE: f64 = 0.05;
@@ -113,7 +113,7 @@ fn volumes_and_filesystems(seen: &Observations) -> impl Iterator<Item = &Dataset
     seen.datasets.iter()
 }
 
-/// Names of datasets that have a property by themselves, so that each cause is told once.
+/// Names of datasets that have a property by themselves, so that each cause is reported once.
 fn with_own<'a>(seen: &'a Observations, property: &'a str, value: &'a str) -> Vec<&'a str> {
     let has = |dataset: &&Dataset| dataset.text(property) == value && dataset.is_own(property);
     volumes_and_filesystems(seen).filter(has).map(|dataset| dataset.name.as_str()).collect()
@@ -1141,7 +1141,7 @@ mod tests {
                 cache(seen, Some(0));
                 seen.leaves.iter_mut().for_each(|leaf| leaf.operations[0] = Some(0));
             },
-            // Nobody waits, or nothing takes long.
+            // No program waits, or nothing takes long.
             |seen| {
                 seen.writes = Some([999, 0]);
                 volume(seen, &[("compression", "gzip-9")]);

@@ -35,7 +35,7 @@ pub struct Rival {
 }
 
 impl Best {
-    /// The names of those that cannot be told from it.
+    /// The names of those that cannot be distinguished from it.
     pub fn equals(&self) -> impl Iterator<Item = &str> {
         self.rivals.iter().filter(|rival| !rival.is_less).map(|rival| rival.variant.as_str())
     }

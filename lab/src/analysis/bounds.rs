@@ -134,7 +134,7 @@ pub fn direction(workload: &Workload) -> Option<usize> {
     }
 }
 
-/// The share of a workload's bytes that is read, where that can be told.
+/// The share of a workload's bytes that is read, if it is known.
 pub fn share_of_reads(workload: &Workload) -> Option<f64> {
     match (direction(workload), workload.rw.split(':').next()) {
         (Some(way), _) => Some(1.0 - way as f64),

@@ -216,7 +216,7 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
 fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String> {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let equals: Vec<&str> = best.equals().collect();
-    // Nobody chooses among layers: they are there together.
+    // Layers are not a choice: they are there together.
     let is_choice = !matches!(experiment.target, Target::Layers { .. });
     let (has, name) = (if equals.is_empty() && is_choice { "the best" } else { "better" }, &best.variant);
     let base = base_words(experiment);
@@ -318,7 +318,7 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
     (!risks.is_empty()).then(|| format!("Mind that {}.", risks.join("; ")))
 }
 
-/// Rounds that may tell something where there was but one.
+/// Rounds that may decide something after only one.
 const ROUNDS_AFTER_ONE: usize = 5;
 /// The most rounds that are advised: beyond that, the cause of the spread should be stopped first.
 const BEARABLE_ROUNDS: usize = 50;
@@ -364,7 +364,7 @@ fn others(findings: &[&Finding], explains: bool, resume: &str) -> Vec<String> {
     sentences
 }
 
-/// That little can be told, where that is so.
+/// A note that little can be decided, if so.
 fn unquiet(noise: Noise) -> Option<String> {
     (noise.reach > NOISY).then(|| {
         format!(
@@ -374,7 +374,7 @@ fn unquiet(noise: Noise) -> Option<String> {
     })
 }
 
-/// Rounds from which on it can be told whether the baseline stayed the same.
+/// Rounds from which on it is known whether the baseline stayed the same.
 const LEAST_FOR_DRIFT: usize = 6;
 /// How much it may change from the first half of the rounds to the second, as a share.
 const MOST_DRIFT: f64 = 0.15;
@@ -404,7 +404,7 @@ const UNKNOWN_NOISE: f64 = 9.0;
 pub fn noise_share(reach: f64) -> String {
     match reach {
         _ if reach > UNKNOWN_NOISE => "not known".to_owned(),
-        // From twice as much on, nobody thinks in per cent.
+        // From twice as much on, a factor reads better than per cent.
         1.0.. => format!("{} times", times(reach + 1.0)),
         _ => percent(reach),
     }

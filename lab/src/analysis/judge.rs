@@ -53,7 +53,8 @@ pub enum Why {
 pub struct Noise {
     /// In the mean of all rounds, as a share.
     pub floor: f64,
-    /// How far they may be apart in truth, as a share: what is not more than that is not told from noise.
+    /// How far they may be apart in truth, as a share: what is not more than that is not distinguished from
+    /// noise.
     pub reach: f64,
     /// Whether they certainly were apart: then more rounds do not bring them together.
     pub is_lasting: bool,
@@ -150,7 +151,7 @@ impl Compared {
         }
     }
 
-    /// The verdict in few words, with the rounds that would tell where there is none.
+    /// The verdict in few words, with the rounds that would decide if it is open.
     pub fn short(&self) -> String {
         let words = self.verdict.words();
         match (self.why.is_some(), self.rounds_to_tell) {
@@ -160,7 +161,7 @@ impl Compared {
         }
     }
 
-    /// Why it is undecided, and how many rounds would tell.
+    /// Why it is undecided, and how many rounds would decide.
     pub fn reason(&self) -> Option<String> {
         let rounds = match self.rounds_to_tell {
             Some(rounds) if rounds <= MOST_ROUNDS => format!("about {rounds} rounds would decide"),

@@ -23,7 +23,7 @@ use crate::store::{Run, Store};
 const LEAST_STEPS: usize = 8;
 /// A step is deep whose rate is below this share of the median.
 const DEEP: f64 = 0.5;
-/// Dips that a run has at least when they are told.
+/// The least number of dips in a run that is reported.
 const LEAST_DIPS: usize = 3;
 /// How much three quarters of the times between dips may differ from their median, as a share of it.
 const REGULAR: f64 = 0.35;
@@ -80,7 +80,7 @@ impl Timeline {
     }
 }
 
-/// The metric whose rates tell what the goal is about.
+/// The metric whose rates show the goal.
 fn metric(goal: Metric) -> Metric {
     if goal == Metric::Throughput { goal } else { Metric::Iops }
 }

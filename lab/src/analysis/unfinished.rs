@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::search_run;
 use crate::store::{Stage, Store};
 
-/// Fewer rounds than this tell hardly anything.
+/// Fewer rounds than this decide hardly anything.
 const FEW_ROUNDS: usize = 3;
 
 /// What is missing in words, with so many complete rounds; `None` where all that was planned was run.
@@ -51,10 +51,10 @@ pub(super) fn resume(store: &Store) -> String {
     }
 }
 
-/// Rounds that tell something of differences that are not small.
+/// Rounds that can show differences that are not small.
 const SOME_ROUNDS: usize = 5;
 
-/// That so many complete rounds tell hardly anything, where that is so; all that was planned may have been
+/// A note that so many complete rounds decide hardly anything, if so; all that was planned may have been
 /// run.
 pub(super) fn few(store: &Store, rounds: usize) -> Option<String> {
     let few = match rounds {

@@ -86,7 +86,7 @@ fn name_of(value: &Value) -> Option<&str> {
     value.as_table()?.get("name")?.as_str()
 }
 
-/// Tells what differs between two tables at `place`, which ends as what stands before a key does.
+/// Reports the differences between two tables at `place`, which ends as what stands before a key does.
 fn compare(place: &str, kept: &Table, now: &Table, told: &mut Vec<String>) {
     let keys: BTreeSet<&String> = kept.keys().chain(now.keys()).collect();
     for key in keys {
@@ -102,7 +102,7 @@ fn compare(place: &str, kept: &Table, now: &Table, told: &mut Vec<String>) {
             (Some(Value::Array(kept)), Some(Value::Array(now))) if is_named(kept) && is_named(now) => {
                 named(place, key, kept, now, told);
             }
-            // Whoever goes on with it is asked for the whole path.
+            // Continuing it needs the whole path.
             (Some(Value::String(kept)), Some(Value::String(now)))
                 if place.starts_with("target") && is_end_of(now, kept) => {}
             (kept, Some(now)) => {

@@ -324,7 +324,7 @@ mod tests {
         ] {
             assert_eq!(metric.value(text), Ok(expected), "{text}");
         }
-        // Neither nanoseconds nor bytes are what somebody means who says nothing.
+        // A number without a unit means neither nanoseconds nor bytes.
         for (metric, text) in [
             (Metric::Iops, "5ms"),
             (Metric::Iops, "5x"),

@@ -83,7 +83,7 @@ impl Factor {
     }
 }
 
-/// What a value of the setting `name` means, as far as the lab itself tells: values that mean the same are
+/// What a value of the setting `name` means, as far as the lab knows: values that mean the same are
 /// one in several spellings, as 8192 and 8K are.
 pub(crate) fn meaning(name: &str, value: &str) -> String {
     match (name, value.parse::<Layout>(), value.parse::<Size>()) {

@@ -275,7 +275,7 @@ impl Workload {
     }
 
     /// Whether it writes to what transfers go to, or takes something away from it. A trace does, where it has
-    /// such requests; one that cannot be read is told of elsewhere.
+    /// such requests; one that cannot be read is reported elsewhere.
     pub(crate) fn writes(&self) -> bool {
         match self.work() {
             Work::Transfers => does_write(&self.rw),

@@ -29,7 +29,7 @@ use crate::table;
 const MOST_SAMPLE: Size = Size(1 << 30);
 /// Samples drawn for an interval.
 const DRAWS: usize = 500;
-/// Passes over the blocks at most, by which a speed is told.
+/// Passes over the blocks at most for a speed.
 const MOST_PASSES: usize = 15;
 /// No pass begins after so long, but for the first three.
 const PASSES_TIME: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 300 });

@@ -30,7 +30,7 @@ use crate::size::Size;
 use crate::table;
 
 const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
-/// Failures that odds are told of.
+/// Failures that odds are given for.
 const MOST_FAILURES: u64 = 6;
 
 /// What devices are like.

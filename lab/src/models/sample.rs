@@ -69,7 +69,7 @@ pub fn no_data() -> Error {
 }
 
 /// The blocks of a file of `size` bytes that are not wholly in a hole, in ranges one after the other. Where
-/// the filesystem does not tell of holes there are none.
+/// the filesystem does not report holes there are none.
 pub fn ranges(
     file: &File,
     size: u64,

@@ -20,7 +20,7 @@ pub struct Section {
     pub title: &'static str,
     pub text: String,
     pub rows: Vec<Vec<String>>,
-    /// How good each cell is, without the head and the first column; empty where that is not told.
+    /// How good each cell is, without the head and the first column; empty where that is not shown.
     pub shades: Vec<Vec<f64>>,
 }
 
@@ -399,7 +399,7 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     (rows.len() > 1).then(|| Section::new("Space, predicted and measured", text, rows))
 }
 
-/// Most combinations that are named of those that a search cannot tell from the best.
+/// Most combinations that are named of those that a search cannot distinguish from the best.
 const MOST_OPEN: usize = 8;
 
 /// How the variant that is compared was found.
@@ -557,8 +557,8 @@ pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> O
     let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
     let mirrors = if is_counted {
         "and those on each device of a mirror. Metadata and the intent log are added, both on each device of \
-         a mirror too; the total of devices is the sum of these and labels, and may be less by padding, which \
-             takes space and need not be written"
+         a mirror too; the total of devices is the sum of these and labels, and may be less by padding, \
+         which takes space and need not be written"
     } else {
         "which count a mirror once, however many devices it has: these runs did not count each device. \
          Metadata and the intent log are added, counted likewise; and all writes to devices, each device of \

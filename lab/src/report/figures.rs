@@ -57,7 +57,7 @@ pub(super) fn overview(store: &Store, findings: &Findings, workload: &Workload) 
     Some(Section::new("All figures", text, rows))
 }
 
-/// Whether a column would only be that of the goal in another unit: that is told once, and its verdicts too,
+/// Whether a column would only be that of the goal in another unit: that is shown once, and its verdicts too,
 /// which may differ only because they are corrected beside others.
 fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
     let is_other = |pair: [Metric; 2]| pair == [experiment.goal.metric, metric];

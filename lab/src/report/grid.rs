@@ -76,7 +76,7 @@ pub(super) fn mark(verdict: Verdict) -> Option<&'static str> {
     }
 }
 
-/// Whether a variant is the best, or cannot be told from it.
+/// Whether a variant is the best, or cannot be distinguished from it.
 fn is_best(findings: &Findings, finding: &Finding) -> bool {
     findings.best.as_ref().is_some_and(|best| {
         best.variant == finding.variant || best.equals().any(|name| name == finding.variant)

@@ -277,7 +277,7 @@ fn shade(good: f64) -> String {
     }
 }
 
-/// Rows under the first of them, with how good their cells are where that is told.
+/// Rows under the first of them, with how good their cells are where that is reported.
 fn rows(rows: &[Vec<String>], shades: &[Vec<f64>]) -> String {
     let mut text = String::from("<table>");
     let are_words = table::are_words(rows);

@@ -124,7 +124,7 @@ pub struct Dot<'a> {
     pub x: f64,
     /// How far up.
     pub y: f64,
-    /// Whether it is told apart.
+    /// Whether it is marked.
     pub is_marked: bool,
 }
 

@@ -250,7 +250,7 @@ mod tests {
             of_blocks(&experiment, &findings, &sectors),
             ["Blocks are smaller than a sector with volblocksize=4K: each takes a whole one.", parts]
         );
-        // Nothing is supposed of pools that nobody asked.
+        // Nothing is assumed about pools that were not asked.
         assert!(lies_on(path, &medium, &Sectors::new()).ends_with("written in one piece."));
     }
 }

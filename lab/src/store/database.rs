@@ -224,7 +224,7 @@ impl StorageBackend for Beside {
         self.file.close()
     }
 
-    // Nobody else may write, but others may look, and the file is open for reading only.
+    // No other process may write, others may read, and the file is open for reading only.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> std::result::Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
     }

@@ -91,7 +91,7 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     of_paths.chain(of_disks).chain(of_uris).chain(of_elsewhere).collect()
 }
 
-/// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
+/// Why what is behind a URI cannot be measured, as far as its server reports it.
 fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
     // What is no URI is told by the experiment itself.
     let export = Export::parse(uri).ok()?;

@@ -48,7 +48,7 @@ pub(super) enum Created {
 impl Created {
     fn read(line: &str) -> Option<Self> {
         let (kind, name) = line.split_once(' ')?;
-        // Nothing leads out of the directory, whoever wrote the line.
+        // Nothing leads out of the directory, whatever the line says.
         let parts = Path::new(name).components();
         if name.is_empty() || !parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
             return None;
@@ -97,7 +97,7 @@ impl Created {
             Self::Directory(name) => {
                 let path = directory.join(name);
                 match fs::remove_dir(&path) {
-                    // Somebody put something there, in it or in its place.
+                    // Another program put something there, in it or in its place.
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -331,7 +331,7 @@ pub(super) fn remove_files(directory: &Path, name: &str) -> Result<()> {
     Created::Files(name.to_owned()).remove(directory)
 }
 
-/// So many names are told at most.
+/// The most names that are listed.
 const MOST_TOLD: usize = 8;
 
 /// What is in a directory that is not the lab's: some of the names, for a person.

@@ -49,7 +49,7 @@ const INFO: u32 = 6;
 const ACK: u32 = 1;
 const TOLD: u32 = 3;
 const UNSUPPORTED: u32 = (1 << 31) + 1;
-/// A server tells of one export in a few answers, each short.
+/// A server describes an export in a few answers, each short.
 const MOST_ANSWERS: usize = 64;
 const MOST_BYTES: u32 = 64 << 10;
 
@@ -160,7 +160,7 @@ impl Export {
         }
     }
 
-    /// Asks who serves it; nothing where it does not tell.
+    /// Asks its server; nothing if that is unknown.
     pub fn look(&self) -> Result<Option<Told>, String> {
         let failed = |error: io::Error| format!("no server answers: {error}");
         match &self.way {

@@ -51,7 +51,7 @@ const MADE: &str = "user.cenote.lab";
 /// The file in the directory of results that says what was claimed.
 const CLAIMS: &str = "claims.json";
 
-/// Where bytes are looked for that no signature tells of: so much at both ends, and at so many places
+/// Where bytes are looked for that no signature shows: so much at both ends, and at so many places
 /// between, so much each.
 const END_BYTES: usize = 1 << 20;
 const PLACES: u64 = 64;
@@ -90,7 +90,7 @@ impl Usage {
     }
 }
 
-/// Where the kernel tells what is used, and by whom.
+/// Where the kernel reports what is in use, and by what.
 #[derive(Debug, Clone)]
 struct System {
     proc: PathBuf,
@@ -345,7 +345,7 @@ impl System {
         }
         let mut uses = self.all_uses(&thing, asked);
         match thing {
-            // Whoever removed it left nobody but loop devices a way to it.
+            // It was removed, so that only loop devices lead to it.
             Thing::Gone(_) if backing.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") => {}
             Thing::Gone(_) => uses.push("cannot be looked at from here".to_owned()),
             _ => {
@@ -474,7 +474,7 @@ impl System {
     }
 }
 
-/// Whether a file was opened for writing, by what the kernel tells of that.
+/// Whether a file was opened for writing, according to the kernel.
 fn is_for_writing(told: &str) -> bool {
     let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
@@ -530,7 +530,7 @@ fn holds_bytes(path: &Path) -> io::Result<bool> {
 /// What was found at a path that workloads would write to.
 pub fn look(path: &Path) -> Result<Usage> {
     let mut found = System::default().look(path)?;
-    // What cannot be taken for oneself is in use, whoever by.
+    // What cannot be taken exclusively is in use.
     if found.uses.is_empty()
         && let Err(Refused::InUse(by)) = take_all(path)
     {
@@ -577,7 +577,7 @@ fn take_all(path: &Path) -> std::result::Result<Vec<File>, Refused> {
     let Some(file) = take(path)? else { return Ok(Vec::new()) };
     let mut held = vec![file];
     for below in System::default().all_foundations(path) {
-        // One that was removed has no lock that somebody else could ask for.
+        // A removed file has no lock that another process could ask for.
         let Ok(file) = File::open(&below) else { continue };
         match lock(&file) {
             Ok(()) => held.push(file),
@@ -786,7 +786,8 @@ pub fn consent(paths: &[&Path], uris: &[&str], directory: &Path) -> Result<()> {
     keep(directory, &all)
 }
 
-/// What stands for which file or device it is, of an export: another under the same URI is not told from it.
+/// What stands for which file or device it is, of an export: another under the same URI is not distinguished
+/// from it.
 const EXPORT: &str = "export";
 
 /// Why workloads may not write to what is behind a URI; nothing where they may.

@@ -31,7 +31,7 @@ pub(super) fn measure(
     let disks: Vec<&PathBuf> = experiment.target.disks().iter().take(MOST).collect();
     let mut sum = [0.0; 3];
     for disk in &disks {
-        // As for the pool, which comes after this; then held, so that nobody takes it meanwhile.
+        // As for the pool, which comes after this; then held, so that no other process takes it meanwhile.
         in_use::claim_for_pool(disk, may_overwrite, directory)?;
         let _held = in_use::claim(disk, may_overwrite, directory)?;
         for (sum, rw) in sum.iter_mut().zip(["write", "read", "rw"]) {

@@ -38,7 +38,7 @@ impl Bench<'_> {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         if let Target::Host { .. } = self.experiment.target {
-            // Whoever makes snapshots of all there is leaves these out.
+            // Programs that snapshot everything leave these out.
             let owner = format!("{OWNER}={}", self.directory.display());
             arguments.extend([
                 "-o".to_owned(),

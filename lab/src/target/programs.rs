@@ -106,7 +106,7 @@ pub trait Programs {
     /// Where the volume `name` is.
     fn volume(&self, name: &str) -> Result<Endpoint>;
     /// The counters of a pool's devices and of its serving process so far; `None` where that cannot
-    /// be told.
+    /// be known.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
     /// Has the process that has the pool open do `load` to the volume `name`, unless `stops` says that it is
     /// to stop; how it went, as fio's JSON says it.
@@ -116,7 +116,7 @@ pub trait Programs {
             "the server of {name} runs no load by itself: measure it with {THROUGH}={NBD}"
         )))
     }
-    /// Why a pool takes nothing that is written any more, where that is so and can be told.
+    /// Why a pool takes nothing that is written any more, if that is so and known.
     fn lost(&self, pool: &str) -> Option<String> {
         let _ = pool;
         None

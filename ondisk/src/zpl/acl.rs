@@ -47,7 +47,7 @@ pub mod ace_flags {
     pub const OWNER: u16 = 0x1000;
     pub const GROUP: u16 = 0x2000;
     pub const EVERYONE: u16 = 0x4000;
-    /// The flags that tell whom the entry is about.
+    /// The flags that say whom the entry is about.
     pub const WHO: u16 = OWNER | GROUP | EVERYONE | IDENTIFIER_GROUP;
 }
 

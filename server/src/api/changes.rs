@@ -65,7 +65,7 @@ pub struct DestroyDataset {
     pub force: bool,
     /// Snapshots that cannot be destroyed now go when their last hold or clone does.
     pub defer: bool,
-    /// Only tell.
+    /// Only report.
     pub dry_run: bool,
     /// For the history.
     pub command: Option<String>,

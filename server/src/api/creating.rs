@@ -236,13 +236,13 @@ impl Action for CheckpointPool {
     type Reply = ();
 }
 
-/// Takes pools to a version and enables all features that they may have, or tells which those are.
+/// Takes pools to a version and enables all features that they may have, or reports which those are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpgradePools {
     /// Names; empty for all.
     pub pools: Vec<String>,
-    /// Only tell.
+    /// Only report.
     pub dry_run: bool,
     /// The version that they are to get; the newest, that of features, where absent. No features are enabled
     /// in an older one.
@@ -258,8 +258,8 @@ pub struct UpgradedPool {
     pub pool: String,
     /// Its version before.
     pub version: u64,
-    /// Features that were not enabled before. When it only tells: those too that an upgrade does not enable,
-    /// and none of a pool of an older version.
+    /// Features that were not enabled before. When it only reports: those too that an upgrade does not
+    /// enable, and none of a pool of an older version.
     pub features: Vec<String>,
 }
 

@@ -47,8 +47,8 @@ pub struct ListDatasets {
     pub kinds: Vec<DatasetKind>,
     /// A named dataset of another kind is passed over instead: its depth was given (`-d 0`).
     pub pass_over: bool,
-    /// Properties to tell, in this order: native ones by name or column, user properties, `written@SNAPSHOT`,
-    /// `written#BOOKMARK`; `all` stands for everything that `zfs get all` shows.
+    /// Properties to report, in this order: native ones by name or column, user properties,
+    /// `written@SNAPSHOT`, `written#BOOKMARK`; `all` stands for everything that `zfs get all` shows.
     pub properties: Vec<String>,
 }
 

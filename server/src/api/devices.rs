@@ -118,7 +118,7 @@ pub enum SweepAction {
     Forget,
 }
 
-/// Goes through the free space of devices. Answered when that has begun; the status tells how far it is.
+/// Goes through the free space of devices. Answered when that has begun; the status reports its progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepDevices {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
-/// Reads and writes a volume for a while, and tells how that went. Only a daemon that was told to does it. **What
-/// is in the volume is overwritten.** The load ends when its client goes away.
+/// Reads and writes a volume for a while, and reports the result. Only a daemon that was started for it does
+/// so. **What is in the volume is overwritten.** The load ends when its client goes away.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoad {
@@ -61,7 +61,7 @@ pub struct Load {
     /// For how long before that, without being counted.
     #[serde(default)]
     pub ramp_seconds: f64,
-    /// How long the steps are in which requests are counted; 0 where none are told.
+    /// How long the steps are in which requests are counted; 0 for no steps.
     #[serde(default)]
     pub step_ms: u32,
     /// What is random is the same for the same seed.

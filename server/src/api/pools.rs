@@ -119,9 +119,9 @@ impl Action for ExportPool {
 pub struct ListPools {
     /// Names; empty for all. A name that is not open becomes an entry of [`Listed::failed`].
     pub pools: Vec<String>,
-    /// Properties to tell, in this order; `all` stands for everything that `zpool get all` shows.
+    /// Properties to report, in this order; `all` stands for everything that `zpool get all` shows.
     pub properties: Vec<String>,
-    /// Tell the vdevs too, with their space.
+    /// Report the vdevs too, with their space.
     pub vdevs: bool,
 }
 

@@ -20,9 +20,9 @@ pub use engine::vdev::{Aux, State};
 pub struct GetStatus {
     /// Names; empty for all.
     pub pools: Vec<String>,
-    /// Tell the files with errors.
+    /// Report the files with errors.
     pub files: bool,
-    /// Tell the statistics of the dedup tables.
+    /// Report the statistics of the dedup tables.
     pub dedup: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct ListVdevs {
     /// Names, paths, last parts of paths, or guids; empty for the root and all that hold blocks. One that the
     /// pool does not have becomes an entry of [`Listed::failed`].
     pub vdevs: Vec<String>,
-    /// Properties to tell, in this order; `all` stands for everything that `zpool get all` shows.
+    /// Properties to report, in this order; `all` stands for everything that `zpool get all` shows.
     pub properties: Vec<String>,
 }
 

@@ -37,7 +37,7 @@ use crate::nbd::Chosen;
 pub struct KernelNbd {
     /// Where devices are.
     dev: PathBuf,
-    /// What the kernel tells of block devices.
+    /// The kernel's directory of block devices.
     sys: PathBuf,
 }
 

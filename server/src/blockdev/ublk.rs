@@ -154,8 +154,8 @@ impl Ublk {
     }
 }
 
-const OLD: &str = "this kernel's ublk is too old (Linux 6.5 or later is needed, with CONFIG_BLK_DEV_UBLK); use its NBD \
-     client";
+const OLD: &str = "this kernel's ublk is too old (Linux 6.5 or later is needed, with CONFIG_BLK_DEV_UBLK); \
+    use its NBD client";
 
 impl BlockDevices for Ublk {
     fn is_there(&self) -> bool {
@@ -354,7 +354,7 @@ impl UblkDevice {
             stopped => stopped,
         };
         match stopped.map_err(|_| timed_out("the kernel does not release the device"))? {
-            // Removed by somebody else.
+            // Removed by another process.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             stopped => stopped,
         }

@@ -121,12 +121,12 @@ struct Watched<'a> {
     outcome: Option<Result<(), ApiError>>,
 }
 
-/// Tells that a thread ended, however it did.
+/// Reports that a thread ended, in any way.
 struct Ended(Sender<usize>, usize);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Nobody may be interested any more.
+        // The watcher may be gone.
         let _ = self.0.send(self.1);
     }
 }

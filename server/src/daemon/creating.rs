@@ -106,7 +106,7 @@ impl Daemon {
         self.open_pools().iter().map(|pool| (pool.guid(), pool.name().to_owned())).collect()
     }
 
-    /// Adds vdevs to a pool, and tells what it had before.
+    /// Adds vdevs to a pool, and returns what it had before.
     ///
     /// # Errors
     /// Devices that cannot be used, a pool that is open read-only.
@@ -307,7 +307,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes pools to a version and enables all features that they may have, or tells which.
+    /// Takes pools to a version and enables all features that they may have, or reports which.
     ///
     /// # Errors
     /// None: a pool that cannot be upgraded becomes an entry of `failed`.

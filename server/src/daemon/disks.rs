@@ -258,7 +258,7 @@ async fn open_one(
         let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
         list.push(format!("{shown} is {}", user.how));
         if !user.force_helps {
-            // Locked by whoever uses it.
+            // Locked by its user.
             return Ok(NewLeaf {
                 device: looked_at,
                 path: path.into(),
@@ -326,7 +326,7 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
         PoolState::Active if label.txg.is_none_or(|txg| txg == Txg::NONE) => return None,
         PoolState::Exported => format!("part of exported pool '{name}'"),
         PoolState::Active => format!("part of potentially active pool '{name}'"),
-        // Destroyed pools, and spares and cache devices of nobody.
+        // Destroyed pools, and unused spares and cache devices.
         _ => return None,
     };
     Some(User { how, force_helps: true })

@@ -124,7 +124,7 @@ impl NestedMounts {
             for directory in before {
                 match directory.strip_prefix(&shown) {
                     Ok(inside) if !inside.as_os_str().is_empty() => {
-                        // One that is not empty is somebody's now.
+                        // One that is not empty is in use now.
                         let _ = below.as_ref().map(|below| below.remove_directory(inside));
                     }
                     _ => kept.push(directory),

@@ -332,7 +332,7 @@ impl Daemon {
         if dry_run {
             return Ok(described(&open));
         }
-        // Nobody else can have it yet; who finds it from now on waits until it is served.
+        // No other request can have it yet; a request that finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
             let mut pools = self.pools.write().ignore_poison();

@@ -194,7 +194,7 @@ impl Left {
                 live.count_all(id).await?;
             }
         }
-        // Whoever asks for it sees what is committed.
+        // A later request reads committed state.
         live.txgs().wait_synced(live.txgs().open_txg()).await
     }
 }

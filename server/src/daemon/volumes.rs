@@ -388,8 +388,8 @@ impl OpenPool {
         loop {
             let before = lock(&self.leaving).admits(name)?;
             let export = self.open_export(name, link.clone()).await?;
-            // Whoever takes the volume away looks for clients after it said so: either it has seen this one,
-            // or this one sees that.
+            // A request that takes the volume away looks for clients after it said so: either it has seen
+            // this one, or this one sees that.
             if lock(&self.leaving).admits(name)? == before {
                 return Ok(export);
             }

@@ -254,7 +254,7 @@ fn reply(device: &Device, unique: u64, answer: Result<usize, Errno>, outgoing: &
     outgoing[..ANSWER_HEADER_BYTES].copy_from_slice(&answer_header(unique, answer));
     let length = ANSWER_HEADER_BYTES + answer.unwrap_or(0);
     if let Err(error) = rustix::io::write(device, &outgoing[..length]) {
-        // Whoever waited for it may be gone.
+        // The waiting program may be gone.
         tracing::debug!(%error, "the kernel refuses an answer");
     }
 }

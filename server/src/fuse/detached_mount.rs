@@ -73,7 +73,7 @@ pub fn clone_mount(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io
     // SAFETY: `path` is a terminated string that lives through the call.
     let opened = unsafe { libc::syscall(libc::SYS_open_tree, from, path.as_ptr(), flags) };
     match RawFd::try_from(opened) {
-        // SAFETY: the kernel just opened it, and nobody else knows it.
+        // SAFETY: the kernel just opened it, and no other code knows it.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -136,7 +136,7 @@ impl Mountpoint {
         if !self.is_taken() {
             return Ok(false);
         }
-        // Whoever asks for its figures (`df`) has it for a moment.
+        // A program that asks for its figures (`df`) uses it for a moment.
         let mut passing = PASSING;
         loop {
             match unmount_path(&self.at, lazily) {
@@ -372,7 +372,7 @@ pub fn is_elsewhere(device: libc::dev_t) -> bool {
 pub fn within<T: Send + 'static>(limit: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
     let asking = move || {
-        // Nobody may wait for it any more.
+        // The receiver may be gone.
         let _ = tell.send(ask());
     };
     std::thread::Builder::new().name("fuse-ask".into()).spawn(asking).ok()?;
@@ -402,7 +402,7 @@ fn device_by(at: &Path, flags: libc::c_int) -> io::Result<libc::dev_t> {
     let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT | flags;
     // SAFETY: an all-zero `statx` is a valid one.
     let mut answer: libc::statx = unsafe { mem::zeroed() };
-    // Asked for nothing else, the kernel tells this to everybody.
+    // Without other requests, the kernel reports this to every process.
     // SAFETY: `path` is a terminated string, and both live through the call.
     let code = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, &mut answer) };
     match code {
@@ -519,7 +519,7 @@ fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
         is_descriptor.then(|| libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
     };
     match sent {
-        // SAFETY: the kernel opened it for this process, and nobody else knows it.
+        // SAFETY: the kernel opened it for this process, and no other code knows it.
         Some(descriptor) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         None => Err(io::Error::other(format!("{HELPER} mounted the filesystem but sent no connection"))),
     }
@@ -617,7 +617,7 @@ fn unescaped(word: &str) -> Vec<u8> {
 fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
     let failed = |error: String| MountError::Unmount { at: at.to_owned(), error };
     let path = CString::new(at.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-    // By force the kernel ends the connection, so that nobody waits for an answer.
+    // By force the kernel ends the connection, so that no program waits for an answer.
     let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH | libc::MNT_FORCE } else { 0 };
     // SAFETY: `path` is a terminated string that lives through the call.
     if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
@@ -638,7 +638,7 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // Unmounted meanwhile, by whoever.
+    // Unmounted meanwhile.
     if said.contains("not found in /etc/mtab") {
         return Ok(());
     }

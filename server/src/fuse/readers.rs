@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(crew.readers.state().reading, 2);
         assert!(first.rests_beside_others());
         assert_eq!(crew.readers.state().reading, 1);
-        // Nobody rests: who left reads on.
+        // No thread rests: the one that left reads on.
         (0..2).for_each(|_| crew.tell(0));
         assert_eq!(turn.recv().unwrap(), (0, true));
         assert_eq!(crew.readers.state().reading, 1);

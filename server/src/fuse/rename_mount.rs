@@ -149,7 +149,7 @@ pub fn named(connection: BorrowedFd<'_>, name: &str, attributes: u64) -> io::Res
 
 fn opened(descriptor: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(descriptor) {
-        // SAFETY: the kernel just opened it, and nobody else knows it.
+        // SAFETY: the kernel just opened it, and no other code knows it.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

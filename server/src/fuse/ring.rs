@@ -215,7 +215,7 @@ impl Prepared {
         for (place, uring) in urings.into_iter().enumerate() {
             let report = report.clone();
             crew.spawn(place, uring, move |begun| {
-                // Nobody listens any more when another one failed.
+                // The receiver is gone when another one failed.
                 let _ = report.send(begun);
             })?;
         }

@@ -122,7 +122,7 @@ impl Served {
         trees.take_snapshots_of(&before.trees);
         let gone = difference.gone().clone();
         let mut after = Self::new(trees, options);
-        // One that came back twice may have the first generation again: nobody has that directory any more.
+        // One that came back twice may have the first generation again: that directory is unused.
         after.reborn = &before.reborn ^ difference.reborn();
         after.snapdir.store(before.snapdir.load(Ordering::Acquire), Ordering::Release);
         after.writable.store(before.is_writable() && after.live().is_some(), Ordering::Release);

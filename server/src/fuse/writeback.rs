@@ -62,7 +62,7 @@ fn open(directory: &File, node: INodeNo, generation: u64) -> io::Result<File> {
         libc::syscall(libc::SYS_open_by_handle_at, directory.as_raw_fd(), &raw const handle, flags)
     };
     match i32::try_from(opened) {
-        // SAFETY: the kernel just opened it, and nobody else knows it.
+        // SAFETY: the kernel just opened it, and no other code knows it.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into()),
         _ => Err(io::Error::last_os_error()),
     }

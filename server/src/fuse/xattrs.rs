@@ -65,7 +65,7 @@ impl Served {
         let (zpl, object) = self.changeable(number)?;
         self.check_xattr_name(name)?;
         // Behind `user.` nothing may stand that is another namespace to other platforms, nor nothing at all:
-        // nobody could read it.
+        // it could not be read.
         if name.starts_with(b"user.") && bare_name(name).is_none() {
             let what = format!("extended attribute {}", name.escape_ascii());
             return Err(Error::Os { what, errno: libc::EINVAL });

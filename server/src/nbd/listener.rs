@@ -165,7 +165,7 @@ async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Ok(accepted) => Ok(Some(accepted)),
         Err(error) => match error.raw_os_error() {
             Some(libc::ECONNABORTED | libc::EINTR) => Ok(None),
-            // Linux passes a network's errors on to whoever accepts.
+            // Linux passes a network's errors on to `accept`.
             Some(
                 libc::ENETDOWN
                 | libc::EPROTO

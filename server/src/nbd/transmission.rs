@@ -315,7 +315,7 @@ where
                     self.moved_bytes += written as u64;
                     moved |= written > 0;
                 }
-                // Nobody is there to be told, but what was asked for is still to be done.
+                // The client is gone, but its requests must still be done.
                 Poll::Ready(Err(_)) if self.is_leaving => self.output = Output::default(),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}

@@ -133,7 +133,7 @@ impl Handle {
         let code =
             unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut self).cast(), libc::O_RDONLY) };
         match code {
-            // SAFETY: the kernel opened it, and nobody else knows it.
+            // SAFETY: the kernel opened it, and no other code knows it.
             0.. => Ok(unsafe { OwnedFd::from_raw_fd(code) }.into()),
             _ => Err(std::io::Error::last_os_error()),
         }

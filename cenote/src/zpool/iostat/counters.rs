@@ -128,7 +128,7 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
     })
 }
 
-/// The average that a histogram of latencies tells, in nanoseconds: as if all of a bucket were in its middle.
+/// The average of a histogram of latencies, in nanoseconds: as if all of a bucket were in its middle.
 pub(super) fn average(histogram: &[u64]) -> u64 {
     let middle = |bucket: usize| (1u128 << bucket) + (1u128 << bucket) / 2;
     let count: u128 = histogram.iter().map(|count| u128::from(*count)).sum();

@@ -55,7 +55,7 @@ pub struct Serving<E> {
     gone: usize,
     /// An empty vector kept for its memory.
     done: Vec<(u16, i32)>,
-    /// Tells that it fails; until then, or until nothing can tell.
+    /// Waits until it fails, or until no failure can be reported.
     fails: Option<oneshot::Receiver<()>>,
     has_failed: bool,
 }

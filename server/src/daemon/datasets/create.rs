@@ -14,7 +14,7 @@ use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
 use crate::sizes::parse_size;
 
-/// Block size of a volume that is told none.
+/// Default block size of a volume.
 const DEFAULT_VOLBLOCKSIZE: u64 = 16 << 10;
 
 impl Daemon {
@@ -171,8 +171,8 @@ impl Daemon {
     }
 }
 
-/// What a new dataset is created with, as `zfs create -v` tells it: the size of a volume, what was typed, and
-/// what follows from that.
+/// What a new dataset is created with, as `zfs create -v` prints it: the size of a volume, what was typed,
+/// and what follows from that.
 fn shown(
     volume: Option<(u64, bool)>,
     typed: &[(String, String)],

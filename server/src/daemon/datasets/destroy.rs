@@ -147,7 +147,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let doomed: HashSet<&str> = names.iter().map(String::as_str).collect();
         let is_doomed = |name: &str| doomed.contains(name);
-        // Whoever mounted a snapshot by its name wants to have it.
+        // A snapshot that was mounted by its name is wanted.
         let mounted = pool.mountpoints().into_iter().find(|(name, _)| name.contains('@') && is_doomed(name));
         if let Some((name, at)) = mounted.filter(|_| !request.force) {
             let at = at.display();
@@ -157,7 +157,7 @@ impl Daemon {
         let _snapshots = pool.close_snapshots(&doing, &names)?;
         let unmounted = self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
         if !pool.in_use_where(is_doomed).is_empty() {
-            // Somebody has it elsewhere.
+            // It is mounted at another place.
             self.mount_again(pool, &changing, unmounted).await;
             return Err(ApiError::busy(format!("{doing}: dataset is busy")));
         }

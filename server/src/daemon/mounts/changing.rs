@@ -95,7 +95,7 @@ impl Daemon {
         let needs_another_session = fuse.needs_another_session(&options);
         if !needs_another_session {
             fuse.forget_postponed();
-            // May wait for devices: whoever lists mounts meanwhile, or ends, does not wait with it.
+            // May wait for devices: listing mounts meanwhile, or ending, does not wait with it.
             match fuse.update(&options, anew) {
                 // Only root may tell the kernel so.
                 Err(MountError::Refused { error, .. })
@@ -114,7 +114,7 @@ impl Daemon {
                 }
                 Err(busy) => Some(busy),
             },
-            // It begins another session when nobody has this one any more, or somebody mounts it again.
+            // It begins another session when this one is unused, or when it is mounted again.
             false => None,
         };
         let Some((fuse, _)) = get() else { return busy.map_or(Ok(()), Err) };
@@ -125,7 +125,7 @@ impl Daemon {
                 if error.kind() == std::io::ErrorKind::PermissionDenied => {}
             updated => updated.map_err(mount_error)?,
         }
-        // Whoever changes something else has nothing to do with it.
+        // Another change is not affected.
         busy.filter(|_| is_new || is_wish || !needs_another_session).map_or(Ok(()), Err)
     }
 }

@@ -38,7 +38,7 @@ pub(in crate::daemon) fn make_directories(at: &Path) -> std::io::Result<Vec<Path
 /// Removes directories as long as they are empty.
 pub(in crate::daemon) fn remove_directories(made: &[PathBuf]) {
     for directory in made {
-        // One that is not empty is somebody's now.
+        // One that is not empty is in use now.
         let _ = fs::remove_dir(directory);
     }
 }

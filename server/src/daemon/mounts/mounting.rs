@@ -74,7 +74,7 @@ impl OpenPool {
                 Err(engine::Error::Unsupported(why)) => {
                     tracing::warn!("'{}' is mounted read-only: {why}", dataset.name);
                 }
-                // What is damaged can still be read, where nobody wants more.
+                // A damaged one can still be read, if that is enough.
                 Err(error) if !options.writable => {
                     tracing::warn!("'{}' can only be read: {error}", dataset.name);
                 }
@@ -215,7 +215,7 @@ impl OpenPool {
             NestedMounts::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
-            // Somebody has it elsewhere, and it may have got another name meanwhile.
+            // It is mounted at another place, and may have got another name meanwhile.
             let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
             if fuse.is_in_place() {
                 self.describe_anew(plan, &made, words);

@@ -144,7 +144,7 @@ impl Daemon {
             }
         }
         if force {
-            // Whoever has it elsewhere loses it.
+            // Other mounts of it are lost.
             for name in pool.in_use_where(|name| is_meant(name)) {
                 pool.unmount_one(&name, true, Emptied::Removed)?;
             }

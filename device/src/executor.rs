@@ -16,12 +16,12 @@ use std::{
     io,
     marker::PhantomData,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
     thread::{self, Thread},
 };
 
@@ -81,15 +81,18 @@ impl fmt::Debug for Duty {
 /// ring. It may be called within itself and on a thread with a [`RingDriver`], where it keeps the thread busy
 /// until it is done.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut output = None;
+    run(pin!(async { output = Some(future.await) }));
+    output.expect("a future that has ended has its output")
+}
+
+/// The part of [`block_on`] that is the same for every future, so that it is compiled once.
+fn run(mut future: Pin<&mut dyn Future<Output = ()>>) {
     let _driver = Driver::enter();
-    let mut future = pin!(future);
     let sleeper = Arc::new(Sleeper::new());
     let waker = Waker::from(Arc::clone(&sleeper));
     let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
+    while future.as_mut().poll(&mut context).is_pending() {
         sleeper.sleep_until_woken();
     }
 }

@@ -10,7 +10,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use server::api::{Action, ApiError, ListPools};
+use serde::de::DeserializeOwned;
+use server::api::{Action, ApiError, ListPools, Listed, PoolEntry};
 use server::public;
 use tokio::net::UnixStream;
 
@@ -20,12 +21,28 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is asked whether to hang up.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// A request as it travels: what is done with it is the same for every action, and compiled once.
+struct Message {
+    action: &'static str,
+    body: Bytes,
+}
+
+impl Message {
+    fn of<A: Action>(action: &A) -> Result<Self> {
+        Ok(Self { action: A::NAME, body: serde_json::to_vec(action)?.into() })
+    }
+}
+
 /// Sends one request and waits for its reply, starting the daemon where none answers.
 pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
+    reply(&ask(Message::of(action)?)?)
+}
+
+fn ask(message: Message) -> Result<Bytes> {
     runtime()?.block_on(async {
         let path = server::http::default_socket();
         // Who only asks is not in need of a daemon of his own.
-        let stream = match public::is_for_anyone(A::NAME) {
+        let stream = match public::is_for_anyone(message.action) {
             true => connect_or_read(&path).await?,
             false => connect(&path).await?,
         };
@@ -33,15 +50,20 @@ pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
             Some(stream) => stream,
             None => start_daemon(&path).await?,
         };
-        exchange(stream, action).await
+        exchange(stream, message).await
     })
 }
 
 /// Sends one request to the daemon that listens on `socket`.
 pub fn call_at<A: Action>(socket: &Path, action: &A) -> Result<A::Reply> {
+    reply(&ask_at(socket, Message::of(action)?)?)
+}
+
+fn ask_at(socket: &Path, message: Message) -> Result<Bytes> {
     runtime()?.block_on(async {
         let stream = server::socket::connect(socket).await;
-        exchange(stream.with_context(|| format!("no daemon answers on {}", socket.display()))?, action).await
+        let stream = stream.with_context(|| format!("no daemon answers on {}", socket.display()))?;
+        exchange(stream, message).await
     })
 }
 
@@ -51,6 +73,10 @@ pub fn call_at_unless<A: Action>(
     action: &A,
     stops: &dyn Fn() -> bool,
 ) -> Result<Option<A::Reply>> {
+    ask_at_unless(socket, Message::of(action)?, stops)?.map(|body| reply(&body)).transpose()
+}
+
+fn ask_at_unless(socket: &Path, message: Message, stops: &dyn Fn() -> bool) -> Result<Option<Bytes>> {
     let stopped = async {
         while !stops() {
             tokio::time::sleep(LOOK).await;
@@ -60,7 +86,7 @@ pub fn call_at_unless<A: Action>(
         let stream = UnixStream::connect(socket).await;
         let stream = stream.with_context(|| format!("nothing listens on {}", socket.display()))?;
         tokio::select! {
-            reply = exchange(stream, action) => reply.map(Some),
+            body = exchange(stream, message) => body.map(Some),
             () = stopped => Ok(None),
         }
     })
@@ -68,12 +94,20 @@ pub fn call_at_unless<A: Action>(
 
 /// Like [`call`], but `None` when no daemon runs: for what makes no sense without one.
 pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
+    ask_running(Message::of(action)?)?.map(|body| reply(&body)).transpose()
+}
+
+fn ask_running(message: Message) -> Result<Option<Bytes>> {
     runtime()?.block_on(async {
         match connect_or_read(&server::http::default_socket()).await? {
-            Some(stream) => exchange(stream, action).await.map(Some),
+            Some(stream) => exchange(stream, message).await.map(Some),
             None => Ok(None),
         }
     })
+}
+
+fn reply<R: DeserializeOwned>(body: &[u8]) -> Result<R> {
+    serde_json::from_slice(body).context(OTHER_VERSION)
 }
 
 /// Largest first line of an answer that lasts, in bytes: it names the devices of one pool.
@@ -100,12 +134,17 @@ impl<R> Lasting<R> {
 /// Sends a request whose answer lasts, of which the first line is read. `None` when no daemon runs that this
 /// user may ask.
 pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> {
+    let Some((line, body, runtime)) = ask_lasting(Message::of(action)?)? else { return Ok(None) };
+    Ok(Some(Lasting { told: reply(&line)?, body, runtime }))
+}
+
+fn ask_lasting(message: Message) -> Result<Option<(Vec<u8>, Incoming, tokio::runtime::Runtime)>> {
     let runtime = runtime()?;
     let answered = runtime.block_on(async {
         let Ok(stream) = server::socket::connect(&server::http::default_socket()).await else {
             return Ok(None);
         };
-        let (response, _connection) = send(stream, action).await?;
+        let (response, _connection) = send(stream, message).await?;
         if !response.status().is_success() {
             return Err(refusal(response).await);
         }
@@ -116,10 +155,9 @@ pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> 
             let frame = frame.context("the daemon's answer broke off")?;
             line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }
-        let told = serde_json::from_slice(&line).context(OTHER_VERSION)?;
-        Ok(Some((told, body)))
+        Ok(Some((line, body)))
     })?;
-    Ok(answered.map(|(told, body)| Lasting { told, body, runtime }))
+    Ok(answered.map(|(line, body)| (line, body, runtime)))
 }
 
 /// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon
@@ -165,7 +203,8 @@ async fn connect_or_else(path: &Path, public: &Path) -> Result<Option<UnixStream
 /// Whether the daemon at the other end has a pool open, as far as it says so. A failed command that needed a
 /// daemon leaves one that has none.
 async fn has_pools(daemon: UnixStream) -> bool {
-    let pools = exchange(daemon, &ListPools::default()).await;
+    let Ok(message) = Message::of(&ListPools::default()) else { return true };
+    let pools = exchange(daemon, message).await.and_then(|body| reply::<Listed<PoolEntry>>(&body));
     pools.map_or(true, |listed| !listed.entries.is_empty())
 }
 
@@ -178,14 +217,14 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 const OTHER_VERSION: &str = "the daemon's answer is of another version than this command";
 
-async fn exchange<A: Action>(stream: UnixStream, action: &A) -> Result<A::Reply> {
-    let (response, connection) = send(stream, action).await?;
+async fn exchange(stream: UnixStream, message: Message) -> Result<Bytes> {
+    let (response, connection) = send(stream, message).await?;
     if !response.status().is_success() {
         return Err(refusal(response).await);
     }
     let body = response.into_body().collect().await.context("the daemon's answer broke off")?.to_bytes();
     connection.abort();
-    serde_json::from_slice(&body).context(OTHER_VERSION)
+    Ok(body)
 }
 
 /// Why the daemon did not do what was asked.
@@ -203,15 +242,15 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
 
 type Connection = tokio::task::JoinHandle<hyper::Result<()>>;
 
-async fn send<A: Action>(stream: UnixStream, action: &A) -> Result<(Response<Incoming>, Connection)> {
+async fn send(stream: UnixStream, message: Message) -> Result<(Response<Incoming>, Connection)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .context("cannot talk to the daemon")?;
     let connection = tokio::spawn(connection);
-    let request = Request::post(format!("/v1/{}", A::NAME))
+    let request = Request::post(format!("/v1/{}", message.action))
         .header("host", "cenote")
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(serde_json::to_vec(action)?)))?;
+        .body(Full::new(message.body))?;
     let response = sender.send_request(request).await.context("the daemon closed the connection")?;
     Ok((response, connection))
 }

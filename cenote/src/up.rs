@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use device::block_on;
 use serde::Serialize;
 use server::api::{
     DatasetKind, DiscoverPools, ErrorKind, ImportPool, ListDatasets, ListKeys, ListMounts, ListVolumes,
@@ -132,7 +131,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         );
         missing.is_some()
     };
-    let imported = block_on(daemon.import(import_request(arguments, &pool, &name)?));
+    let imported = daemon.ask(&import_request(arguments, &pool, &name)?);
     let imported = imported.map_err(|error| match error.kind {
         ErrorKind::Busy if !arguments.force => anyhow!("{error} (-f does that)"),
         ErrorKind::NotFound => anyhow!("{error}; {}", what_is_there(&daemon, arguments)),
@@ -143,7 +142,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     for (dataset, file) in &arguments.key_files {
         let key = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         let load = LoadKey { dataset: dataset.clone(), key: Some(key), ..LoadKey::default() };
-        warnings.extend(block_on(daemon.load_key(load))?.warnings);
+        warnings.extend(daemon.ask(&load)?.warnings);
     }
     warnings.extend(load_keys(&daemon, &opened.name)?);
 
@@ -155,7 +154,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         warnings.extend(mount_flat(&daemon, &opened.name, &directory)?);
     } else if !no_mount {
         let mount = Mount { pool: Some(opened.name.clone()), ..Mount::default() };
-        let changed = block_on(daemon.mount(mount))?;
+        let changed = daemon.ask(&mount)?;
         // Of keys that are not loaded the hints tell already.
         warnings.extend(changed.failed.into_iter().map(|error| error.message));
     }
@@ -174,11 +173,11 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
 }
 
 /// What the pool to bring up is called: what it is asked for by, and its name.
-fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
+fn find(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<(String, String)> {
     if let Some(pool) = &arguments.pool {
         return Ok((pool.clone(), pool.clone()));
     }
-    let found = block_on(daemon.discover(discovery(arguments)))?;
+    let found = daemon.ask(&discovery(arguments))?;
     match found.as_slice() {
         [only] => Ok((only.guid.to_string(), only.name.clone())),
         [] => bail!("no pool was found; say where to look with -d DIR"),
@@ -199,8 +198,8 @@ fn discovery(arguments: &UpArguments) -> DiscoverPools {
 }
 
 /// Names the pools that exist, for a user who named one that does not.
-fn what_is_there(daemon: &Daemon, arguments: &UpArguments) -> String {
-    let found = block_on(daemon.discover(discovery(arguments))).unwrap_or_default();
+fn what_is_there(daemon: &Arc<Daemon>, arguments: &UpArguments) -> String {
+    let found = daemon.ask(&discovery(arguments)).unwrap_or_default();
     let names: Vec<_> = found.iter().map(|pool| pool.name.as_str()).collect();
     match names.as_slice() {
         [] => "nor any other pool: -d names the directory of its disks or files, not one above it".into(),
@@ -236,7 +235,7 @@ fn mount_directory(arguments: &UpArguments, name: &str) -> Result<PathBuf> {
 
 /// Mounts every filesystem that may be mounted in a directory of its own: `pool`, `pool+home`,
 /// `pool+home+anna`.
-fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<String>> {
+fn mount_flat(daemon: &Arc<Daemon>, pool: &str, directory: &Path) -> Result<Vec<String>> {
     let list = ListDatasets {
         names: vec![pool.to_owned()],
         depth: None,
@@ -244,7 +243,7 @@ fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<Strin
         properties: ["canmount", "keystatus"].map(str::to_owned).to_vec(),
         ..ListDatasets::default()
     };
-    let listed = block_on(daemon.list_datasets(list))?;
+    let listed = daemon.ask(&list)?;
     let mut warnings: Vec<String> = listed.failed.into_iter().map(|error| error.message).collect();
     for filesystem in listed.entries {
         let is = |property, value| {
@@ -255,7 +254,7 @@ fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<Strin
         }
         let at = directory.join(filesystem.name.replace('/', "+"));
         let mount = Mount { dataset: Some(filesystem.name), at: Some(at), ..Mount::default() };
-        if let Err(error) = block_on(daemon.mount(mount)) {
+        if let Err(error) = daemon.ask(&mount) {
             warnings.push(error.message);
         }
     }
@@ -279,15 +278,15 @@ fn fuse_missing() -> Option<String> {
 }
 
 /// Loads the keys that lie where the pool says, and asks for the others. Hints for those that stay unloaded.
-fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
-    let roots = block_on(daemon.list_keys(ListKeys { dataset: Some(pool.to_owned()), recursive: true }))?;
+fn load_keys(daemon: &Arc<Daemon>, pool: &str) -> Result<Vec<String>> {
+    let roots = daemon.ask(&ListKeys { dataset: Some(pool.to_owned()), recursive: true })?;
     let mut hints = Vec::new();
     let with_terminal = std::io::stdin().is_terminal();
     for root in roots.into_iter().filter(|root| !root.loaded) {
         let name = &root.dataset;
         let mut why = String::new();
         if root.location != "prompt" {
-            match block_on(daemon.load_key(LoadKey { dataset: name.clone(), ..LoadKey::default() })) {
+            match daemon.ask(&LoadKey { dataset: name.clone(), ..LoadKey::default() }) {
                 Ok(_) => continue,
                 Err(error) => why = format!(" ({})", error.message),
             }
@@ -308,7 +307,7 @@ fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
                 break;
             }
             let load = LoadKey { dataset: name.clone(), key: Some(key), ..LoadKey::default() };
-            match block_on(daemon.load_key(load)) {
+            match daemon.ask(&load) {
                 Ok(_) => {
                     loaded = true;
                     break;

@@ -77,6 +77,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use device::modelled::Link;
 use device::{IgnorePoison, machine_memory_bytes};
 use engine::cache::ArcCache;
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::api::{self, Action, ApiError, ErrorKind};
@@ -155,16 +156,21 @@ impl Daemon {
 ///
 /// # Errors
 /// An unknown action, a body that is not of the action's type, or what the action itself refuses.
-pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let answer = act(daemon, action, body).await;
-    if CHANGES_OF_VOLUMES.contains(&action) {
-        // Failed ones too: what stood in their way was detached.
-        daemon.settle_devices().await;
-    }
-    if answer.is_ok() && MOUNTS.contains(&action) {
-        daemon.import_nested().await;
-    }
-    answer
+///
+/// The calling thread waits for devices through its own ring ([`device::block_on`]), and so must be no thread
+/// of an async runtime.
+pub fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    device::block_on(async {
+        let answer = act(daemon, action, body).await;
+        if CHANGES_OF_VOLUMES.contains(&action) {
+            // Failed ones too: what stood in their way was detached.
+            daemon.settle_devices().await;
+        }
+        if answer.is_ok() && MOUNTS.contains(&action) {
+            daemon.import_nested().await;
+        }
+        answer
+    })
 }
 
 /// After these there may be files that are devices of pools.
@@ -262,8 +268,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
 ///
 /// # Errors
 /// As those of [`dispatch`].
-pub async fn dispatch_load(daemon: &Daemon, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    answer(body, async |request| daemon.run_load(request).await).await
+pub fn dispatch_load<'a>(daemon: &'a Daemon, body: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
+    Box::pin(answer(body, async |request| daemon.run_load(request).await))
 }
 
 async fn answer<A: Action>(
@@ -278,6 +284,16 @@ async fn answer<A: Action>(
 }
 
 impl Daemon {
+    /// Does what a request of this process asks for, as if it had come through the socket. See [`dispatch`].
+    ///
+    /// # Errors
+    /// Those of the action.
+    pub fn ask<A: Action>(self: &Arc<Self>, request: &A) -> Result<A::Reply, ApiError> {
+        let failed = |error: serde_json::Error| ApiError::failed(format!("{}: {error}", A::NAME));
+        let reply = dispatch(self, A::NAME, &serde_json::to_vec(request).map_err(failed)?)?;
+        serde_json::from_slice(&reply).map_err(failed)
+    }
+
     /// The same, with volumes served as if over a link.
     #[must_use]
     pub fn behind(self, link: Option<Arc<Link>>) -> Self {

@@ -134,7 +134,7 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
     } else {
         // Actions wait for devices through the calling thread's ring, which this runtime's threads do not
         // drive.
-        let act = move || device::block_on(daemon::dispatch(&daemon, &action, &body));
+        let act = move || daemon::dispatch(&daemon, &action, &body);
         tokio::task::spawn_blocking(act).await
     };
     match answer {

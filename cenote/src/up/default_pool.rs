@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use device::block_on;
 use rustix::fs::{FlockOperation, flock};
 use server::api::{
     CreateDataset, CreatePool, DiscoverPools, ImportPool, ListDatasets, ListMounts, ListVolumes, Mount,
@@ -75,14 +74,13 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
             command: Some(format!("zfs create -s -V {}G {VOLUME}", VOLUME_BYTES >> 30)),
             ..CreateDataset::default()
         };
-        warnings.extend(block_on(daemon.create_dataset(volume))?.warnings);
+        warnings.extend(daemon.ask(&volume)?.warnings);
     }
     match super::fuse_missing().filter(|_| !arguments.no_mount) {
         Some(why) => warnings.push(format!("{why}: filesystems are not mounted, only volumes served")),
         None if arguments.no_mount => {}
         None => {
-            let changed =
-                block_on(daemon.mount(Mount { pool: Some(opened.name.clone()), ..Mount::default() }))?;
+            let changed = daemon.ask(&Mount { pool: Some(opened.name.clone()), ..Mount::default() })?;
             warnings.extend(changed.failed.into_iter().map(|error| error.message));
         }
     }
@@ -102,13 +100,13 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
 }
 
 /// Opens the pool, or makes it. Whether it is new.
-fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
+fn open(daemon: &Arc<Daemon>, directory: &Path) -> Result<(OpenedPool, bool)> {
     let disks: Vec<PathBuf> = DISKS.iter().map(|name| directory.join(name)).collect();
     let altroot = Some(directory.join("mnt"));
     let existing: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
     if !existing.is_empty() {
         let discover = DiscoverPools { search: existing.clone(), ..DiscoverPools::default() };
-        if !block_on(daemon.discover(discover))?.is_empty() {
+        if !daemon.ask(&discover)?.is_empty() {
             let import = ImportPool {
                 pool: Some(POOL.to_owned()),
                 search: existing,
@@ -118,7 +116,7 @@ fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
                 altroot,
                 ..ImportPool::default()
             };
-            let imported = block_on(daemon.import(import))?;
+            let imported = daemon.ask(&import)?;
             let opened = imported.pools.into_iter().next();
             return Ok((opened.context("cannot import the pool")?, false));
         }
@@ -147,13 +145,13 @@ fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
         command: Some(format!("zpool create -o ashift=12 {POOL} mirror {}", names.join(" "))),
         ..CreatePool::default()
     };
-    Ok((block_on(daemon.create_pool(create))?, true))
+    Ok((daemon.ask(&create)?, true))
 }
 
 /// Whether nothing is in the pool.
-fn is_empty(daemon: &Daemon) -> Result<bool> {
+fn is_empty(daemon: &Arc<Daemon>) -> Result<bool> {
     let list = ListDatasets { names: vec![POOL.to_owned()], depth: Some(1), ..ListDatasets::default() };
-    Ok(block_on(daemon.list_datasets(list))?.entries.len() <= 1)
+    Ok(daemon.ask(&list)?.entries.len() <= 1)
 }
 
 /// Held while the pool is up; names the process that holds it.

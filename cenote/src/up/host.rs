@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::Result;
-use device::block_on;
 use server::api::ExportPool;
 use server::daemon::Daemon;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,7 +77,7 @@ impl Host {
                 && !asked_before
             {
                 let politely = ExportPool { all: true, ..ExportPool::default() };
-                match block_on(daemon.export(politely)) {
+                match daemon.ask(&politely) {
                     Ok(_) => break Ok(()),
                     Err(error) if daemon.open_pools().is_empty() => break Err(error.into()),
                     Err(error) => {

@@ -142,7 +142,7 @@ impl Place {
     /// As over the API.
     fn act<A: Action>(&self, action: &A) -> Result<(), String> {
         let body = serde_json::to_vec(action).unwrap();
-        block_on(dispatch(&self.running.daemon, A::NAME, &body)).map(drop).map_err(|error| error.message)
+        dispatch(&self.running.daemon, A::NAME, &body).map(drop).map_err(|error| error.message)
     }
 
     fn set(&self, name: &str, value: &str) {

@@ -175,8 +175,7 @@ fn holds_history_and_status_are_told() {
 #[test]
 fn requests_that_make_no_sense_are_refused() {
     let daemon = std::sync::Arc::new(Daemon::default());
-    let ask =
-        |action: &str, body: &[u8]| block_on(dispatch(&daemon, action, body)).map_err(|error| error.kind);
+    let ask = |action: &str, body: &[u8]| dispatch(&daemon, action, body).map_err(|error| error.kind);
     assert_eq!(ask("pool-destroy-everything", b"{}"), Err(ErrorKind::NotFound));
     assert_eq!(ask("pool-import", b"[1"), Err(ErrorKind::Invalid));
     assert_eq!(ask("pool-export", br#"{"pools": ["none"]}"#), Err(ErrorKind::NotFound));

@@ -377,7 +377,7 @@ impl Place {
             ..SetProperties::default()
         };
         let body = serde_json::to_vec(&set).unwrap();
-        block_on(dispatch(&self.running.daemon, "property-set", &body)).unwrap();
+        dispatch(&self.running.daemon, "property-set", &body).unwrap();
     }
 
     fn sectors(&self, id: u32) -> u32 {

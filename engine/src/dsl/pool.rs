@@ -20,6 +20,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::BoxFuture;
 use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
 use ondisk::{ObjectId, ObjsetId, Txg};
@@ -133,7 +134,12 @@ impl DslPool {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for a snapshot: nothing can change one.
-    pub(crate) async fn dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
+    // In a box, so that opening is compiled once, and not with everything that may have to open a dataset.
+    pub(crate) fn dataset(self: &Arc<Self>, id: ObjsetId) -> BoxFuture<'_, Result<Arc<LiveDataset>>> {
+        Box::pin(self.find_or_open(id))
+    }
+
+    async fn find_or_open(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
         if let Some(open) = self.datasets().get(&id) {
             return Ok(Arc::clone(open));
         }

@@ -48,6 +48,7 @@ mod written;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, hole};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Lsize, Txg};
@@ -200,7 +201,17 @@ impl Writer {
         self.write_in(txg, batch, Haste::Stable).await
     }
 
-    async fn write_in(
+    // In a box, so that this is compiled once, and not with everything that writes.
+    fn write_in<'a>(
+        &'a self,
+        txg: Txg,
+        batch: Vec<WriteRequest>,
+        haste: Haste<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Blkptr>>> {
+        Box::pin(self.write_batch(txg, batch, haste))
+    }
+
+    async fn write_batch(
         &self,
         txg: Txg,
         mut batch: Vec<WriteRequest>,

@@ -35,6 +35,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ondisk::dmu::DmuType;
 use ondisk::zap::VALUE_MAX;
 
@@ -139,38 +140,50 @@ pub async fn add(object: &Arc<LiveObject>, tx: &Tx, key: &Key, delta: i64) -> Re
 }
 
 /// Removes an entry. False when there is none.
-pub async fn remove(object: &Arc<LiveObject>, tx: &Tx, key: &Key) -> Result<bool> {
-    match draft::remove(object, key).await? {
-        Some(changes) => commit(object, tx, changes).await.map(|()| true),
-        None => Ok(false),
-    }
+pub fn remove<'a>(object: &'a Arc<LiveObject>, tx: &'a Tx, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
+    Box::pin(async move {
+        match draft::remove(object, key).await? {
+            Some(changes) => commit(object, tx, changes).await.map(|()| true),
+            None => Ok(false),
+        }
+    })
 }
 
-async fn put(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value, replace: bool) -> Result<bool> {
-    match draft::put(object, key, value, replace).await? {
-        Some(changes) => commit(object, tx, changes).await.map(|()| true),
-        None => Ok(false),
-    }
+fn put<'a>(
+    object: &'a Arc<LiveObject>,
+    tx: &'a Tx,
+    key: &'a Key,
+    value: &'a Value,
+    replace: bool,
+) -> BoxFuture<'a, Result<bool>> {
+    Box::pin(async move {
+        match draft::put(object, key, value, replace).await? {
+            Some(changes) => commit(object, tx, changes).await.map(|()| true),
+            None => Ok(false),
+        }
+    })
 }
 
 /// Brings the changed blocks into the object. After the first of them nothing waits until the last is in.
-async fn commit(object: &Arc<LiveObject>, tx: &Tx, changes: Changes) -> Result<()> {
-    match changes {
-        Changes::Patch { offset, bytes } => object.write_at(tx, offset, &bytes).await,
-        Changes::Blocks { block_bytes, written, freed } => {
-            if object.block_size() != u64::from(block_bytes) {
-                object.set_block_size(tx, block_bytes).await?;
+fn commit<'a>(object: &'a Arc<LiveObject>, tx: &'a Tx, changes: Changes) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        match changes {
+            Changes::Patch { offset, bytes } => object.write_at(tx, offset, &bytes).await,
+            Changes::Blocks { block_bytes, written, freed } => {
+                if object.block_size() != u64::from(block_bytes) {
+                    object.set_block_size(tx, block_bytes).await?;
+                }
+                for (id, block) in written {
+                    object.write_block(tx, id, block.into());
+                }
+                for range in freed {
+                    let size = u64::from(block_bytes);
+                    object.punch(tx, range.start * size, (range.end - range.start) * size).await?;
+                }
+                Ok(())
             }
-            for (id, block) in written {
-                object.write_block(tx, id, block.into());
-            }
-            for range in freed {
-                let size = u64::from(block_bytes);
-                object.punch(tx, range.start * size, (range.end - range.start) * size).await?;
-            }
-            Ok(())
         }
-    }
+    })
 }
 
 /// Where the hashes of a new ZAP start: another value for each, and the same when a sequence of changes is

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
 use ondisk::nvlist::{Encoding, Nvlist};
@@ -184,7 +185,13 @@ impl LivePool {
     }
 
     /// Commits the open group here and now. For tests, and for whoever runs without the thread.
-    pub async fn sync(self: &Arc<Self>) -> Result<Txg> {
+    // All of a sync hangs on this. In a box it is compiled here, and not again in each crate that waits for
+    // it.
+    pub fn sync(self: &Arc<Self>) -> LocalBoxFuture<'_, Result<Txg>> {
+        Box::pin(self.sync_open_group())
+    }
+
+    async fn sync_open_group(self: &Arc<Self>) -> Result<Txg> {
         let _turn = self.syncing.take().await;
         if let Some(error) = self.txgs.stopped() {
             return Err(error);

@@ -31,20 +31,22 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| "warn".into()),
-        )
+    let shown = std::env::var("CENOTE_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         // An error of logging would go to standard error, which may be a file on a full disk: the thread that
         // logs, for example one that commits groups, would end with a panic.
-        .log_internal_errors(false)
+        .log_internal_errors(false);
+    tracing_subscriber::registry()
+        .with(lines.with_filter(shown.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN))))
         .init();
     let mut arguments = cli::arguments(std::env::args_os());
     if std::env::var_os("POSIXLY_CORRECT").is_some() {

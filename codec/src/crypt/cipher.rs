@@ -1,12 +1,14 @@
 //! The ciphers: AES with three key lengths, in GCM or CCM mode, with IVs of 12 bytes and MACs of 16.
 //!
-//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits, which that has not, from AWS-LC; the
-//! CCM mode (`super::ccm`) runs RustCrypto's AES.
+//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits, which `ring` lacks, from RustCrypto;
+//! the CCM mode (`super::ccm`) runs RustCrypto's AES.
 
 use super::ccm;
 use super::{Error, IV_BYTES, MAC_BYTES, Result};
 use aes::cipher::KeyInit;
-use aws_lc_rs::aead as aws_lc;
+use aes::cipher::consts::U12;
+use aes_gcm::AesGcm;
+use aes_gcm::aead::AeadInOut;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use std::fmt;
 
@@ -83,7 +85,7 @@ impl fmt::Display for Suite {
 /// A cipher with its key expanded.
 pub(super) enum Cipher {
     Ring(LessSafeKey),
-    Gcm192(aws_lc::LessSafeKey),
+    Gcm192(AesGcm<aes::Aes192, U12>),
     Ccm128(aes::Aes128),
     Ccm192(aes::Aes192),
     Ccm256(aes::Aes256),
@@ -100,10 +102,7 @@ impl Cipher {
             Suite::Aes256Gcm => {
                 Self::Ring(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).map_err(|_| unfit)?))
             }
-            Suite::Aes192Gcm => {
-                let key = aws_lc::UnboundKey::new(&aws_lc::AES_192_GCM, key).map_err(|_| unfit)?;
-                Self::Gcm192(aws_lc::LessSafeKey::new(key))
-            }
+            Suite::Aes192Gcm => Self::Gcm192(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
             Suite::Aes128Ccm => Self::Ccm128(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
             Suite::Aes192Ccm => Self::Ccm192(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
             Suite::Aes256Ccm => Self::Ccm256(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
@@ -125,9 +124,8 @@ impl Cipher {
                 opened.map(drop).map_err(|_| Error::Authentication)
             }
             Self::Gcm192(key) => {
-                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*iv), aws_lc::Aad::from(aad));
-                let opened = key.open_in_place_separate_tag(nonce, aad, mac, text);
-                opened.map(drop).map_err(|_| Error::Authentication)
+                let opened = key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into());
+                opened.map_err(|_| Error::Authentication)
             }
             Self::Ccm128(key) => ccm::open(key, iv, aad, text, mac),
             Self::Ccm192(key) => ccm::open(key, iv, aad, text, mac),
@@ -147,9 +145,8 @@ impl Cipher {
                 tag.as_ref().try_into().map_err(|_| wrong_length)
             }
             Self::Gcm192(key) => {
-                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*iv), aws_lc::Aad::from(aad));
-                let tag = key.seal_in_place_separate_tag(nonce, aad, text).map_err(|_| too_long)?;
-                tag.as_ref().try_into().map_err(|_| wrong_length)
+                let tag = key.encrypt_inout_detached(iv.into(), aad, text.into());
+                tag.map(Into::into).map_err(|_| too_long)
             }
             Self::Ccm128(key) => ccm::seal(key, iv, aad, text),
             Self::Ccm192(key) => ccm::seal(key, iv, aad, text),

@@ -302,7 +302,8 @@ mod tests {
             // Root's daemon refuses anyone the keys.
             let is_own = async || {
                 let stream = connect_or_else(&own, &machine).await.unwrap()?;
-                Some(exchange(stream, &ListKeys { dataset: None, recursive: true }).await.is_ok())
+                let message = Message::of(&ListKeys { dataset: None, recursive: true }).unwrap();
+                Some(exchange(stream, message).await.is_ok())
             };
             assert_eq!(is_own().await, None);
             let public = PublicSocket::bind(&machine).await.unwrap();
@@ -317,7 +318,7 @@ mod tests {
             let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
             let devices = NewDevices { vdevs: vec![vdev], ..NewDevices::default() };
             let create = CreatePool { name: "tank".into(), devices, no_mount: true, ..CreatePool::default() };
-            exchange(connect(&own).await.unwrap().unwrap(), &create).await.unwrap();
+            exchange(connect(&own).await.unwrap().unwrap(), Message::of(&create).unwrap()).await.unwrap();
             assert_eq!(is_own().await, Some(true));
         });
     }

@@ -13,9 +13,9 @@ pub enum Error {
     /// The bytes are not those that were checksummed.
     #[error("checksum mismatch: expected {}, found {}", hex(.expected), hex(.actual))]
     ChecksumMismatch {
-        /// What the block pointer or the trailer states.
+        /// The checksum in the block pointer or the trailer.
         expected: Digest,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         actual: Digest,
     },
     /// A block that carries its own checksum has no trailer: it is not such a block, or it was overwritten.
@@ -27,7 +27,7 @@ pub enum Error {
     /// A block is too short, or claims more bytes than it has.
     #[error("{what}: {needed} bytes needed, {available} available")]
     TooShort {
-        /// What should have been there.
+        /// The expected value.
         what: &'static str,
         /// Its size.
         needed: u64,
@@ -49,7 +49,7 @@ pub enum Error {
     Corrupt {
         /// The compression.
         algorithm: &'static str,
-        /// What the decoder met.
+        /// The fault that the decoder found.
         detail: &'static str,
     },
     /// A raidz or dRAID layout or rebuild was refused.

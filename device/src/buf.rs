@@ -49,7 +49,8 @@ const SMALLEST_BYTES: usize = 512;
 /// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many,
 /// within bounds.
 const POOL_SHARE: u64 = 64;
-/// What is read ahead and written at once on a small machine; on a large one all that is dirty by default.
+/// The size of read-ahead and write bursts on a small machine; on a large one, the default limit of dirty
+/// data.
 const POOL_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
 
 /// An owned buffer with a window onto its memory, which is page-aligned unless it is small.
@@ -298,7 +299,7 @@ pub fn machine_memory_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
 }
 
-/// What the pool keeps at most.
+/// The most memory that the pool keeps.
 fn pool_limit_bytes() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {

@@ -13,7 +13,7 @@ use std::{
 pub struct IoError {
     /// The device.
     pub path: PathBuf,
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
     /// Where it began, in bytes.
     pub offset: u64,
@@ -23,7 +23,7 @@ pub struct IoError {
     pub cause: Cause,
 }
 
-/// What was being done to a device.
+/// An operation on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Opening it and asking for its geometry.

@@ -58,7 +58,7 @@ pub struct FileDevice {
     read_only: bool,
 }
 
-/// Who else may use the device meanwhile.
+/// Which other processes may use the device meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lock {
     /// Anyone: for looking at labels.

@@ -36,7 +36,7 @@ const MAX_TRANSFER_BYTES: usize = 1 << 30;
 /// The most parts that one system call takes (`IOV_MAX`).
 const MAX_VECTORS: usize = 1024;
 
-/// What is asked of the kernel, with all that it needs.
+/// A request to the kernel, with its memory.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Fill the buffer's window, from `done` on, with what is at `offset + done`.
@@ -100,7 +100,7 @@ impl Gather {
         if self.durably { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
     }
 
-    /// What is left of the parts, as many as one system call takes.
+    /// The remaining parts, as many as one system call takes.
     fn left(&self) -> impl Iterator<Item = &[u8]> {
         let mut before = self.done;
         let left = self.parts.iter().filter_map(move |part| {

@@ -1,7 +1,7 @@
 //! Locks that a panic left poisoned are taken anyway.
 //!
-//! The standard library poisons a lock when a thread panics while it holds the lock, and every later attempt to
-//! take it returns an error. Cenote takes the lock all the same, for two reasons:
+//! The standard library poisons a lock when a thread panics while it holds the lock, and every later attempt
+//! to take it returns an error. Cenote takes the lock all the same, for two reasons:
 //!
 //! - A panic ends one request, and only that one. With poison, the next request would panic at the same lock,
 //!   then the next pool, and at last the daemon.
@@ -19,7 +19,7 @@ pub trait IgnorePoison {
     /// The guard, or what the lock holds.
     type Guard;
 
-    /// What the lock gives, poisoned or not.
+    /// The guard or the value, whether the lock is poisoned or not.
     fn ignore_poison(self) -> Self::Guard;
 }
 

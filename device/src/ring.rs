@@ -187,10 +187,10 @@ fn reap() -> bool {
 
 struct ThreadRing {
     uring: IoUring,
-    /// What the kernel has, by the number that a completion names.
+    /// Operations that the kernel has, by the number that a completion names.
     slots: Vec<Option<Arc<Op>>>,
     free_slots: Vec<usize>,
-    /// What waits for a slot.
+    /// Operations that wait for a slot.
     waiting: VecDeque<Arc<Op>>,
     /// Written by other threads to end a sleep. Read by the ring into `notified_count`, always one read at a
     /// time.

@@ -7,7 +7,7 @@
 /// Bytes at the beginning of a device in which all signatures are.
 pub const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// What a signature is of.
+/// The kind of data that a signature stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The kind, as `blkid` calls it.
@@ -47,8 +47,8 @@ const SIGNATURES: [(usize, &[u8], &str); 26] = [
     (510, &[0x55, 0xaa], "dos"),
 ];
 
-/// What a device holds, by its first [`SIGNATURE_BYTES`], or as many as it has; nothing where no signature is
-/// known.
+/// The format on a device, by its first [`SIGNATURE_BYTES`], or as many as it has; nothing where no signature
+/// is known.
 pub fn signature(start: &[u8]) -> Option<Signature> {
     let is_there = |(offset, bytes, _): &&(usize, &[u8], &str)| {
         start.get(*offset..).is_some_and(|at| at.starts_with(bytes))

@@ -43,7 +43,7 @@ pub struct Load {
     pub seconds: f64,
     /// Seconds before that.
     pub ramp_seconds: f64,
-    /// What is random is the same for the same seed.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 

@@ -201,7 +201,7 @@ pub enum Job {
     Load {
         /// To which volume.
         volume: String,
-        /// What it does.
+        /// Its effect.
         load: Load,
     },
 }

@@ -27,7 +27,7 @@ pub enum Operation {
     /// Bytes are given up. fio replays these on block devices only, and not over NBD, so that they are left
     /// out; the report says so.
     Trim,
-    /// What was written is made stable.
+    /// A flush.
     Sync,
 }
 

@@ -42,7 +42,7 @@ impl AccountingObject {
     }
 }
 
-/// What an entry counts.
+/// The quantity that an entry counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Counted {
     /// Bytes of space.

@@ -143,7 +143,7 @@ impl fmt::Display for Dva {
     }
 }
 
-/// What the payload of an embedded block pointer is.
+/// The kind of payload in an embedded block pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EmbeddedType {
@@ -183,7 +183,7 @@ impl fmt::Debug for Embedded {
     }
 }
 
-/// What the X bit of a block pointer means for its block.
+/// The meaning of the X bit of a block pointer for its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protection {
     /// No MAC.
@@ -472,7 +472,7 @@ impl Blkptr {
         !self.is_embedded() && self.protection_bits().0
     }
 
-    /// What the X bit means here.
+    /// The meaning of the X bit here.
     pub const fn protection(&self) -> Protection {
         if !self.uses_crypt() {
             return Protection::None;

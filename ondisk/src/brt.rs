@@ -23,7 +23,7 @@
 use crate::words::word_struct;
 use crate::{ByteOffset, ByteOrder, Error, ObjectId, Reader, Result, VdevId};
 
-/// What the directory key begins with.
+/// The prefix of the directory key.
 pub const DIRECTORY_KEY_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 
 /// The key of a vdev's table in the pool directory.

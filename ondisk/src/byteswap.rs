@@ -19,7 +19,7 @@ const LEAF_HEADER_BYTES: usize = 48;
 const LEAF_CHUNK_BYTES: usize = 24;
 /// Bytes of an entry of a ZAP of one block, and of its header.
 const MICRO_BYTES: usize = 64;
-/// What chunks of a ZAP leaf are.
+/// The kinds of chunks of a ZAP leaf.
 const CHUNK_ENTRY: u8 = 252;
 const CHUNK_FREE: u8 = 253;
 const CHUNK_ARRAY: u8 = 251;
@@ -32,7 +32,7 @@ const ACE_SHORT: [u16; 3] = [0x1000, 0x2040, 0x4000];
 /// Types of entries of ACLs that name objects.
 const ACE_OBJECTS: std::ops::RangeInclusive<u16> = 5..=8;
 
-/// What a big-endian block is in little-endian order.
+/// A big-endian block converted to little-endian order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turned {
     /// The same: it contains no numbers.

@@ -45,7 +45,7 @@ pub enum Error {
     /// A bound that protects memory or time was reached.
     #[error("{what}: more than {limit}")]
     TooLarge {
-        /// What there is too much of.
+        /// The quantity that exceeds its limit.
         what: &'static str,
         /// The bound.
         limit: u64,
@@ -61,7 +61,7 @@ pub enum Error {
     Missing {
         /// Structure that was searched.
         what: &'static str,
-        /// What was not found.
+        /// The thing that was not found.
         name: String,
     },
 }

@@ -20,7 +20,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-/// What is special about a feature.
+/// Flags of a feature.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 
@@ -85,9 +85,9 @@ pub struct FeatureInfo {
     pub feature: Feature,
     /// The key in the feature ZAPs and in the datasets' ZAPs.
     pub guid: &'static str,
-    /// What follows the colon of the guid, and `feature@` in `zpool get`.
+    /// The part after the colon of the guid, and after `feature@` in `zpool get`.
     pub name: &'static str,
-    /// What is special about it.
+    /// Its flags.
     pub flags: Flags,
     /// Features that must be enabled before this one (direct ones; they have their own).
     pub depends: &'static [Feature],
@@ -108,7 +108,7 @@ macro_rules! features {
             /// Every feature, in the order in which `zpool get` lists them.
             pub const ALL: &'static [Feature] = &[$(Feature::$id),*];
 
-            /// What is known about this feature.
+            /// The description of this feature.
             pub const fn info(self) -> &'static FeatureInfo {
                 match self {
                     $(Feature::$id => {

@@ -132,7 +132,7 @@ pub struct HistoryRecord {
     pub nvlist: Nvlist,
 }
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryEvent<'a> {
     /// A command line.
@@ -229,7 +229,7 @@ impl HistoryRecord {
         self.text(key::ZONE)
     }
 
-    /// What it is about.
+    /// Its subject.
     pub fn event(&self) -> HistoryEvent<'_> {
         let text = self.text(key::INTERNAL_TEXT).unwrap_or_default();
         let txg = self.number(key::TXG).unwrap_or_default();

@@ -21,9 +21,9 @@ use crate::pool_directory::{hex_key, parse_hex_key};
 /// (`ZFS_MAX_DATASET_NAME_LEN`).
 pub const MAX_DATASET_NAME_BYTES: usize = 256;
 
-/// What stands between a dataset and a snapshot.
+/// The character between a dataset and a snapshot.
 pub const SNAPSHOT_SEPARATOR: char = '@';
-/// What stands between a dataset and a bookmark.
+/// The character between a dataset and a bookmark.
 pub const BOOKMARK_SEPARATOR: char = '#';
 
 /// A dataset's name taken apart: `pool/fs@snap`, `pool/fs#mark` or `pool/fs`.

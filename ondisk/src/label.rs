@@ -46,9 +46,9 @@ pub const VDEV_PHYS: Range<u64> = 16 << 10..128 << 10;
 pub const UBERBLOCK_RING: Range<u64> = 128 << 10..256 << 10;
 /// Device offset of the region for boot loaders.
 pub const BOOT_REGION: Range<u64> = 512 << 10..4 << 20;
-/// What stands before allocatable space: a DVA's offset counts from here.
+/// Bytes before allocatable space: a DVA's offset counts from here.
 pub const FRONT_SIZE: u64 = 4 << 20;
-/// What stands after allocatable space.
+/// Bytes after allocatable space.
 pub const BACK_SIZE: u64 = 2 * LABEL_SIZE;
 /// Smallest device that a pool accepts.
 pub const MIN_DEVICE_SIZE: u64 = 64 << 20;
@@ -140,7 +140,7 @@ impl Trailer {
         bytes
     }
 
-    /// What the checksum words hold while the checksum of an area at this device offset is computed.
+    /// The value of the checksum words while the checksum of an area at this device offset is computed.
     pub const fn label_verifier(device_offset: ByteOffset) -> [u64; 4] {
         [device_offset.0, 0, 0, 0]
     }

@@ -32,12 +32,12 @@ pub const ZIL_HEADER_SIZE: usize = 192;
 
 /// Space per user and group is fully counted.
 pub const FLAG_USER_ACCOUNTING_COMPLETE: u64 = 1 << 0;
-/// What users and groups have is counted in files too.
+/// Objects of users and groups are counted too.
 pub const FLAG_USER_OBJECT_ACCOUNTING_COMPLETE: u64 = 1 << 1;
 /// Projects are counted too.
 pub const FLAG_PROJECT_QUOTA_COMPLETE: u64 = 1 << 2;
 
-/// What an object set is for (`dmu_objset_type_t`).
+/// The type of an object set (`dmu_objset_type_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ObjsetType {

@@ -162,7 +162,7 @@ struct Slot {
     length: u16,
 }
 
-/// What an area of attributes is.
+/// The kind of an area of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AreaKind {
     /// Bonus of type `SA`, or a spill block: it has a header.

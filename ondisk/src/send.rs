@@ -50,7 +50,7 @@ const WHAT: &str = "send stream";
 pub const RECORD_SIZE: usize = 312;
 /// Where the running checksum is in a record.
 pub const CHECKSUM_OFFSET: usize = RECORD_SIZE - 32;
-/// What a stream begins with, after type and payload length (`DMU_BACKUP_MAGIC`).
+/// The magic number of a stream, after type and payload length (`DMU_BACKUP_MAGIC`).
 pub const MAGIC: u64 = 0x2_f5ba_cbac;
 /// Bytes of the name in `BEGIN`, terminator included.
 const NAME_BYTES: usize = 256;
@@ -159,7 +159,7 @@ pub enum HeaderType {
 pub struct Begin {
     /// Plain or compound.
     pub header: HeaderType,
-    /// What the receiver must know.
+    /// Flags for the receiver.
     pub features: u64,
     /// Creation time of the snapshot, seconds since 1970.
     pub creation_time: u64,

@@ -89,7 +89,7 @@ impl SpaceMapPhys {
     }
 }
 
-/// What happened to a segment.
+/// The action on a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapType {
     /// It was allocated.
@@ -114,7 +114,7 @@ impl MapType {
 /// One change of one segment. Offset and run count units of `1 << shift` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// What happened.
+    /// The action.
     pub kind: MapType,
     /// Which top-level vdev. Only log space maps mean it; elsewhere it is absent (one word) or 0 (two words).
     pub vdev: Option<VdevId>,

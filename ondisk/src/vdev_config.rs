@@ -31,7 +31,7 @@ const MAX_VDEVS: usize = 1 << 16;
 /// Largest sector shift that OpenZFS supports.
 const MAX_ASHIFT: u64 = 16;
 
-/// What kind of vdev stands at a place of the tree.
+/// The kind of a vdev in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VdevKind {
     /// The pool: its children are the top-level vdevs.
@@ -504,7 +504,7 @@ impl PoolState {
     }
 }
 
-/// What a pool says about itself.
+/// A pool's description of itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
     /// Pool version: 5000 with feature flags.

@@ -43,7 +43,7 @@ pub const NAME_MAX: usize = 1024;
 /// Longest value in bytes.
 pub const VALUE_MAX: usize = 8192;
 
-/// What block 0 of a ZAP object makes it.
+/// The form of a ZAP object, by its block 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapKind {
     /// All entries are in this block.

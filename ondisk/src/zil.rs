@@ -46,7 +46,7 @@ pub use record::{Record, RecordHeader};
 
 const WHAT: &str = "intent log block";
 
-/// What marks the checksum inside a block (`ZEC_MAGIC`).
+/// The magic number of the checksum inside a block (`ZEC_MAGIC`).
 pub const ECK_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
 /// Smallest log block, and the unit up to which a `zilog2` block is checksummed.

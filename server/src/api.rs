@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub trait Action: Serialize + DeserializeOwned + Send + 'static {
     /// Last part of the request's path: `/v1/NAME`.
     const NAME: &'static str;
-    /// What a successful answer carries.
+    /// The type of a successful answer.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 }
 
@@ -57,7 +57,7 @@ pub trait Action: Serialize + DeserializeOwned + Send + 'static {
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What a script can act on.
+    /// The kind of error, for programs.
     pub kind: ErrorKind,
     /// For a person: what was being done, what is wrong, what to try.
     pub message: String,

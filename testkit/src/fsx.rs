@@ -22,7 +22,7 @@ use crate::Rng;
 const DIRECT_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 
-/// What is tried.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Fsx {
     /// Where the random numbers begin.
@@ -78,7 +78,7 @@ fn open(path: &Path, flags: i32) -> Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
-/// What one step did.
+/// The result of one step.
 struct Done {
     name: &'static str,
     offset: usize,

@@ -27,7 +27,7 @@ pub struct KernelVm {
     dir: PathBuf,
 }
 
-/// What a machine is to do.
+/// A job for a machine.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// For `sh`. Ends the job with the first failure when it says `set -e`.
@@ -54,10 +54,10 @@ impl Job {
     }
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What the script printed.
+    /// The output of the script.
     pub output: String,
     /// Its exit code; absent when the machine went down before its end.
     pub code: Option<i32>,

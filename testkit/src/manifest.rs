@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// What is expected of one path.
+/// The expected state of one path.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
     /// Path below the root; `.` is the root itself.
@@ -41,7 +41,7 @@ pub struct Row {
     pub ino: u64,
     /// Major and minor number of a device.
     pub rdev: Option<(u32, u32)>,
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub target: Option<String>,
     /// Where content was read, as (offset, length); absent when all of it was.
     pub ranges: Option<Vec<(u64, u64)>>,
@@ -52,7 +52,7 @@ pub struct Row {
     pub xattrs: BTreeMap<String, String>,
 }
 
-/// What is expected of one filesystem.
+/// The expected state of one filesystem.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     /// Rows by path.
@@ -61,7 +61,7 @@ pub struct Manifest {
     pub mountpoints: BTreeSet<Vec<u8>>,
 }
 
-/// What a [`Tree`] tells of one of its nodes.
+/// The facts of a [`Tree`] about one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// File type and permission bits, as in `st_mode`.
@@ -90,9 +90,9 @@ pub trait Tree {
     fn root(&self) -> Result<Self::Node>;
     /// The entries of a directory, without `.` and `..`.
     fn list(&self, dir: &Self::Node) -> Result<Vec<(Vec<u8>, Self::Node)>>;
-    /// What `lstat` tells.
+    /// The result of `lstat`.
     fn stat(&self, node: &Self::Node) -> Result<Stat>;
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>>;
     /// Reads at `offset` until `into` is full or the file ends; tells how much was read.
     fn read(&self, node: &Self::Node, offset: u64, into: &mut [u8]) -> Result<usize>;
@@ -187,12 +187,12 @@ struct Judge<'a, T> {
     judged: Judged,
 }
 
-/// What is not as the manifest says.
+/// A deviation from the manifest.
 #[derive(Default)]
 struct Judged {
     /// By path: what could not be read.
     unreadable: BTreeMap<Vec<u8>, String>,
-    /// What was read and is otherwise.
+    /// The value that was read.
     wrong: Vec<String>,
     /// By path: what was not found.
     missing: BTreeMap<Vec<u8>, String>,

@@ -45,13 +45,13 @@ fn run(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What `zdb` with these letters says of `target` in the exported pool whose devices are in `dir`.
+/// The output of `zdb` with these letters about `target` in the exported pool whose devices are in `dir`.
 pub fn zdb_of(dir: &Path, letters: &str, target: &str, more: &[&str]) -> Option<String> {
     let dir = dir.to_str().unwrap_or_default();
     zdb(&[&["-e", "-p", dir, letters, target], more].concat())
 }
 
-/// What `zdb` finds wrong with the exported pool whose devices are in `dir`: every block, copy and checksum,
+/// Errors that `zdb` finds in the exported pool whose devices are in `dir`: every block, copy and checksum,
 /// leaks, reference counts, and all datasets. `None` too when `$CENOTE_SKIP` lists `openzfs`.
 pub fn complaint(dir: &Path, pool: &str) -> Option<String> {
     let text = zdb_of(dir, "-bccd", pool, &[])?;

@@ -79,7 +79,7 @@ impl<C: Clone> Tree<C> {
         self.contents.keys().filter(|name| !name.contains('@')).map(String::as_str).collect()
     }
 
-    /// What a dataset or snapshot holds.
+    /// The contents of a dataset or snapshot.
     pub fn contents(&self, name: &str) -> Option<&C> {
         self.contents.get(name)
     }
@@ -209,7 +209,7 @@ impl<C: Clone> Tree<C> {
     }
 }
 
-/// What follows the `@`.
+/// The part after the `@`.
 fn short(snapshot: &str) -> &str {
     snapshot.split_once('@').map_or("", |(_, short)| short)
 }

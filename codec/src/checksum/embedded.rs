@@ -152,7 +152,7 @@ impl Trailer {
         block[self.digest_place()].copy_from_slice(&digest_bytes(digest, order));
     }
 
-    /// What the digest is taken over: before its place, the verifier, after its place.
+    /// The input of the digest: the bytes before its place, the verifier, the bytes after its place.
     fn pieces<'a>(&self, covered: &'a [u8], verifier: &'a [u8; 32]) -> [&'a [u8]; 3] {
         let place = self.digest_place();
         [&covered[..place.start], verifier, &covered[place.end..]]

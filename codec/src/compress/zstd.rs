@@ -52,7 +52,7 @@ pub fn zstd_level_code(level: i32) -> Option<u8> {
     }
 }
 
-/// What the header before a frame states.
+/// The contents of the header before a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZstdHeader {
     /// Bytes of the frame.

@@ -12,7 +12,7 @@ use aes_gcm::aead::AeadInOut;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use std::fmt;
 
-/// What a dataset is encrypted with: the numbers of OpenZFS's `zio_encrypt`.
+/// The cipher of a dataset: the numbers of OpenZFS's `zio_encrypt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Suite {

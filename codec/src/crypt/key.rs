@@ -153,7 +153,7 @@ impl DatasetKey {
         Self::new(suite, guid, CURRENT_VERSION, Secret(master_key), Secret(hmac_key))
     }
 
-    /// What the dataset is encrypted with.
+    /// The cipher of the dataset.
     pub fn suite(&self) -> Suite {
         self.suite
     }

@@ -34,8 +34,8 @@ use ondisk::objset::{OBJSET_SIZE_V1, OBJSET_SIZE_V2, OBJSET_SIZE_V3};
 use ring::{digest, hmac};
 use std::ops::Range;
 
-/// What of a block pointer takes part in a MAC. Read from raw words: a pointer is judged by its MAC before it
-/// is parsed.
+/// The parts of a block pointer that enter a MAC. Read from raw words: a pointer is judged by its MAC before
+/// it is parsed.
 pub(super) struct BlkptrFields {
     is_hole: bool,
     property: u64,

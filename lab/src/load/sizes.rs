@@ -12,7 +12,7 @@ use crate::size::Size;
 pub struct Share {
     /// The size.
     pub size: Size,
-    /// So many; those of all sizes add up to 100.
+    /// The percentage; those of all sizes add up to 100.
     pub percent: u32,
 }
 

@@ -101,7 +101,7 @@ fn native_pairs(reader: &mut Reader<'_>, flags: u32, depth: usize) -> Result<Nvl
     }
 }
 
-/// What the two encodings do differently.
+/// The differences between the two encodings.
 trait Source {
     /// An integer of `size` bytes in memory, zero extended (or sign extended, which callers cut off).
     fn integer(&mut self, size: usize) -> Result<u64>;
@@ -161,7 +161,7 @@ impl Source for Xdr<'_, '_> {
 struct Native<'r, 'a> {
     /// The value inside the pair.
     value: Reader<'a>,
-    /// What follows the pair: the pairs of nested lists.
+    /// The bytes after the pair: the pairs of nested lists.
     stream: &'r mut Reader<'a>,
     depth: usize,
 }

@@ -80,7 +80,7 @@ mod kind {
 const CASE_INSENSITIVE_BIT: u64 = 1 << 63;
 
 word_struct! {
-    /// What every record begins with (`lr_t`).
+    /// The head of every record (`lr_t`).
     pub struct RecordHeader {
         /// Kind and flag, see [`RecordHeader::kind_number`].
         pub txtype: u64,
@@ -333,7 +333,7 @@ pub enum Record<'a> {
         object: NewObject,
         /// Name.
         name: &'a [u8],
-        /// What it points to.
+        /// Its target.
         target: &'a [u8],
     },
     /// A name goes, of anything but a directory.

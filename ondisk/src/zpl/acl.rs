@@ -70,7 +70,7 @@ pub mod ace_mask {
     pub const SYNCHRONIZE: u32 = 0x10_0000;
 }
 
-/// What an entry does.
+/// The effect of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AceType {
     /// Grants access.
@@ -139,7 +139,7 @@ pub struct AceObject {
 /// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ace {
-    /// What it does.
+    /// Its effect.
     pub ace_type: AceType,
     /// Inheritance and subject, see [`ace_flags`].
     pub flags: u16,

@@ -30,7 +30,7 @@ pub struct CreateDataset {
     pub command: Option<String>,
 }
 
-/// What creating did, or would do.
+/// The result of creating a dataset, or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Created {
@@ -40,9 +40,9 @@ pub struct Created {
     pub parents: Vec<String>,
     /// The properties that it is created with, those that follow from others among them.
     pub properties: Vec<(String, String)>,
-    /// What went wrong without stopping it, each a sentence.
+    /// Warnings, each a sentence.
     pub warnings: Vec<String>,
-    /// What of it is new and could not be mounted, each a sentence.
+    /// New filesystems that could not be mounted, each with the reason in a sentence.
     pub unmounted: Vec<String>,
 }
 
@@ -71,11 +71,11 @@ pub struct DestroyDataset {
     pub command: Option<String>,
 }
 
-/// What destroying did, or would do.
+/// The result of destroying datasets, or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Destroyed {
-    /// What is gone, in order.
+    /// The destroyed datasets, in order.
     pub names: Vec<String>,
     /// Bytes that snapshots give back; `None` where no snapshots were named.
     pub reclaimed_bytes: Option<u64>,
@@ -111,7 +111,7 @@ impl Action for RenameDataset {
     type Reply = Warnings;
 }
 
-/// What went wrong without stopping a change.
+/// Warnings of a change that was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Warnings {
@@ -276,13 +276,13 @@ impl Action for InheritProperty {
     type Reply = PropertiesSet;
 }
 
-/// What setting properties did.
+/// The result of setting properties.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PropertiesSet {
     /// Datasets whose properties could not be set, or that have them and could not be mounted as these say,
     /// and why.
     pub failed: Vec<ApiError>,
-    /// What went wrong without stopping it, each a sentence.
+    /// Warnings, each a sentence.
     pub warnings: Vec<String>,
 }

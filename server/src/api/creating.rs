@@ -30,7 +30,7 @@ pub enum NewLayout {
     },
 }
 
-/// What a new top-level vdev is for.
+/// The use of a new top-level vdev.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NewClass {
@@ -251,7 +251,7 @@ pub struct UpgradePools {
     pub command: Option<String>,
 }
 
-/// What upgrading did, or would do.
+/// The result of upgrading a pool, or of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradedPool {
     /// The pool.

@@ -6,7 +6,7 @@ use super::{Action, Listed};
 
 pub use engine::properties::Source;
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DatasetKind {

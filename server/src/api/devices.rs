@@ -92,7 +92,7 @@ impl Action for RemoveDevices {
     type Reply = Listed<String>;
 }
 
-/// What is done to the free space of devices.
+/// The operation on the free space of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sweep {
@@ -103,7 +103,7 @@ pub enum Sweep {
     Initialize,
 }
 
-/// What is to become of that.
+/// The command for that operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SweepAction {

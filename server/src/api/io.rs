@@ -32,14 +32,14 @@ pub struct PoolIo {
     /// up.
     #[serde(default)]
     pub suspended: Option<String>,
-    /// What became of the bytes that were written to a pool that is open for writing.
+    /// Written bytes layer by layer, of a pool that is open for writing.
     #[serde(default)]
     pub written: Option<Written>,
     /// The counters, by guid of vdev. The root has none of its own.
     pub counters: Vec<VdevIo>,
 }
 
-/// What became of written bytes, layer by layer, since the pool was opened.
+/// Written bytes, layer by layer, since the pool was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Blocks of files and volumes, before compression: whole blocks, also where less was written.

@@ -35,7 +35,7 @@ impl Action for LoadKey {
     type Reply = KeyLoaded;
 }
 
-/// What loading a key did.
+/// The result of loading a key.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct KeyLoaded {
     /// Datasets that can be read with it.

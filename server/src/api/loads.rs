@@ -20,7 +20,7 @@ impl Action for RunLoad {
     type Reply = Loaded;
 }
 
-/// What is asked of a volume, in the words of a job of fio.
+/// A load on a volume, in the terms of a job of fio.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -64,7 +64,7 @@ pub struct Load {
     /// How long the steps are in which requests are counted; 0 for no steps.
     #[serde(default)]
     pub step_ms: u32,
-    /// What is random is the same for the same seed.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Load {
 pub struct SizeShare {
     /// The size.
     pub bytes: u32,
-    /// So many; those of all sizes add up to 100.
+    /// The percentage; those of all sizes add up to 100.
     pub percent: u32,
 }
 
@@ -117,11 +117,11 @@ pub struct Requested {
     pub least_ns: u64,
     /// The most.
     pub most_ns: u64,
-    /// What half of them took at most. This and the next two are right to 0.8 per cent.
+    /// The median. This and the next two are exact to 0.8 per cent.
     pub p50_ns: u64,
-    /// What 99 of 100 took at most.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// What 999 of 1000 took at most.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
     /// How many took about as many nanoseconds, the shortest first: what percentiles of several kinds
     /// together are made of.

@@ -29,14 +29,14 @@ pub struct Mount {
     pub recursive: bool,
 }
 
-/// What mounting or unmounting did.
+/// The result of mounting or unmounting.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MountsChanged {
-    /// What was mounted or unmounted, in that order.
+    /// The filesystems that were mounted or unmounted, in that order.
     pub done: Vec<Mounted>,
-    /// What could not be, and why. When one filesystem was asked for by name its failure is the request's.
+    /// Failures, with reasons. If one filesystem was asked for by name, its failure is that of the request.
     pub failed: Vec<ApiError>,
-    /// What was left out although a user may expect it, each a sentence.
+    /// Filesystems that were left out although a user may expect them, each with the reason in a sentence.
     pub warnings: Vec<String>,
 }
 

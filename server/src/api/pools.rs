@@ -57,7 +57,7 @@ pub struct Rewind {
     pub txg: Option<u64>,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Imported {
     /// The pools that are now open.
@@ -125,7 +125,7 @@ pub struct ListPools {
     pub vdevs: bool,
 }
 
-/// What was found, and what could not be.
+/// The entries that were found, and errors for the others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Listed<T> {
     /// The entries, in the order of OpenZFS's listings.
@@ -175,7 +175,7 @@ pub struct PoolHistory {
     pub pools: Vec<String>,
     /// Internal events too.
     pub internal: bool,
-    /// Who did it, on which host.
+    /// The user, and the host.
     pub long: bool,
 }
 
@@ -194,7 +194,7 @@ pub struct HistoryRecord {
     /// When, in seconds since 1970. The reader writes the date, in the time zone of its user, in front of
     /// `text`.
     pub time: Option<u64>,
-    /// What follows the date; one line or several, the last one ended.
+    /// The text after the date; one line or several, each with its line end.
     pub text: String,
 }
 

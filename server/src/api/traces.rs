@@ -20,7 +20,7 @@ impl Action for TakeTrace {
     type Reply = Traced;
 }
 
-/// What clients asked of a volume, in the order in which it came.
+/// The requests of a volume's clients, in the order of arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traced {
     /// The requests.
@@ -52,6 +52,6 @@ pub enum TracedOperation {
     Write,
     /// Bytes are given up, or made zeroes.
     Trim,
-    /// What was written is made stable.
+    /// A flush.
     Flush,
 }

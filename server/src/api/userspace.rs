@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
-/// Whose use is counted.
+/// The kind of owner whose use is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
@@ -32,7 +32,7 @@ impl Action for ListSpace {
     type Reply = Vec<SpaceOf>;
 }
 
-/// What one user, group or project uses.
+/// The space used by one user, group or project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceOf {
     /// Number of the user, group or project.

@@ -41,7 +41,7 @@ completes zpool, zfs and zdb too.";
 #[derive(Debug, Parser)]
 #[command(name = "cenote", version, propagate_version = true, after_help = ENVIRONMENT)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -47,13 +47,13 @@ pub struct Advice {
     pub weight: Weight,
     /// The dataset, vdev or machine that it is about.
     pub about: String,
-    /// What to change.
+    /// The change.
     pub change: String,
-    /// What was seen.
+    /// The evidence.
     pub evidence: String,
     /// What the change gives.
     pub gain: String,
-    /// What it takes.
+    /// Its value.
     pub cost: String,
     /// What can go wrong with it.
     pub risk: String,
@@ -66,7 +66,7 @@ pub struct Advice {
 pub struct Advised {
     /// The pool.
     pub pool: String,
-    /// What to change.
+    /// The change.
     pub advice: Vec<Advice>,
 }
 

@@ -53,7 +53,7 @@ pub struct Finding {
     pub variant: String,
     /// The workload's name.
     pub workload: String,
-    /// What was measured.
+    /// The measurement.
     pub metric: Metric,
     /// The median over rounds.
     pub median: Estimate,
@@ -131,12 +131,12 @@ pub struct Findings {
     pub findings: Vec<Finding>,
 }
 
-/// What two equal variants differed by.
+/// The difference of two equal variants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Twins {
     /// The workload's name.
     pub workload: String,
-    /// What was measured.
+    /// The measurement.
     pub metric: Metric,
     /// By how much.
     #[serde(flatten)]
@@ -150,7 +150,7 @@ pub struct Risk {
     pub variant: String,
     /// Its setting, with the value.
     pub setting: String,
-    /// What can be lost with it.
+    /// The data that can be lost with it.
     pub loss: String,
 }
 
@@ -196,7 +196,7 @@ impl Findings {
         })
     }
 
-    /// What two equal variants differed by, where both had two rounds.
+    /// The difference of two equal variants, if both had two rounds.
     pub fn noise(&self, workload: &str, metric: Metric) -> Option<Noise> {
         self.noise.iter().find(|it| it.workload == workload && it.metric == metric).map(|it| it.noise)
     }

@@ -117,11 +117,11 @@ pub struct Series {
     pub variant: String,
     /// The workload.
     pub workload: String,
-    /// What was measured.
+    /// The measurement.
     pub metric: Metric,
     /// The median in each result.
     pub medians: Vec<Estimate>,
-    /// What two equal variants differed by: the most of all results.
+    /// The largest difference of two equal variants in all results.
     pub noise: Noise,
     /// The last against the first; what that means is said of the last.
     pub last_to_first: analysis::Compared,
@@ -139,7 +139,7 @@ pub struct Change {
     pub ratio: f64,
     /// The chance that series without a change look like it, corrected for as many series.
     pub p: f64,
-    /// What that means.
+    /// Its meaning.
     pub verdict: Verdict,
 }
 

@@ -23,7 +23,7 @@ pub enum Error {
     /// A program ended with an error.
     #[error("'{command}' failed: {output}")]
     Failed {
-        /// What was run.
+        /// The command that was run.
         command: String,
         /// What it said, the end of it.
         output: String,
@@ -33,7 +33,7 @@ pub enum Error {
     Output {
         /// Its name.
         program: &'static str,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A pool was lost: its devices did not take what was written.
@@ -75,7 +75,7 @@ pub enum Error {
     Results {
         /// Where.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }

@@ -196,9 +196,9 @@ pub struct Experiment {
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
-    /// What is measured.
+    /// The target.
     pub target: Target,
-    /// What nothing can beat.
+    /// The bound.
     #[serde(default, rename = "bound", skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
     /// Settings that all variants have.

@@ -73,7 +73,7 @@ pub struct Outcome {
     pub figures: Figures,
     /// All that fio said: its JSON.
     pub json: String,
-    /// What happened within it, where that was counted.
+    /// The series of steps within it, if they were counted.
     pub series: Option<Series>,
 }
 

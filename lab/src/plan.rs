@@ -22,7 +22,7 @@ pub const DEVICE: &str = "raw device";
 pub struct Variant {
     /// Its name: what it changes.
     pub name: String,
-    /// What it is for.
+    /// Its use.
     pub kind: VariantKind,
     /// All its settings: those held fixed, and its value of each factor.
     pub settings: Settings,

@@ -107,7 +107,7 @@ pub(crate) fn is_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
-/// What would be compared with itself, because two of its values are one in two spellings.
+/// A factor whose two values are the same in two spellings.
 pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let meaning = |name: &str, value: &str| {
         let of_property = (Place::of(name) == Place::Dataset).then(|| known.meaning(name, value)).flatten();
@@ -358,7 +358,7 @@ fn free(at: &Path) -> Option<Size> {
     Some(Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20))
 }
 
-/// What would be run, in words.
+/// The plan in words.
 pub fn told(experiment: &Experiment) -> String {
     let plan = Plan::new(experiment, None, experiment.seed());
     let rounds = experiment.least_rounds();

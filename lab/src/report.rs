@@ -74,7 +74,7 @@ struct Whole<'a> {
     facts: Vec<String>,
 }
 
-/// What a reader might take a workload's figures for that they are not.
+/// A warning against misreading a workload's figures.
 #[derive(Serialize)]
 struct Caution<'a> {
     workload: &'a str,

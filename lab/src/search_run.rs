@@ -41,7 +41,7 @@ pub struct SearchResult {
     /// factors.
     #[serde(default)]
     pub open: Vec<String>,
-    /// What was tried step by step, where it went in steps.
+    /// The steps, if the search went in steps.
     pub steps: Vec<Change>,
 }
 

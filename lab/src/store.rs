@@ -61,7 +61,7 @@ pub enum Stage {
 /// One run that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What it is for.
+    /// Its use.
     pub stage: Stage,
     /// In which round of that, from zero.
     pub round: usize,
@@ -71,7 +71,7 @@ pub struct Run {
     pub workload: String,
     /// When it began: seconds since 1970.
     pub began: u64,
-    /// What was done, in words to repeat it: fio with its arguments.
+    /// The command that repeats it: fio with its arguments.
     pub command: Vec<String>,
     /// What fio found.
     pub figures: Figures,
@@ -82,7 +82,7 @@ pub struct Run {
     /// Bytes of a sector of the pool, where it was made for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sector: Option<u64>,
-    /// What happened within it, where that was counted.
+    /// The series of steps within it, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
     /// How often it replayed a trace on end, where it replayed one.

@@ -39,7 +39,7 @@ pub enum Error {
     Invalid {
         /// Structure or field.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         detail: String,
     },
     /// A bound that protects memory or time was reached.

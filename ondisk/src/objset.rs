@@ -91,7 +91,7 @@ pub struct Objset {
     pub meta_dnode: Dnode,
     /// Header of the intent log as on disk.
     pub zil_header: [u8; ZIL_HEADER_SIZE],
-    /// What it is for.
+    /// Its use.
     pub objset_type: ObjsetType,
     /// Raw flags.
     pub flags: u64,

@@ -201,7 +201,7 @@ impl AllocationBias {
 /// A vdev and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevConfig {
-    /// What it is.
+    /// Its kind.
     pub kind: VdevKind,
     /// Index among the children of its parent; absent for spares and cache devices.
     pub id: Option<VdevId>,

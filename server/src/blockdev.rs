@@ -63,7 +63,7 @@ impl Offered<'_> {
     }
 }
 
-/// What makes block devices of volumes.
+/// A maker of block devices for volumes.
 pub trait BlockDevices: std::fmt::Debug + Send + Sync {
     /// Whether devices can be made at all.
     fn is_there(&self) -> bool;
@@ -102,7 +102,7 @@ pub trait BlockDevice: std::fmt::Debug + Send {
     /// Has the kernel write what it keeps of it. Blocks the thread.
     ///
     /// # Errors
-    /// What it keeps cannot be written, or not within `limit`.
+    /// Its dirty data cannot be written, or not within `limit`.
     fn flush(&mut self, limit: Duration) -> io::Result<()>;
 
     /// Ends it although it is in use, without data that were not written. With `fails`, requests fail from

@@ -21,7 +21,7 @@ pub enum Uncommitted {
     /// It takes longer than it may.
     #[error("it takes longer than {} s", limit.as_secs())]
     Late {
-        /// What it may take.
+        /// The time limit.
         limit: Duration,
     },
     /// The pool commits nothing any more.

@@ -30,7 +30,7 @@ use std::sync::{LazyLock, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// What is held open.
+/// The file that is held open.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 /// Which driver lets processors be idle.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";

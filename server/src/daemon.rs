@@ -100,7 +100,7 @@ pub struct Daemon {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     cache: Arc<ArcCache>,
     nbd: OnceLock<NbdAddresses>,
-    /// What is modelled between volumes and their clients.
+    /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
     gives_up: bool,
@@ -312,7 +312,7 @@ impl Daemon {
         Self { takes_loads, ..self }
     }
 
-    /// Who answers.
+    /// The daemon that answers.
     ///
     /// # Errors
     /// None.
@@ -396,7 +396,7 @@ fn dataset_error(doing: &str, name: &str, error: engine::Error) -> ApiError {
     }
 }
 
-/// What is said of a dataset that a command is not for.
+/// The error about a dataset to which a command does not apply.
 fn not_of_this_type(name: &str) -> ApiError {
     ApiError::invalid(format!("cannot open '{name}': operation not applicable to datasets of this type"))
 }

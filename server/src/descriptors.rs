@@ -28,7 +28,7 @@ static MOST: LazyLock<u64> =
     LazyLock::new(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / (2 * OF_A_THREAD));
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// What one thread beside the first of a mount may have open, as long as this lives.
+/// The descriptors of one more thread of a mount, reserved as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Share(());
 

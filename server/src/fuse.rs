@@ -118,7 +118,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// Requests that were begun end within this time, unless the pool's devices do not answer.
 const ENDS_AT_MOST: Duration = Duration::from_secs(30);
 
-/// What was mapped and changed is written back within this time when a mount is cut, or lost.
+/// Changed mapped pages are written back within this time when a mount is cut, or lost.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(20);
 /// How long is waited for what a mount that was cut lets go.
 const RELEASED_WITHIN: Duration = Duration::from_millis(500);
@@ -142,7 +142,7 @@ pub enum MountError {
         dataset: String,
         /// The mountpoint.
         at: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: std::io::Error,
     },
@@ -151,7 +151,7 @@ pub enum MountError {
     Busy {
         /// The mountpoint.
         at: PathBuf,
-        /// Who has them open, as far as that can be seen.
+        /// The processes that have them open, as far as they are visible.
         holders: Holders,
     },
     /// Something else was mounted over it.
@@ -183,7 +183,7 @@ pub enum MountError {
     Unmount {
         /// The mountpoint.
         at: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: String,
     },
 }
@@ -198,7 +198,7 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What is left of a mount that was taken away.
+/// What is left of a mount after unmounting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Nothing: its session ended.
@@ -228,7 +228,7 @@ pub struct FuseMount {
     session: Mutex<Option<Session>>,
 }
 
-/// What the kernel and a session agree on when it begins.
+/// The capabilities that the kernel and a session negotiate when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AgreedOn {
     has_posix_acls: bool,

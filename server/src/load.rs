@@ -62,7 +62,7 @@ const TURN: u32 = 64;
 /// Whether a load can be put on a volume of `size_bytes`.
 ///
 /// # Errors
-/// What is out of its bounds, by name.
+/// The parameter that is out of bounds, by name.
 pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     let wrong = |what: String| Err(ApiError::invalid(format!("a load: {what}")));
     let is_size = |bytes: u32| (LEAST_BLOCK_BYTES..=MAX_REQUEST_BYTES).contains(&bytes);
@@ -115,7 +115,7 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a client did.
+/// A client's counts.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// By [`Kind`].
@@ -308,7 +308,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What an export was asked for.
+    /// The operations on an export.
     #[derive(Debug, Default, Clone, Copy, PartialEq)]
     struct Asked {
         reads: u64,

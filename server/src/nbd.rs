@@ -48,7 +48,7 @@ pub use tls::Tls;
 /// The longest read or write that is served; clients are told.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;
 
-/// What is exported, by name.
+/// The exports, by name.
 pub trait Exports: Send + Sync + 'static {
     /// The kind of export.
     type Export: Export;
@@ -87,7 +87,7 @@ pub trait Export: Send + Sync + 'static {
     /// cached.
     fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
 
-    /// What is known about the bytes from `offset` on, which lies within the size. The extent may be shorter
+    /// The state of the bytes from `offset` on, which lies within the size. The extent may be shorter
     /// than the whole run of its kind, but not empty, and may reach past the end.
     fn extent(&self, offset: u64) -> impl Future<Output = Result<Extent, ExportError>> + Send;
 
@@ -143,7 +143,7 @@ pub struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExportError {
-    /// What the protocol can say of it.
+    /// The protocol's error number for it.
     pub errno: Errno,
     /// For a person. Clients see it where they take structured replies.
     pub message: String,

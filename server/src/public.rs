@@ -51,7 +51,7 @@ const MAX_CONNECTIONS: usize = 128;
 const MAX_OF_USER: usize = 16;
 /// How long a connection lasts.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// What anyone may ask.
+/// Actions for any user.
 const FOR_ANYONE: [&str; 8] = [
     Hello::NAME,
     ListPools::NAME,
@@ -96,7 +96,7 @@ fn permitted(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
     }
 }
 
-/// What a request that is refused was to do, in OpenZFS's words.
+/// The operation of a refused request, in OpenZFS's words.
 fn attempted(action: &str, body: &[u8]) -> String {
     let Some(&(_, what, field)) = REFUSED.iter().find(|(refused, ..)| *refused == action) else {
         return "only root, and the user who runs the daemon, may ask for that".into();
@@ -112,7 +112,8 @@ fn attempted(action: &str, body: &[u8]) -> String {
     }
 }
 
-/// What is refused to users: the action, what it does, and the field with the name of what that is done to.
+/// Actions that are refused to users: the action, its operation in words, and the field with the name of its
+/// object.
 const REFUSED: [(&str, &str, &str); 38] = [
     (DiscoverPools::NAME, "discover pools", ""),
     (ImportPool::NAME, "import", "pool"),

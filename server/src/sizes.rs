@@ -5,7 +5,7 @@
 /// Bytes of a size; the units are powers of 1024.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.');
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));

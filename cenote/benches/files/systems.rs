@@ -77,7 +77,7 @@ pub trait Kind {
 
 /// A filesystem that is measured.
 pub struct System {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Its number in the table.
     pub place: usize,

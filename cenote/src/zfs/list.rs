@@ -13,7 +13,7 @@ use crate::columns::{self, Wanted};
 use crate::output::{self, JsonOptions, complain, usage};
 use crate::table::Layout;
 
-/// What is listed when nothing is asked for.
+/// The default columns.
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 
 /// Arguments of `zfs list`.

@@ -11,7 +11,7 @@ use crate::columns::{self, Wanted};
 use crate::output::{self, Numbers, complain, style};
 use crate::table::{Layout, pad_left, pad_right};
 
-/// What is listed when nothing is asked for.
+/// The default columns.
 const DEFAULT: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 /// The least width of the column of names with vdevs.

@@ -11,7 +11,7 @@ const MOST_SLOWER_PERCENT: u32 = 1000;
 /// The numbers that describe a medium.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Commands served at the same time.
     pub lanes: usize,

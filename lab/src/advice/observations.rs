@@ -25,7 +25,7 @@ pub struct Commands<'a> {
     pub program: &'a str,
 }
 
-/// What was seen.
+/// The evidence.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     /// The pool.

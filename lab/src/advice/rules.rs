@@ -92,7 +92,7 @@ fn experiment(seen: &Observations, name: &str, recipe: &str, options: &str, fact
     format!("{} && cenote lab run {name}.toml", made(name, recipe, &options.join(" "), factors))
 }
 
-/// What varies the size of a dataset's blocks, by the space that they take.
+/// Variations of the size of a dataset's blocks, by the space that they take.
 fn block_experiment(
     seen: &Observations,
     name: &str,

@@ -21,7 +21,7 @@ use crate::size::Size;
 /// Something that all bytes must pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bound {
-    /// What it is.
+    /// Its kind.
     pub name: String,
     /// Bytes a second that can be read, and written, through it.
     pub rates: [f64; 2],

@@ -311,7 +311,7 @@ fn costs(all: &Findings, best: &Finding) -> Option<String> {
     (!costs.is_empty()).then(|| format!("It costs {}.", costs.join(", ")))
 }
 
-/// What can be lost with it.
+/// The data that can be lost with it.
 fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
     let risks = risk::of(&experiment.factors, &chosen.settings);
     let risks: Vec<String> = risks.iter().map(|(setting, loss)| format!("with {setting} {loss}")).collect();

@@ -100,7 +100,7 @@ pub struct Compared {
     pub corrected_p_apart: f64,
     /// How far two equal variants may be apart, as a share: only more than that is called better or worse.
     pub noise_floor: f64,
-    /// What that means.
+    /// Its meaning.
     pub verdict: Verdict,
     /// Why it is undecided, where it is.
     pub why: Option<Why>,

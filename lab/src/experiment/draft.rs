@@ -23,11 +23,11 @@ use crate::size::Size;
 pub struct Draft {
     /// Its name.
     pub name: Option<String>,
-    /// What is measured.
+    /// The target.
     pub target: Option<String>,
     /// How much of it is used.
     pub size: Option<String>,
-    /// What is done.
+    /// The operation.
     pub workloads: Vec<String>,
     /// What counts.
     pub metric: Option<String>,
@@ -35,7 +35,7 @@ pub struct Draft {
     pub at_least: Option<String>,
     /// The same: at most this much.
     pub at_most: Option<String>,
-    /// What nothing can beat.
+    /// The bound.
     pub bounds: Vec<String>,
     /// Which variants are run.
     pub mode: Option<String>,

@@ -24,7 +24,7 @@ pub struct TableOf {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it takes.
+    /// Its value.
     pub takes: &'static str,
     /// What it is where left out, as the file has it; none where it must be there, or where leaving it out
     /// says something by itself.

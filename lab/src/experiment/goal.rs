@@ -120,7 +120,7 @@ impl Goal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// What it is.
+    /// Its kind.
     pub name: String,
     /// What it carries: the name of a link, or bytes a second.
     pub rate: String,

@@ -13,7 +13,7 @@ use crate::preflight::is_program;
 use crate::size::Size;
 use crate::target::export::Export;
 
-/// What is measured.
+/// The target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
@@ -75,7 +75,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// What it is.
+    /// Its kind.
     pub name: String,
     /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
     pub at: String,

@@ -493,7 +493,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 /// Less than this share of what was to meet the devices met them: then something else was measured.
 const LEAST_SHARE: f64 = 0.75;
 
-/// What a reader might take a workload's figures for that they are not.
+/// A warning against misreading a workload's figures.
 pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload) -> Option<String> {
     let of = |metric| {
         let of =

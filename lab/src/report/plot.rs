@@ -33,7 +33,7 @@ pub fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> f64 {
 
 /// A value that bars may reach.
 pub struct Line {
-    /// What it is.
+    /// Its kind.
     pub label: String,
     /// Where it stands.
     pub value: f64,
@@ -118,7 +118,7 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
 
 /// One dot.
 pub struct Dot<'a> {
-    /// What it is.
+    /// Its kind.
     pub label: &'a str,
     /// How far to the right.
     pub x: f64,
@@ -138,7 +138,7 @@ const GAP: f64 = 8.0;
 
 /// An axis from zero on: what is on it, and how a value of that is written.
 pub struct Axis<'a> {
-    /// What it is.
+    /// Its kind.
     pub title: &'a str,
     /// A value with its unit.
     pub write: &'a dyn Fn(f64) -> String,

@@ -60,7 +60,7 @@ const PLACE_BYTES: usize = 4096;
 /// So many files and devices are asked after for one, where loop devices lie on each other.
 const MOST_ASKED: usize = 64;
 
-/// What was found of a file or device.
+/// The findings about a file or device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Who uses it, each in words that follow on its name.
@@ -527,7 +527,7 @@ fn holds_bytes(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What was found at a path that workloads would write to.
+/// The findings about a path that workloads would write to.
 pub fn look(path: &Path) -> Result<Usage> {
     let mut found = System::default().look(path)?;
     // What cannot be taken exclusively is in use.
@@ -622,7 +622,7 @@ fn take(path: &Path) -> std::result::Result<Option<File>, Refused> {
     Ok(Some(file))
 }
 
-/// What was claimed: which file or device that was, and what it held.
+/// A claim: the identity of the file or device, and its contents then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claimed {
     path: PathBuf,

@@ -50,7 +50,7 @@ pub enum NewClass {
 pub struct NewVdev {
     /// How its devices stand together.
     pub layout: NewLayout,
-    /// What it is for.
+    /// Its use.
     #[serde(default)]
     pub class: NewClass,
     /// Its devices: absolute paths, or names of devices in `/dev`.

@@ -57,7 +57,7 @@ pub struct ListDatasets {
 pub struct DatasetEntry {
     /// Full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DatasetKind,
     /// The transaction group in which it was made.
     pub createtxg: u64,

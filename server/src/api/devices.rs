@@ -126,9 +126,9 @@ pub struct SweepDevices {
     pub pool: String,
     /// Names or guids; all that can if none is named.
     pub devices: Vec<String>,
-    /// What is done.
+    /// The operation.
     pub work: Sweep,
-    /// What is to become of it.
+    /// The command for it.
     pub action: SweepAction,
     /// Bytes a second at most; 0 for as fast as it goes.
     pub rate_bytes: u64,
@@ -147,7 +147,7 @@ impl Action for SweepDevices {
 pub struct Sweeping {
     /// The device.
     pub guid: u64,
-    /// What is done.
+    /// The operation.
     pub work: Sweep,
     /// How it stands.
     pub state: SweepState,

@@ -11,7 +11,7 @@ use super::Action;
 pub struct RunLoad {
     /// The volume.
     pub volume: String,
-    /// What is done.
+    /// The operation.
     pub load: Load,
 }
 

@@ -34,7 +34,7 @@ pub struct Traced {
 pub struct TracedRequest {
     /// Microseconds since the recording began.
     pub at_us: u64,
-    /// What it was.
+    /// The operation.
     pub operation: TracedOperation,
     /// From which byte on.
     pub offset: u64,

@@ -89,7 +89,7 @@ impl Ublk {
         self.own.lock().ignore_poison()
     }
 
-    /// What the kernel can do.
+    /// The kernel's capabilities.
     fn features(&self) -> io::Result<u64> {
         let mut bytes = [0; FEATURES_BYTES];
         let header = Header { device: ANY_DEVICE, data: 0 };
@@ -240,7 +240,7 @@ struct UblkDevice {
     is_stopped: bool,
 }
 
-/// What ties the device to the task of one of its queues.
+/// The link between the device and the task of one of its queues.
 #[derive(Debug)]
 struct Tied {
     /// Has it fail all requests.

@@ -53,7 +53,7 @@ const MOST_LEFT: usize = 65_536;
 /// Makes devices, and knows where links to them go.
 #[derive(Debug, Clone)]
 pub struct DeviceMaker {
-    /// What makes them, the best way first.
+    /// The makers of devices, the best first.
     pub ways: Vec<(Through, Arc<dyn BlockDevices>)>,
     /// The directory of the links.
     pub links: PathBuf,

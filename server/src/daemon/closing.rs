@@ -57,20 +57,20 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) struct Order {
     /// Although something uses it.
     pub force: bool,
-    /// What its labels say from then on.
+    /// The pool's state in its labels from then on.
     pub state: PoolState,
     /// For the history.
     pub command: Option<String>,
 }
 
 impl Order {
-    /// What is being done, for messages.
+    /// The operation, for messages.
     fn doing(&self, pool: &OpenPool) -> String {
         let verb = if self.state == PoolState::Destroyed { "destroy" } else { "export" };
         format!("cannot {verb} '{}'", pool.name())
     }
 
-    /// What is said of a pool that was given up.
+    /// The error about a pool that was given up.
     fn crashed(&self, pool: &OpenPool, why: &str) -> ApiError {
         ApiError::failed(format!(
             "{}: it is closed as after a crash: {why}\n\
@@ -115,7 +115,7 @@ struct Watched<'a> {
     order: &'a Order,
     closing: Arc<Closing>,
     thread: Option<JoinHandle<Result<(), ApiError>>>,
-    /// What it had done when it was last seen to do anything, and when that was.
+    /// Its progress when it last made any, and the time of that.
     progress: (u64, Instant),
     given_up: Option<Instant>,
     outcome: Option<Result<(), ApiError>>,
@@ -392,7 +392,7 @@ struct EndingState {
     has_begun: bool,
     /// Names of pools that are being opened.
     opening: Vec<String>,
-    /// What could not be closed in order.
+    /// The pools that could not be closed in order.
     failed: Vec<String>,
 }
 

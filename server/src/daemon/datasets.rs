@@ -32,7 +32,7 @@ use crate::api::{ApiError, DatasetKind, ErrorKind};
 
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
 
-/// What a change says of an engine's error, after what was being done: OpenZFS's sentence where it has one.
+/// The message of a change for an engine's error, after the operation: OpenZFS's sentence where it has one.
 fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {
         engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),

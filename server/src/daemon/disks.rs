@@ -45,7 +45,7 @@ pub(super) struct Opened {
     pub l2cache: Vec<NewLeaf>,
 }
 
-/// What is wrong with the choice of devices.
+/// The errors of a choice of devices.
 #[derive(Debug, Default)]
 struct Faults {
     /// Must be repaired.
@@ -54,7 +54,7 @@ struct Faults {
     forcible: Vec<String>,
 }
 
-/// What a person allows although it is rarely wanted.
+/// Unusual layouts that the user allows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowed {
     /// Devices that seem to be in use.
@@ -64,7 +64,7 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// What force allows.
+    /// Errors that force overrides.
     pub(super) fn all(force: bool) -> Self {
         Self { in_use: force, replication: force }
     }
@@ -294,7 +294,7 @@ async fn open_one(
     Ok(NewLeaf { device, path: path.to_owned(), is_file: !is_block, whole_disk: false })
 }
 
-/// What a disk has already.
+/// The present contents of a disk.
 async fn check_partition(path: &Path, open_pools: &[(Guid, String)], faults: &mut Faults) {
     let shown = path.display();
     let Ok(device) = OpenOptions::read_only().open(path) else { return };

@@ -22,7 +22,7 @@ use super::{Daemon, OpenPool};
 use crate::api::{self, ApiError};
 use crate::cachefile::{self, Cached};
 
-/// What OpenZFS's module tells of each pool that it has imported.
+/// Statistics of OpenZFS's module about each pool that it has imported.
 const POOLS_OF_THE_MODULE: &str = "/proc/spl/kstat/zfs";
 /// The value of `cachefile` that keeps a pool in no file.
 const NONE: &str = "none";
@@ -34,7 +34,7 @@ impl Daemon {
         Self { cachefile, ..self }
     }
 
-    /// What a pool's property says, given this value: the daemon's own file is what a pool has that names
+    /// A pool's property for this value: the daemon's own file is what a pool has that names
     /// none.
     pub(super) fn named(&self, cachefile: Option<String>) -> Option<String> {
         let is_own = |path: &str| self.cachefile.as_deref() == Some(Path::new(path));

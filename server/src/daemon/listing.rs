@@ -189,8 +189,8 @@ enum Wanted {
     User(String),
     /// Bytes written since a snapshot or bookmark: the whole name, and which one.
     WrittenSince(String, String),
-    /// What a user, group or project uses, or may use: the whole name, the property and who it is, if there
-    /// is one of that name.
+    /// The space that a user, group or project uses, or may use: the whole name, the property and who it is,
+    /// if there is one of that name.
     Counted(String, UserProperty, Option<u64>),
 }
 
@@ -391,7 +391,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
     }
 }
 
-/// What is known of a suspended pool without its devices.
+/// The facts about a suspended pool that need no devices.
 fn known_pool_entry(open: &OpenPool, request: &api::ListPools) -> PoolEntry {
     let pool = open.view();
     let known = |name: &str| match name {

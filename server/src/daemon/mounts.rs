@@ -46,7 +46,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// A mounted filesystem and what was made for it.
 #[derive(Debug)]
 pub(super) struct Mount {
-    /// What it is a mount of, under the name that this has now.
+    /// The dataset that is mounted, under its present name.
     dataset: String,
     /// Shared with requests that change its options, which may wait for devices.
     fuse: Arc<FuseMount>,
@@ -62,7 +62,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// What it is to the kernel.
+    /// Its FUSE mount.
     pub(super) fn fuse(&self) -> Arc<FuseMount> {
         Arc::clone(&self.fuse)
     }
@@ -132,7 +132,7 @@ impl OpenPool {
         self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
     }
 
-    /// What is mounted at a path, which may lead there through links or not.
+    /// The mount at a path, which may contain links.
     fn mounted_at(&self, at: &Path) -> Option<String> {
         let mounts = lock(&self.mounts);
         let is_there = |fuse: &FuseMount| fuse.mountpoint() == at || fuse.real_path() == at;
@@ -157,7 +157,7 @@ impl OpenPool {
         dsl.properties(entry, &environment).await
     }
 
-    /// What is in use of one encryption root or below one dataset, mounted or not: names for which
+    /// Datasets in use of one encryption root or below one dataset, mounted or not: names for which
     /// `is_wanted` holds.
     pub(super) fn in_use_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
         self.forget_dead();
@@ -165,7 +165,7 @@ impl OpenPool {
         mounts.keys().filter(|name| is_wanted(name)).cloned().collect()
     }
 
-    /// What was made for a mount is something else from now on. What it was.
+    /// Replaces the list of directories that were made for a mount. Returns the old list.
     pub(super) fn exchange_made(&self, name: &str, made: Vec<PathBuf>) -> Vec<PathBuf> {
         let mut mounts = lock(&self.mounts);
         mounts.get_mut(name).map(|mount| std::mem::replace(&mut mount.made, made)).unwrap_or_default()
@@ -287,7 +287,7 @@ impl OpenPool {
         Some(Arc::clone(&mount.fuse))
     }
 
-    /// What is mounted inside another filesystem, deepest first.
+    /// The mounts inside another filesystem, deepest first.
     pub(super) fn mounted_inside(&self, name: &str) -> Vec<Mounted> {
         let mut mounts = self.mounts_deepest_first();
         let top = mounts.iter().find(|mount| mount.dataset == name).map(|mount| mount.mountpoint.clone());
@@ -302,7 +302,7 @@ impl OpenPool {
         lock(&self.mounts).get(name).is_some_and(|mount| mount.fuse.is_alive() && mount.fuse.is_in_place())
     }
 
-    /// What is mounted, in an order in which it can be unmounted.
+    /// The mounts, in an order in which they can be unmounted.
     pub(super) fn mounts_deepest_first(&self) -> Vec<Mounted> {
         self.forget_dead();
         let mut mounts = self.mounts_described();
@@ -312,7 +312,7 @@ impl OpenPool {
 }
 
 impl Daemon {
-    /// What is mounted, by name.
+    /// The mounts, by name.
     ///
     /// # Errors
     /// None.

@@ -25,7 +25,7 @@ use crate::fuse::{DetachedMount, FuseMount, clone_mount_tree, device_at, move_mo
 pub(super) struct NestedMounts {
     /// Where the other one is mounted, as that is said and without symbolic links.
     at: (PathBuf, PathBuf),
-    /// What is there until then.
+    /// The present mount below it.
     below: Option<DetachedMount>,
     mounts: Vec<NestedMount>,
 }
@@ -40,7 +40,7 @@ struct NestedMount {
 }
 
 impl NestedMounts {
-    /// What is mounted inside `at`, where a filesystem of `pool` is to be mounted.
+    /// The mounts inside `at`, where a filesystem of `pool` is to be mounted.
     ///
     /// # Errors
     /// It could not be put there again.
@@ -85,7 +85,7 @@ impl NestedMounts {
     /// are not hidden: it is for who mounted above them to remove those.
     ///
     /// # Errors
-    /// What cannot be put there, and whether nothing was.
+    /// A mount cannot be moved; and whether none was.
     pub fn move_up(self, pool: &OpenPool) -> Result<Vec<PathBuf>, (ApiError, bool)> {
         let Self { at: (shown, real), below, mounts } = self;
         let refuse = |hidden: &NestedMount, why: &str| {

@@ -51,7 +51,7 @@ impl Daemon {
         pools.iter().any(|pool| lock(&pool.mounts).values().any(|mount| mount.fuse().device() == device))
     }
 
-    /// What is said of a pool that has devices in a filesystem which this daemon serves.
+    /// The warning about a pool that has devices in a filesystem which this daemon serves.
     pub(super) fn nested(&self, open: &OpenPool) -> Option<String> {
         let Outer { dataset, connection, .. } = self.outer_of(open).into_iter().next()?;
         let name = open.name();

@@ -173,7 +173,7 @@ pub(super) fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, Stri
     Ok(allowed)
 }
 
-/// What a compatibility file says, or would if OpenZFS were installed.
+/// The contents of a compatibility file, or those it would have if OpenZFS were installed.
 fn compatibility_text(file: &str) -> Result<String, String> {
     let Some(path) = compatibility_file(file) else {
         let built_in = compatibility::built_in(file).map(|features| features.join(" "));

@@ -234,7 +234,7 @@ impl Daemon {
     /// Imports one pool, or every pool that is found.
     ///
     /// # Errors
-    /// What the search says, and where one pool was asked for, why it could not be opened.
+    /// The error of the search, and if one pool was asked for, of opening it.
     pub async fn import(&self, request: api::ImportPool) -> Result<Imported, ApiError> {
         let options = Options::parse(&request)?;
         let mut found = match &request.cachefile {
@@ -383,7 +383,7 @@ impl Daemon {
         opened
     }
 
-    /// What the pools that are written run with.
+    /// The environment of pools that are open for writing.
     pub(super) fn surroundings(&self) -> Surroundings {
         Surroundings {
             env: Arc::new(System),
@@ -407,7 +407,7 @@ impl Daemon {
     }
 }
 
-/// What is said of a pool whose devices are away.
+/// The error about a pool whose devices are missing.
 pub(super) fn suspended(doing: &str) -> ApiError {
     ApiError::refused(format!("{doing}: pool I/O is currently suspended"))
 }
@@ -453,7 +453,7 @@ fn is_pool_name(name: &str) -> bool {
         && name.chars().all(is_plain)
 }
 
-/// What the options of an import or of a new pool say.
+/// The options of an import or of a new pool.
 pub(super) struct Options {
     pub readonly: bool,
     pub altroot: Option<PathBuf>,

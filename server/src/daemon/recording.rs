@@ -61,7 +61,7 @@ impl Recorder {
         notes.taken.requests.push(TracedRequest { at_us, operation, offset, length });
     }
 
-    /// What was noted since the last look; the first begins it.
+    /// The records since the last call; the first call starts recording.
     fn take(&self, stop: bool, now: Instant) -> Traced {
         let mut notes = lock(&self.notes);
         let taken = notes.as_mut().map(|notes| {
@@ -86,7 +86,7 @@ impl OpenPool {
 }
 
 impl Daemon {
-    /// What clients asked of a volume since the last such request.
+    /// The requests of a volume's clients since the last such call.
     ///
     /// # Errors
     /// When there is no such volume.

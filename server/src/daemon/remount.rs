@@ -100,7 +100,7 @@ impl MountPlan {
     }
 }
 
-/// What was unmounted because filesystems are about to change their places.
+/// The filesystems that were unmounted because mountpoints are about to change.
 #[derive(Debug, Default)]
 pub(super) struct Remounting {
     /// All that was unmounted, deepest first.
@@ -313,7 +313,7 @@ impl Daemon {
     }
 
     /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name.
-    /// What could not be mounted.
+    /// The filesystems that could not be mounted.
     pub(super) async fn finish_rename(
         &self,
         pool: &OpenPool,

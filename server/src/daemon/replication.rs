@@ -92,7 +92,7 @@ impl Replication {
         (self.children != other.children).then_some(Mismatch::Width)
     }
 
-    /// What is wrong with having both in one pool.
+    /// The error of having both in one pool.
     fn both(&self, other: &Self) -> Option<String> {
         let (a, b) = (self, other);
         Some(match a.mismatch(b)? {
@@ -112,7 +112,7 @@ impl Replication {
         })
     }
 
-    /// What is wrong with adding `new` to a pool that has this.
+    /// The error of adding `new` to a pool that has this.
     fn with_new(&self, new: &Self) -> Option<String> {
         Some(match self.mismatch(new)? {
             Mismatch::Redundancy(parity, other) => format!(
@@ -141,7 +141,7 @@ fn failures(parity: &Replication, other: &Replication) -> String {
     }
 }
 
-/// What all vdevs of a pool are like that hold blocks; `None` where they differ, or there are none.
+/// The common kind of all vdevs of a pool that hold blocks; `None` where they differ, or there are none.
 pub(super) fn of_pool(root: &VdevNode) -> Option<Replication> {
     let holds = |top: &&VdevNode| {
         let class = matches!(top.class, VdevClass::Normal | VdevClass::Special | VdevClass::Dedup);
@@ -165,7 +165,7 @@ fn are_of_different_sizes(sizes: impl Iterator<Item = u64> + Clone) -> bool {
     largest - smallest > SIZE_FUZZ_BYTES
 }
 
-/// What is unusual about new vdevs, among themselves and beside those that the pool has: the first such
+/// Mismatches of new vdevs, among themselves and with the vdevs of the pool: the first such
 /// thing.
 pub(super) fn fault(vdevs: &[NewVdev], tops: &[NewTop], existing: Option<&Replication>) -> Option<String> {
     let mut last: Option<Replication> = None;

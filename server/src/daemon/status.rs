@@ -41,7 +41,7 @@ impl Daemon {
     /// Looks for pools that could be imported.
     ///
     /// # Errors
-    /// What the search says.
+    /// The error of the search.
     pub async fn discover(&self, request: api::DiscoverPools) -> Result<Vec<ImportablePool>, ApiError> {
         let mut found = match &request.cachefile {
             Some(file) => self.search_cached(file).await?,
@@ -207,7 +207,7 @@ async fn dedup(dsl: &Dsl) -> engine::Result<Dedup> {
     })
 }
 
-/// What damaged blocks are part of, each file once.
+/// The files with damaged blocks, each once.
 async fn error_files(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<String>> {
     let mountpoints = open.mountpoints();
     let mut files = Vec::new();

@@ -70,7 +70,7 @@ pub(super) async fn enable_feature(s: &Syncing, feature: Feature) -> engine::Res
     s.enable_feature(feature).await
 }
 
-/// What is created.
+/// A dataset to create.
 #[derive(Debug, Clone)]
 pub(super) struct New {
     /// Full name.
@@ -171,7 +171,7 @@ pub(super) async fn destroy_bookmark(s: &Syncing, name: &str) -> engine::Result<
     Ioctl::destroy_bookmarks(&[name.to_owned()]).note(s).await
 }
 
-/// What is left to do when a property was set, by the dataset itself.
+/// Work that is left for the dataset itself after a property was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     /// A volume gets this size.

@@ -61,7 +61,7 @@ impl<A> Freezable<A> {
         }
     }
 
-    /// What is inside, for who does not use it.
+    /// Calls `look` with the volume without entering.
     pub fn look<T>(&self, look: impl FnOnce(&A) -> T) -> Option<T> {
         match &*self.state() {
             State::Open(access) | State::Frozen(access) => Some(look(access)),

@@ -135,7 +135,7 @@ pub struct VolumeExport {
     name: String,
     block_bytes: u32,
     is_writable: bool,
-    /// What is modelled between the client and this.
+    /// The modelled link between the client and this.
     link: Option<Arc<Link>>,
     /// Taken away when the pool is closed by force, and exchanged by a rollback.
     access: Freezable<Access>,

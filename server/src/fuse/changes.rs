@@ -23,7 +23,7 @@ use super::node::{Node, Tree};
 use super::served::Served;
 use super::wire::{Caller, Wanted, When};
 
-/// Who creates, and with which mode.
+/// The owner of a new file, and its mode.
 #[derive(Debug, Clone, Copy)]
 pub struct Creator {
     uid: u32,

@@ -48,12 +48,12 @@ fn another(device: &Device) -> io::Result<File> {
     Ok(clone)
 }
 
-/// Who waits in `read` cannot look for requests, nor be the only one who waits.
+/// A thread that waits in `read` cannot poll for requests, nor be the only one that waits.
 fn do_not_block(device: impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?)
 }
 
-/// What the threads of a mount share that answer what comes through its device.
+/// The shared state of the threads of a mount that answer requests from its device.
 pub struct Channel {
     device: Device,
     mounted: Mounted,
@@ -192,7 +192,7 @@ impl Channel {
     }
 }
 
-/// What comes of a turn at reading.
+/// The result of a turn at reading.
 enum Next {
     /// A request of so many bytes.
     Request(usize),

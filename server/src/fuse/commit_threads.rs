@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use device::IgnorePoison;
 
-/// What is done by a thread that waits.
+/// The work of a thread that waits.
 pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Most that wait where they were read: fewer than the threads of a mount.

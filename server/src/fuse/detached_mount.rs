@@ -22,10 +22,10 @@ use std::path::Path;
 pub struct DetachedMount(File);
 
 impl DetachedMount {
-    /// What is mounted at a path, which is no link.
+    /// The mount at a path that is not a link.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn of(at: &Path) -> io::Result<Self> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         Ok(Self(OpenOptions::new().read(true).custom_flags(flags).open(at)?))
@@ -34,7 +34,7 @@ impl DetachedMount {
     /// Puts it at a directory. Only root may.
     ///
     /// # Errors
-    /// What the system says; it is where it was then.
+    /// The error of the system; the mount is where it was then.
     pub fn put(&self, at: &Path) -> io::Result<()> {
         match move_mount(self.0.as_raw_fd(), at) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -55,7 +55,7 @@ impl DetachedMount {
     /// Removes a directory by its path from the root of what is mounted, if it is empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn remove_directory(&self, path: &Path) -> io::Result<()> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         // SAFETY: `path` is a terminated string that lives through the call, and the descriptor is open.
@@ -82,7 +82,7 @@ pub fn clone_mount(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io
 /// Another mount of what is mounted at a path, with all that is mounted inside, which follows no others.
 ///
 /// # Errors
-/// What the system says: only root may.
+/// The error of the system: only root may.
 pub fn clone_mount_tree(at: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let copy = clone_mount(libc::AT_FDCWD, &path, libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW)?;
@@ -118,7 +118,7 @@ pub fn set_propagation(mounts: &OwnedFd, propagation: u64, flags: libc::c_int) -
 /// Puts the mount that a descriptor is of at a directory.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn move_mount(from: RawFd, at: &Path) -> io::Result<()> {
     const MOVE_MOUNT_F_EMPTY_PATH: libc::c_int = 4;
     let path = CString::new(at.as_os_str().as_bytes())?;

@@ -19,7 +19,7 @@ use super::served::Served;
 use super::wire::{Entry, Figures, Operation, Request, Room};
 use crate::cpu_latency;
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// An answer: an error, or how many bytes of it were written.
@@ -35,10 +35,10 @@ pub enum Outcome {
     End,
 }
 
-/// What is served, and to whom.
+/// The served filesystem, and its users.
 #[derive(Debug, Clone)]
 pub struct Mounted {
-    /// What is served.
+    /// The served filesystem.
     pub freezable: Arc<Freezable>,
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,

@@ -45,7 +45,7 @@ const FSXATTR_BYTES: usize = 28;
 /// Where in it the project is.
 const PROJECT_AT: usize = 12;
 
-/// What `lsattr` shows, `fsxattr` says, and a file has.
+/// A flag as `lsattr` shows it, as in `fsxattr`, and as a file stores it.
 const FLAGS: [(u32, u32, ZnodeFlags); 4] = [
     (0x10, 0x08, ZnodeFlags::IMMUTABLE),
     (0x20, 0x10, ZnodeFlags::APPENDONLY),
@@ -53,9 +53,9 @@ const FLAGS: [(u32, u32, ZnodeFlags); 4] = [
     (0x2000_0000, 0x200, ZnodeFlags::PROJINHERIT),
 ];
 
-/// What only `chattr` changes.
+/// Flags that only `chattr` changes.
 const GUARDED: u64 = ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::APPENDONLY.0;
-/// What the DOS ioctls show (`ZFS_DOS_FL_USER_VISIBLE`).
+/// Flags of the DOS ioctls (`ZFS_DOS_FL_USER_VISIBLE`).
 const DOS_FLAGS: u64 = GUARDED
     | ZnodeFlags::NOUNLINK.0
     | ZnodeFlags::ARCHIVE.0

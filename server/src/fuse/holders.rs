@@ -13,7 +13,7 @@ use super::mountpoint::{Row, Table, device_of_link};
 /// Most that are told by name.
 const MOST_TOLD: usize = 8;
 
-/// Who keeps a mount busy; shown, lines that follow a message.
+/// The processes that keep a mount busy; shown as lines after a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holders {
     told: Vec<String>,

@@ -55,12 +55,12 @@ pub struct Entry<'a> {
     pub(super) object: Option<(Tree, ObjectId)>,
 }
 
-/// What a request wants of a directory.
+/// The kind of listing that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// The handle of the open directory.
     pub(super) handle: FileHandle,
-    /// What follows this.
+    /// Entries after this one.
     pub(super) cookie: u64,
     /// For how many entries with attributes there is room at most; absent where only names are wanted.
     pub(super) with_attributes: Option<usize>,
@@ -101,7 +101,7 @@ impl Ahead {
     }
 }
 
-/// What open directories keep for the next request.
+/// Entries that open directories keep for the next request.
 #[derive(Debug)]
 pub(super) struct Listings {
     /// By the handle.

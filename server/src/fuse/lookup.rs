@@ -38,7 +38,7 @@ const LATELY_NS: i128 = 60_000_000_000;
 pub(super) const ZFS_NAME: &[u8] = b".zfs";
 pub(super) const SNAPSHOT_NAME: &[u8] = b"snapshot";
 
-/// What a lookup tells.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy)]
 pub struct Told {
     /// The attributes, and the number of the node.
@@ -141,7 +141,7 @@ impl Served {
         Ok(Told { attr, lasts, name_lasts: self.names_last(parent), generation: 0 })
     }
 
-    /// What a lookup tells about an object.
+    /// The result of a lookup that found an object.
     pub(super) fn told(&self, tree: Tree, object: ObjectId) -> Result<Told> {
         let zpl = device::block_on(self.trees.zpl(tree))?;
         self.told_in(&zpl, tree, object)
@@ -156,7 +156,7 @@ impl Served {
         Ok(Told { attr, lasts, name_lasts: FOREVER, generation })
     }
 
-    /// What a name in a directory names.
+    /// The object of a name in a directory.
     pub(super) fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Told>> {
         let told = match Node::from_number(parent) {
             Node::ZfsDir => match name {
@@ -223,7 +223,7 @@ impl Served {
         }
     }
 
-    /// What `readdirplus` tells about an entry beside its name.
+    /// The attributes of an entry in `readdirplus`.
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
         // No node at all: the kernel takes the name and its type, and asks when somebody wants more. It would
         // take a node that has the number of a file which it knows, and not the generation, for another file

@@ -40,7 +40,7 @@ use super::MountOptions;
 use super::node::{MAX_SNAPSHOTS, Tree};
 use super::served::Served;
 
-/// What is mounted.
+/// The mounted filesystem.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A dataset as one committed state has it.
@@ -212,7 +212,7 @@ struct Snapshots {
 pub struct MountedDatasets {
     source: Source,
     head: Arc<Zpl>,
-    /// What a committed filesystem may still allocate, and its `recordsize`.
+    /// The free space of a committed filesystem, and its `recordsize`.
     available_bytes: u64,
     record_bytes: u64,
     snapshots: Mutex<Snapshots>,
@@ -421,8 +421,8 @@ impl MountedDatasets {
         Ok(snapshots)
     }
 
-    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset, but for directories of
-    /// a project that has a quota.
+    /// The answer to `statfs`: the whole mount reports the figures of the mounted dataset, but for
+    /// directories of a project that has a quota.
     pub fn statfs(&self, asked_in: Option<(Tree, ObjectId)>) -> StatFs {
         if let Some(live) = self.live() {
             let told = match asked_in {
@@ -440,7 +440,7 @@ impl MountedDatasets {
         self.head.statfs(space, self.record_bytes)
     }
 
-    /// What messages call an object: dataset and path, or its number where the path cannot be found.
+    /// The name of an object in messages: dataset and path, or its number where the path cannot be found.
     pub fn describe(&self, tree: Tree, object: ObjectId) -> String {
         let dataset = match tree {
             Tree::Head => self.name().to_owned(),

@@ -67,7 +67,7 @@ pub struct Mountpoint {
     device: libc::dev_t,
 }
 
-/// What lies at a place.
+/// The state of a mountpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lies {
     Ours,
@@ -80,7 +80,7 @@ impl Mountpoint {
     /// Mounts a dataset at a directory. The place, and the connection on which the kernel begins a session.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn mount(dataset: &str, at: &Path, options: &MountOptions) -> io::Result<(Self, OwnedFd)> {
         let shown = at.to_owned();
         let at = at.canonicalize()?;
@@ -157,7 +157,7 @@ impl Mountpoint {
     /// Puts one more mount of the filesystem aside.
     ///
     /// # Errors
-    /// What the system says: only root may.
+    /// The error of the system: only root may.
     pub fn aside(&self) -> io::Result<SpareMount> {
         if self.lies() == Lies::Ours {
             return SpareMount::of(&self.at);
@@ -200,7 +200,7 @@ impl SpareMount {
     /// Puts it at a directory.
     ///
     /// # Errors
-    /// What the system says; it is still aside then.
+    /// The error of the system; the mount is still in no directory then.
     pub fn put(&self, shown: &Path) -> io::Result<Mountpoint> {
         let at = shown.canonicalize()?;
         move_mount(self.0.as_raw_fd(), &at)?;
@@ -211,7 +211,7 @@ impl SpareMount {
     /// Its root directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn directory(&self) -> io::Result<std::fs::File> {
         std::fs::File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -240,7 +240,7 @@ pub struct Row {
     pub options: String,
     /// Which mounts it follows, and which follow it.
     pub groups: Vec<String>,
-    /// What it is called.
+    /// Its name.
     pub name: OsString,
 }
 
@@ -282,10 +282,10 @@ impl Forbidden {
 }
 
 impl Table {
-    /// What this process sees.
+    /// The mounts that this process sees.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn read() -> io::Result<Self> {
         Ok(Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
     }
@@ -317,12 +317,12 @@ impl Table {
         self.0.iter().map(|row| (row.device, row.at.as_path()))
     }
 
-    /// What is mounted below a directory.
+    /// The mounts below a directory.
     pub fn inside(&self, at: &Path) -> impl Iterator<Item = &Row> {
         self.0.iter().filter(move |row| row.at != at && row.at.starts_with(at))
     }
 
-    /// What the kernel forbids in a filesystem at its place.
+    /// The kernel's restrictions for a filesystem at its mountpoint.
     pub fn forbidden(&self, place: &Mountpoint) -> Option<Forbidden> {
         let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
         Some(row.forbids)
@@ -368,7 +368,7 @@ pub fn is_elsewhere(device: libc::dev_t) -> bool {
     false
 }
 
-/// What a thread of its own finds out; `None` when it is held up.
+/// The result of a call on a thread of its own; `None` if it takes too long.
 pub fn within<T: Send + 'static>(limit: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
     let asking = move || {
@@ -411,7 +411,7 @@ fn device_by(at: &Path, flags: libc::c_int) -> io::Result<libc::dev_t> {
     }
 }
 
-/// What the kernel itself keeps of a mount: flags, and the same as words for the helper.
+/// The options of a mount that the kernel keeps: as flags, and as words for the helper.
 fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
     // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as
     // `mount -o remount` does, is to find what holds.

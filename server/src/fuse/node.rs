@@ -36,7 +36,7 @@ pub enum Tree {
     Snapshot(usize),
 }
 
-/// What a node number names.
+/// The object of a node number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
     /// The mounted root.
@@ -50,7 +50,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// What `number` names.
+    /// The object of `number`.
     pub fn from_number(number: INodeNo) -> Self {
         let object = ObjectId(number.0 & OBJECT_MASK);
         match (number.0, number.0 >> OBJECT_BITS) {

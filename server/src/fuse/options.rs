@@ -5,7 +5,7 @@ use engine::zil::SyncMode;
 use engine::zpl::live::AtimeMode;
 use engine::zpl::{AclType, LiveZpl, ZplOptions};
 
-/// What is seen of `.zfs` in the root directory of a filesystem.
+/// Whether `.zfs` is visible in the root directory of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Snapdir {
@@ -33,7 +33,7 @@ pub struct MountOptions {
     pub setuid: bool,
     /// Device nodes work (`devices`). Ignored where the mount is not made by root.
     pub devices: bool,
-    /// What is seen of `.zfs` (`snapdir`).
+    /// Whether `.zfs` is visible (`snapdir`).
     pub snapdir: Snapdir,
     /// How files are shown (`xattr`, `acltype`, `longname`).
     pub zpl: ZplOptions,
@@ -76,8 +76,8 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// What the dataset's properties say. Whether others may look in, and how requests come, is left to the
-    /// caller.
+    /// The options from the dataset's properties. Access for other users, and the transport of requests, are
+    /// left to the caller.
     pub fn from_properties(properties: &PropertySet) -> Self {
         let is_on = |prop| properties.number(prop) != Some(0);
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value);

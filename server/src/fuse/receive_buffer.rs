@@ -74,7 +74,7 @@ impl ReceiveBuffer {
         Ok(size)
     }
 
-    /// What was received, of so many bytes; `None` where it has no header.
+    /// The received request of `size` bytes; `None` if it has no header.
     pub fn request(&self, size: usize) -> Option<Request<'_>> {
         if self.blocks.is_empty() || !Request::is_write(&self.head) || size < WRITE_HEAD_BYTES {
             return Request::parse(self.whole.get(..size)?);
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel sends: a request in one piece.
+    /// A request of the kernel in one piece.
     fn request(opcode: u32, fixed: &[u8], rest: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.write_all(&((40 + fixed.len() + rest.len()) as u32).to_ne_bytes()).unwrap();

@@ -21,7 +21,7 @@ use super::detached_mount::{move_mount, set_propagation};
 use super::mountpoint::{Mountpoint, Row, Table, shown};
 use super::{MountError, MountOptions};
 
-/// What `fsconfig` is to do.
+/// A command of `fsconfig`.
 const SET_STRING: libc::c_uint = 1;
 const CREATE: libc::c_uint = 6;
 
@@ -74,7 +74,7 @@ pub fn rename(place: &Mountpoint, connection: BorrowedFd<'_>, dataset: &str) -> 
     Ok(())
 }
 
-/// What a mount keeps, by the words of the table; `None` where it is not known how to say that.
+/// The options of a mount, by the words of the table; `None` if one of them is unknown.
 fn attributes(words: &str) -> Option<u64> {
     let (mut all, mut atime) = (0, libc::MOUNT_ATTR_STRICTATIME);
     for word in words.split(',') {
@@ -105,7 +105,7 @@ fn propagation(old: &Row) -> Option<u64> {
     }
 }
 
-/// What the kernel keeps of a mount with these options.
+/// The kernel's flags for a mount with these options.
 pub fn attributes_of(options: &MountOptions) -> u64 {
     let atime = match options.atime {
         AtimeMode::Off => libc::MOUNT_ATTR_NOATIME,
@@ -124,7 +124,7 @@ pub fn attributes_of(options: &MountOptions) -> u64 {
 /// Another mount of the filesystem that has a connection. It is in no directory.
 ///
 /// # Errors
-/// What the system says: only root may.
+/// The error of the system: only root may.
 pub fn named(connection: BorrowedFd<'_>, name: &str, attributes: u64) -> io::Result<OwnedFd> {
     let kind = c"fuse";
     // SAFETY: the string is terminated and lives through the call.

@@ -173,7 +173,7 @@ impl Staff {
     }
 }
 
-/// What queues begin with, before the kernel is told of them.
+/// The threads and memory of queues, before the kernel is asked for rings.
 #[derive(Debug)]
 pub struct Prepared {
     rings: Arc<Rings>,
@@ -238,7 +238,7 @@ pub fn take_back(device: &Device) -> io::Result<()> {
     }
 }
 
-/// What the threads of a mount share.
+/// The shared state of the threads of a mount.
 struct Crew {
     device: Device,
     mounted: Mounted,

@@ -33,7 +33,7 @@ use ondisk::zpl::FileType;
 
 use super::node::{Node, Tree};
 
-/// What is not the same in two trees of one filesystem.
+/// The differences between two states of one filesystem.
 #[derive(Debug, Default)]
 pub struct Difference {
     /// Files that differ, or that one tree has only.
@@ -51,7 +51,7 @@ impl Difference {
     /// Compares two committed states.
     ///
     /// # Errors
-    /// What cannot be read of either.
+    /// One of them cannot be read.
     pub async fn between(before: &Arc<Objset>, after: &Arc<Objset>) -> Result<Self> {
         let mut difference = Self::default();
         let objects = differing_objects(before, after).await?;

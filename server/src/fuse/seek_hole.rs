@@ -25,7 +25,7 @@ use super::served::Served;
 /// Most times that the kernel is made to write back for one answer. Each time the file was changed meanwhile.
 const MOST_ROUNDS: u32 = 16;
 
-/// What a program looks for.
+/// The target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seek {
     node: INodeNo,
@@ -40,7 +40,7 @@ enum Target {
     Hole,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SeekResult {
     /// The offset; `None` where there is none up to the end of the file.
@@ -186,7 +186,7 @@ impl Mounted {
     }
 }
 
-/// What is done, for the log.
+/// The operation, for the log.
 pub const WHAT: &str = "look for data or holes in";
 
 /// Whether the kernel keeps a page until it is written: since Linux 6.16.

@@ -36,7 +36,7 @@ use super::options::Snapdir;
 use super::rollback::Difference;
 use super::wire::{Operation, Request};
 
-/// What mount options ask of all requests.
+/// Mount options that affect all requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Habits {
     /// All changes are stable before they are answered.
@@ -274,7 +274,7 @@ impl Served {
         *self.habits.write().ignore_poison() = Habits::of(options);
     }
 
-    /// What mount options ask for.
+    /// The mount options.
     pub(super) fn habits(&self) -> Habits {
         *self.habits.read().ignore_poison()
     }

@@ -38,7 +38,7 @@ pub struct Session {
     kernel: Arc<fuser::Session<Handshake>>,
 }
 
-/// What all threads that answer share. With the last of them the session ends.
+/// The shared state of all threads that answer. With the last of them the session ends.
 #[derive(Debug)]
 pub struct Life {
     freezable: Arc<Freezable>,
@@ -62,7 +62,7 @@ impl Session {
     /// rings, if they are wanted and the kernel has them.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn begin(
         freezable: &Arc<Freezable>,
         connection: OwnedFd,
@@ -154,7 +154,7 @@ fn log_without_rings(served: &Served, why: &Missing) {
     tracing::warn!("'{}' is mounted without rings: {why}", served.name());
 }
 
-/// What is agreed on when a session begins.
+/// The capabilities that are negotiated when a session begins.
 #[derive(Debug)]
 struct Handshake {
     freezable: Arc<Freezable>,

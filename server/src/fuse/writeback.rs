@@ -21,7 +21,7 @@ use fuser::INodeNo;
 
 use super::served::Served;
 
-/// What the kernel's `open_by_handle_at` takes for a file of FUSE (`FILEID_INO64_GEN`).
+/// The handle of a FUSE file for the kernel's `open_by_handle_at` (`FILEID_INO64_GEN`).
 #[repr(C)]
 struct Handle {
     bytes: u32,

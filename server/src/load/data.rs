@@ -27,7 +27,7 @@ impl Noise {
     }
 }
 
-/// What one client writes.
+/// The data of one client's writes.
 #[derive(Debug)]
 pub(super) struct Data<'a> {
     noise: &'a [u8],

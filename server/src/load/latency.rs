@@ -86,7 +86,7 @@ impl Latencies {
         counted.map(|(counter, count)| (middle_ns(counter).clamp(self.least_ns, self.most_ns), *count))
     }
 
-    /// What so many of a thousand took at most; 0 where there were none.
+    /// The latency that so many of a thousand stay below; 0 if there were none.
     pub fn at_most_ns(&self, of_thousand: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(of_thousand)).div_ceil(1000);
         let mut seen = 0;

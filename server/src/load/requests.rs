@@ -15,7 +15,7 @@ use crate::api::{Load, SizeShare};
 /// Terms of a sum that are added one by one; those after them are taken for an integral.
 const EXACT_TERMS: u64 = 1 << 20;
 
-/// What is asked for, from which byte on, and how much.
+/// The operation, its offset, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     Read { offset: u64, bytes: u32 },

@@ -24,7 +24,7 @@ pub struct Chosen {
     pub socket: UnixStream,
     /// Bytes of the export.
     pub size_bytes: u64,
-    /// What the export can do, as the protocol's transmission flags.
+    /// The export's capabilities, as the protocol's transmission flags.
     pub flags: u16,
 }
 

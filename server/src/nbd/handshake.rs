@@ -19,7 +19,7 @@ const MAX_OPTION_BYTES: u32 = 16 << 10;
 /// How many options a client may send.
 const MAX_OPTIONS: usize = 256;
 
-/// What the client and the server agreed on.
+/// The negotiated options of a connection.
 pub(super) struct Session<E> {
     pub export: Arc<E>,
     /// Replies to reads come in chunks.
@@ -28,7 +28,7 @@ pub(super) struct Session<E> {
     pub base_allocation: bool,
 }
 
-/// What TLS has to do with a handshake.
+/// The role of TLS in a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
     /// It is not offered.
@@ -49,7 +49,7 @@ pub(super) enum Outcome<E> {
     Chosen(Session<E>, Place),
 }
 
-/// What a client said in answer to the greeting.
+/// The client's answer to the greeting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientFlags {
     no_zeroes: bool,

@@ -25,10 +25,10 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Memory that each client has for itself: more than most clients ever ask for at once.
 pub const OWN_BYTES: usize = 2 << 20;
 
-/// What a client that holds a loan must move in [`Limits::stall`] while others stand in line.
+/// The bytes that a client with a loan must transfer in [`Limits::stall`] while others wait.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// What the clients of one socket may take.
+/// The limits for the clients of one socket.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Clients that use an export.
@@ -92,7 +92,7 @@ pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What a client has of the memory that all share.
+/// A client's part of the shared memory.
 #[derive(Debug)]
 pub(super) struct Loan {
     place: Place,

@@ -68,7 +68,7 @@ pub(super) mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// The capabilities of an export.
 pub(super) mod transmission {
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// What a server proves itself with, and what it asks of clients.
+/// A server's certificate, and the authorities that client certificates need.
 #[derive(Clone)]
 pub struct Tls(TlsAcceptor);
 

@@ -115,7 +115,7 @@ impl Asked {
         }
     }
 
-    /// What it and its reply may hold in memory.
+    /// The memory of the request and its reply.
     fn bytes(&self) -> usize {
         match self {
             Asked::Read(request) | Asked::Write(request, _) => request.len_bytes as usize,
@@ -134,7 +134,7 @@ enum Checked {
 }
 
 impl Checked {
-    /// What it and its reply may hold in memory.
+    /// The memory of the request and its reply.
     fn bytes(&self) -> usize {
         match self {
             Checked::Asked(asked) => asked.bytes(),
@@ -450,7 +450,7 @@ where
         }
     }
 
-    /// What to ask the export for, or the reply where it need not be asked. An error ends the connection.
+    /// The operation on the export, or the reply if none is needed. An error ends the connection.
     fn check(&mut self, request: Request) -> io::Result<Result<Checked, Reply>> {
         let Request { flags, command, cookie, offset, len_bytes } = request;
         let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= (self.size_bytes)());
@@ -521,7 +521,7 @@ fn error(errno: Errno, message: &str) -> ExportError {
     ExportError { errno, message: message.to_owned() }
 }
 
-/// What came from the socket and was not looked at yet: `buffer[start..end]`, after `skip` bytes that nobody
+/// Bytes from the socket that were not parsed yet: `buffer[start..end]`, after `skip` bytes that nobody
 /// wants.
 struct Input {
     buffer: Box<[u8]>,
@@ -595,7 +595,7 @@ impl Input {
 #[derive(Default)]
 struct Output {
     replies: VecDeque<Reply>,
-    /// What of the first reply has left.
+    /// The bytes of the first reply that have been sent.
     sent_of_first: usize,
     /// The bytes of all replies.
     bytes: usize,

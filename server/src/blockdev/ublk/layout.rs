@@ -58,7 +58,7 @@ use super::super::SECTOR_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Command {
-    /// What a device is.
+    /// The description of a device.
     GetInfo = 0x8020_7502,
     /// A new device, without a block device yet.
     Add = 0xc020_7504,
@@ -68,9 +68,9 @@ pub enum Command {
     Start = 0xc020_7506,
     /// Removes the block device.
     Stop = 0xc020_7507,
-    /// What the block device will be like.
+    /// The parameters of the block device.
     SetParameters = 0xc020_7508,
-    /// What the kernel can do.
+    /// The kernel's capabilities.
     GetFeatures = 0x8020_7513,
     /// Removes a device as soon as nothing has it open.
     DeleteLater = 0x8020_7514,
@@ -101,7 +101,7 @@ pub const MOST_REQUESTS: usize = 4096;
 pub const ANY_DEVICE: u32 = u32::MAX;
 const NO_QUEUE: u16 = u16::MAX;
 
-/// What goes with a [`Command`] besides a structure.
+/// The arguments of a [`Command`] besides a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The device that is meant.
@@ -123,7 +123,7 @@ impl Header {
     }
 }
 
-/// What a device is.
+/// The description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Queues of requests.
@@ -136,9 +136,9 @@ pub struct Info {
     pub request_bytes: u32,
     /// Its number.
     pub id: u32,
-    /// What the driver does for it.
+    /// The driver's features for it.
     pub features: u64,
-    /// What its server kept there.
+    /// The server's private data.
     pub mark: u64,
 }
 
@@ -180,7 +180,7 @@ const PART_DISCARD: u32 = 1 << 1;
 /// Most bytes to discard, or to write zeroes to, by one request.
 const MOST_DISCARDED_BYTES: u64 = 1 << 30;
 
-/// What a block device is like.
+/// The parameters of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Its size.
@@ -225,7 +225,7 @@ impl Parameters {
     }
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Data from the device.
@@ -246,7 +246,7 @@ pub enum Operation {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation,
     /// It is to be stable when it is answered.
     pub stable: bool,

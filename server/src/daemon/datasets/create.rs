@@ -171,7 +171,7 @@ impl Daemon {
     }
 }
 
-/// What a new dataset is created with, as `zfs create -v` prints it: the size of a volume, what was typed,
+/// The properties of a new dataset, as `zfs create -v` prints them: the size of a volume, what was typed,
 /// and what follows from that.
 fn shown(
     volume: Option<(u64, bool)>,

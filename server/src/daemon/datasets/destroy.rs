@@ -15,7 +15,7 @@ use super::super::{Daemon, OpenPool, dataset_error, sync_tasks};
 use super::{is_at_or_below, said, word_of};
 use crate::api::{self, ApiError, Destroyed};
 
-/// What is to be destroyed, in order.
+/// The datasets to destroy, in order.
 #[derive(Debug, Default)]
 struct Doomed {
     names: Vec<String>,
@@ -274,7 +274,7 @@ fn select(snapshots: &[Dataset], which: &str) -> Result<Vec<std::ops::Range<usiz
 
 /// A step of the search for what depends on something.
 enum Step {
-    /// What depends on a directory's head: its children, then its snapshots.
+    /// The dependents of a directory's head: its children, then its snapshots.
     Dependents(Arc<Dir>),
     /// The clones of a snapshot.
     Clones(Box<Dataset>),

@@ -110,7 +110,7 @@ impl Daemon {
         pool.mount_plan_of(above).await.is_ok_and(|place| place.is_zoned)
     }
 
-    /// What a property is to be taken from: all below `top` that can have it, if that is wanted.
+    /// The datasets to remove a property from: with `-r` all below `top` that can have it.
     async fn names_below(
         &self,
         top: &str,
@@ -195,13 +195,13 @@ impl Daemon {
     }
 }
 
-/// What is said where a property was set and a filesystem could not be mounted as it says.
+/// The message that a property was set but a filesystem could not be mounted accordingly.
 fn not_mounted(error: ApiError) -> ApiError {
     let message = format!("property may be set but unable to remount filesystem: {}", error.message);
     ApiError { message, ..error }
 }
 
-/// What of mounts properties move that are to be set.
+/// How properties that are to be set affect mounts.
 fn moves(properties: &[(String, String)]) -> MountChange<'_> {
     let mut change = MountChange::default();
     for (name, value) in properties {

@@ -26,7 +26,7 @@ pub(in crate::daemon) struct Quota {
 }
 
 impl Daemon {
-    /// What all users, groups or projects use of a filesystem or snapshot.
+    /// The space that all users, groups or projects use in a filesystem or snapshot.
     ///
     /// # Errors
     /// The dataset does not exist, is no filesystem, or its key is not loaded.

@@ -55,11 +55,11 @@ enum Left {
 }
 
 impl OpenPool {
-    /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose
-    /// space could never be reused: it is the live filesystem, also where the mount is read-only (its quotas
-    /// can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose
-    /// blocks stay, and which finds them in a state that does not count. A filesystem that can only be read
-    /// here is like a snapshot: it does not change.
+    /// The filesystem that a mount serves. In a pool that is open for writing it must not keep a committed
+    /// state, whose space could never be reused: it is the live filesystem, also where the mount is read-only
+    /// (its quotas can be set all the same, and files that were unlinked before a crash are freed), or a
+    /// snapshot, whose blocks stay, and which finds them in a state that does not count. A filesystem that
+    /// can only be read here is like a snapshot: it does not change.
     async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
         let dataset = &plan.dataset;
         let Some(live) = self.live() else {
@@ -126,8 +126,8 @@ impl OpenPool {
         }))
     }
 
-    /// What of a pool, or of what is at or below one filesystem, is to be mounted and is not; and why others
-    /// are not.
+    /// Filesystems of a pool, or at and below one filesystem, that are to be mounted and are not; and why
+    /// others are not.
     async fn plans(&self, below: Option<&str>) -> (Vec<Plan>, MountsChanged) {
         let (mut plans, mut changed) = (Vec::new(), MountsChanged::default());
         let listed = async {
@@ -288,7 +288,7 @@ impl OpenPool {
         }
     }
 
-    /// What a daemon left behind that was killed: at the mountpoint, and below the altroot on the way to it.
+    /// Unmounts what a killed daemon left behind: at the mountpoint, and below the altroot on the way to it.
     fn clear_stale(&self, at: &Path) {
         let altroot = self.altroot();
         let mut way: Vec<&Path> = at

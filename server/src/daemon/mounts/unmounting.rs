@@ -21,7 +21,7 @@ use crate::fuse::{self, MountError};
 /// How long a mount that is taken away by force may take to be on disk.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// What becomes of directories that were made for a mount.
+/// What to do with directories that were made for a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Emptied {
     /// The filesystem is to be elsewhere, or is no more.

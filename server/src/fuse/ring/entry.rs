@@ -141,7 +141,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// What gives it to the kernel.
+    /// The command that gives it to the kernel.
     pub fn command(&self) -> &squeue::Entry128 {
         &self.command
     }

@@ -43,7 +43,7 @@ pub fn answer_header(unique: u64, answer: Result<usize, Errno>) -> [u8; ANSWER_H
     bytes
 }
 
-/// What the kernel is told about a file.
+/// A file's attributes for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// The number by which the kernel knows it, or that programs see.
@@ -96,7 +96,7 @@ impl Attributes {
     }
 }
 
-/// What a name names.
+/// The object of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// Attributes, with the number of the node.
@@ -181,7 +181,7 @@ impl<'a> Room<'a> {
         self.end()
     }
 
-    /// What a name names.
+    /// The object of a name.
     pub fn entry(mut self, entry: &Entry<'_>) -> Result<usize, Errno> {
         self.put_entry(entry);
         self.end()
@@ -320,7 +320,7 @@ impl<'a> Room<'a> {
 mod tests {
     use super::*;
 
-    /// What is written into a room of 512 bytes.
+    /// The bytes that are written into a buffer of 512 bytes.
     fn written(write: impl FnOnce(Room<'_>) -> Result<usize, Errno>) -> Vec<u8> {
         let mut bytes = [0xaa; 512];
         let used = write(Room::new(&mut bytes)).unwrap();

@@ -58,9 +58,9 @@ mod valid {
     pub const KILL_PRIVILEGES: u32 = 1 << 11;
 }
 
-/// What takes longer to read or to write than to wake a thread.
+/// Requests above this size take longer than waking a thread.
 pub const LONG_BYTES: usize = 64 << 10;
-/// What a write has before its data.
+/// The bytes of a write before its data.
 pub const WRITE_HEAD_BYTES: usize = REQUEST_HEADER_BYTES + 40;
 /// The number of that operation.
 const WRITE: u32 = 16;
@@ -71,7 +71,7 @@ const WRITE_OF_PAGE: u32 = 1 << 0;
 /// An ioctl whose argument the server would have to fetch itself.
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 
-/// Who asks.
+/// The process that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// Its user.
@@ -82,15 +82,15 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// What every request begins with.
+/// The header of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     opcode: u32,
-    /// What the answer names.
+    /// The number that the answer repeats.
     pub unique: u64,
-    /// What it is asked of.
+    /// The node that it is about.
     pub node: INodeNo,
-    /// Who asks.
+    /// The process that asks.
     pub by: Caller,
 }
 
@@ -111,13 +111,13 @@ impl Header {
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What the answer names.
+    /// The number that the answer repeats.
     pub unique: u64,
-    /// What it is asked of.
+    /// The node that it is about.
     pub node: INodeNo,
-    /// Who asks.
+    /// The process that asks.
     pub by: Caller,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
@@ -130,7 +130,7 @@ pub enum When {
     At(Time),
 }
 
-/// What `setattr` asks for.
+/// The changes of `setattr`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Permission bits.
@@ -162,11 +162,11 @@ impl Forgotten<'_> {
     }
 }
 
-/// What is asked of a node.
+/// An operation on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the system calls")]
 pub enum Operation<'a> {
-    /// What a name names.
+    /// The object of a name.
     Lookup { name: &'a [u8] },
     /// The kernel does not know it any more. No answer is expected.
     Forget,
@@ -238,7 +238,7 @@ pub enum Operation<'a> {
     Destroy,
     /// An unknown request.
     Unknown,
-    /// What cannot be.
+    /// A malformed request.
     Malformed,
 }
 
@@ -524,7 +524,7 @@ mod tests {
         bytes
     }
 
-    /// What is asked.
+    /// The operation.
     fn asked(bytes: &[u8]) -> Operation<'_> {
         let whole = Request::parse(bytes).unwrap();
         assert_eq!((whole.unique, whole.node), (0x1122_3344, INodeNo(42)));

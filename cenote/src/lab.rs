@@ -34,7 +34,7 @@ use server::Private;
 /// Seconds of each run of `--quick`.
 const QUICK_SECONDS: f64 = 1.0;
 
-/// What the lab can do.
+/// The commands of the lab.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
     /// List the experiments that come with this program

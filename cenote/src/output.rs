@@ -48,7 +48,7 @@ pub fn report(error: anyhow::Error) -> Exit {
     }
 }
 
-/// What an error says, without the numbers that the system has for its reasons.
+/// The text of an error, without the numbers that the system has for its reasons.
 pub fn in_words(error: &anyhow::Error) -> String {
     without_numbers(format!("{error:#}"))
 }
@@ -96,7 +96,7 @@ pub fn ask<A: Action>(action: &A, absent: impl FnOnce(&A) -> A::Reply) -> Result
     Ok(client::call_running(action)?.unwrap_or_else(|| absent(action)))
 }
 
-/// What a daemon without pools would say of these names.
+/// The answer of a daemon without pools about these names.
 pub fn none_of<'a>(names: impl IntoIterator<Item = &'a String>, what: &str) -> Vec<ApiError> {
     let refusal = |name| ApiError::not_found(format!("cannot open '{name}': {what}"));
     names.into_iter().map(refusal).collect()

@@ -74,7 +74,7 @@ pub struct Row {
     pub source: Source,
 }
 
-/// What the widths are computed from, besides the headings.
+/// The texts that determine the widths, besides the headings.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Widths {
     /// Longest name of a thing.

@@ -95,7 +95,7 @@ fn parse_key_file(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// What is up.
+/// The running pool.
 #[derive(Serialize)]
 struct Up {
     pool: String,
@@ -172,7 +172,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     host.wait(&daemon)
 }
 
-/// What the pool to bring up is called: what it is asked for by, and its name.
+/// The names of the pool: the given one, and its own.
 fn find(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<(String, String)> {
     if let Some(pool) = &arguments.pool {
         return Ok((pool.clone(), pool.clone()));

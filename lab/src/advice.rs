@@ -51,11 +51,11 @@ pub struct Advice {
     pub change: String,
     /// The evidence.
     pub evidence: String,
-    /// What the change gives.
+    /// The gain of the change.
     pub gain: String,
     /// Its value.
     pub cost: String,
-    /// What can go wrong with it.
+    /// Its risk.
     pub risk: String,
     /// The command that would prove it.
     pub proof: String,
@@ -71,14 +71,14 @@ pub struct Advised {
 }
 
 impl Advised {
-    /// What the rules make of what was seen.
+    /// The advice of the rules for the observations.
     pub fn of(seen: &Observations) -> Self {
         let mut advice: Vec<Advice> = rules::RULES.iter().flat_map(|rule| rule(seen)).collect();
         advice.sort_by_key(|advice| advice.weight);
         Self { pool: seen.pool.clone(), advice }
     }
 
-    /// What an advice is about, with the pool where that is not in its name: several pools may have a
+    /// The subject of an advice, with the pool where that is not in its name: several pools may have a
     /// raidz1-0.
     fn about(&self, advice: &Advice) -> String {
         let within = advice.about.strip_prefix(&self.pool);

@@ -80,7 +80,7 @@ pub struct Findings {
     /// all was real.
     #[serde(default)]
     pub modelled: Option<String>,
-    /// What is missing, where not all that was planned was run.
+    /// The missing runs, if the plan is not complete.
     #[serde(default)]
     pub unfinished: Option<String>,
     /// A note that there were too few rounds, if so; all that was planned may have been run.
@@ -99,7 +99,7 @@ pub struct Findings {
     pub rounds: usize,
     /// Runs in all.
     pub runs: usize,
-    /// What a search came to, where there was one and it has ended.
+    /// The result of a search that has ended.
     pub search_result: Option<SearchResult>,
     /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one
     /// metric only.
@@ -107,24 +107,24 @@ pub struct Findings {
     /// Those of which that could not be decided.
     #[serde(default)]
     pub front_open: Vec<Open>,
-    /// What can be lost with a variant's settings, where it promises less than others.
+    /// The data that can be lost with a variant's settings, if it promises less than others.
     #[serde(default)]
     pub risks: Vec<Risk>,
     /// Bytes of the largest sectors of each variant's pools, where they were asked.
     #[serde(default)]
     pub sectors: BTreeMap<String, u64>,
-    /// What became of written bytes.
+    /// Written bytes, layer by layer.
     pub layers: Vec<Written>,
     /// How long reads took, and writes, of workloads that have both.
     #[serde(default)]
     pub directions: Vec<Directions>,
-    /// What happens within runs, where that was counted.
+    /// The course of runs, if steps were counted.
     #[serde(default)]
     pub within: Vec<Timeline>,
-    /// What caches give, what missing devices cost, and how far layers are apart.
+    /// The gain of caches, the cost of missing devices, and the distance of layers.
     #[serde(default)]
     pub beside: Vec<Contrast>,
-    /// What the baseline and its twin differed by, of each workload and metric.
+    /// The difference of the baseline and its twin, of each workload and metric.
     #[serde(default)]
     pub noise: Vec<Twins>,
     /// Each variant, workload and metric.
@@ -143,7 +143,7 @@ pub struct Twins {
     pub noise: Noise,
 }
 
-/// What a variant costs in safety.
+/// The cost of a variant in safety.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Risk {
     /// The variant's name.
@@ -154,7 +154,7 @@ pub struct Risk {
     pub loss: String,
 }
 
-/// What became of a byte that was written: medians over rounds, per byte of the client's.
+/// The way of a written byte: medians over rounds, per byte of the client's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Written {
     /// The variant's name.
@@ -240,7 +240,7 @@ pub fn is_precise(store: &Store) -> bool {
         })
 }
 
-/// What the runs so far say.
+/// The findings of the runs so far.
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
     let (findings, noise) = compared(store, &plan);

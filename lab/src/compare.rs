@@ -46,7 +46,7 @@ pub const LEAST_FOR_CHANGES: usize = 5;
 const DRAWS: usize = 4000;
 /// Where chance is known to reach more seldom than this, draws say nothing.
 const RARE: f64 = 0.002;
-/// What a comparison of one session with another cannot know.
+/// The limits of comparing one session with another.
 const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself \
     (heat, neighbours, where files lie on the device) is in the difference of the last to the first, and \
     neither its interval nor its p-value accounts for it: a difference between sessions is proven by several \
@@ -71,9 +71,9 @@ pub struct Compared {
     pub verdict: String,
     /// The results, in the order in which they are compared.
     pub results: Vec<Given>,
-    /// What is known to differ between them beside their figures.
+    /// Known differences between them besides their figures.
     pub differences: Vec<String>,
-    /// What the difference of the last to the first cannot know.
+    /// The limits of the difference of the last to the first.
     pub unknown: &'static str,
     /// By what they are judged, from the first.
     pub goal: Metric,
@@ -92,7 +92,7 @@ pub struct Given {
     pub runs: usize,
     /// What of it was modelled: its figures are those of the model.
     pub modelled: Option<String>,
-    /// What is missing of it.
+    /// The missing runs.
     pub unfinished: Option<String>,
     /// A note that it has too few rounds.
     pub few: Option<String>,
@@ -293,8 +293,8 @@ fn began(store: &Store) -> u64 {
 /// What of a workload is no other load: for how long it runs, and in which form of the experiment.
 const OF_NO_LOAD: [&str; 3] = ["seconds", "ramp_seconds", "quick"];
 
-/// What differs between experiments and machines, and the workloads that have one name and are not the same
-/// load.
+/// The differences between experiments and machines, and the workloads that have one name and are not the
+/// same load.
 fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     let mut told = Vec::new();
     let mut tell = |what: &str, of: &dyn Fn(&Store) -> String| {

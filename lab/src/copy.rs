@@ -38,18 +38,18 @@ pub enum Sort {
     /// Texts that are not compressed: of the first bytes all are characters, and neither these nor the name
     /// are those of an archive.
     Text,
-    /// What processors run: programs and libraries, as Linux has them.
+    /// Executable files: programs and libraries, as Linux has them.
     Programs,
 }
 
 /// Bytes by which a file's sort is found.
 const TOLD_BY: usize = 4096;
-/// What names of compressed files end with.
+/// The endings of compressed files' names.
 const COMPRESSED: [&str; 16] = [
     "gz", "xz", "bz2", "zst", "lz4", "lzma", "zip", "br", "7z", "jar", "png", "jpg", "woff2", "mo", "pdf",
     "svgz",
 ];
-/// What programs begin with.
+/// The magic number of programs.
 const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
 
 impl Sort {
@@ -314,7 +314,7 @@ impl Stream<'_> {
         Ok(filled)
     }
 
-    /// What follows a file on a disk.
+    /// The bytes after a file on a disk.
     fn end_file(&mut self) {
         if !self.as_disk {
             return;

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::target::output;
 
-/// What a reader must know of a machine to judge figures.
+/// Facts about a machine that a reader needs to judge figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Environment {
     /// The processor's name.
@@ -37,7 +37,7 @@ pub struct Environment {
     /// Bytes that its cache may take.
     #[serde(default)]
     pub arc_max_bytes: Option<u64>,
-    /// What is measured, and what it lies on.
+    /// The target, and its medium.
     #[serde(default)]
     pub media: Vec<(PathBuf, Medium)>,
     /// The machines of remote layers, by the layers' names.
@@ -100,7 +100,7 @@ const FLAGS: [&str; 16] = [
     "bmi2",
 ];
 
-/// What makers of virtual machines call themselves.
+/// Vendor names of virtual machines.
 const VIRTUAL_MAKERS: [&str; 5] = ["QEMU", "KVM", "VMware", "Xen", "innotek"];
 
 impl Environment {

@@ -25,7 +25,7 @@ pub enum Error {
     Failed {
         /// The command that was run.
         command: String,
-        /// What it said, the end of it.
+        /// The end of its output.
         output: String,
     },
     /// A program's output is not what it should be.
@@ -44,7 +44,7 @@ pub enum Error {
         /// Which device, and why.
         why: String,
     },
-    /// Who runs fio elsewhere does not come to an end.
+    /// A remote run of fio does not end.
     #[error(
         "{run}'{by}' did not end within {} s, a minute longer than the run takes: the machine that it \
          connects to may be gone. Check whether that answers ('{by} true'); to notice sooner, let ssh check \

@@ -120,11 +120,11 @@ pub use target::{ENGINES, Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 pub(crate) use workload::{does_write, faults_of_options};
 
-/// What a quick experiment may be.
+/// The limits of a quick experiment.
 struct Quick {
     /// Most runs, where two rounds do with them: what a run takes beside its seconds adds up too.
     runs: usize,
-    /// What they should take together.
+    /// Their total time.
     seconds: f64,
 }
 
@@ -148,7 +148,7 @@ const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
 const MOST_RUNS: usize = 20_000;
 
-/// What is asked, of what, under which load.
+/// A question, a target and loads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -176,7 +176,7 @@ pub struct Experiment {
     /// them. The report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_workloads: Vec<String>,
-    /// What all that is random is drawn from: the order of runs, what a search tries, where fio reads and
+    /// The seed of all random choices: the order of runs, what a search tries, where fio reads and
     /// writes. Drawn itself when the experiment is begun, where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
@@ -190,10 +190,10 @@ pub struct Experiment {
     /// Rounds that were left out for that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out_rounds: usize,
-    /// What the target's disks did by themselves before pools were made of them.
+    /// The speed of the target's disks before pools were made of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Rates>,
-    /// What counts.
+    /// The goal.
     #[serde(default)]
     pub goal: Goal,
     /// The target.
@@ -211,7 +211,7 @@ pub struct Experiment {
     /// name is as in the baseline.
     #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Settings>,
-    /// What is done to each variant.
+    /// The loads for each variant.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -227,7 +227,7 @@ pub enum Mode {
     Full,
     /// The best combination that a search within a budget finds ([`crate::search::find`]).
     Search,
-    /// What is left when one factor after the other is changed, and only what proves itself is kept
+    /// The result of changing one factor after the other, and keeping only proven improvements
     /// ([`crate::search::improve`]).
     Improve,
 }
@@ -244,7 +244,7 @@ fn five_percent() -> f64 {
     0.05
 }
 
-/// What is wrong, where something is.
+/// The fault, if there is one.
 fn fault<T>(result: Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
@@ -310,7 +310,7 @@ impl Experiment {
         self.seed.get_or_insert_with(|| fastrand::u32(..));
     }
 
-    /// What is random is drawn from this. One that was begun before seeds were kept has its name's.
+    /// The seed of random numbers. One that was begun before seeds were kept has its name's.
     pub(crate) fn seed(&self) -> u64 {
         let of_name = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         self.seed.map_or_else(|| self.name.bytes().fold(0xcbf2_9ce4_8422_2325, of_name), u64::from)
@@ -448,7 +448,8 @@ impl Experiment {
         }
     }
 
-    /// What its quick form left out: settings, each with the values that are not measured, and workloads.
+    /// The parts that its quick form left out: settings, each with the values that are not measured, and
+    /// workloads.
     pub fn left_out(&self) -> Vec<String> {
         let factors = self.factors.iter().filter(|factor| !factor.left_out.is_empty());
         let factors = factors.map(|factor| format!("{}={}", factor.name, factor.left_out.join(",")));
@@ -740,7 +741,7 @@ impl Experiment {
         faults
     }
 
-    /// What is wrong with the disks that pools are to be made of.
+    /// The faults of the disks that pools are to be made of.
     fn fault_of_disks(&self) -> Option<String> {
         let pools = self.target.pools().filter(|pools| !pools.disks.is_empty())?;
         let models = pools.devices.iter().chain(self.values_of("devices"));
@@ -768,8 +769,8 @@ impl Experiment {
         })
     }
 
-    /// What decides which pool a variant is in with a workload: what only a pool has, or who serves it. Where
-    /// pools are made of disks, those that differ in it take turns.
+    /// The settings that decide which pool a variant is in with a workload: what only a pool has, or who
+    /// serves it. Where pools are made of disks, those that differ in it take turns.
     pub(crate) fn pool_of(&self, settings: &Settings, workload: &Workload) -> Settings {
         let mut own = Place::Server.pick(settings);
         own.extend(Place::Pool.pick(settings));
@@ -858,7 +859,7 @@ impl Experiment {
         layouts.into_iter().any(has_many) || self.values_of("log").iter().any(|log| *log == "file")
     }
 
-    /// What is modelled in it, in words; nothing where all of it is real.
+    /// Its modelled parts, in words; nothing if all of it is real.
     pub fn modelled(&self) -> Option<String> {
         let Pools { devices, link, .. } = self.target.pools()?;
         let values = |name: &str| self.values_of(name).into_iter().cloned();

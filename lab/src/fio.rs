@@ -40,7 +40,7 @@ pub use jobs::{
 };
 pub use steps::LOGS as STEP_LOGS;
 
-/// What a run of fio found.
+/// The result of a run of fio.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Operations in a second.
@@ -69,7 +69,7 @@ pub struct Figures {
 /// A run that ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// What it found.
+    /// Its result.
     pub figures: Figures,
     /// All that fio said: its JSON.
     pub json: String,
@@ -125,7 +125,7 @@ pub(crate) fn limit(seconds: f64, bytes: u64) -> Duration {
 /// Has fio look at arguments, and do nothing.
 ///
 /// # Errors
-/// What it says against them.
+/// Its errors about them.
 pub fn parse(arguments: &[String]) -> Result<()> {
     let mut command = Command::new("fio");
     command.arg("--parse-only").args(arguments).stdin(Stdio::null()).process_group(0);

@@ -15,7 +15,7 @@ const MOST_DEVICES: u64 = 255;
 /// Data columns of a dRAID group where it does not say, as far as there are children.
 const DRAID_DATA: u64 = 8;
 
-/// What devices are put together to.
+/// The kind of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Vdev {

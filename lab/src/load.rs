@@ -13,7 +13,7 @@ use crate::size::Size;
 
 pub use sizes::Share;
 
-/// What is done to a volume.
+/// A load on a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// Whether blocks are chosen at random.
@@ -48,7 +48,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// What a workload does to a volume of so many bytes.
+    /// The load of a workload on a volume of so many bytes.
     pub fn of(workload: &Workload, volume: Size, seed: u64) -> Result<Self> {
         let refused = |what: String| {
             let name = &workload.name;

@@ -48,7 +48,7 @@ pub struct Ticks {
     pub own: u64,
 }
 
-/// What processors did in the time of a run.
+/// The processors' time during a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Busy {
     /// The load averages when it began, as the kernel writes them: of one, five and fifteen minutes.
@@ -65,7 +65,7 @@ impl Machine {
         Self { root: root.to_owned() }
     }
 
-    /// What is in a file, without blanks around it; nothing where it cannot be read.
+    /// The contents of a file, trimmed; nothing if it cannot be read.
     pub fn read(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path)).ok()?;
         Some(text.trim().to_owned())

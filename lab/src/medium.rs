@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What a device lies on.
+/// The medium of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Medium {
     /// Its model, as it calls itself.
@@ -40,7 +40,7 @@ fn is_not(it: &bool) -> bool {
 /// Devices below each other that are looked at.
 const MOST_LAYERS: usize = 16;
 
-/// What makers of guests' disks call themselves, as SCSI reports it.
+/// SCSI vendor names of guests' disks.
 const VIRTUAL_VENDORS: [&str; 5] = ["QEMU", "VMware", "VBOX", "Msft", "Virtual"];
 
 /// The kernel's facts about a block device.
@@ -69,7 +69,7 @@ fn is_fuse(kind: &str) -> bool {
     kind.starts_with("fuse")
 }
 
-/// What Linux's names of zvols begin with: `zd0`, `zd16p1`.
+/// The prefix of Linux's names of zvols: `zd0`, `zd16p1`.
 const ZVOL: &str = "zd";
 
 impl Medium {

@@ -48,7 +48,7 @@ fn require_size(what: &str, size: Size, least: Size, most: Size) -> Result<()> {
     Err(Error::Experiment(format!("{what}: {size} is not a size from {least} to {most}")))
 }
 
-/// What a model says. [`Display`] is for people, [`Serialize`] for programs.
+/// The result of a model. [`Display`] is for people, [`Serialize`] for programs.
 pub trait Model: Display + Serialize {
     /// How it is computed.
     const FORMULA: &'static str;

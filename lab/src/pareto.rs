@@ -54,7 +54,7 @@ pub fn placed<'a>(experiment: &Experiment, findings: &'a Findings) -> Vec<Placed
         .collect()
 }
 
-/// What is known of who beats whom.
+/// The known relation between two variants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Front {
     /// The names of those that no other beats, nor would but for what could not be decided; the best by the
@@ -73,7 +73,8 @@ pub struct Open {
     pub by: String,
 }
 
-/// Who beats whom; nothing where only one metric counts. `pair` compares two variants, round by round.
+/// Which variant beats which; nothing if only one metric counts. `pair` compares two variants, round by
+/// round.
 pub fn front(
     experiment: &Experiment,
     findings: &Findings,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH};
 
-/// What all others are compared with.
+/// The variant that all others are compared with.
 pub const BASELINE: &str = "baseline";
 /// The same again.
 pub const TWIN: &str = "baseline again";
@@ -28,7 +28,7 @@ pub struct Variant {
     pub settings: Settings,
 }
 
-/// What a variant is for.
+/// The use of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VariantKind {
@@ -57,7 +57,7 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct Plan {
     variants: Vec<Variant>,
-    /// What is run: a variant and a workload.
+    /// A run: a variant and a workload.
     pairs: Vec<(usize, usize)>,
     /// Where pools take turns on disks, the pool that each of these is in, by a number.
     turns: Option<Vec<usize>>,

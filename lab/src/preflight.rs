@@ -49,7 +49,7 @@ pub trait KnownProperties {
     fn pool_idle(&self, name: &str) -> Option<&str>;
 }
 
-/// What is wrong with the experiment wherever it is to run.
+/// The faults of the experiment on any machine.
 pub fn faults(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let mut all = experiment.faults();
     all.extend(alike(experiment, known));
@@ -59,7 +59,7 @@ pub fn faults(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<Strin
     all
 }
 
-/// What is wrong with it on this machine, with its results in `directory`, which need not exist yet.
+/// Its faults on this machine, with its results in `directory`, which need not exist yet.
 pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: bool) -> Vec<String> {
     let mut all = Vec::new();
     for workload in &experiment.workloads {
@@ -258,7 +258,7 @@ fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
     right.faults(target).is_empty().then_some(right)
 }
 
-/// What fio says against the arguments that it will be called with.
+/// fio's errors about the arguments of the experiment.
 fn of_fio(experiment: &Experiment) -> Vec<String> {
     let base = plan::baseline(experiment);
     let mut jobs: Vec<(String, Settings)> = vec![(String::new(), Place::Job.pick(&base))];

@@ -7,7 +7,7 @@ use crate::experiment::Experiment;
 pub struct Recipe {
     /// Its name.
     pub name: &'static str,
-    /// What it answers.
+    /// The question that it answers.
     pub about: &'static str,
     text: &'static str,
 }

@@ -114,7 +114,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
 /// The shell's own function that prints a fact.
 const SAY: &str = "say() { printf '\\ncenote-lab %s=%s\\n' \"$1\" \"$2\"; }\n";
 
-/// What is at `$at`, and what it takes to measure that.
+/// The kind of file at `$at`, and the requirements to measure it.
 const LOOK_AT: &str = r#"
 if command -v fio >/dev/null 2>&1; then
     say fio "$(fio --version 2>/dev/null)"
@@ -144,7 +144,7 @@ if [ -w "$at" ]; then say writes yes; fi
 exit 0
 "#;
 
-/// What is to be known of the machine that it runs on.
+/// Facts about the machine that it runs on.
 const TELL_MACHINE: &str = r#"
 say fio "$(fio --version 2>/dev/null)"
 say cores "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo 2>/dev/null)"

@@ -67,7 +67,7 @@ struct Whole<'a> {
     findings: &'a Findings,
     experiment: &'a Experiment,
     environment: &'a Environment,
-    /// What each of `layers` is of.
+    /// The parts of `layers`.
     layer_names: [&'static str; Layers::NAMES.len()],
     sections: Vec<Section>,
     cautions: Vec<Caution<'a>>,

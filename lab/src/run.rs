@@ -28,7 +28,7 @@ pub(crate) use time_left::TimeLeft;
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part<'a> {
-    /// What is done, to what.
+    /// The workload and the variant.
     pub what: &'a str,
     /// Bytes that are done.
     pub done: Size,

@@ -89,7 +89,7 @@ pub trait Measure {
     fn measure(&mut self, round: usize, point: &Point) -> Result<f64, Self::Error>;
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The best point.
@@ -257,7 +257,7 @@ pub struct Step {
     pub kept: bool,
 }
 
-/// What [`improve`] came to.
+/// The result of [`improve`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Improved {
     /// Where it ended.

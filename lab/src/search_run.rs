@@ -22,7 +22,7 @@ use crate::stats::Comparison;
 use crate::store::{Run, Stage, Store};
 use crate::target::Bench;
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
     /// The settings that it found.
@@ -60,7 +60,7 @@ pub struct Change {
     pub kept: bool,
 }
 
-/// What the search of the experiment in `store` came to; `None` where there is none, or it has not ended.
+/// The result of the search of the experiment in `store`; `None` if there is none, or it has not ended.
 pub fn found(store: &Store) -> Option<SearchResult> {
     let experiment = store.experiment();
     if !experiment.is_searched() {

@@ -14,7 +14,7 @@ const UNITS: [(char, u64); 5] =
 #[serde(into = "String")]
 pub struct Size(pub u64);
 
-/// What stands for a size, in words.
+/// The forms of a size, in words.
 pub(crate) const WANTED: &str = "a size like 16K, or a number of bytes";
 
 struct Written;

@@ -90,7 +90,7 @@ impl Estimate {
         self.interval(times)
     }
 
-    /// What it is the other way round, where it is a ratio.
+    /// The inverse, of a ratio.
     pub fn inverse(&self) -> Self {
         Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
     }

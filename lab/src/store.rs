@@ -40,11 +40,11 @@ use crate::target::Counters;
 const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const FIO: TableDefinition<'_, u64, &str> = TableDefinition::new("fio");
 const KEPT: TableDefinition<'_, &str, &str> = TableDefinition::new("kept");
-/// What the experiment is kept by there.
+/// The key of the experiment there.
 const EXPERIMENT: &str = "experiment";
 const DATABASE: &str = "results.redb";
 
-/// What a run is for.
+/// The use of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -73,9 +73,9 @@ pub struct Run {
     pub began: u64,
     /// The command that repeats it: fio with its arguments.
     pub command: Vec<String>,
-    /// What fio found.
+    /// fio's result.
     pub figures: Figures,
-    /// What the server did meanwhile (the difference of its counters), if it reports that.
+    /// The server's work meanwhile (the difference of its counters), if it reports that.
     pub served: Option<Counters>,
     /// Bytes that the volume takes on the devices, and bytes in it.
     pub space: Option<(u64, u64)>,
@@ -88,13 +88,13 @@ pub struct Run {
     /// How often it replayed a trace on end, where it replayed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<usize>,
-    /// What was filled for it before, where something was.
+    /// The filling before it, if there was any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
-    /// What processors did meanwhile, if the kernel reports it.
+    /// The processors' time meanwhile, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
-    /// What a reader must know of it.
+    /// Notes for readers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -432,7 +432,7 @@ impl Store {
     }
 }
 
-/// What is left of an experiment that is not running, and cannot run while this is held. Only its file is
+/// The leftovers of an experiment that is not running, and cannot run while this is held. Only its file is
 /// read, so that what a killed lab left can be removed whatever became of the results.
 pub struct Left {
     /// The experiment.

@@ -52,7 +52,7 @@ impl SubprocessOutput {
         self.outputs.iter().any(|output| look(output, |output| output.bytes.len() > self.most))
     }
 
-    /// What a program said that has ended, to standard output and to standard error. Where it `succeeded`,
+    /// The output of a program that has ended, on standard output and standard error. Where it `succeeded`,
     /// errors are not waited for.
     pub(crate) fn rest(self, succeeded: bool) -> [Vec<u8>; 2] {
         let ended = Instant::now();

@@ -96,9 +96,9 @@ const LEAST_REPLAY: Duration = Duration::from_millis(100);
 
 /// The directory of devices that play a medium.
 const MODELLED: &str = "modelled";
-/// What the raw device is measured by.
+/// The file or directory by which the raw device is measured.
 const RAW: &str = "raw";
-/// What fio replays.
+/// The trace that fio replays.
 const REPLAYED: &str = "replayed.trace";
 /// The directory of what fio notes of the time within a run.
 const STEPS: &str = "steps";
@@ -124,7 +124,7 @@ pub struct Bench<'a> {
     disks: BTreeMap<String, Vec<PathBuf>>,
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
-    /// What was made.
+    /// The files and pools that were made.
     homes: BTreeMap<Placement, Home>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
@@ -161,7 +161,7 @@ struct Home {
     endpoint: Endpoint,
 }
 
-/// What a run does.
+/// The work of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     /// fio does it.
@@ -181,7 +181,7 @@ pub enum Job {
         arguments: Vec<String>,
         /// How long one time takes, if it is known before.
         seconds: Option<f64>,
-        /// What is replayed.
+        /// The trace.
         trace: Trace,
         /// From where it was read.
         path: PathBuf,
@@ -233,7 +233,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// What a workload copies to a target of `size`; nothing where it copies nothing.
+    /// The source of a workload's copies to a target of `size`; nothing if it is not a copy.
     fn of(workload: &Workload, size: Size) -> Option<Self> {
         let (as_disk, only, extent, bs) =
             (workload.as_disk, workload.only, workload.extent(size), workload.bs);
@@ -477,13 +477,13 @@ impl<'a> Bench<'a> {
         matches!(endpoint, Endpoint::Directory(_)) || self.overwrites()
     }
 
-    /// What was filled since this was asked the last time; nothing where nothing was.
+    /// The filling since the last call; nothing if there was none.
     pub fn prepared(&mut self) -> Option<Prepared> {
         let prepared = std::mem::take(&mut self.prepared);
         (prepared.count > 0).then_some(prepared)
     }
 
-    /// What a reader must know of what was made ready and of the job, since this was asked the last time.
+    /// Notes for readers about preparations and the job, since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -539,7 +539,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What a run of a round does.
+    /// The work of a run in a round.
     pub fn job(
         &mut self,
         lodging: &Placement,
@@ -759,7 +759,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What is behind an error: where a pool was lost, everything else follows from that.
+    /// The cause of an error: if a pool was lost, everything else follows from that.
     pub fn explained(&self, error: Error) -> Error {
         if matches!(error, Error::Stopped) {
             return error;

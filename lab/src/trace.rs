@@ -17,7 +17,7 @@ const FIRST_LINE: &str = "fio version 3 iolog";
 /// Events that a trace may have.
 const MOST_EVENTS: usize = 10_000_000;
 
-/// What was asked.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Bytes are read.
@@ -47,7 +47,7 @@ impl Operation {
 pub struct Event {
     /// Microseconds since the trace began.
     pub at_us: u64,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// From which byte on.
     pub offset: u64,
@@ -69,7 +69,7 @@ impl Trace {
     /// Reads one from a regular file.
     ///
     /// # Errors
-    /// What is wrong with the file, or the trace.
+    /// A fault of the file, or the trace.
     pub fn read(path: &Path) -> Result<Self, String> {
         input_file::read(path, MOST_BYTES)
             .map_err(|error| error.to_string())
@@ -79,7 +79,7 @@ impl Trace {
     /// Reads one. All files in it are taken as one.
     ///
     /// # Errors
-    /// What is wrong, with the line's number.
+    /// The fault, with the line's number.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().enumerate();
         if lines.next().is_none_or(|(_, first)| first.trim() != FIRST_LINE) {
@@ -219,7 +219,7 @@ impl<W: io::Write> Writer<W> {
         self.0.write_all(event.line(RECORDED).as_bytes())
     }
 
-    /// What it was written to.
+    /// The file or device that was written.
     pub fn into_inner(self) -> W {
         self.0
     }

@@ -33,7 +33,7 @@ pub struct ModelArguments {
 /// The models.
 #[derive(Debug, Subcommand)]
 enum Model {
-    /// What blocks of each size cost on a layout: parity, padding, efficiency
+    /// The cost of blocks of each size on a layout: parity, padding, efficiency
     Space {
         /// Layouts: 'raidz2 6', 'mirror 2', 'draid2:4d:1s 11'
         #[arg(required = true)]

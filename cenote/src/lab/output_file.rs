@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What a page of the lab has in it near its beginning.
+/// The mark near the beginning of a page of the lab.
 const PAGE: &str = lab::compare::PAGE_MARK;
 /// Where that is looked for.
 const BEGINNING_BYTES: u64 = 4096;

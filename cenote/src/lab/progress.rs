@@ -36,7 +36,7 @@ pub struct Shown {
     lines: Mutex<Lines>,
 }
 
-/// What is written where there is no terminal.
+/// The output without a terminal.
 struct Lines {
     /// When the last line was written.
     told: Instant,
@@ -111,8 +111,8 @@ impl Shown {
     }
 }
 
-/// What becomes true when Ctrl-C is pressed, the terminal goes away, or somebody asks this process to
-/// terminate. Who does that again ends it at once, with these words.
+/// A flag that becomes true when Ctrl-C is pressed, the terminal goes away, or another process asks this
+/// process to terminate. Who does that again ends it at once, with these words.
 pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
     let stops = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&stops);

@@ -10,7 +10,7 @@ use crate::columns::{self, Wanted};
 use crate::output::{self, Exit, USAGE, complain};
 use crate::property_list::{Field, Row, Widths, render};
 
-/// What the root vdev is called here.
+/// The name of the root vdev here.
 const ROOT: &str = "root-0";
 
 /// Arguments of `zpool get`.
@@ -40,9 +40,9 @@ pub struct Arguments {
 struct Thing {
     name: String,
     properties: Vec<Property>,
-    /// What its JSON begins with.
+    /// The first members of its JSON.
     json: Map<String, Value>,
-    /// What it is called in JSON.
+    /// Its name in JSON.
     key: String,
 }
 
@@ -189,7 +189,7 @@ impl Arguments {
     }
 }
 
-/// What to ask for.
+/// The request.
 fn names(wanted: &Option<Vec<Wanted>>) -> Vec<String> {
     match wanted {
         Some(wanted) => wanted.iter().map(|wanted| wanted.name.clone()).collect(),

@@ -272,7 +272,7 @@ fn open_already(pool: &str) -> Option<String> {
     })
 }
 
-/// What going back in time did, where it did something.
+/// The message about a rewind, if there was one.
 fn rewind_lines(pool: &OpenedPool, newest: &[(u64, u64)], dry_run: bool) -> String {
     let Some((_, newest)) = newest.iter().find(|(guid, _)| *guid == pool.guid) else { return String::new() };
     let lost = newest.saturating_sub(pool.timestamp);

@@ -98,7 +98,7 @@ fn tree_json(pool: &ImportablePool, vdev: &VdevNode, naming: &Naming, numbers: N
     (name, item.into())
 }
 
-/// What may help with a pool that looks damaged because another host uses it.
+/// The advice for a pool that looks damaged because another host uses it.
 fn damaged_advice(pool: &ImportablePool, indent: &str) -> String {
     if pool.state != State::CantOpen || pool.vdevs.aux != Aux::CorruptData {
         return String::new();

@@ -11,7 +11,7 @@ use crate::{client, command_line};
 /// How often the state is asked for while waiting.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What both have in common.
+/// The common options of both.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Give up

@@ -112,7 +112,7 @@ pub struct Arguments {
     names: Vec<String>,
 }
 
-/// What is shown besides, or instead of, operations and bandwidth.
+/// The columns besides, or instead of, operations and bandwidth.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 struct Shown {
     /// Average latencies
@@ -283,7 +283,7 @@ impl Arguments {
     }
 }
 
-/// What happened between two looks, or since the pool was opened.
+/// The counts between two looks, or since the pool was opened.
 fn changes<'a>(pool: &'a PoolIo, look: &Look, last: Option<&'a Look>) -> counters::Changes<'a> {
     let before = last.and_then(|last| {
         let before =
@@ -533,7 +533,7 @@ impl Page<'_> {
     }
 }
 
-/// What is active in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read
+/// Active operations in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read
 /// ahead is read as what is wanted, and a resilver is a sweep.
 fn queues(under_way: &UnderWay) -> [u64; 7] {
     let UnderWay { sync_read, sync_write, async_write, scrub, trim } = *under_way;

@@ -56,7 +56,7 @@ pub fn is_healthy(reason: Reason) -> bool {
         )
 }
 
-/// What is wrong with an open pool, and what to do. Both end with a line end, or are empty.
+/// The fault of an open pool, and the advice. Both end with a line end, or are empty.
 pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
     let (status, action) = match pool.health.reason {
         Reason::Ok | Reason::HostidActive | Reason::HostidRequired | Reason::BadGuidSum => ("", ""),
@@ -246,7 +246,7 @@ fn lines(indent: &str, lines: &[&str]) -> String {
     lines.join(&format!("\n\t{indent}")) + "\n"
 }
 
-/// What is wrong with a pool that could be imported; empty where nothing is.
+/// The fault of a pool that could be imported; empty if there is none.
 pub fn of_importable(pool: &ImportablePool, indent: &str) -> String {
     let text: &[&str] = match pool.reason {
         Reason::Ok | Reason::FailingDevice | Reason::RemovedDevice | Reason::NonNativeAshift => {
@@ -308,7 +308,7 @@ fn features(pool: &ImportablePool) -> String {
     pool.unknown_features.iter().map(|feature| format!("\t{feature}\n")).collect()
 }
 
-/// What to do about a pool that could be imported; empty where there is nothing to do.
+/// The advice for a pool that could be imported; empty if none is needed.
 pub fn action_of_importable(pool: &ImportablePool, indent: &str) -> String {
     let text: &[&str] = match (pool.state, pool.reason) {
         (State::Healthy, Reason::VersionOlder | Reason::FeaturesDisabled) => &[

@@ -130,7 +130,7 @@ fn is_script(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// What a command writes, if it succeeds.
+/// The output of a command, if it succeeds.
 fn run(command: &mut Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut said = Vec::new();
@@ -140,7 +140,7 @@ fn run(command: &mut Command) -> Option<String> {
     (ended.success() && matches!(read, Some(Ok(_)))).then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What the scripts said of one device.
+/// The output of the scripts for one device.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Words {
     columns: Vec<(String, String)>,
@@ -167,7 +167,7 @@ impl Words {
     }
 }
 
-/// What the scripts said of all devices.
+/// The output of the scripts for all devices.
 #[derive(Debug, Default)]
 pub struct Said {
     /// All columns with their widths, in the order in which they were first met.
@@ -261,7 +261,7 @@ impl Said {
     }
 }
 
-/// What all scripts say of a device.
+/// The output of all scripts for a device.
 fn words_of(scripts: &[PathBuf], (pool, path): (&str, &str)) -> Words {
     let (underlying, enclosure) = underlying(Path::new(path));
     let mut words = Words::default();

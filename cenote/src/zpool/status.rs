@@ -55,7 +55,7 @@ pub struct Arguments {
     pools: Vec<String>,
 }
 
-/// What is shown of each vdev.
+/// The columns of each vdev.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 struct Shown {
     /// Show numbers in full

@@ -10,7 +10,7 @@ use server::api::{Listed, UpgradePools, UpgradedPool};
 use crate::command_line;
 use crate::output::{self, complain, usage};
 
-/// What each version before features brought.
+/// The description of each version before features.
 const LEGACY_VERSIONS: [&str; version::LAST_NUMBERED as usize] = [
     "Initial ZFS version",
     "Ditto blocks (replicated metadata)",
@@ -109,7 +109,7 @@ fn parse_version(typed: &str) -> Result<u64> {
     version.ok_or_else(|| usage(format!("invalid version '{typed}'")))
 }
 
-/// What is said when no pool of all was changed.
+/// The message when no pool was changed.
 fn nothing_to_do(wanted: u64) -> String {
     match wanted {
         version::FEATURES => "All pools are already formatted using feature flags.\n\n\
@@ -120,7 +120,7 @@ fn nothing_to_do(wanted: u64) -> String {
     }
 }
 
-/// What is said of one pool; with `-a` nothing of those that were not changed.
+/// The message about one pool; with `-a` nothing about unchanged ones.
 fn done(upgraded: &UpgradedPool, wanted: u64, all: bool) -> String {
     let (pool, before) = (&upgraded.pool, upgraded.version);
     let mut text = String::new();

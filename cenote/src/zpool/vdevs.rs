@@ -143,7 +143,7 @@ pub fn aux_identifier(aux: Aux) -> &'static str {
     }
 }
 
-/// What the JSON of each vdev begins with.
+/// The first members of a vdev's JSON.
 pub fn vdev_json(name: &str, vdev: &VdevNode, numbers: Numbers) -> Map<String, Value> {
     let mut item = Map::new();
     item.insert("name".into(), name.into());

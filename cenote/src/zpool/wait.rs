@@ -16,7 +16,7 @@ use crate::output::usage;
 /// How often the state is asked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What may go on, in OpenZFS's words and order.
+/// The activities, in OpenZFS's words and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Activity {
@@ -43,7 +43,7 @@ enum Activity {
 /// Arguments of `zpool wait`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// What to wait for; all if not given
+    /// Activities to wait for; all if not given
     #[arg(short = 't', value_name = "ACTIVITY", value_delimiter = ',', value_enum)]
     activities: Vec<Activity>,
     /// The pool

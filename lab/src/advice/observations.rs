@@ -30,7 +30,7 @@ pub struct Commands<'a> {
 pub struct Observations {
     /// The pool.
     pub pool: String,
-    /// What stands before its commands ([`Commands::program`]).
+    /// The prefix of its commands ([`Commands::program`]).
     pub program: String,
     /// Its state: `ONLINE`, `DEGRADED` …
     pub health: String,
@@ -149,7 +149,7 @@ fn fraction(text: &str) -> Option<f64> {
     text.trim_end_matches(['x', '%']).parse().ok()
 }
 
-/// What a vdev is for, as the tree says.
+/// The class of a vdev in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Data,
@@ -171,7 +171,7 @@ struct Node {
     modelled: Option<String>,
 }
 
-/// What the tree says of devices that do not hold all that they should.
+/// The words of the tree for devices that lack data.
 const BEHIND: [&str; 2] = ["awaiting resilver", "resilvering"];
 
 /// The tree below `config:`; nothing where there is none.
@@ -405,7 +405,7 @@ fn datasets_of(lines: &str) -> Vec<Dataset> {
     all.into_iter().map(of).collect()
 }
 
-/// What a top-level vdev with this name and so many devices is.
+/// The kind of a top-level vdev with this name and so many devices.
 fn vdev_of(name: &str, devices: u64) -> Option<Vdev> {
     let kind = name.rsplit_once('-').map_or(name, |(kind, _)| kind);
     let known = ["mirror", "raidz", "draid"].iter().any(|known| kind.starts_with(known));
@@ -430,7 +430,7 @@ fn size_of(path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What OpenZFS prints, 0.8 as 2.3.
+    /// The output of OpenZFS, from 0.8 to 2.3.
     const STATUS: &str = "  pool: p\n state: DEGRADED\nstatus: One or more devices is being \
         replaced.\naction: Wait.\n  scan: resilver in progress\nconfig:\n\n\
         \tNAME               STATE     READ WRITE CKSUM\n\

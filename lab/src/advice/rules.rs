@@ -414,7 +414,7 @@ fn no_redundancy(seen: &Observations) -> Vec<Advice> {
     }]
 }
 
-/// What the model of rebuilds says of a vdev.
+/// The model of rebuilds for a vdev.
 fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
     let layout: Layout = format!("{} {}", top.vdev.keyword()?, top.vdev.devices()).parse().ok()?;
     let disk = device::simulated::Model::HDD_7200;

@@ -24,7 +24,7 @@ pub enum Outcome {
     Undecided,
 }
 
-/// What an experiment says.
+/// The answer of an experiment.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// Sentence by sentence, the most important first.
@@ -129,7 +129,7 @@ fn is(finding: &Finding, verdict: Verdict) -> bool {
     finding.compared.map_or(Verdict::Undecided, |compared| compared.verdict) == verdict
 }
 
-/// What one has where nothing is changed.
+/// The answer for an experiment without changes.
 fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     let metric = experiment.goal.metric;
     let value = crate::report::written(metric, baseline.median.value);
@@ -164,7 +164,7 @@ fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
 /// Workloads beside others that a sentence names.
 const MOST_BESIDE: usize = 4;
 
-/// What the cache gives the chosen variant, and what missing devices cost it.
+/// The gain of the cache for the chosen variant, and the cost of missing devices.
 fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<String> {
     let of = all.beside.iter().filter(|it| it.subject != Subject::Layer && it.variant == chosen);
     let metric = of.clone().next()?.metric;
@@ -194,7 +194,7 @@ fn named(experiment: &Experiment, variant: &str) -> String {
     if variant == BASELINE { base_words(experiment) } else { variant.to_owned() }
 }
 
-/// What is lost between the pool and the export.
+/// The loss between the pool and the export.
 fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     let [pool, export] = plan::ways(experiment)?;
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
@@ -212,7 +212,7 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
 }
 
-/// What is best, by how much, and what else is.
+/// The best variant, its gain, and equally good ones.
 fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String> {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let equals: Vec<&str> = best.equals().collect();
@@ -240,7 +240,7 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
     sentences
 }
 
-/// What has a better median than the best of those that are certain.
+/// Variants with a better median than the best certain one.
 fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Option<String> {
     let is_more = |it: &Finding| (it.median.value > best.median.value) == metric.more_is_better();
     let undecided = findings.iter().filter(|it| is(it, Verdict::Undecided) && is_more(it));
@@ -296,7 +296,7 @@ fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bo
     }
 }
 
-/// What the best is certainly worse in.
+/// The metrics in which the best is certainly worse.
 fn costs(all: &Findings, best: &Finding) -> Option<String> {
     let others = all
         .findings
@@ -410,7 +410,7 @@ pub fn noise_share(reach: f64) -> String {
     }
 }
 
-/// What the noise means.
+/// An explanation of the noise.
 pub fn noise_words(noise: Noise) -> String {
     if noise.reach > UNKNOWN_NOISE {
         return "two equal variants were so far apart, in so few rounds, that no effect can be distinguished \

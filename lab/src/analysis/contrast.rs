@@ -19,11 +19,11 @@ use crate::experiment::{CacheState, Experiment, Metric, Workload};
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN};
 use crate::stats;
 
-/// What differs between two figures.
+/// The kind of contrast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// What the caches held when the runs began.
+    /// The contents of the caches when the runs began.
     Cache,
     /// Devices that were offline.
     Missing,
@@ -39,7 +39,7 @@ impl Subject {
 /// A figure beside another of the same rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contrast {
-    /// What differs.
+    /// The kind of contrast.
     pub subject: Subject,
     /// The variant.
     pub variant: String,

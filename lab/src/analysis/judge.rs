@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{ALPHA, NOISY};
 use crate::stats::{self, Comparison, MARGIN, MOST_ROUNDS};
 
-/// What a comparison says.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -67,7 +67,7 @@ impl Noise {
         Self { floor: stats::noise_floor(twins), reach: stats::noise_reach(twins), is_lasting }
     }
 
-    /// What is noisier in any way of the two.
+    /// The larger noise of the two.
     pub fn or_noisier(self, other: Self) -> Self {
         Self {
             floor: self.floor.max(other.floor),
@@ -221,7 +221,7 @@ fn corrected(family: &[(Comparison, Noise, bool)]) -> Vec<Judging> {
     all.collect()
 }
 
-/// What all comparisons of a family mean.
+/// The verdicts of all comparisons of a family.
 pub(crate) fn judged(family: &[(Comparison, Noise, bool)]) -> Vec<Compared> {
     let all = corrected(family);
     let open = |of: fn(&Judging) -> f64| all.iter().filter(|it| of(it) >= ALPHA).count();

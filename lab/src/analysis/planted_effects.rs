@@ -29,12 +29,12 @@ use crate::store::{Run, Stage};
 
 const DEVICE_BYTES: u64 = 1 << 40;
 const BLOCK_BYTES: u64 = 4096;
-/// What a neighbour reads at once.
+/// The size of a neighbour's reads.
 const NEIGHBOUR_BYTES: u64 = 128 << 10;
 /// Rounds at most.
 const MOST_ROUNDS: usize = 12;
 
-/// What else goes on while an experiment runs.
+/// Other activity while an experiment runs.
 #[derive(Debug)]
 struct Surroundings {
     name: &'static str,
@@ -73,7 +73,7 @@ const SETTINGS: [Setting; 6] = [
     Setting { model: Model::NVME, depth: 64, seconds: 0.0025 },
 ];
 
-/// What happens on a device.
+/// The events on a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
     Client,
@@ -202,7 +202,7 @@ impl Progress for Silent {
     }
 }
 
-/// What many experiments came to.
+/// The results of many experiments.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Tally {
     experiments: usize,

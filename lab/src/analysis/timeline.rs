@@ -28,14 +28,14 @@ const LEAST_DIPS: usize = 3;
 /// How much three quarters of the times between dips may differ from their median, as a share of it.
 const REGULAR: f64 = 0.35;
 
-/// What happens within the runs of one variant with one workload.
+/// The course of the runs of one variant with one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     /// The variant's name.
     pub variant: String,
     /// The workload's name.
     pub workload: String,
-    /// What the rates are of: operations (`iops`) or bytes (`throughput`) in a second.
+    /// The unit of the rates: operations (`iops`) or bytes (`throughput`) in a second.
     pub metric: Metric,
     /// Seconds of a step.
     pub step: f64,
@@ -46,7 +46,7 @@ pub struct Timeline {
     /// The rate of the last quarter to that of the first, where that is no noise.
     #[serde(default)]
     pub drift: Option<Comparison>,
-    /// What returns, where something does.
+    /// Regular dips, if there are any.
     #[serde(default)]
     pub dips: Option<Dips>,
 }
@@ -177,7 +177,7 @@ fn dips(within: &Timeline) -> Option<Dips> {
     })
 }
 
-/// What is to be seen within the runs of a workload, in sentences; nothing where all is steady.
+/// The findings within the runs of a workload, in sentences; nothing if all is steady.
 pub fn told(within: &[Timeline], workload: &Workload) -> Option<String> {
     let its: Vec<&Timeline> = within.iter().filter(|it| it.workload == workload.name).collect();
     let name = |it: &Timeline| {

@@ -6,7 +6,7 @@ use crate::analysis::{Verdict, noise_words};
 use crate::experiment::Metric;
 use crate::report::{Bar, STYLE, bars, escaped, written};
 
-/// What says near the beginning of a page that the lab wrote it.
+/// The mark near the beginning of a page that the lab wrote.
 pub const PAGE_MARK: &str = "<meta name=\"generator\" content=\"cenote lab\">";
 
 /// The page.

@@ -50,7 +50,7 @@ pub(super) fn shown(compared: &Compared, metric: Metric) -> Vec<&Series> {
     of.filter(|series| metric == compared.goal || differs(series)).collect()
 }
 
-/// What a series says, in words.
+/// A series in words.
 pub(super) fn verdict(series: &Series) -> String {
     let changes = series
         .changes

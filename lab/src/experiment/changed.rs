@@ -13,7 +13,7 @@ use toml::{Table, Value};
 use super::{Experiment, Mode};
 use crate::error::{Error, Result};
 
-/// What may change in an experiment.
+/// Keys that may change in an experiment.
 const FREE: [&str; 11] = [
     "question",
     "max_rounds",
@@ -27,18 +27,18 @@ const FREE: [&str; 11] = [
     "bound",
     "goal",
 ];
-/// What may change in a factor: what is said of its values, and what a quick form would have.
+/// Keys that may change in a factor: what is said of its values, and what a quick form would have.
 const FREE_OF_FACTOR: [&str; 3] = ["quick", "left_out", "risks"];
 
-/// What decides what was measured and differs, each in a sentence. Of the workloads only those count that are
-/// in `measured`.
+/// The differences that affect the measurement, each in a sentence. Of the workloads only those count that
+/// are in `measured`.
 pub(crate) fn changed(kept: &Experiment, now: &Experiment, measured: &BTreeSet<&str>) -> Result<Vec<String>> {
     let mut told = Vec::new();
     compare("", &deciding(kept, measured)?, &deciding(now, measured)?, &mut told);
     Ok(told)
 }
 
-/// What of an experiment decides what was measured.
+/// The keys of an experiment that affect the measurement.
 fn deciding(experiment: &Experiment, measured: &BTreeSet<&str>) -> Result<Table> {
     let mut table = Table::try_from(experiment).map_err(|error| Error::Experiment(error.to_string()))?;
     FREE.iter().for_each(|key| drop(table.remove(*key)));

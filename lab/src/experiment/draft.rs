@@ -18,7 +18,7 @@ use super::{Experiment, Metric, Mode, Place, Settings, Target, presets};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
-/// What was said; nothing of it must be.
+/// The given words; all are optional.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Draft {
     /// Its name.
@@ -29,9 +29,9 @@ pub struct Draft {
     pub size: Option<String>,
     /// The operation.
     pub workloads: Vec<String>,
-    /// What counts.
+    /// The goal.
     pub metric: Option<String>,
-    /// What counts as success: at least this much.
+    /// The value of success: at least this much.
     pub at_least: Option<String>,
     /// The same: at most this much.
     pub at_most: Option<String>,
@@ -49,7 +49,7 @@ pub struct Draft {
 const DEFAULT_SIZE: &str = "256M";
 /// Which variants are run, as it is written.
 const MODES: &str = "each, full, search or improve";
-/// What a draft over nothing is called.
+/// The name of a draft without a recipe.
 const DEFAULT_NAME: &str = "mine";
 
 fn wrong(what: impl Into<String>) -> Error {
@@ -140,7 +140,7 @@ fn inner<'a>(table: &'a mut Table, name: &str) -> Result<&'a mut Table> {
     inner.as_table_mut().ok_or_else(|| wrong(format!("{name} is no table")))
 }
 
-/// What an experiment asks, in a sentence.
+/// The question of an experiment, in a sentence.
 fn question(experiment: &Experiment) -> String {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let names: Vec<&str> = experiment.factors.iter().map(|factor| factor.name.as_str()).collect();

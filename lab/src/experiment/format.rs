@@ -13,7 +13,7 @@ use super::{Place, SETTINGS};
 pub struct TableOf {
     /// How it begins in the file; empty for what stands before all tables.
     pub head: &'static str,
-    /// What it says.
+    /// Its text.
     pub about: &'static str,
     /// Its keys.
     pub keys: &'static [Key],
@@ -31,7 +31,7 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// An example, as the file has it.
     pub example: &'static str,
-    /// What it says.
+    /// Its text.
     pub about: &'static str,
 }
 
@@ -517,7 +517,7 @@ pub const TABLES: [TableOf; 16] = [
     },
 ];
 
-/// What settings there are, and what has each.
+/// All settings, and what each applies to.
 fn settings() -> String {
     let of = |place: Place| {
         let names: Vec<&str> = SETTINGS.into_iter().filter(|name| Place::of(name) == place).collect();
@@ -624,7 +624,7 @@ mod tests {
         format!("it = {text}").parse::<Table>().unwrap().remove("it").unwrap()
     }
 
-    /// What the parser says that it would have taken.
+    /// The type that the parser expected.
     fn expected(error: &str) -> BTreeSet<String> {
         let after = error.split("expected").nth(1).unwrap_or_else(|| panic!("{error}"));
         after.split('`').skip(1).step_by(2).map(str::to_owned).collect()

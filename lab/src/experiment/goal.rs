@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{Target, Workload};
 use crate::size::Size;
 
-/// What counts.
+/// The goal.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Goal {
@@ -87,7 +87,7 @@ impl From<Goal> for Written {
 }
 
 impl Goal {
-    /// What makes no sense in it, of a target with such a workload.
+    /// Its faults for a target with such a workload.
     pub(super) fn faults(&self, target: &Target, workload: Option<&Workload>) -> Vec<String> {
         let mut faults = Vec::new();
         let title = self.metric.title();
@@ -116,18 +116,18 @@ impl Goal {
     }
 }
 
-/// What nothing can beat, because all bytes must pass it.
+/// A bound that all bytes must pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
     /// Its kind.
     pub name: String,
-    /// What it carries: the name of a link, or bytes a second.
+    /// Its capacity: the name of a link, or bytes a second.
     pub rate: String,
 }
 
 impl Bound {
-    /// What it carries in a second.
+    /// Its capacity in bytes a second.
     pub fn bytes_per_second(&self) -> Option<f64> {
         match Model::link(&self.rate) {
             Some(link) => Some(link.read_bytes_per_second as f64),
@@ -208,7 +208,7 @@ impl Metric {
         }
     }
 
-    /// What it is, where its title does not say.
+    /// Its explanation, if the title is not enough.
     pub fn meaning(self) -> Option<&'static str> {
         match self {
             Self::Iops | Self::Throughput | Self::Latency => None,

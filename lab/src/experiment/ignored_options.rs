@@ -108,7 +108,7 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
     }
 }
 
-/// What a trace says itself.
+/// Options that a trace fixes itself.
 const OF_TRACES: [&str; 4] = ["rw", "bs", "rwmixread", "random_distribution"];
 
 /// Whether it has sizes of its own beside `bs`.
@@ -161,7 +161,7 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
-/// What an experiment asks for that some of what it measures does not look at, in words.
+/// Options of an experiment that some of its workloads ignore, in words.
 pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
     let mut told = Vec::new();
     let settings = experiment.settings.keys().chain(experiment.variants.iter().flat_map(|it| it.keys()));

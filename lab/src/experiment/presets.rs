@@ -17,7 +17,7 @@ const TEXT: &str = include_str!("../../presets.toml");
 pub struct Preset {
     /// Its name.
     pub name: String,
-    /// What it stands for.
+    /// Its meaning.
     pub about: String,
 }
 

@@ -33,7 +33,7 @@ const KNOWN: [(&str, &str, &str); 6] = [
     ("redundant_metadata", "none", "one damaged block can lose the whole dataset"),
 ];
 
-/// What is lost with `name` set to `value`, as one of `others` that could be chosen instead.
+/// The loss with `name` set to `value`, as one of `others` that could be chosen instead.
 fn known(name: &str, value: &str, others: &[String]) -> Option<String> {
     match name {
         "layout" => of_layout(value, others),
@@ -68,14 +68,14 @@ fn of_layout(value: &str, others: &[String]) -> Option<String> {
 }
 
 impl Factor {
-    /// What can be lost with one of its values.
+    /// The loss with one of its values.
     pub fn risk(&self, value: &str) -> Option<String> {
         let own = self.risks.get(value).cloned();
         own.or_else(|| known(&self.name, value, &self.values))
     }
 }
 
-/// What can be lost with `settings`: a setting with its value, and the loss.
+/// The possible losses with `settings`: a setting with its value, and the loss.
 pub(crate) fn of(factors: &[Factor], settings: &Settings) -> Vec<(String, String)> {
     let risk = |(name, value): (&String, &String)| {
         let loss = match factors.iter().find(|factor| factor.name == *name) {

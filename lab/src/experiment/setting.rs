@@ -27,7 +27,7 @@ pub struct Factor {
     /// report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What can be lost with a value, where it costs safety and the lab does not know it by itself.
+    /// The possible loss with a value, if it costs safety and the lab does not know that by itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub risks: BTreeMap<String, String>,
 }
@@ -147,7 +147,7 @@ impl Tunable {
     }
 }
 
-/// What has a setting.
+/// The part that a setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The load: an option of fio.
@@ -164,10 +164,10 @@ pub enum Place {
     Way,
 }
 
-/// What stands before the name of an option of fio that is a setting and not known to be one.
+/// The prefix of an option of fio that is a setting without being a known one.
 pub const FIO: &str = "fio.";
 
-/// What stands before the name of a pool's property that is a setting.
+/// The prefix of a pool's property that is a setting.
 pub const POOL: &str = "pool.";
 
 /// Settings that are no properties, and no options of fio with [`FIO`] before their names.

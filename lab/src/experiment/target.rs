@@ -118,7 +118,7 @@ impl Layer {
         format!("layer '{}' ({}{by})", self.name, self.at)
     }
 
-    /// What is wrong with how it is reached.
+    /// The faults of its address.
     fn fault(&self) -> Option<String> {
         let by = self.by.as_ref()?;
         let what = if by.first().is_none_or(String::is_empty) {
@@ -360,17 +360,17 @@ impl Target {
         }
     }
 
-    /// What is measured in other places, by commands that run shells there.
+    /// The remote layers, with the commands that run shells there.
     pub fn elsewhere(&self) -> impl Iterator<Item = &Layer> {
         self.layers().iter().filter(|layer| layer.by.is_some())
     }
 
-    /// What is wrong with how its layers are reached, wherever it is.
+    /// The faults of its layers' addresses, on any machine.
     pub(super) fn faults_of_layers(&self) -> Vec<String> {
         self.layers().iter().filter_map(Layer::fault).collect()
     }
 
-    /// What is wrong with its URIs, wherever it is.
+    /// The faults of its URIs, on any machine.
     pub(super) fn faults_of_uris(&self) -> Vec<String> {
         let fault = |uri: &&str| match (Export::parse(uri), self) {
             (Err(what), _) => Some(format!("target: {what}")),

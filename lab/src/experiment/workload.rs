@@ -48,7 +48,7 @@ pub struct Workload {
     /// what is cold at first stays cold.
     #[serde(default, skip_serializing_if = "is_default")]
     pub once: bool,
-    /// What is done to the caches before.
+    /// The state of the caches before a run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CacheState,
     /// So many devices of the first vdev are offline. Variants whose layout does not survive that are left
@@ -88,24 +88,24 @@ pub struct Workload {
     pub options: BTreeMap<String, String>,
 }
 
-/// What caches hold when a run begins.
+/// The contents of caches when a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheState {
-    /// What the run before left; all that was written is on the devices.
+    /// The state after the previous run; all that was written is on the devices.
     #[default]
     AsItIs,
     /// Nothing: the pool is exported and imported before, and the system's page cache dropped where that is
     /// allowed.
     Cold,
-    /// What was read last: all that the workload works on is read once before.
+    /// Data that were read last: all that the workload works on is read once before.
     Warm,
-    /// What was written last, and need not be on the devices yet: all that the workload works on is written
-    /// once before.
+    /// Data that were written last, and need not be on the devices yet: all that the workload works on is
+    /// written once before.
     Dirty,
 }
 
-/// What `rw` asks for.
+/// The kinds of `rw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Reads and writes in one file or device: fio's own words.
@@ -124,7 +124,7 @@ pub enum Work {
     Copy,
 }
 
-/// What fio can do with a file.
+/// The operations of fio on files.
 const OF_FIO: [&str; 11] = [
     "read",
     "write",
@@ -209,7 +209,7 @@ impl Workload {
         }
     }
 
-    /// What its `rw` asks for.
+    /// The kind of its `rw`.
     pub fn work(&self) -> Work {
         match self.rw.as_str() {
             "create" => Work::Create,

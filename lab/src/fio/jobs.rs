@@ -167,7 +167,7 @@ pub fn files_directory(workload: &Workload, directory: &Path) -> PathBuf {
     directory.join(OWN_DIRECTORY).join(files_place(workload))
 }
 
-/// What these files are called in [`OWN_DIRECTORY`], with `#` for the numbers of job and file.
+/// The names of these files in [`OWN_DIRECTORY`], with `#` for the numbers of job and file.
 pub fn files_names(workload: &Workload) -> String {
     format!("{}/{NAME}.#.#", files_place(workload))
 }
@@ -185,8 +185,8 @@ fn writes(rw: &str) -> bool {
     rw.contains("write") || rw.starts_with("randrw") || rw.starts_with("rw")
 }
 
-/// What keeps fio from writing where it only reads: else it makes a file that is missing, or shorter than it
-/// thinks, and removes the one that is there.
+/// The options that keep fio from writing where it only reads: else it makes a file that is missing, or
+/// shorter than it thinks, and removes the one that is there.
 fn only_reading(is_so: bool) -> Option<[String; 2]> {
     is_so.then(|| ["--readonly".to_owned(), "--allow_file_create=0".to_owned()])
 }

@@ -23,15 +23,15 @@ pub struct Latency {
     pub operations: u64,
     /// The mean.
     pub mean: f64,
-    /// What half of them took at most.
+    /// The median.
     pub p50: f64,
-    /// What one of a hundred exceeded.
+    /// The 99th percentile.
     pub p99: f64,
-    /// What one of a thousand exceeded.
+    /// The 99.9th percentile.
     pub p999: f64,
 }
 
-/// What is said of the operations of one kind.
+/// The figures of the operations of one kind.
 #[derive(Deserialize, Default)]
 pub(super) struct Said {
     #[serde(default, rename = "N")]

@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 use crate::series::{Course, Series};
 use crate::target::created_files;
 
-/// What the files' names begin with.
+/// The prefix of the files' names.
 const NAME: &str = "steps";
-/// What they are called, with `#` for the number of the job.
+/// Their names, with `#` for the number of the job.
 pub const LOGS: &str = "steps_clat_hist.#.log";
 
 /// The arguments with which fio writes such logs into `directory`, every `step` seconds. As few counters as
@@ -38,7 +38,7 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
         .try_for_each(|log| fs::remove_file(log).map_err(Error::file(log)))
 }
 
-/// What all jobs did of one direction.
+/// The operations of all jobs in one direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Total {
     pub operations: u64,
@@ -71,7 +71,7 @@ pub(super) fn series(directory: &Path, totals: [Total; 2], seconds: f64, step: f
     Some(Series::of(&finished, end, step))
 }
 
-/// What one job did: its reads, and its writes.
+/// The operations of one job: its reads, and its writes.
 fn courses(log: &str) -> [Course; 2] {
     let mut courses = <[Course; 2]>::default();
     for line in log.lines() {

@@ -157,7 +157,7 @@ pub(super) fn block_bytes(block: Size, ashift: u32) -> Result<usize> {
     usize::try_from(block.0).map_err(|error| Error::Experiment(error.to_string()))
 }
 
-/// What each algorithm does with some data.
+/// The results of each algorithm on some data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compression {
     /// Size of a block.
@@ -172,7 +172,7 @@ pub struct Compression {
     pub algorithms: Vec<Told>,
 }
 
-/// What one algorithm does.
+/// The results of one algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
     /// As the property `compression` has it.

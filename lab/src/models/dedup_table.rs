@@ -94,7 +94,7 @@ impl DedupTable {
     }
 }
 
-/// What a line says of a part of a table.
+/// A line about a part of a table.
 fn part(line: &str) -> Option<Part> {
     let (name, rest) = line.trim().strip_prefix("DDT-")?.split_once(": ")?;
     let entries = match rest.split("; ").find_map(|word| word.strip_prefix("entries=")) {

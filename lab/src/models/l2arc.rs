@@ -45,7 +45,7 @@ pub struct L2arc {
     pub blocks: Vec<Headers>,
 }
 
-/// What headers take where blocks have one size.
+/// The memory of headers for blocks of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Headers {
     /// Size of a block, compressed.

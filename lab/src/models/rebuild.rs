@@ -33,7 +33,7 @@ const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
 /// Failures that odds are given for.
 const MOST_FAILURES: u64 = 6;
 
-/// What devices are like.
+/// The reliability and speed of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Devices {
     /// Size of one.
@@ -52,7 +52,7 @@ pub struct Devices {
     pub bit_error_rate: f64,
 }
 
-/// What becomes of a layout when devices fail.
+/// The fate of a layout when devices fail.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rebuild {
     /// The layout.

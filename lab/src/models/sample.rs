@@ -63,7 +63,7 @@ pub fn data(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     }
 }
 
-/// What is wrong with files that are empty, or holes.
+/// The fault of files that are empty, or holes.
 pub fn no_data() -> Error {
     Error::Experiment("there are no data in these files".into())
 }

@@ -22,16 +22,16 @@ const GROUPS: f64 = 3.0;
 const DIRTY_SHARE: f64 = 0.1;
 /// And no more than that.
 const DIRTY_MOST: f64 = (4_u64 << 30) as f64;
-/// What each log block begins with.
+/// The size of the head of a log block.
 const CHAIN_BYTES: u64 = 184;
-/// What the data of each write begin with.
+/// The size of the head of a write record.
 const RECORD_BYTES: u64 = 192;
 /// Log blocks are multiples of it.
 const SECTOR_BYTES: u64 = 4096;
 /// And not larger.
 const BLOCK_BYTES: u64 = 128 << 10;
 
-/// What can be in a log.
+/// The most data in a log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slog {
     /// Bytes a second that clients send.

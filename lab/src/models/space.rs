@@ -54,7 +54,7 @@ pub struct Cost {
     pub efficiency: f64,
 }
 
-/// What a block of `bytes` costs on `vdev` with sectors of `2^ashift` bytes.
+/// The cost of a block of `bytes` on `vdev` with sectors of `2^ashift` bytes.
 pub fn cost(vdev: Vdev, ashift: u32, bytes: u64) -> Cost {
     let sector = 1 << ashift;
     let data = bytes.max(1).div_ceil(sector);
@@ -80,7 +80,7 @@ pub fn cost(vdev: Vdev, ashift: u32, bytes: u64) -> Cost {
     }
 }
 
-/// What blocks of each size cost on some vdevs.
+/// The cost of blocks of each size on some vdevs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Space {
     /// Size of a sector, as a power of two.
@@ -89,7 +89,7 @@ pub struct Space {
     pub vdevs: Vec<VdevSpace>,
 }
 
-/// What blocks of each size cost on one vdev.
+/// The cost of blocks of each size on one vdev.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VdevSpace {
     /// How it is written.

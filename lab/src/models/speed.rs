@@ -72,7 +72,7 @@ impl Default for Placed {
     }
 }
 
-/// What a layout of modelled devices can do.
+/// The predicted speed of a layout of modelled devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Speed {
     /// The layout.
@@ -384,7 +384,7 @@ fn log_ns(device: Device, children: u64) -> f64 {
     now_ns as f64 / writes as f64
 }
 
-/// What is to be known of a raidz vdev whose devices are not alike within a metaslab.
+/// A note about a raidz vdev whose devices are used unevenly within a metaslab.
 fn uneven(vdev: Vdev) -> Option<String> {
     let Vdev::Raidz { parity, width } = vdev else { return None };
     let multiple = parity + 1;
@@ -471,7 +471,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What a random read of a disk takes: half a turn, and the mean seek between two random places, which
+    /// The time of a random read of a disk: half a turn, and the mean seek between two random places, which
     /// are apart by 8/15 in the mean of the root.
     fn mean_read_ns(device: Device) -> f64 {
         let arm = device.arm.unwrap();

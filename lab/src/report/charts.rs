@@ -16,7 +16,7 @@ const MOST_DECADES: usize = 12;
 pub struct Percentiles<'a> {
     /// The variant.
     pub label: &'a str,
-    /// What stands behind.
+    /// The text behind.
     pub text: String,
     /// Its percentiles.
     pub values: Vec<f64>,

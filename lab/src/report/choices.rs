@@ -30,7 +30,7 @@ impl Section {
     }
 }
 
-/// What is said of the experiment as a whole, before its workloads.
+/// The sections about the whole experiment, before its workloads.
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     let before = [
         search(experiment, findings),
@@ -50,7 +50,7 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     before.chain(after.into_iter().flatten()).collect()
 }
 
-/// What is said behind the workloads, for who wants to know more.
+/// The sections after the workloads, with further details.
 pub fn last(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     [runs(experiment, findings), terms(experiment, findings)].into_iter().flatten().collect()
 }
@@ -101,7 +101,7 @@ fn ranges(numbers: &[usize]) -> String {
     ranges.iter().map(said).collect::<Vec<_>>().join(", ")
 }
 
-/// What the words of tables and verdicts mean; only those that are in this report.
+/// The terms of tables and verdicts; only those that are in this report.
 fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let has = |name: &str| findings.findings.iter().any(|it| it.variant == name);
     let is_compared = findings.findings.iter().any(|it| it.compared.is_some());
@@ -171,7 +171,7 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         .then(|| Section::new("How to read it", text, std::iter::once(head).chain(rows).collect()))
 }
 
-/// What can be lost with which variant.
+/// The data that can be lost with each variant.
 fn risks(findings: &Findings) -> Option<Section> {
     let head = ["variant", "setting", "what can be lost"].map(str::to_owned).to_vec();
     let rows = findings.risks.iter().map(|it| vec![it.variant.clone(), it.setting.clone(), it.loss.clone()]);
@@ -197,7 +197,7 @@ fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Contrast]) -
     })
 }
 
-/// What the cache gives, or missing devices cost, with each variant.
+/// The gain of the cache, or the cost of missing devices, with each variant.
 fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Option<Section> {
     let of: Vec<_> = findings.beside.iter().filter(|it| it.subject == subject).collect();
     let metric = of.first()?.metric;
@@ -253,7 +253,7 @@ fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Optio
     })
 }
 
-/// What marks behind ratios mean.
+/// The meaning of marks behind ratios.
 const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
 
 /// How far away the raw device is from the baseline, by workload, where nothing else is compared: the widest
@@ -317,7 +317,7 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     (!is_none).then(|| Section::new("The gap by layer", text, rows))
 }
 
-/// What no setting can beat, beside what was reached.
+/// The bounds, and the figures that were reached.
 fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let bounds = bounds::all(experiment, &plan_of(experiment, findings));
     let mixes = experiment.workloads.iter().filter_map(bounds::share_of_reads);
@@ -355,8 +355,8 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
 pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
-/// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress,
-/// and of layouts of like vdevs.
+/// The space of blocks by the formula of the model, compared with the measurement. Only of data that do not
+/// compress, and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let pools = experiment.target.pools()?;
     let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
@@ -540,7 +540,7 @@ pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) 
 /// Which of [`crate::target::Layers::NAMES`] has each device of a mirror.
 const MIRRORED: usize = 3;
 
-/// What became of each byte that a workload wrote.
+/// The way of each byte that a workload wrote.
 pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
     if of.is_empty() {

@@ -128,7 +128,7 @@ fn interval(it: &Finding) -> String {
     }
 }
 
-/// What of percentiles is shown.
+/// The percentiles that are shown.
 pub(super) const PERCENTILES: [Metric; 3] = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
 
 /// How latencies spread, where that was measured: all percentiles of those variants that have them.

@@ -63,7 +63,7 @@ fn of_cells(
     Some(Section { title, text, rows: words, shades })
 }
 
-/// What marks mean.
+/// The meaning of marks.
 const MARKS: &str = "\"=\" is no difference of a tenth or more, and \"?\" could not be decided: neither is \
     shaded, and no gap.";
 

@@ -141,7 +141,7 @@ fn words(section: &Section) -> String {
     text
 }
 
-/// What no bar can pass: the raw device, and of bandwidth the bounds.
+/// The lines that no bar can pass: the raw device, and of bandwidth the bounds.
 fn limits(
     experiment: &Experiment,
     plan: &Plan,

@@ -117,7 +117,7 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     (!both.is_empty()).then(|| both.join(" "))
 }
 
-/// What is compared on the same disks, where pools of several kinds are.
+/// A note about pools that take turns on the same disks.
 fn turns(experiment: &Experiment) -> Option<String> {
     let plan = Plan::new(experiment, None, 0);
     (plan.turns() > 1).then(|| {
@@ -150,7 +150,7 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
     format!("Workloads work on {range}{cache}.")
 }
 
-/// What figures, intervals and verdicts are.
+/// An explanation of figures, intervals and verdicts.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself contains the true value in \
     95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); intervals are not \
     corrected for their number. Verdicts and p are: all comparisons by the goal's metric, from which the \
@@ -189,7 +189,7 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
     })
 }
 
-/// What the machines are that layers are on which are elsewhere, and what they lack.
+/// The machines of remote layers, and what they lack.
 fn guests(host: &Environment) -> Vec<String> {
     let of = |(name, guest): (&String, &Guest)| {
         let cores = if guest.cores == 0 { String::new() } else { format!("{} of ", cores(guest.cores)) };
@@ -245,7 +245,7 @@ fn load(runs: &[Run]) -> Option<String> {
     ))
 }
 
-/// What a reader needs to believe it, and to repeat it.
+/// Facts that a reader needs to check the results and to repeat them.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
     let fixed: Vec<String> =

@@ -9,9 +9,9 @@ const ROW_HEIGHT: f64 = 26.0;
 
 /// One bar.
 pub struct Bar<'a> {
-    /// What stands before it.
+    /// The text before it.
     pub label: &'a str,
-    /// What stands behind it.
+    /// The text behind it.
     pub text: String,
     /// How long it is.
     pub value: f64,

@@ -85,7 +85,7 @@ fn of_pools(experiment: &Experiment, pools: &Pools) -> String {
     format!("in a pool of {}, on {devices}{link}", layouts.join(" or "))
 }
 
-/// What was not named.
+/// The settings that were not named.
 fn defaults(experiment: &Experiment) -> Option<String> {
     experiment.target.pools()?;
     let (block, bytes) = block_of(experiment);
@@ -133,7 +133,7 @@ fn of_sectors(sectors: &Sectors<'_>) -> Option<String> {
     (!all.is_empty()).then(|| format!("Sectors of the pools are of {}.", all.join(", and of ")))
 }
 
-/// What was measured lies on what, and whether the pools' sectors fit that.
+/// The medium of the target, and whether the pools' sectors fit it.
 fn lies_on(path: &Path, medium: &Medium, sectors: &Sectors<'_>) -> String {
     let fits = match medium.unit.filter(|_| !sectors.is_empty()) {
         None => String::new(),

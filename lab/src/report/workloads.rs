@@ -59,7 +59,7 @@ fn best(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best>
     [names.join(" or "), stats::times(ratio.value), ratio.ratio_interval()]
 }
 
-/// What the goal's choice is for a workload.
+/// The goal's choice for a workload.
 fn place(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best>, chosen: &str) -> String {
     if best.is_some_and(|best| best.variant == chosen) {
         return "the best".to_owned();

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::experiment::{Experiment, QUICK_ROUNDS, Workload};
 use crate::plan::{Plan, Step};
 
-/// What the runs of this process took.
+/// The times of this process's runs.
 #[derive(Debug, Default)]
 pub(crate) struct TimeLeft {
     /// The seconds of the last run by workload and variant, without what was made ready before it.
@@ -109,7 +109,7 @@ mod tests {
                         [[workload]]\nname = \"a\"\nrw = \"read\"\nseconds = 4\n\
                         [[workload]]\nname = \"b\"\nrw = \"write\"\nseconds = 2\n";
 
-    /// What it takes to fill a variant, and what each run takes beside its seconds.
+    /// The time of filling a variant, and the overhead of a run.
     const FILL: f64 = 60.0;
     const BESIDE: f64 = 0.5;
 

@@ -25,10 +25,10 @@ use crate::error::{Error, Result};
 
 /// Bytes that are kept together where they differ from the file.
 const PAGE_BYTES: u64 = 4096;
-/// What redb keeps of it in memory: a check goes over all of it once.
+/// redb's memory for it: a check goes over all of it once.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// What is wrong with the database at `path`, as an error that says what to do.
+/// The error about the database at `path`, with advice.
 pub(super) fn failed(path: &Path, error: redb::Error) -> Error {
     match error {
         redb::Error::DatabaseAlreadyOpen => Error::Results {
@@ -46,7 +46,7 @@ pub(super) fn failed(path: &Path, error: redb::Error) -> Error {
     }
 }
 
-/// What to do where it is damaged.
+/// The advice for a damaged one.
 pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
     let directory = path.parent().unwrap_or(path).display();
     Error::Results {

@@ -17,13 +17,13 @@ use crate::size::Size;
 /// Room that a variant needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
-    /// What it is filled with takes, on all devices.
+    /// The space of its data, on all devices.
     pub filled: Size,
-    /// What its pool's devices may take at most, with all that is in it.
+    /// The most space that its pool's devices may take.
     pub at_most: Size,
 }
 
-/// What a variant with these settings needs of the room where pools are.
+/// The space that a variant with these settings needs where pools are.
 pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Needs> {
     let pools = experiment.target.pools();
     let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
@@ -34,7 +34,7 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
     Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
 
-/// What is wrong with the files and devices that an experiment measures, before anything is made or written:
+/// Faults of the files and devices that an experiment measures, before anything is made or written:
 /// all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where
 /// there are some, which has the consent that was noted ([`consent`]).
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {

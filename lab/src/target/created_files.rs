@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 
 /// The file that says whose a directory is, and what in it.
 const MARK: &str = ".cenote-lab";
-/// What it says first.
+/// Its first lines.
 const TOLD: &str = "# cenote lab made this directory. It removes what is listed here, and the directory when \
     nothing else is in it.\n";
 
@@ -69,7 +69,7 @@ impl Created {
         }
     }
 
-    /// What is there under its name in `directory`.
+    /// The existing files of its name in `directory`.
     fn there(&self, directory: &Path) -> Option<PathBuf> {
         match self {
             Self::Files(name) => files(directory, name).into_iter().next(),
@@ -130,7 +130,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
     rest.is_empty()
 }
 
-/// What is there of the files that `name` stands for in `directory`.
+/// The existing files that `name` stands for in `directory`.
 pub(crate) fn files(directory: &Path, name: &str) -> Vec<PathBuf> {
     let path = directory.join(name);
     let (Some(within), Some(pattern)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
@@ -215,7 +215,7 @@ pub(super) fn lock(directory: &Path) -> Result<File> {
     }
 }
 
-/// What the mark lists, in that order.
+/// The entries of the mark, in their order.
 fn listed(directory: &Path) -> Result<Vec<Created>> {
     let mark = directory.join(MARK);
     let text = fs::read_to_string(&mark).map_err(Error::file(&mark))?;

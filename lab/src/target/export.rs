@@ -76,7 +76,7 @@ enum Way {
     Other,
 }
 
-/// What a server says of an export.
+/// A server's description of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Told {
     pub size: Size,
@@ -207,14 +207,14 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// What asks a disk behind iSCSI how large it is.
+/// The program that asks an iSCSI disk for its size.
 fn capacity_of(uri: &str) -> Command {
     let mut command = Command::new(READ_CAPACITY);
     command.args(["-s", "-i", INITIATOR, uri]);
     command
 }
 
-/// What such a command says; nothing where its program is not installed.
+/// The answer of such a command; nothing if its program is not installed.
 fn capacity(command: Command, limit: Duration) -> Result<Option<Told>, String> {
     let size = |said: &str| said.trim().parse::<u64>().ok().filter(|size| *size > 0);
     let told = |said: &str| size(said).map(|size| Told { size: Size(size), is_read_only: false });
@@ -233,7 +233,7 @@ fn info(command: Command, limit: Duration) -> Result<Option<Told>, String> {
     asked_of(command, NBDINFO, limit, told)
 }
 
-/// What a program says that is asked; nothing where it is not installed.
+/// The answer of a program; nothing if it is not installed.
 fn asked_of(
     mut command: Command,
     program: &str,

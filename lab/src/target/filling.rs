@@ -111,7 +111,7 @@ fn make_data(directory: &Path) -> Result<PathBuf> {
     created_files::take(&own, fio::DATA)
 }
 
-/// What is made for a workload in the directory of the lab's files.
+/// The files for a workload in the directory of the lab's files.
 pub(super) fn made_by(workload: &Workload) -> Created {
     match workload.work() {
         Work::Transfers | Work::Replay | Work::Copy => Created::File(fio::DATA.to_owned()),

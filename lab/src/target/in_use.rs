@@ -63,9 +63,9 @@ const MOST_ASKED: usize = 64;
 /// The findings about a file or device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Who uses it, each in words that follow on its name.
+    /// Its users, each in words that follow its name.
     pub uses: Vec<String>,
-    /// What it holds.
+    /// Its contents.
     pub holds: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ enum Thing {
         device: u64,
         inode: u64,
     },
-    /// What cannot be reached, by what the kernel calls it.
+    /// A device without a node, by the kernel's name.
     Gone(PathBuf),
 }
 
@@ -175,7 +175,7 @@ impl System {
         self.sys.join("dev/block").join(&number.0)
     }
 
-    /// What a disk says of itself that no other does, and which partition of it a device is.
+    /// The identification of a disk, and the number of a partition on it.
     fn own_identity(&self, number: &Number) -> Option<String> {
         let mut directory = fs::canonicalize(self.directory(number)).ok()?;
         let partition = self.read(directory.join("partition"));
@@ -202,7 +202,7 @@ impl System {
         all
     }
 
-    /// Who uses a block device, as far as the kernel lists that.
+    /// The users of a block device, as far as the kernel lists them.
     fn uses(&self, number: &Number) -> Vec<String> {
         let mut uses = Vec::new();
         let mounts = self.read(self.proc.join("self/mountinfo"));
@@ -249,7 +249,7 @@ impl System {
         all
     }
 
-    /// What a loop device lies on, whose directory is the kernel's of it.
+    /// The file or device below a loop device, by the kernel's directory of it.
     fn backing(&self, directory: &Path) -> Option<PathBuf> {
         let mut text = fs::read(directory.join("loop/backing_file")).ok()?;
         text.pop_if(|byte| *byte == b'\n');
@@ -298,8 +298,8 @@ impl System {
         all
     }
 
-    /// Who uses a file or device: by itself, by its partitions, by what it lies on, and by the loop devices
-    /// that lie on it. Each of `asked` was asked after already.
+    /// The users of a file or device: by itself, by its partitions, by what it lies on, and by the loop
+    /// devices that lie on it. Each of `asked` was asked after already.
     fn all_uses(&self, thing: &Thing, asked: &mut Vec<Thing>) -> Vec<String> {
         let mut uses = Vec::new();
         if asked.len() >= MOST_ASKED {
@@ -337,7 +337,7 @@ impl System {
         uses
     }
 
-    /// Who uses what a loop device lies on, that device apart.
+    /// The users of the file or device below a loop device, without that loop device.
     fn uses_below(&self, backing: &Path, asked: &mut Vec<Thing>) -> Vec<String> {
         let thing = Thing::at(backing);
         if asked.contains(&thing) {
@@ -442,7 +442,7 @@ impl System {
         Path::new("/dev").join(name.replace('!', "/"))
     }
 
-    /// What a device or file says that it holds. A pool that is imported is a use.
+    /// The contents of a device or file, by labels and signatures. An imported pool is a use.
     fn held(&self, path: &Path, uses: &mut Vec<String>) -> Result<Vec<String>> {
         let file = File::open(path).map_err(Error::file(path))?;
         let size = size(&file).map_err(Error::file(path))?;
@@ -481,7 +481,7 @@ fn is_for_writing(told: &str) -> bool {
     flags.is_some_and(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
 }
 
-/// What is said of bytes of no known kind.
+/// The words for contents of no known kind.
 const BYTES: &str = "holds data of no known kind";
 
 /// The end of a block device or file.

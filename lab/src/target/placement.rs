@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, Settings, Work, Workload};
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
 
-/// What a workload leaves behind.
+/// The kind of data that a workload leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Content {
     /// Data that were made up, all over it.

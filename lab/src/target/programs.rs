@@ -23,7 +23,7 @@ pub struct Counters {
     pub cpu_seconds: f64,
     /// The most memory it held since it was asked the last time, in bytes.
     pub peak_memory_bytes: u64,
-    /// What became of written bytes, where that is known.
+    /// Written bytes layer by layer, if known.
     #[serde(default)]
     pub layers: Option<Layers>,
     /// Whether they count more than what a run measured: then no figure is made of them but that of memory.
@@ -35,7 +35,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What became of bytes that a client wrote, layer by layer: each is written because of the one before, or
+/// The bytes that a client wrote, layer by layer: each is written because of the one before, or
 /// beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layers {
@@ -84,7 +84,7 @@ impl Layers {
 }
 
 impl Counters {
-    /// What was counted since `checks`.
+    /// The difference of the counters since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),

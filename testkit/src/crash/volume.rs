@@ -15,7 +15,7 @@ use crate::Rng;
 /// The unit in which volumes are written.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// What is done to a volume.
+/// A load on a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Sectors are written.

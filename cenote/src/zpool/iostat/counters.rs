@@ -6,7 +6,7 @@ use server::api::{PoolIo, Transfers, VdevIo, VdevNode};
 
 use super::ByGuid;
 
-/// What the vdevs of a pool did in some time.
+/// The operations of a pool's vdevs in some time.
 pub(super) struct Changes<'a> {
     now: ByGuid<'a>,
     before: ByGuid<'a>,
@@ -26,7 +26,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// What a vdev did; the root, what those below it did.
+    /// The operations of a vdev; of the root, those of the vdevs below it.
     pub(super) fn of(&self, vdev: &VdevNode) -> Counted {
         let own = match vdev.kind.as_str() {
             "root" => sum(vdev.children.iter().map(|top| self.since(top.guid))),
@@ -61,7 +61,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// What one vdev did in some time.
+/// The operations of one vdev in some time.
 pub(super) struct Counted {
     pub read: Transfers,
     pub write: Transfers,
@@ -83,7 +83,7 @@ impl Counted {
         if self.since_opened { number } else { self.per_second(number) }
     }
 
-    /// What the leaves below did.
+    /// The operations of the leaves below.
     pub(super) fn leaves(&self) -> &VdevIo {
         &self.leaves
     }

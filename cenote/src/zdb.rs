@@ -58,7 +58,7 @@ use text::Numbers;
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to look at (without it and with -C: the cache file): POOL, POOL/DATASET[@SNAPSHOT],
+    /// The object to show (without it and with -C: the cache file): POOL, POOL/DATASET[@SNAPSHOT],
     /// POOL/OBJSET-ID; with -l a device, with -E a block pointer
     #[arg(value_name = "TARGET", default_value = "", hide_default_value = true)]
     pub target: String,
@@ -90,13 +90,13 @@ pub struct Arguments {
     /// The configuration
     #[arg(short = 'C', long = "config", action = clap::ArgAction::Count)]
     pub config: u8,
-    /// Datasets; more often: objects, what they mean, their blocks
+    /// Datasets; more often: objects, their contents, their blocks
     #[arg(short = 'd', long = "datasets", action = clap::ArgAction::Count)]
     pub datasets: u8,
     /// Dedup tables; more often: histograms, entries
     #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
     pub dedup: u8,
-    /// Histogram of how often blocks are there, as if all were deduplicated
+    /// Histogram of references, as if all blocks were deduplicated
     #[arg(short = 'S', long = "simulate-dedup", action = clap::ArgAction::Count)]
     pub simulated: u8,
     /// Show the object of a path: DATASET PATH
@@ -120,13 +120,13 @@ pub struct Arguments {
     /// Metaslabs; more often: their free space, the entries of space maps
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     pub metaslabs: u8,
-    /// Fragmentation and free runs of vdevs; twice: of special ones too
+    /// Fragmentation and free segments of vdevs; twice: of special ones too
     #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
     pub metaslab_groups: u8,
-    /// Check space maps, and that all blocks of destroyed clones that wait to be freed are allocated
+    /// Check space maps, and that blocks of destroyed clones that wait to be freed are allocated
     #[arg(short = 'y', long = "livelist", action = clap::ArgAction::Count)]
     pub livelists: u8,
-    /// Show what lies at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c
+    /// Show the block at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c
     /// checksums)
     #[arg(short = 'R', long = "read-block")]
     pub read: bool,
@@ -137,13 +137,13 @@ pub struct Arguments {
     #[arg(short = 'u', long = "uberblock", action = clap::ArgAction::Count)]
     pub uberblock: u8,
 
-    /// Accepted for compatibility: no assertion ends this program before it has shown what it found
+    /// Accepted for compatibility: this program has no assertions that end it early
     #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
     pub ignore_assertions: u8,
-    /// With -ddddd: what the headers of blocks that zstd compressed say
+    /// With -ddddd: the headers of blocks compressed by zstd
     #[arg(short = 'Z', long = "zstd-headers")]
     pub zstd_headers: bool,
-    /// Accepted for compatibility: what is logged goes to standard error while it happens
+    /// Accepted for compatibility: the log goes to standard error at once
     #[arg(short = 'G', long = "dump-debug-msg")]
     pub debug_messages: bool,
     /// Accepted for compatibility: copies of removed vdevs are tried as they are needed

@@ -63,7 +63,7 @@ pub enum Zpool {
     Set(change::SetArguments),
     /// Commit what was written so far
     Sync(change::SyncArguments),
-    /// Commit nothing any more, so that only intent logs grow, until the pool is exported: for tests
+    /// For tests: commit nothing until the pool is exported, so that only intent logs grow
     #[command(hide = true)]
     Freeze(change::FreezeArguments),
     /// Enable the features that pools do not have yet

@@ -523,7 +523,15 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     fs::write(directory.path().join("theirs"), vec![7; 1 << 20]).unwrap();
     let words = ["new", "-t", "./theirs", "--size", "1M", "-w", "randwrite,4K"];
     let told = lab(directory.path(), &words);
-    assert!(told.status.success() && text(&told).contains("would be refused: target"), "{}", text(&told));
+    assert!(
+        told.status.success()
+            && text(&told).contains(
+                "would be refused as it is: \
+        target"
+            ),
+        "{}",
+        text(&told)
+    );
     let left_out = lab(directory.path(), &["new", "sync", "--target", "./file"]);
     assert!(
         !left_out.status.success() && text(&left_out).contains("no setting 'sync'"),
@@ -604,7 +612,7 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     assert_eq!(machine["guests"]["guest"]["cpu_flags"], machine["cpu_flags"]);
     let written = fs::read_to_string(place.join("out/report.md")).unwrap();
     assert!(
-        written.contains("What happened within a run is not told of") && !written.contains("Caution: layer"),
+        written.contains("Steps within a run are not reported for") && !written.contains("Caution: layer"),
         "{written}"
     );
 }

@@ -310,7 +310,7 @@ fn advice_finds_what_is_wrong_with_a_pool_and_its_proofs_can_be_made() {
     assert!(!daemon.run(&["lab", "advise", "tank"]).contains("sync=standard\n"));
     daemon.run(&["zpool", "offline", "tank", &devices[1]]);
     let told = daemon.run(&["lab", "advise", "tank"]);
-    assert!(told.starts_with("DANGER tank: bring what is missing back"), "{told}");
+    assert!(told.starts_with("DANGER tank: bring missing devices back"), "{told}");
     assert!(told.contains(&format!("{} is OFFLINE", devices[1])), "{told}");
     assert!(!daemon.output(&["lab", "advise", "no-such-pool"]).status.success());
 }

@@ -47,7 +47,7 @@ pub(crate) enum Request {
     Gather(Gather),
     /// Make what was written durable.
     Sync,
-    /// Give up a range.
+    /// Cancel a range.
     Punch { offset: u64, len: u64 },
 }
 

@@ -625,7 +625,7 @@ mod tests {
         assert!(told.starts_with("sync=disabled has the best IOPS"), "{told}");
         assert!(told.contains("times the mean latency"), "{told}");
         assert!(
-            told.contains("Mind that with sync=disabled what programs were told is stable is lost"),
+            told.contains("Mind that with sync=disabled data that programs believe to be stable are lost"),
             "{told}"
         );
         let risks: Vec<&str> = found.risks.iter().map(|risk| risk.setting.as_str()).collect();

@@ -595,7 +595,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let again = directory.path().join(".");
         let told = Compared::of(&[directory.path().to_owned(), again]).unwrap_err().to_string();
-        assert!(told.contains("the same result"), "{told}");
+        assert!(told.contains("it is named twice"), "{told}");
     }
 
     #[test]
@@ -678,7 +678,12 @@ mod tests {
         let other = of(1);
         assert!(other.series.is_empty(), "{:?}", other.series);
         assert_eq!(other.differences, ["workload w, iodepth: 1 | 8"]);
-        assert!(other.verdict.contains("nothing in common") && other.verdict.contains("workload w, iodepth"));
+        assert!(
+            other.verdict.contains(
+                "no workload and metric in \
+            common"
+            ) && other.verdict.contains("workload w, iodepth")
+        );
         let longer = of(2);
         assert!(!longer.series.is_empty() && longer.differences[0].starts_with("workload w, seconds: "));
         assert!(longer.verdict.starts_with("No difference in IOPS"), "{}", longer.verdict);

@@ -105,7 +105,7 @@ impl Sink {
     fn open(at: &Endpoint) -> Result<Self> {
         if let Endpoint::Iscsi(_) = at {
             return Err(Error::Experiment(
-                "rw = \"copy\" does not go to iSCSI: log in, and name the block device".into(),
+                "rw = \"copy\" does not work over iSCSI: log in, and name the block device".into(),
             ));
         }
         if let Endpoint::Elsewhere { .. } = at {
@@ -202,8 +202,8 @@ pub fn run(
     let written = extent.0 - left;
     if written == 0 {
         let what = match only {
-            Some(only) => format!("there are no {} in it that could be copied", only.words()),
-            None => "there are no bytes in it that could be copied".to_owned(),
+            Some(only) => format!("there are no {} in it", only.words()),
+            None => "there are no data in it".to_owned(),
         };
         return Err(Error::Results { path: source.to_owned(), what });
     }

@@ -49,7 +49,7 @@
 //! |---|---|---|
 //! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite`: each pool of the first of them, so that variants are compared on the same disks. Variants that need pools of their own take turns on them, in each round in one stretch, and are filled anew each time |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
-//! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::in_use`]) | `path`, `size`, `overwrite` |
+//! | `path` | a file, made if it is missing, a file in a directory, or a block device. A target that no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::in_use`]) | `path`, `size`, `overwrite` |
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
@@ -466,7 +466,7 @@ impl Experiment {
             let most = self.within_seconds.unwrap_or(QUICK_WITHIN_SECONDS);
             format!(
                 "{left_out} of {all} rounds, which would have ended later than {most:.0} s after the \
-                beginning on this machine (`--rounds N` runs as many as it says)"
+                 beginning on this machine (`--rounds N` runs this number)"
             )
         });
         factors.chain(workloads).chain(rounds).collect()
@@ -527,18 +527,15 @@ impl Experiment {
         if matches!(self.target, Target::Layers { .. })
             && (layers.len() < 2 || layer_names.len() != layers.len())
         {
-            faults.push("target: it takes two [[target.layer]] or more, with names that differ".into());
+            faults.push("target: it needs at least two [[target.layer]] with different names".into());
         }
         let engines = self.target.layers().iter().filter_map(|layer| Some((layer, layer.engine.as_deref()?)));
         for (layer, engine) in engines {
             if layer.by.is_none() {
-                faults.push(format!(
-                    "target {}: engine is that of a fio elsewhere: it needs `by`",
-                    layer.title()
-                ));
+                faults.push(format!("target {}: engine is for a remote fio: it needs `by`", layer.title()));
             } else if !ENGINES.contains(&engine) {
                 faults.push(format!(
-                    "target {}: engine '{engine}' is none of {}",
+                    "target {}: engine '{engine}' is not one of {}",
                     layer.title(),
                     ENGINES.join(", ")
                 ));
@@ -568,7 +565,7 @@ impl Experiment {
         }
         if self.workloads.iter().any(|workload| !workload.quick && workload.name == self.goal_workload()) {
             faults.push(format!(
-                "workload '{}': the goal is about it, so that it cannot be left out of the quick form",
+                "workload '{}': the goal is about it, so the quick form cannot leave it out",
                 self.goal_workload()
             ));
         }
@@ -587,11 +584,11 @@ impl Experiment {
         for factor in &self.factors {
             let name = &factor.name;
             if !factors.insert(name) {
-                faults.push(format!("factor '{name}' is there twice"));
+                faults.push(format!("factor '{name}' appears twice"));
             }
             faults.extend(fault(factor.check()));
             if self.settings.contains_key(name) {
-                faults.push(format!("'{name}' is a factor and also among the settings that are held fixed"));
+                faults.push(format!("'{name}' is both a factor and a fixed setting"));
             }
         }
         if let Some(bound) = self.bounds.iter().find(|bound| bound.bytes_per_second().is_none()) {
@@ -604,7 +601,7 @@ impl Experiment {
             faults.push("[[variant]]: only mode = \"each\" has them".into());
         }
         if self.variants.iter().any(Settings::is_empty) {
-            faults.push("[[variant]]: there is one that changes nothing".into());
+            faults.push("[[variant]]: one of them changes nothing".into());
         }
         let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
         if let Some(value) =
@@ -622,8 +619,8 @@ impl Experiment {
             }
             if DECIDED.contains(&name.as_str()) {
                 faults.push(format!(
-                    "'{name}': the lab decides that, as what it measures has a size and a \
-                    place, and is written"
+                    "'{name}': the lab decides that, because its volumes and filesystems have a size and a \
+                     mountpoint, and are written"
                 ));
             }
             if let Some(decided) = name.strip_prefix(FIO).and_then(workload::decided) {
@@ -747,10 +744,13 @@ impl Experiment {
         let models = pools.devices.iter().chain(self.values_of("devices"));
         let logs = self.values_of("log").into_iter().filter(|log| *log != "none" && *log != "file");
         if let Some(model) = models.chain(logs).next() {
-            return Some(format!("disks: they play no other medium: leave out '{model}', or the disks"));
+            return Some(format!(
+                "disks: disks cannot play another medium: leave out '{model}', or the \
+                disks"
+            ));
         }
         if pools.device_size.is_some() {
-            return Some("device_size: disks are as large as they are".to_owned());
+            return Some("device_size: it is only for files, not for disks".to_owned());
         }
         let names: BTreeSet<_> = pools.disks.iter().collect();
         if names.len() != pools.disks.len() {
@@ -1018,7 +1018,7 @@ mod tests {
         of("[\"mirror 2 + 1\", \"1 + mirror 2\"]").unwrap();
         for none in ["[]", "[\"16K\"]"] {
             let told = refused(none);
-            assert!(told.contains("it needs two values or more"), "{none}: {told}");
+            assert!(told.contains("it needs at least two different values"), "{none}: {told}");
         }
     }
 

@@ -242,7 +242,7 @@ fn run_with(
         if arguments.iter().any(|it| it == "--ioengine=libiscsi") && said.contains("libiscsi") {
             return Err(Error::Failed {
                 command: "fio --ioengine=libiscsi".into(),
-                output: "this fio was built without libiscsi: take one that has it, or log in (iscsiadm \
+                output: "this fio was built without libiscsi: use one that has it, or log in (iscsiadm \
                     --login) and measure the block device"
                     .into(),
             });
@@ -357,7 +357,7 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
         let bytes = (job.read.io_bytes + job.write.io_bytes) as f64;
         (iops, throughput) = (operations as f64 / seconds, bytes / seconds);
         if !iops.is_finite() {
-            return Err(wrong("it does not say how long its operations took".into()));
+            return Err(wrong("it does not report latencies".into()));
         }
     }
     let figures = Figures {
@@ -519,7 +519,7 @@ mod tests {
         );
         assert!(by(&["/no/such/program"]).contains("cannot run '/no/such/program'"));
         let endless = by(&["sh", "-c", "exec cat /dev/zero"]);
-        assert!(endless.contains("more than anybody would read"), "{endless}");
+        assert!(endless.contains("its output is too long"), "{endless}");
     }
 
     #[test]

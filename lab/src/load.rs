@@ -53,7 +53,7 @@ impl Load {
         let refused = |what: String| {
             let name = &workload.name;
             Err(Error::Experiment(format!(
-                "workload '{name}': {what}: through=process does not do that; leave it out, or measure \
+                "workload '{name}': {what}: through=process does not support that; leave it out, or measure \
                  through=nbd only"
             )))
         };

@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(names, [BASELINE, TWIN, "layout=raidz1 3"]);
         assert_eq!(plan.round_length(), 5 + 3);
         let error = Experiment::parse(&text("\"2\", \"mirror 2\"")).unwrap_err().to_string();
-        assert!(error.contains("does not bear"), "{error}");
+        assert!(error.contains("does not survive"), "{error}");
     }
 
     #[test]

@@ -720,6 +720,6 @@ mod tests {
         assert!(!at("out").exists());
         // Where results go is looked at with all else.
         let told = faults_here(&experiment, &at("empty.trace"), false);
-        assert!(told.iter().any(|it| it.contains("this is no directory")), "{told:#?}");
+        assert!(told.iter().any(|it| it.contains("this is not a directory")), "{told:#?}");
     }
 }

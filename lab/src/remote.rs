@@ -108,7 +108,7 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
     }
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).take(4).collect();
     let why = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
-    Err(format!("it runs no shell there ({status}){why}"))
+    Err(format!("it did not run a shell there ({status}){why}"))
 }
 
 /// The shell's own function that prints a fact.
@@ -194,8 +194,8 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
     let number = |fact: &str| answer.get(fact).and_then(|number| number.parse::<u64>().ok());
     let bytes = number("bytes").or_else(|| number("sectors").and_then(|count| count.checked_mul(512)));
     let what = match (answer.get("kind").map(String::as_str), bytes) {
-        (None, _) => "by: what it runs does not answer as a shell does: the lab adds `sh` to its words, \
-            which must read its commands from standard input (docker exec -i, kubectl exec -i)"
+        (None, _) => "by: its command does not answer like a shell: the lab appends `sh`, which must read \
+            commands from standard input (docker exec -i, kubectl exec -i)"
             .to_owned(),
         _ if !has("fio") => {
             "there is no fio there: install it (in Debian, Fedora and Alpine the package is fio)".to_owned()
@@ -204,7 +204,7 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
             let other = ENGINES.into_iter().find(|other| has(&format!("engine-{other}")));
             let how = match other {
                 Some(other) => format!("write engine = \"{other}\" into [[target.layer]], which works there"),
-                None => format!("neither does any of {}: see what fio says there", ENGINES.join(", ")),
+                None => format!("nor any of {}: run fio there to see its errors", ENGINES.join(", ")),
             };
             format!("fio there cannot use {} (containers forbid io_uring by default): {how}", layer.engine())
         }
@@ -220,8 +220,8 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
             format!("cannot find out the size of {at} there: install blockdev (util-linux)")
         }
         (Some("device" | "file"), Some(bytes)) if bytes < size.0 => format!(
-            "{at} has {bytes} bytes there, fewer than its size of {size}: make `size` smaller, or, where it \
-             is a file, that file larger (truncate -s {size})"
+            "{at} has {bytes} bytes there, fewer than its size of {size}: make `size` smaller, or extend the \
+             file (truncate -s {size})"
         ),
         (Some("device" | "file"), Some(_)) => return None,
         _ => format!("{at} is neither a file nor a block device there"),

@@ -332,7 +332,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         let cautions = json["cautions"].as_array().unwrap();
         assert!(cautions.len() == 1 && cautions[0]["workload"] == "w", "{cautions:?}");
-        assert!(cautions[0]["text"].as_str().unwrap().starts_with("As little as 10 %"), "{cautions:?}");
+        assert!(cautions[0]["text"].as_str().unwrap().starts_with("Only 10 %"), "{cautions:?}");
     }
 
     #[test]

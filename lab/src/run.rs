@@ -421,7 +421,7 @@ mod tests {
         let mut store =
             Store::create(directory.path(), Experiment::parse(TWO).unwrap(), environment).unwrap();
         carried(&mut store, usize::MAX).unwrap();
-        assert!(store.want_rounds(2).unwrap_err().to_string().contains("at least already"));
+        assert!(store.want_rounds(2).unwrap_err().to_string().contains("rounds already"));
         store.want_rounds(4).unwrap();
         drop(store);
         let mut store = Store::open(directory.path()).unwrap();

@@ -272,8 +272,8 @@ impl Store {
         }
         let path = self.directory.join("experiment.toml");
         let what = format!(
-            "it was changed after runs were made, and unlike runs are no results together: {}. Put it back, \
-             or `cenote lab run` it into another directory (-o)",
+            "it was changed after runs were made, and runs of different experiments must not be mixed: {}. \
+             Restore it, or `cenote lab run` it into another directory (-o)",
             changed.join("; ")
         );
         Err(Error::Results { path, what })
@@ -398,9 +398,7 @@ impl Store {
     pub fn want_rounds(&mut self, rounds: usize) -> Result<()> {
         let least = self.experiment.least_rounds();
         if rounds <= least {
-            return Err(Error::Experiment(format!(
-                "it has {least} rounds at least already: ask for more than that"
-            )));
+            return Err(Error::Experiment(format!("it has at least {least} rounds already: ask for more")));
         }
         self.hold()?;
         let experiment = Experiment { more_rounds: Some(rounds), ..self.experiment.clone() };
@@ -459,7 +457,7 @@ fn read(directory: &Path, name: &str) -> Result<String> {
 fn experiment_in(directory: &Path) -> Result<Experiment> {
     if !directory.join("experiment.toml").exists() {
         let what =
-            "this is no directory with an experiment's results: name the one that `lab run` wrote (-o)"
+            "this is not a directory with an experiment's results: name the one that `lab run` wrote (-o)"
                 .into();
         return Err(Error::Results { path: directory.to_owned(), what });
     }
@@ -475,8 +473,7 @@ pub(crate) fn require_free(directory: &Path) -> Result<()> {
             Ok(metadata) if !metadata.is_dir() => {
                 return refused(
                     above,
-                    "this is no directory, and results go into one that is empty or does not exist yet: name \
-                     another (-o DIR)",
+                    "this is not a directory: results need one that is empty or does not exist yet (-o DIR)",
                 );
             }
             Ok(_) => break,
@@ -497,14 +494,14 @@ pub(crate) fn require_free(directory: &Path) -> Result<()> {
     if directory.join("experiment.toml").exists() {
         return refused(
             directory,
-            "there are results of an experiment already; resume it, or choose another directory",
+            "it has results of an experiment already; resume that, or choose another directory",
         );
     }
     // A filesystem that is new has that in it.
     if entries.flatten().any(|entry| entry.file_name() != "lost+found") {
         return refused(
             directory,
-            "this directory is not empty: results go into one that is, or that does not exist yet (-o DIR)",
+            "this directory is not empty: results need one that is, or that does not exist yet (-o DIR)",
         );
     }
     Ok(())
@@ -645,7 +642,8 @@ mod tests {
         drop((early, late));
         let nothing = tempfile::tempdir().unwrap();
         assert!(
-            Store::open(nothing.path()).is_err_and(|error| error.to_string().contains("no directory with"))
+            Store::open(nothing.path())
+                .is_err_and(|error| error.to_string().contains("not a directory with"))
         );
         let mut store = Store::open(directory.path()).unwrap();
         assert_eq!(store.experiment(), &experiment);

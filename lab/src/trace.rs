@@ -87,7 +87,7 @@ impl Trace {
         }
         let mut events: Vec<Event> = Vec::new();
         for (number, line) in lines {
-            let wrong = || format!("line {}: '{line}' is no request", number + 1);
+            let wrong = || format!("line {}: '{line}' is not a request", number + 1);
             let words: Vec<&str> = line.split_whitespace().collect();
             let (at, operation, offset, length) = match words.as_slice() {
                 [] => continue,
@@ -110,7 +110,7 @@ impl Trace {
                 length: number_of(length)?,
             };
             if events.last().is_some_and(|before| before.at_us > event.at_us) {
-                return Err(format!("line {}: it was before the line before", number + 1));
+                return Err(format!("line {}: it is older than the line before", number + 1));
             }
             if events.len() == MOST_EVENTS {
                 return Err(format!("it has more than {MOST_EVENTS} requests"));
@@ -129,10 +129,10 @@ impl Trace {
         match self.events.iter().map(end).max() {
             None => Err("there is no request in it".to_owned()),
             Some(_) if !self.events.iter().any(Event::is_replayed) => {
-                Err("no request in it reads or writes, so that nothing of it is replayed".to_owned())
+                Err("it has no reads or writes to replay".to_owned())
             }
             Some(end) if end > size.0 => {
-                Err(format!("it goes up to byte {end}, but the target has {} bytes", size.0))
+                Err(format!("it reaches byte {end}, but the target has {} bytes", size.0))
             }
             Some(_) => Ok(self),
         }

@@ -62,7 +62,7 @@ fn what_is_written_anyway_is_filled_first_and_what_is_only_read_is_left_as_it_is
 
     fs::write(at("short"), "theirs").unwrap();
     let refused = run(&at("short"), &at("refused"), "rw = \"randread\"").unwrap_err();
-    assert!(refused.contains("not made longer"), "{refused}");
+    assert!(refused.contains("not extended"), "{refused}");
     assert_eq!(fs::read_to_string(at("short")).unwrap(), "theirs");
     // One that is not there is the lab's own.
     let report = run(&at("new"), &at("made"), "rw = \"randread\"").unwrap();

@@ -23,7 +23,7 @@ pub struct LsArguments {
     /// One line for each file: mode, links, owner, group, size, time (UTC), name
     #[arg(short = 'l', long)]
     long: bool,
-    /// Also what is below each directory
+    /// Also the contents of each directory, at any depth
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Print one JSON array

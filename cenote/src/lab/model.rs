@@ -57,19 +57,19 @@ enum Model {
         /// Size of a block
         #[arg(short, long, default_value = "16K")]
         block: Size,
-        /// How clients reach the pool, of which a stable write takes the time as well: process, nbd, fuse, or
-        /// a time like 80us (the mean latency of stable writes less that of the log device)
+        /// How clients reach the pool, which adds to the time of stable writes: process, nbd, fuse, or a time
+        /// such as 80us (the mean latency of stable writes without that of the log device)
         #[arg(short, long, default_value = "nbd")]
         way: ClientLatency,
         /// The share of each device that data lie on; of several vdevs, one for all or one for each: 0.5,0.2
         #[arg(short, long, value_delimiter = ',', default_value = "1")]
         used: Vec<f64>,
-        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab
-        /// begin on some devices only (default: many); one for all vdevs or one for each
+        /// Number of metaslabs with data in each vdev, if it is small: on some raidz, blocks of one metaslab
+        /// begin on some devices only (default: many); one value for all vdevs or one for each
         #[arg(short, long, value_name = "N", value_delimiter = ',')]
         metaslabs: Vec<u64>,
     },
-    /// Odds to survive failures, and what a rebuild takes
+    /// Odds to survive failures, and the time of a rebuild
     Rebuild {
         /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
         #[arg(required = true)]
@@ -83,7 +83,7 @@ enum Model {
         /// The share of it that is allocated
         #[arg(short, long, default_value_t = 0.5)]
         full: f64,
-        /// What a device holds of a block, in the mean
+        /// Mean size of a block's piece on a device
         #[arg(short, long, default_value = "64K")]
         piece: Size,
         /// The chance that a device fails within a year
@@ -93,12 +93,12 @@ enum Model {
         #[arg(long, default_value_t = 1e-15)]
         errors: f64,
     },
-    /// What deduplication finds in your files, and the memory of its table
+    /// Duplicates in your files, and the memory of the dedup table
     Dedup {
         /// Files and directories
         #[arg(required_unless_present_any = ["blocks", "zdb"])]
         paths: Vec<PathBuf>,
-        /// Only the memory of a table of so many blocks that differ
+        /// Only the memory of a table with this number of different blocks
         #[arg(long, value_name = "N", conflicts_with_all = ["paths", "zdb", "block", "compression", "ashift"])]
         blocks: Option<u64>,
         /// Only the memory of the tables of a pool, from a file with what `zdb -DD POOL` printed ('-' is
@@ -108,7 +108,7 @@ enum Model {
         /// Size of a block: recordsize or volblocksize
         #[arg(short, long, default_value = "128K")]
         block: Size,
-        /// How they are compressed
+        /// Their compression
         #[arg(short, long, default_value = "lz4")]
         compression: String,
         /// Sectors have 2^ASHIFT bytes
@@ -125,13 +125,13 @@ enum Model {
         /// The cache in memory
         #[arg(long, default_value = "8G")]
         arc: Size,
-        /// Bytes of a feed, of which there are one to five in a second (l2arc_write_max)
+        /// Bytes of a feed; there are one to five feeds a second (l2arc_write_max)
         #[arg(long, default_value = "32M")]
         fill: Size,
     },
     /// The largest log device that can be of use
     Slog {
-        /// What clients send in a second: 1gbe, 10gbe, or a size
+        /// Bytes that clients send in a second: 1gbe, 10gbe, or a size
         rate: String,
         /// Seconds that a transaction group stays open
         #[arg(short, long, default_value_t = 5.0)]
@@ -151,13 +151,13 @@ enum Model {
         /// Sectors have 2^ASHIFT bytes
         #[arg(short, long, default_value_t = 12)]
         ashift: u32,
-        /// How much is drawn of the files
+        /// Size of the sample of the files
         #[arg(short, long, default_value = "8M")]
         sample: Size,
     },
 }
 
-/// Prints what a model says of each thing it is asked of.
+/// Prints the results of a model.
 pub fn run(arguments: ModelArguments) -> Result<()> {
     let json = arguments.json;
     match arguments.model {

@@ -13,7 +13,7 @@ use super::known_properties::OwnProperties;
 use super::output_file;
 use crate::output::print;
 
-/// What the experiment is to be.
+/// The new experiment.
 #[derive(Debug, Args)]
 pub struct NewArguments {
     /// The recipe to start from. With neither a recipe nor a workload, questions are asked
@@ -21,27 +21,26 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI,
-    /// host:POOL/DATASET. Where workloads write, what is behind a URI is overwritten, and what a path holds
-    /// with `lab run --overwrite`
+    /// Target: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET.
+    /// Workloads that write overwrite the data behind a URI, and with `lab run --overwrite` those of a path
     #[arg(short, long)]
     target: Option<String>,
-    /// How much of it is used: 256M
+    /// Bytes of it that are used: 256M
     #[arg(long)]
     size: Option<String>,
-    /// What is done: a preset (`cenote lab presets`), or fio's rw, a size and a depth, as randwrite,4K,8
+    /// Workload: a preset (`cenote lab presets`), or fio's rw, a size and a depth, for example randwrite,4K,8
     #[arg(short, long = "workload", value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// What counts: iops, throughput, latency, latency_p99, space, cpu, memory …
+    /// Metric of the goal: iops, throughput, latency, latency_p99, space, cpu, memory …
     #[arg(short, long, value_name = "METRIC")]
     goal: Option<String>,
-    /// What counts as success, with a unit where the metric has one: 20000, '500 MiB/s', 5ms
+    /// Value that is success, with the metric's unit: 20000, '500 MiB/s', 5ms
     #[arg(long, value_name = "VALUE")]
     at_least: Option<String>,
-    /// The same, where less is better
+    /// The same for metrics where less is better
     #[arg(long, value_name = "VALUE")]
     at_most: Option<String>,
-    /// What nothing can beat: 1gbe, 10gbe, 'the network=117M'
+    /// Bound that cannot be beaten: 1gbe, 10gbe, 'the network=117M'
     #[arg(long = "bound", value_name = "NAME=RATE")]
     bounds: Vec<String>,
     /// Factors, instead of the recipe's: sync=standard,always; through=nbd,process measures volumes with and
@@ -54,7 +53,7 @@ pub struct NewArguments {
     /// Another layout of its pools: 'mirror 2 + mirror 2'
     #[arg(short, long)]
     layout: Option<String>,
-    /// Where to write it, a file that does not exist yet; printed where left out
+    /// File to write, which must not exist; by default the experiment is printed
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists

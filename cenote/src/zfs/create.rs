@@ -12,7 +12,7 @@ use crate::output::{self, usage};
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
-    /// Create those above it that do not exist
+    /// Create missing parents
     #[arg(short)]
     parents: bool,
     /// Do not mount it
@@ -21,10 +21,10 @@ pub struct Arguments {
     /// Only check
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Say what is created
+    /// Print what is created
     #[arg(short)]
     verbose: bool,
-    /// Say it for programs
+    /// Print for programs
     #[arg(short = 'P')]
     parsable: bool,
     /// Reserve nothing for the volume
@@ -126,7 +126,7 @@ fn tell(created: &Created) {
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct CloneArguments {
-    /// Create those above it that do not exist
+    /// Create missing parents
     #[arg(short)]
     parents: bool,
     /// Do not mount it

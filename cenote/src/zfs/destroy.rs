@@ -15,22 +15,22 @@ pub struct Arguments {
     /// Also everything below
     #[arg(short)]
     recursive: bool,
-    /// Also everything that depends on it: clones elsewhere too
+    /// Also everything that depends on it, clones in other places too
     #[arg(short = 'R')]
     clones: bool,
     /// Unmount by force
     #[arg(short)]
     force: bool,
-    /// Only say what would be destroyed
+    /// Only print what would be destroyed
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Say what is destroyed
+    /// Print what is destroyed
     #[arg(short)]
     verbose: bool,
-    /// Say it for programs
+    /// Print for programs
     #[arg(short)]
     parsable: bool,
-    /// Destroy snapshots that are held or cloned as soon as they are not
+    /// Destroy snapshots that are held or cloned as soon as they are free
     #[arg(short)]
     defer: bool,
     /// A dataset; snapshots as FS@A,B or FS@A%B; a bookmark

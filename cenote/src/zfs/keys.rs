@@ -32,7 +32,7 @@ pub struct LoadArguments {
     /// All keys of all open pools
     #[arg(short)]
     all: bool,
-    /// Where the key is, instead of where its dataset says: prompt, or file:///PATH
+    /// Location of the key, instead of the dataset's: prompt, or file:///PATH
     #[arg(short = 'L', value_name = "KEYLOCATION")]
     location: Option<String>,
     /// The filesystem or volume

@@ -20,10 +20,10 @@ pub struct MountArguments {
     /// Mount over a directory that is not empty
     #[arg(short = 'O')]
     overlay: bool,
-    /// Each filesystem that is named, with all below it
+    /// The named filesystems with everything below them
     #[arg(short = 'R')]
     recursive: bool,
-    /// Also what could not be mounted otherwise, of which there is nothing
+    /// Mount even if a feature forbids it (no effect here)
     #[arg(short, hide = true)]
     force: bool,
     /// Mount options; with 'ring' requests come through io_uring (Linux 6.14, after 'echo Y >
@@ -33,13 +33,13 @@ pub struct MountArguments {
     /// Load keys first, asking for those that are not in files
     #[arg(short)]
     load_keys: bool,
-    /// Show progress, of which there is nothing to show
+    /// Show progress (no effect here)
     #[arg(short, hide = true)]
     verbose: bool,
     /// Mount it here instead of at its mountpoint; needed for snapshots
     #[arg(long, value_name = "DIR", requires = "filesystem")]
     at: Option<PathBuf>,
-    /// The filesystem or snapshot (with -R filesystems); without one, what is mounted is listed
+    /// The filesystem or snapshot (with -R filesystems); without one, list mounted filesystems
     #[arg(value_name = "FILESYSTEM")]
     filesystem: Vec<String>,
 }
@@ -150,7 +150,7 @@ pub struct UnmountArguments {
     /// All mounted filesystems
     #[arg(short)]
     all: bool,
-    /// Although they are in use
+    /// Even if they are in use
     #[arg(short)]
     force: bool,
     /// Unload the keys of encryption roots that are unmounted

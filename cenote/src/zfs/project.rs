@@ -23,25 +23,25 @@ const INHERIT: u32 = 0x200;
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {
-    /// Only the directory itself, not what is in it
+    /// Only the directory itself, not its contents
     #[arg(short = 'd', overrides_with = "recursive")]
     directory: bool,
-    /// Also what is in directories, at any depth
+    /// Also the contents of directories, at any depth
     #[arg(short = 'r', overrides_with = "directory")]
     recursive: bool,
-    /// Say which files have another project, or do not pass it on
+    /// List files that have another project, or do not pass it on
     #[arg(short = 'c')]
     check: bool,
-    /// With -c: end names by NUL and say nothing else
+    /// With -c: print only names, each ended by NUL
     #[arg(short = '0')]
     nul: bool,
-    /// Take the project away, and that it is passed on
+    /// Remove the project and its inheritance
     #[arg(short = 'C')]
     clear: bool,
     /// With -C: keep the project
     #[arg(short = 'k')]
     keep: bool,
-    /// Let directories pass their project on
+    /// Let directories pass their project on to new files
     #[arg(short = 's')]
     set: bool,
     /// The project; without it, that of the first directory

@@ -11,13 +11,13 @@ use crate::output::usage;
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {
-    /// Create those above the new name that do not exist
+    /// Create missing parents of the new name
     #[arg(short)]
     parents: bool,
     /// The snapshots of this name of all descendants
     #[arg(short)]
     recursive: bool,
-    /// Leave everything mounted where it is
+    /// Leave mounts where they are
     #[arg(short = 'u')]
     no_remount: bool,
     /// Unmount by force

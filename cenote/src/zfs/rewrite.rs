@@ -23,13 +23,13 @@ const PIECE_BYTES: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {
-    /// Keep the logical births of blocks, so that incremental streams do not have them again
+    /// Keep the logical births of blocks, so that incremental streams do not contain them again
     #[arg(short = 'P')]
     physical: bool,
-    /// Also what is in directories, at any depth
+    /// Also the contents of directories, at any depth
     #[arg(short = 'r')]
     recursive: bool,
-    /// Write so many bytes at most
+    /// Write at most this number of bytes
     #[arg(short = 'l', value_name = "LENGTH", value_parser = number, default_value = "0", hide_default_value = true)]
     length: u64,
     /// Begin at this byte of a file
@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Print the names of files that were written
     #[arg(short = 'v')]
     verbose: bool,
-    /// Stay in the filesystem of each directory given
+    /// Do not cross into other filesystems
     #[arg(short = 'x')]
     one_filesystem: bool,
     /// Files and directories

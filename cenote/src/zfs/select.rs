@@ -11,7 +11,7 @@ use crate::output::{self, usage};
 /// The choice of datasets on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Selection {
-    /// Also what lies below
+    /// Also everything below
     #[arg(short)]
     recursive: bool,
     /// How many levels below

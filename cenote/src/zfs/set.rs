@@ -48,7 +48,7 @@ pub struct InheritArguments {
     /// Also of everything below
     #[arg(short)]
     recursive: bool,
-    /// Go back to the received value where there is one
+    /// Go back to the received value, if there is one
     #[arg(short = 'S')]
     received: bool,
     /// The property

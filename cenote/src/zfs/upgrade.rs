@@ -25,7 +25,7 @@ const VERSIONS: [&str; NEWEST as usize] = [
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
-    /// Also what lies below
+    /// Also everything below
     #[arg(short)]
     recursive: bool,
     /// Only show the versions
@@ -37,7 +37,7 @@ pub struct Arguments {
     /// All filesystems of all pools
     #[arg(short)]
     all: bool,
-    /// Filesystems, or paths in them; without any, filesystems of older versions are listed
+    /// Filesystems, or paths in them; without any, list filesystems of older versions
     #[arg(value_name = "FILESYSTEM")]
     filesystems: Vec<String>,
 }

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// No headings, tabs between the values
     #[arg(short = 'H')]
     scripted: bool,
-    /// Exact values
+    /// Show numbers in full
     #[arg(short = 'p')]
     parsable: bool,
     /// Columns, of type, name, used, quota, objused, objquota

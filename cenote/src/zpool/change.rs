@@ -11,7 +11,7 @@ use crate::{client, command_line};
 /// Arguments of `zpool sync`.
 #[derive(Debug, clap::Args)]
 pub struct SyncArguments {
-    /// Write the labels although nothing changed, which every sync here does
+    /// Write the labels even if nothing changed (every sync here does)
     #[arg(short = 'f', hide = true)]
     force: bool,
     /// The pools; all if none is named
@@ -118,10 +118,10 @@ impl ReguidArguments {
 /// Arguments of `zpool checkpoint`.
 #[derive(Debug, clap::Args)]
 pub struct CheckpointArguments {
-    /// Give the checkpoint up
+    /// Discard the checkpoint
     #[arg(short, long)]
     discard: bool,
-    /// Wait until all that it kept is freed
+    /// Wait until its space is freed
     #[arg(short, long, requires = "discard")]
     wait: bool,
     /// The pool
@@ -146,7 +146,7 @@ impl CheckpointArguments {
 /// Arguments of `zpool labelclear`.
 #[derive(Debug, clap::Args)]
 pub struct LabelClearArguments {
-    /// Although it seems to be part of an exported or foreign pool
+    /// Clear it even if it seems to be part of an exported or foreign pool
     #[arg(short)]
     force: bool,
     /// The device

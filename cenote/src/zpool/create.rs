@@ -14,7 +14,7 @@ use crate::{client, command_line};
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct CreateArguments {
-    /// Although devices seem to be in use, or vdevs are of different kinds
+    /// Use devices even if they seem to be in use, or vdevs differ in kind
     #[arg(short)]
     force: bool,
     /// Only show the layout
@@ -107,19 +107,19 @@ pub fn note_idle(name: &str, value: &str) {
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct AddArguments {
-    /// All that the three --allow options allow
+    /// Everything that the three --allow options allow
     #[arg(short)]
     force: bool,
     /// Only show the layout
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Although devices seem to be in use
+    /// Use devices even if they seem to be in use
     #[arg(long)]
     allow_in_use: bool,
-    /// Although the new vdevs survive another number of failed devices
+    /// Add the new vdevs even if their redundancy differs
     #[arg(long)]
     allow_replication_mismatch: bool,
-    /// Although the new vdevs have other sector sizes
+    /// Add the new vdevs even if their sector sizes differ
     #[arg(long)]
     allow_ashift_mismatch: bool,
     #[command(flatten)]

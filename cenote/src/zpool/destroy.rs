@@ -10,7 +10,7 @@ use crate::{client, command_line};
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {
-    /// Although something uses it
+    /// Even if it is in use
     #[arg(short)]
     force: bool,
     /// The pool

@@ -9,7 +9,7 @@ use crate::{client, command_line};
 /// Arguments of `zpool clear`.
 #[derive(Debug, clap::Args)]
 pub struct ClearArguments {
-    /// The pool, and a device of it if not all are meant
+    /// The pool, and optionally one of its devices
     #[arg(value_name = "POOL [DEVICE]", num_args = 0..)]
     words: Vec<String>,
 }
@@ -135,7 +135,7 @@ impl RemoveArguments {
 /// Arguments of `zpool reopen`.
 #[derive(Debug, clap::Args)]
 pub struct ReopenArguments {
-    /// Do not restart a scrub, of which this version runs none
+    /// Do not restart a scrub (this version runs none)
     #[arg(short = 'n', hide = true)]
     no_restart: bool,
     /// The pools; all if none is named

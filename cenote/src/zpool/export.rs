@@ -13,10 +13,10 @@ pub struct Arguments {
     /// All open pools
     #[arg(short)]
     all: bool,
-    /// Although something uses them
+    /// Even if they are in use
     #[arg(short)]
     force: bool,
-    /// As -f, and neither labels nor cache file say that they are exported: the next start opens them again
+    /// As -f, but labels and cache file do not say that they are exported: the next start opens them again
     #[arg(short = 'F')]
     hard: bool,
     /// The pools

@@ -13,7 +13,7 @@ pub struct Arguments {
     /// Show internal events too
     #[arg(short)]
     internal: bool,
-    /// Show who did it, on which host
+    /// Show user and host
     #[arg(short)]
     long: bool,
     #[command(flatten)]

@@ -26,16 +26,16 @@ pub struct Arguments {
     /// Look for the pools of this cache file, on the devices that it names
     #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "search")]
     cachefile: Option<PathBuf>,
-    /// Destroyed pools instead of the others
+    /// Only destroyed pools
     #[arg(short = 'D')]
     destroyed: bool,
-    /// Import although another machine used the pool last
+    /// Import even if another machine used the pool last
     #[arg(short)]
     force: bool,
     /// Go back to an earlier state if the newest does not load
     #[arg(short = 'F')]
     rewind: bool,
-    /// With -F: only say whether it would work
+    /// With -F: only report whether it would work
     #[arg(short = 'n')]
     dry_run: bool,
     /// With -F: go back as far as needed
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Go back to this transaction group
     #[arg(short = 'T', value_name = "TXG")]
     txg: Option<String>,
-    /// Import although log devices are missing
+    /// Import even if log devices are missing
     #[arg(short)]
     missing_log: bool,
     /// Mount nothing
@@ -62,7 +62,7 @@ pub struct Arguments {
     /// The new name is for this import only
     #[arg(short = 't')]
     temporary: bool,
-    /// Scan devices, which is always done
+    /// Scan devices (always done)
     #[arg(short = 's', hide = true)]
     scan: bool,
     /// Open the pool as it was at its checkpoint
@@ -70,7 +70,7 @@ pub struct Arguments {
     rewind_to_checkpoint: bool,
     #[command(flatten)]
     json: JsonOptions,
-    /// Name or id of the pool; without one, pools that could be imported are listed
+    /// Name or id of the pool; without one, list pools that could be imported
     #[arg(value_name = "POOL|ID")]
     pool: Option<String>,
     /// A new name for it

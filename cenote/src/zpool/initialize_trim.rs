@@ -14,7 +14,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// The common options of both.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Give up
+    /// Cancel
     #[arg(short, long, conflicts_with = "suspend")]
     cancel: bool,
     /// Stop, to go on later
@@ -26,7 +26,7 @@ struct Common {
     /// All pools
     #[arg(short, long)]
     all: bool,
-    /// The pool, and devices of it if not all are meant
+    /// The pool, and optionally some of its devices
     #[arg(value_name = "POOL [DEVICE…]", num_args = 0..)]
     words: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl InitializeArguments {
 pub struct TrimArguments {
     #[command(flatten)]
     common: Common,
-    /// Make sure that what was there cannot be read again, which this version cannot
+    /// Erase securely (not supported by this version)
     #[arg(short = 'd', long)]
     secure: bool,
     /// Bytes a second at most

@@ -100,7 +100,7 @@ pub struct Arguments {
     /// Print the headings once
     #[arg(short = 'n')]
     headings_once: bool,
-    /// Leave out the first report, which is since the pool was opened
+    /// Leave out the first report, which covers the time since the pool was opened
     #[arg(short = 'y')]
     skip_first: bool,
     /// Show vdevs too

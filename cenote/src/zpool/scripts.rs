@@ -41,7 +41,7 @@ const SCRIPTS_PER_PROCESSOR: usize = 5;
 /// The option, and what it asks for.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Scripts {
-    /// Run scripts for each device and show what they say of it; without a name, list them
+    /// Run scripts for each device and show their output; without a name, list the scripts
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
     scripts: Option<String>,
 }

@@ -38,7 +38,7 @@ pub struct Arguments {
     scripts: Scripts,
     #[command(flatten)]
     time: TimeStamp,
-    /// Print vdevs beside each other instead of below each other
+    /// Print vdevs side by side
     #[arg(long, requires = "json")]
     json_flat_vdevs: bool,
     /// List the files with errors
@@ -70,10 +70,10 @@ struct Shown {
     /// Show errors of direct I/O
     #[arg(short = 'd')]
     direct: bool,
-    /// Show how far devices are trimmed
+    /// Show the progress of trimming devices
     #[arg(short = 't')]
     trim: bool,
-    /// Show how far devices are initialized
+    /// Show the progress of initializing devices
     #[arg(short = 'i')]
     initialize: bool,
 }

@@ -55,7 +55,7 @@ pub struct Arguments {
     /// Upgrade to this version, not to feature flags
     #[arg(short = 'V', value_name = "VERSION")]
     wanted: Option<String>,
-    /// Pools to be upgraded; without any, pools that can be are listed
+    /// Pools to upgrade; without any, list pools that can be upgraded
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
 }

@@ -37,7 +37,7 @@ fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
     assert_eq!((refused.code, &*refused.err), (1, "cannot offline d1: no valid replicas\n"));
     session.print(&["zfs", "create", "tank/while-away"]);
     let told = session.print(&["zpool", "online", "tank", "d0"]);
-    assert!(told.contains("'d0' onlined, but does not hold what was written while it was away"), "{told}");
+    assert!(told.contains("'d0' onlined, but lacks what was written while it was away"), "{told}");
     // What it missed it has not, until somebody resilvers it: nobody is told that all is well.
     let awaits = || {
         let status = session.print(&["zpool", "status", "tank"]);

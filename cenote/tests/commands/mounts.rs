@@ -363,7 +363,7 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
     fs::write(container.sees(&file), "within").unwrap();
     let busy = session.run(&["zpool", "export", "tank"]);
     assert_eq!(busy.code, 1);
-    assert!(busy.err.contains("it is mounted elsewhere too"), "{}", busy.err);
+    assert!(busy.err.contains("it is mounted at another place too"), "{}", busy.err);
     let busy = session.run(&["zfs", "destroy", "tank/fs"]);
     assert_eq!((busy.code, busy.err.as_str()), (1, "cannot destroy 'tank/fs': dataset is busy\n"));
 

@@ -196,9 +196,9 @@ mod tests {
         assert_eq!(bounds[0].rates, [117e6, 117e6]);
         assert_eq!(bounds[1].rates, [1e9, 1e9], "five of seven devices of 200 MB/s");
         let told = nearest(&nas, &base, 58.5e6).unwrap();
-        assert_eq!(told, "That is 50 % of what the link 1gbe can carry.");
+        assert_eq!(told, "That is 50 % of what the link 1gbe can transfer.");
         let told = nearest(&nas, &base, 234e6).unwrap();
-        assert!(told.starts_with("That is more than the link 1gbe can carry (112 MiB/s)"), "{told}");
+        assert!(told.starts_with("That is more than the link 1gbe can transfer (112 MiB/s)"), "{told}");
         let mut in_process = base.clone();
         in_process.insert(THROUGH.into(), PROCESS.into());
         assert_eq!(of(&nas, &in_process), bounds[1..], "no link is on its way");

@@ -26,7 +26,7 @@ pub struct Key {
     pub name: &'static str,
     /// Its value.
     pub takes: &'static str,
-    /// What it is where left out, as the file has it; none where it must be there, or where leaving it out
+    /// What it is where left out, as the file has it; none where it is required, or where leaving it out
     /// says something by itself.
     pub default: Option<&'static str>,
     /// An example, as the file has it.
@@ -45,14 +45,14 @@ const fn key(
     Key { name, takes, default, example, about }
 }
 
-const SIZE: Key = key("size", "a size", None, "\"512M\"", "How much of it is used; must be there");
+const SIZE: Key = key("size", "a size", None, "\"512M\"", "Bytes of it that are used; required");
 const OVERWRITE: Key = key(
     "overwrite",
     "true or false",
     Some("false"),
     "true",
-    "Whether what a file, device or export holds may be overwritten by workloads that write; what is in use \
-     never is",
+    "Whether workloads may overwrite the contents of a file, device or export; one that is in use is never \
+     written",
 );
 const POOLS: [Key; 7] = [
     SIZE,
@@ -68,29 +68,28 @@ const POOLS: [Key; 7] = [
         "a size",
         None,
         "\"1G\"",
-        "Of each device's file; what the variants need twice, where left out",
+        "Size of each device's file; by default twice what the variants need",
     ),
     key(
         "devices",
         "a medium",
         None,
         "\"hdd-7200+10%\"",
-        "The medium that the files play, here a tenth slower; real files where left out",
+        "The medium that the files play, here a tenth slower; by default real files",
     ),
     key(
         "link",
         "a link",
         None,
         "\"1gbe\"",
-        "The link that clients are behind: 1gbe, 10gbe; none where left out",
+        "The link between clients and pool: 1gbe, 10gbe; by default none",
     ),
     key(
         "disks",
         "paths",
         Some("[]"),
         "[\"/dev/sdx\", \"/dev/sdy\"]",
-        "Disks or files of one's own that the pools are made of, each pool of the first of them, in turns; \
-         files of the lab's where left out",
+        "Disks or files for the pools, each pool on the first of them, in turns; by default files of the lab",
     ),
     OVERWRITE,
 ];
@@ -99,14 +98,14 @@ const POOLS: [Key; 7] = [
 pub const TABLES: [TableOf; 16] = [
     TableOf {
         head: "",
-        about: "What is asked, and how often it is measured",
+        about: "The question, and the number of measurements",
         keys: &[
             key(
                 "name",
                 "text",
                 None,
                 "\"volblocksize\"",
-                "A short name, for directories and titles; must be there",
+                "A short name, for directories and titles; required",
             ),
             key("question", "text", Some("\"\""), "\"Which is best?\"", "The question in a sentence"),
             key("rounds", "a number", Some("5"), "7", "Rounds at least, 2 or more"),
@@ -115,7 +114,7 @@ pub const TABLES: [TableOf; 16] = [
                 "a number",
                 None,
                 "10",
-                "Rounds at most, while intervals are wider than precision; as rounds where left out",
+                "Rounds at most, while intervals are wider than precision; by default as rounds",
             ),
             key(
                 "precision",
@@ -137,15 +136,9 @@ pub const TABLES: [TableOf; 16] = [
                 "a number",
                 None,
                 "40",
-                "Runs that mode = \"search\" may take; a quarter of all where left out",
+                "Runs that mode = \"search\" may take; by default a quarter of all",
             ),
-            key(
-                "seed",
-                "a number",
-                None,
-                "7",
-                "What is random is drawn from it; drawn itself, and kept, where left out",
-            ),
+            key("seed", "a number", None, "7", "Seed of all random choices; by default random, and kept"),
             key(
                 "more_rounds",
                 "a number",
@@ -158,7 +151,7 @@ pub const TABLES: [TableOf; 16] = [
                 "names",
                 Some("[]"),
                 "[\"4K read\"]",
-                "Workloads that the quick form left out, which writes it",
+                "Workloads that the quick form left out; the quick form writes it",
             ),
             key(
                 "within_seconds",
@@ -173,7 +166,7 @@ pub const TABLES: [TableOf; 16] = [
                 "a number",
                 Some("0"),
                 "2",
-                "Rounds that were left out for that, which `lab run` writes",
+                "Rounds that were left out for that; `lab run` writes it",
             ),
             key(
                 "measured",
@@ -184,13 +177,7 @@ pub const TABLES: [TableOf; 16] = [
                  them, in the mean: `lab run` writes it",
             ),
             key("goal", "a table", None, "{ metric = \"iops\" }", "See [goal]"),
-            key(
-                "target",
-                "a table",
-                None,
-                "{ kind = \"volume\", size = \"64M\" }",
-                "See [target]; must be there",
-            ),
+            key("target", "a table", None, "{ kind = \"volume\", size = \"64M\" }", "See [target]; required"),
             key(
                 "bound",
                 "tables",
@@ -218,7 +205,7 @@ pub const TABLES: [TableOf; 16] = [
                 "tables",
                 None,
                 "[{ name = \"w\", rw = \"read\" }]",
-                "See [[workload]]; one must be there",
+                "See [[workload]]; at least one",
             ),
         ],
     },
@@ -232,31 +219,25 @@ pub const TABLES: [TableOf; 16] = [
                  amplification, read_amplification",
                 Some("\"iops\""),
                 "\"latency_p99\"",
-                "By what variants are judged",
+                "The metric by which variants are judged",
             ),
-            key(
-                "workload",
-                "a workload's name",
-                None,
-                "\"4K read\"",
-                "With which workload; the first, where left out",
-            ),
+            key("workload", "a workload's name", None, "\"4K read\"", "Its workload; by default the first"),
             key(
                 "at_least",
                 "a number, or text with a unit",
                 None,
                 "20000.0",
-                "What counts as success, of what should be much: \"500 MiB/s\", \"20k\"; without quotes in \
-                 operations or bytes a second",
+                "The value of success, for metrics where more is better: \"500 MiB/s\", \"20k\"; without \
+                 quotes in operations or bytes a second",
             ),
             key(
                 "at_most",
                 "a number, or text with a unit",
                 None,
                 "5e6",
-                "The same, of what should be little; without quotes in nanoseconds, bytes …",
+                "The same for metrics where less is better; without quotes in nanoseconds, bytes …",
             ),
-            key("also", "metrics", Some("[]"), "[\"space\"]", "Others that variants are weighed by"),
+            key("also", "metrics", Some("[]"), "[\"space\"]", "Further metrics that variants are weighed by"),
         ],
     },
     TableOf {
@@ -272,15 +253,15 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"path\"",
-        about: "A file (made if it is missing), a file in a directory, or a block device. What no workload \
-            writes is only read",
-        keys: &[key("path", "a path", None, "\"/dev/sdx\"", "Where; must be there"), SIZE, OVERWRITE],
+        about: "A file (made if it is missing), a file in a directory, or a block device. A target that no \
+            workload writes is only read",
+        keys: &[key("path", "a path", None, "\"/dev/sdx\"", "Its address; required"), SIZE, OVERWRITE],
     },
     TableOf {
         head: "[target] kind = \"nbd\"",
         about: "An NBD export, which workloads write only with consent (`overwrite`)",
         keys: &[
-            key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"),
+            key("uri", "a URI", None, "\"nbd://server/export\"", "Its address; required"),
             SIZE,
             OVERWRITE,
         ],
@@ -288,14 +269,14 @@ pub const TABLES: [TableOf; 16] = [
     TableOf {
         head: "[target] kind = \"iscsi\"",
         about: "A disk behind iSCSI, by a fio that has libiscsi, and libiscsi's iscsi-readcapacity16, which \
-            says how large it is; workloads write it only with consent (`overwrite`)",
+            reports its size; workloads write it only with consent (`overwrite`)",
         keys: &[
             key(
                 "uri",
                 "a URI",
                 None,
                 "\"iscsi://server/iqn.2016-02.com.example:disk/1\"",
-                "Where; must be there",
+                "Its address; required",
             ),
             SIZE,
             OVERWRITE,
@@ -321,26 +302,26 @@ pub const TABLES: [TableOf; 16] = [
         head: "[[target.layer]]",
         about: "A layer, from the lowest to the highest",
         keys: &[
-            key("name", "text", None, "\"disk\"", "What it is; must be there"),
-            key("at", "a path or URI", None, "\"/dev/sdx\"", "Where it is; must be there"),
+            key("name", "text", None, "\"disk\"", "Its name; required"),
+            key("at", "a path or URI", None, "\"/dev/sdx\"", "Its address; required"),
             key(
                 "by",
                 "words of a command",
                 None,
                 "[\"ssh\", \"root@guest\"]",
                 "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot \
-                 …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and the \
-                 fio that is installed there runs there. Workloads that write need `overwrite`, as what it \
-                 holds cannot be looked at. A run that is stopped ends the command here; fio may go on there \
-                 until its time is over. The lab gives a run up a minute after it should have ended; with \
-                 ssh, `-o ServerAliveInterval=5` reports a guest that is gone sooner",
+                 …: the lab adds `sh`), if it is not on this machine. `at` is then a file or device there, \
+                 and the fio that is installed there runs there. Workloads that write need `overwrite`, \
+                 because its contents cannot be checked. A run that is stopped ends the command here; fio \
+                 may go on there until its time is over. The lab gives a run up a minute after it should \
+                 have ended; with ssh, `-o ServerAliveInterval=5` reports a guest that is gone sooner",
             ),
             key(
                 "engine",
                 "io_uring, libaio",
                 None,
                 "\"libaio\"",
-                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid \
+                "The engine of the fio there, if not io_uring: only with `by`. Containers forbid \
                  io_uring by default; a dry run reports that. With `direct=0` libaio waits for each \
                  operation, so that every depth is 1",
             ),
@@ -349,82 +330,70 @@ pub const TABLES: [TableOf; 16] = [
     TableOf {
         head: "[target] kind = \"host\"",
         about: "Volumes on a host that runs OpenZFS, made and removed below a dataset by its own zfs",
-        keys: &[key("dataset", "a dataset", None, "\"tank/lab\"", "Below which; must be there"), SIZE],
+        keys: &[key("dataset", "a dataset", None, "\"tank/lab\"", "The dataset; required"), SIZE],
     },
     TableOf {
         head: "[[bound]]",
         about: "What nothing can beat",
         keys: &[
-            key("name", "text", None, "\"the network\"", "What it is; must be there"),
-            key(
-                "rate",
-                "1gbe, 10gbe, or bytes a second",
-                None,
-                "\"117M\"",
-                "How much goes through it; must be there",
-            ),
+            key("name", "text", None, "\"the network\"", "Its name; required"),
+            key("rate", "1gbe, 10gbe, or bytes a second", None, "\"117M\"", "Its capacity; required"),
         ],
     },
     TableOf { head: "[settings]", about: "Settings that all variants have: NAME = \"VALUE\"", keys: &[] },
     TableOf {
         head: "[[factor]]",
-        about: "A setting with the values that are compared",
+        about: "A setting with the values to compare",
         keys: &[
-            key("name", "a setting", None, "\"recordsize\"", "Which; must be there"),
-            key(
-                "values",
-                "values",
-                None,
-                "[\"128K\", \"16K\"]",
-                "The first is the baseline's; two or more must be there",
-            ),
+            key("name", "a setting", None, "\"recordsize\"", "Its name; required"),
+            key("values", "values", None, "[\"128K\", \"16K\"]", "At least two; the first is the baseline's"),
             key(
                 "quick",
                 "values",
                 Some("[]"),
                 "[\"128K\", \"16K\"]",
-                "Those that --quick compares; all where left out",
+                "Values that --quick compares; by default all",
             ),
             key(
                 "left_out",
                 "values",
                 Some("[]"),
                 "[\"1M\"]",
-                "Those that the quick form left out, which writes it",
+                "Values that the quick form left out; the quick form writes it",
             ),
             key(
                 "risks",
                 "a table",
                 Some("{}"),
                 "{ 16K = \"more metadata can be lost\" }",
-                "What can be lost with a value, where the lab does not know it",
+                "The loss that a value risks, if the lab does not know it",
             ),
         ],
     },
     TableOf {
         head: "[[variant]]",
-        about: "One that changes several settings at once: NAME = \"VALUE\"; only with mode = \"each\"",
+        about: "A variant that changes several settings at once: NAME = \"VALUE\"; only with mode = \"each\"",
         keys: &[],
     },
     TableOf {
         head: "[[workload]]",
-        about: "What is done to each variant",
+        about: "A load for each variant",
         keys: &[
             key(
                 "preset",
                 "a preset's name",
                 None,
                 "\"database-8k\"",
-                "One or more workloads that come with the program (`lab presets`); other keys take the place \
-                 of theirs",
+                "One or more workloads that come with the program (`lab presets`); other keys override \
+                 theirs",
             ),
-            key("name", "text", None, "\"4K random write\"", "Its name; must be there without a preset"),
+            key("name", "text", None, "\"4K random write\"", "Its name; required without a preset"),
             key(
                 "rw",
                 "fio's rw, or create, open, stat, delete, replay, copy",
                 None,
                 "\"randwrite\"",
-                "What is done; must be there without a preset",
+                "The kind of operations; required without a preset",
             ),
             key(
                 "bs",
@@ -438,7 +407,7 @@ pub const TABLES: [TableOf; 16] = [
                 "a size",
                 None,
                 "\"64M\"",
-                "How much of the target it works on; all where left out. Each job has less where offsets and \
+                "The part of the target that it uses; by default all. Each job has less where offsets and \
                  several jobs would go past the end",
             ),
             key("iodepth", "a number", Some("1"), "8", "Operations under way at once"),
@@ -455,28 +424,35 @@ pub const TABLES: [TableOf; 16] = [
                 "true or false",
                 Some("false"),
                 "true",
-                "Whether it ends when all was read or written once, and after `seconds` at the latest: what \
-                 is cold at first stays cold",
+                "Whether it ends when everything was read or written once, and after `seconds` at the \
+                 latest: then cold data stay cold",
             ),
             key(
                 "cache",
                 "as_it_is, cold, warm, dirty",
                 Some("\"as_it_is\""),
                 "\"cold\"",
-                "What caches hold when a run begins: what was left, nothing, what was read, what was written",
+                "State of the caches when a run begins: as left, empty, filled by reads, filled by writes",
             ),
-            key("missing", "a number", Some("0"), "1", "So many devices of the first vdev are offline"),
+            key(
+                "missing",
+                "a number",
+                Some("0"),
+                "1",
+                "The number of devices of the first vdev that are \
+                offline",
+            ),
             key("compressible", "per cent", Some("0"), "50", "Share of the data that compresses away"),
-            key("duplicates", "per cent", Some("0"), "20", "Share of the data that is there already"),
+            key("duplicates", "per cent", Some("0"), "20", "Share of the data that are duplicates"),
             key("files", "a number", Some("1000"), "50", "How many files are made"),
             key(
                 "trace",
                 "a path",
                 None,
                 "\"vol.trace\"",
-                "What is replayed: fio's log of version 3, as `lab record` writes it",
+                "The trace: fio's log of version 3, as `lab record` writes it",
             ),
-            key("source", "a path", None, "\"/usr/share\"", "What is copied: a directory, or a file"),
+            key("source", "a path", None, "\"/usr/share\"", "The source of copies: a directory, or a file"),
             key(
                 "as_disk",
                 "true or false",
@@ -489,15 +465,14 @@ pub const TABLES: [TableOf; 16] = [
                 "text, programs",
                 None,
                 "\"text\"",
-                "Which of the files are copied: texts that are not compressed, or programs and libraries; \
-                 all where left out",
+                "The files that are copied: uncompressed texts, or programs and libraries; by default all",
             ),
             key(
                 "at_once",
                 "true or false",
                 Some("false"),
                 "true",
-                "Whether a trace is replayed as fast as that goes, without its pauses",
+                "Whether a trace is replayed as fast as possible, without its pauses",
             ),
             key("quick", "true or false", Some("true"), "false", "Whether --quick has it"),
             key(
@@ -505,8 +480,8 @@ pub const TABLES: [TableOf; 16] = [
                 "a table",
                 Some("{}"),
                 "{ fsync = \"1\" }",
-                "More options of fio, of those that write nowhere else and say nothing that another key \
-                 says; numjobs is at most 64",
+                "More options of fio: those that write nowhere else and have no key of their own; numjobs is \
+                 at most 64",
             ),
         ],
     },
@@ -542,8 +517,8 @@ fn settings() -> String {
 /// The reference as text.
 pub fn text() -> String {
     let mut text = String::from(
-        "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` says \
-         what is wrong with it.\n",
+        "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` lists \
+         its faults.\n",
     );
     for table in TABLES {
         let head = if table.head.is_empty() { "at the beginning" } else { table.head };

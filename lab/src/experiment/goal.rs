@@ -21,7 +21,7 @@ use crate::size::Size;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Goal {
-    /// By what variants are judged.
+    /// The metric by which variants are judged.
     pub metric: Metric,
     /// With which workload; the first where left out.
     pub workload: Option<String>,

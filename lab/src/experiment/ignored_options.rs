@@ -70,7 +70,7 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
     let is_of_files = OF_FILES.contains(&name);
     match (workload.work(), way) {
         (Work::Copy, _) => (!["rw", "bs"].contains(&name))
-            .then_some("copies are not done by fio, and have no option of it but bs"),
+            .then_some("fio does not do copies: of its options they only have bs"),
         (Work::Create | Work::Open | Work::Stat | Work::Delete, _) if name == "iodepth" => {
             Some("files are made, opened and removed one after the other")
         }
@@ -80,8 +80,8 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
         ),
         (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace has its own requests"),
         (Work::Transfers, _) if name == "bs" && has_sizes(workload) => Some(
-            "the sizes are those of the workload's bssplit, which fio prefers to bs; vary fio.bssplit, or \
-             take a workload of one size",
+            "the sizes are those of the workload's bssplit, which overrides bs; vary fio.bssplit, or use a \
+             workload of one size",
         ),
         (Work::Transfers, _) if name == "rwmixread" && !is_mixed(workload) => {
             Some("it does not both read and write; rw = \"randrw\" or \"rw\" does")
@@ -90,7 +90,7 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
             Some("it writes nothing that could be made stable")
         }
         (Work::Transfers, _) if name == "random_distribution" && !workload.rw.contains("rand") => {
-            Some("it goes on from one place to the next; rw = \"randread\" and its like are random")
+            Some("it is sequential; rw = \"randread\" and similar ones are random")
         }
         (Work::Stat | Work::Delete, _) if is_of_files => Some("no file is opened"),
         (Work::Transfers | Work::Replay, Way::Nbd) if name == "sync" => Some(
@@ -189,7 +189,7 @@ pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
         }
     }
     let line = |(name, why, workloads): (String, &str, Vec<&str>)| {
-        format!("Option '{name}' was not looked at in {}: {why}.", workloads.join(", "))
+        format!("Option '{name}' had no effect in {}: {why}.", workloads.join(", "))
     };
     lines.into_iter().map(line).collect()
 }
@@ -250,7 +250,7 @@ mod tests {
         let told = |kind: &str, rest: &str| super::told(&experiment(kind, rest).unwrap());
         let replay = "[[workload]]\nname = \"t\"\nrw = \"replay\"\ntrace = \"/t\"\niodepth = 4\n";
         let lines = told("volume", replay);
-        assert!(lines.len() == 1 && lines[0].contains("'iodepth' was not looked at in t"), "{lines:?}");
+        assert!(lines.len() == 1 && lines[0].contains("'iodepth' had no effect in t"), "{lines:?}");
         assert!(told("volume", &format!("{replay}at_once = true\n")).is_empty());
         let lines = told("volume", bonnie);
         assert!(

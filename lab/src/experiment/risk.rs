@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn settings_that_promise_less_say_what_is_lost() {
         let sync = factor("sync", &["standard", "disabled"]);
-        assert!(sync.risk("disabled").is_some_and(|loss| loss.contains("lost with the power")));
+        assert!(sync.risk("disabled").is_some_and(|loss| loss.contains("lost when the power fails")));
         assert_eq!(sync.risk("standard"), None);
         let log = factor("log", &["none", "optane"]);
         assert!(log.risk("none").is_none() && log.risk("optane").is_some());
@@ -110,7 +110,13 @@ mod tests {
         let layout = factor("layout", &["6", "mirror 2 + mirror 2", "raidz1 6", "raidz2 6"]);
         assert_eq!(layout.risk("6").as_deref(), Some("the pool is lost with any one device"));
         for less in ["raidz1 6", "mirror 2 + mirror 2"] {
-            assert!(layout.risk(less).is_some_and(|loss| loss.contains("lost with 2 devices")), "{less}");
+            assert!(
+                layout.risk(less).is_some_and(|loss| loss.contains(
+                    "lost with 2 failed \
+                devices"
+                )),
+                "{less}"
+            );
         }
         assert_eq!(layout.risk("raidz2 6"), None);
         assert_eq!(factor("layout", &["6", "2"]).risk("6"), None, "neither bears more");

@@ -39,7 +39,7 @@ impl Factor {
         let wrong = |what: String| Err(Error::Experiment(format!("factor '{name}': {what}")));
         let values: BTreeSet<&String> = self.values.iter().collect();
         if values.len() != self.values.len() || values.len() < 2 {
-            return wrong("it needs two values or more, each once".into());
+            return wrong("it needs at least two different values".into());
         }
         if let Some([one, other]) = self.twice(|value| meaning(name, value)) {
             return wrong(format!("{one} and {other} are the same value"));
@@ -58,7 +58,7 @@ impl Factor {
         }
         let of_quick: BTreeSet<&String> = self.quick.iter().collect();
         if of_quick.len() != self.quick.len() || of_quick.len() == 1 {
-            return wrong("quick: it needs two values or more, each once".into());
+            return wrong("quick: it needs at least two different values".into());
         }
         if let Some(value) = self.left_out.iter().find(|value| values.contains(value)) {
             return wrong(format!("left_out: '{value}' is among its values"));

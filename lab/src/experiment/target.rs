@@ -122,8 +122,8 @@ impl Layer {
     fn fault(&self) -> Option<String> {
         let by = self.by.as_ref()?;
         let what = if by.first().is_none_or(String::is_empty) {
-            "by is empty: it is the command that runs a shell where the layer is, as [\"ssh\", \
-             \"root@guest\"]; leave it out where that is here"
+            "by is empty: it is the command that runs a shell where the layer is, for example [\"ssh\", \
+             \"root@guest\"]; leave it out for layers of this machine"
         } else if self.is_uri() {
             "at is a URI, and with by it is the path of a file or device there: leave out by, or name the \
              path"
@@ -151,7 +151,7 @@ fn require(path: &Path) -> Result<()> {
         let kind = metadata.file_type();
         return match kind.is_file() || kind.is_dir() || kind.is_block_device() {
             true => Ok(()),
-            false => refused("it is no file, directory or block device"),
+            false => refused("it is not a file, directory or block device"),
         };
     }
     if fs::symlink_metadata(path).is_ok() {
@@ -415,8 +415,8 @@ impl Target {
             return Ok(());
         }
         Err(Error::Experiment(format!(
-            "target {} has {length} bytes, fewer than its size of {}, and no workload writes to it: it is \
-             not made longer, so make `size` smaller",
+            "target {} has {length} bytes, fewer than its size of {}, and no workload writes to it, so it is \
+             not extended: make `size` smaller",
             path.display(),
             self.size()
         )))

@@ -51,14 +51,14 @@ pub struct Workload {
     /// The state of the caches before a run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CacheState,
-    /// So many devices of the first vdev are offline. Variants whose layout does not survive that are left
-    /// out.
+    /// The number of devices of the first vdev that are offline. Variants whose layout does not survive that
+    /// are left out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub missing: u64,
     /// Share of the data that compresses away, in per cent.
     #[serde(default, skip_serializing_if = "is_default")]
     pub compressible: u32,
-    /// Share of the data that is there already, in per cent.
+    /// Share of the data that are duplicates, in per cent.
     #[serde(default, skip_serializing_if = "is_default")]
     pub duplicates: u32,
     /// How many files are made, where files are made.
@@ -302,9 +302,9 @@ impl Workload {
     /// something. They are taken before fio starts, and after everything is on the devices.
     pub(crate) fn counted_beside(&self) -> Option<&'static str> {
         match self.work() {
-            Work::Transfers if self.ramp_seconds > 0.0 => Some("what was done in `ramp_seconds`"),
+            Work::Transfers if self.ramp_seconds > 0.0 => Some("operations during `ramp_seconds`"),
             Work::Transfers if self.cache == CacheState::Dirty && does_write(&self.rw) => {
-                Some("what was written before, to be in a dirty cache")
+                Some("writes before it, for a dirty cache")
             }
             _ => None,
         }
@@ -363,11 +363,13 @@ impl Workload {
             faults.push("seconds from 0.1 to 86400".into());
         }
         if self.once && self.work() != Work::Transfers {
-            faults.push("once is for reads and writes: all else is done once anyway; leave it out".into());
-        } else if self.once && self.ramp_seconds > 0.0 {
             faults.push(
-                "once and ramp_seconds: what was done before would not be done again; leave one out".into(),
+                "once is for reads and writes; everything else is done once anyway: leave it \
+                out"
+                .into(),
             );
+        } else if self.once && self.ramp_seconds > 0.0 {
+            faults.push("once and ramp_seconds exclude each other: leave one out".into());
         }
         let extent = self.extent(target.size());
         if extent > target.size() {
@@ -379,8 +381,8 @@ impl Workload {
         let is_one_left = self.bs > extent || self.share(target.size()) >= self.bs;
         if self.work() == Work::Transfers && !is_one_left {
             faults.push(format!(
-                "its options offset, offset_increment and numjobs leave its last job nothing of the target's \
-                 {}",
+                "its options offset, offset_increment and numjobs leave nothing of the target's {} for its \
+                 last job",
                 target.size()
             ));
         }
@@ -399,7 +401,7 @@ impl Workload {
         match self.work() {
             Work::Transfers if !is_of_fio(&self.rw) => {
                 faults.push(format!(
-                    "rw = \"{}\": it is one of {}, or create, open, stat, delete, replay, copy",
+                    "rw = \"{}\" is not one of {}, or create, open, stat, delete, replay, copy",
                     self.rw,
                     OF_FIO.join(", ")
                 ));
@@ -423,12 +425,12 @@ impl Workload {
         }
         if let (Work::Replay | Work::Copy, Some(layer)) = (self.work(), target.elsewhere().next()) {
             faults.push(format!(
-                "rw = \"{}\" works on files of this machine, and layer '{}' is elsewhere (by)",
+                "rw = \"{}\" works on files of this machine, and layer '{}' is remote (by)",
                 self.rw, layer.name
             ));
         }
         if self.missing > 0 && target.pools().is_none() {
-            faults.push("missing: only pools that the lab makes can miss devices".into());
+            faults.push("missing: only pools of the lab can have missing devices".into());
         }
         if self.as_disk && self.work() != Work::Copy {
             faults.push("as_disk: only rw = \"copy\" has it".into());

@@ -60,8 +60,7 @@ impl FromStr for ClientLatency {
         let names = WAYS.map(|(name, _)| name).join(", ");
         let is_none = ["0ns", "0us", "0ms", "0s"].contains(&text);
         let ns = if is_none { Ok(0.0) } else { Metric::Latency.value(text) };
-        let ns =
-            ns.map_err(|_| format!("there is no way '{text}'; there are {names}, or a time like 80us"))?;
+        let ns = ns.map_err(|_| format!("there is no way '{text}'; use {names}, or a time such as 80us"))?;
         if ns > MOST_NS {
             return Err(format!("{text} is too long: write a time up to 10s"));
         }

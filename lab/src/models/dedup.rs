@@ -99,8 +99,8 @@ impl Fit {
         match self.fits {
             true => format!("that is at most a quarter of a cache of {cache}"),
             false => format!(
-                "that is more than a quarter of a cache of {cache}: each write costs {:.2} random reads more \
-                 in the mean",
+                "that is more than a quarter of a cache of {cache}: each write costs {:.2} more random reads \
+                 on average",
                 self.reads_a_write
             ),
         }
@@ -401,6 +401,6 @@ mod tests {
         let told = |cache| Dedup::told_by(&sample(1000), Size(8192), "lz4", Size(cache));
         assert!(told(16 << 30).fit.fits && told(16 << 30).fit.reads_a_write == 0.0);
         assert!(!told(64 << 20).fit.fits && told(64 << 20).fit.reads_a_write > 0.5);
-        assert!(told(64 << 20).to_string().contains("random reads more"));
+        assert!(told(64 << 20).to_string().contains("more random reads"));
     }
 }

@@ -118,7 +118,8 @@ impl fmt::Display for DedupTable {
             let share = percent(unique as f64 / self.entries as f64);
             writeln!(
                 f,
-                "{unique} of them ({share}) are of blocks that occur once: the table saves nothing for these"
+                "{unique} of them ({share}) are of blocks that occur once, for which deduplication saves \
+                 nothing"
             )?;
         }
         if let Some(ratio) = self.ratio {

@@ -92,8 +92,8 @@ impl fmt::Display for L2arc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "cache device of {} beside {} in memory; full after {} to {} of feeds of {}, where there is as \
-             much to write\n",
+            "cache device of {} beside {} in memory; full after {} to {} of feeds of {}, if enough is \
+             evicted from memory\n",
             self.size,
             self.arc,
             duration(self.fill_seconds_least),

@@ -160,8 +160,7 @@ impl Speed {
         let count = layout.vdevs().len();
         if placed.len() != 1 && placed.len() != count {
             return Err(Error::Experiment(format!(
-                "{layout} has {count} vdevs, and where data lie was said of {}: say it once for all, or of \
-                 each",
+                "{layout} has {count} vdevs, and {} values were given: give one for all, or one for each",
                 placed.len()
             )));
         }
@@ -390,8 +389,9 @@ fn uneven(vdev: Vdev) -> Option<String> {
     let multiple = parity + 1;
     (gcd(multiple, width) > 1).then(|| {
         format!(
-            "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab \
-             begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
+            "on {width} devices, where blocks take multiples of {multiple} sectors, blocks of one metaslab \
+             begin on {} devices only, and the others have more work: state the number of metaslabs with \
+             data by --metaslabs",
             width / gcd(multiple, width)
         )
     })

@@ -33,7 +33,7 @@ pub(super) fn failed(path: &Path, error: redb::Error) -> Error {
     match error {
         redb::Error::DatabaseAlreadyOpen => Error::Results {
             path: path.to_owned(),
-            what: "another 'cenote lab' is at work on these results; wait until it is done, or end it".into(),
+            what: "another 'cenote lab' works on these results; wait until it is done, or end it".into(),
         },
         // It ends too early, or has something else where it should begin.
         redb::Error::Io(error)
@@ -41,7 +41,7 @@ pub(super) fn failed(path: &Path, error: redb::Error) -> Error {
         {
             Error::File { path: path.to_owned(), error }
         }
-        redb::Error::Io(_) => damaged(path, "it is cut short, or something else was written into it"),
+        redb::Error::Io(_) => damaged(path, "it is truncated or overwritten"),
         error => damaged(path, error),
     }
 }
@@ -52,9 +52,8 @@ pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::Results {
         path: path.to_owned(),
         what: format!(
-            "it is damaged: {what}; put a copy in its place, or run the experiment again: cenote lab run \
-             {directory}/experiment.toml -o DIR (what a lab that was killed left is removed by: cenote lab \
-             clean {directory})"
+            "it is damaged: {what}; replace it by a copy, or run the experiment again: cenote lab run \
+             {directory}/experiment.toml -o DIR (cenote lab clean {directory} removes what a killed lab left)"
         ),
     }
 }

@@ -18,7 +18,7 @@ pub struct CreateDataset {
     pub volume_bytes: Option<u64>,
     /// Reserve nothing for the volume.
     pub sparse: bool,
-    /// Create those above it that do not exist.
+    /// Create missing parents.
     pub parents: bool,
     /// Properties as given by `-o name=value`.
     pub properties: Vec<(String, String)>,
@@ -168,7 +168,7 @@ pub struct CloneSnapshot {
     pub snapshot: String,
     /// The clone's full name.
     pub target: String,
-    /// Create those above it that do not exist.
+    /// Create missing parents.
     pub parents: bool,
     /// Do not mount it.
     pub no_mount: bool,
@@ -265,7 +265,7 @@ pub struct InheritProperty {
     pub datasets: Vec<String>,
     /// Also of everything below.
     pub recursive: bool,
-    /// Go back to the received value where there is one.
+    /// Go back to the received value, if there is one.
     pub received: bool,
     /// For the history.
     pub command: Option<String>,

@@ -79,7 +79,7 @@ pub struct CreatePool {
     pub temporary_name: Option<String>,
     /// Its devices.
     pub devices: NewDevices,
-    /// Although devices seem to be in use, or vdevs are of different kinds.
+    /// Use devices even if they seem to be in use, or vdevs differ in kind.
     pub force: bool,
     /// Only check.
     pub dry_run: bool,
@@ -112,11 +112,11 @@ pub struct AddVdevs {
     pub devices: NewDevices,
     /// All that the three below allow.
     pub force: bool,
-    /// Although devices seem to be in use.
+    /// Use devices even if they seem to be in use.
     pub allow_in_use: bool,
-    /// Although the new vdevs survive another number of failed devices than those that the pool has.
+    /// Add the new vdevs even if their redundancy differs than those that the pool has.
     pub allow_replication_mismatch: bool,
-    /// Although the new vdevs have other sector sizes than those that the pool has.
+    /// Add the new vdevs even if their sector sizes differ than those that the pool has.
     pub allow_ashift_mismatch: bool,
     /// Only check.
     pub dry_run: bool,
@@ -139,7 +139,7 @@ impl Action for AddVdevs {
 pub struct DestroyPool {
     /// The pool.
     pub pool: String,
-    /// Although something uses it.
+    /// Even if it is in use.
     pub force: bool,
     /// For the history.
     pub command: Option<String>,
@@ -274,7 +274,7 @@ impl Action for UpgradePools {
 pub struct ClearLabel {
     /// The device.
     pub device: PathBuf,
-    /// Although it seems to be part of an exported or foreign pool.
+    /// Clear it even if it seems to be part of an exported or foreign pool.
     pub force: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct ImportPool {
     pub rewind: Option<Rewind>,
     /// Open at the pool's checkpoint.
     pub rewind_to_checkpoint: bool,
-    /// Import although log devices are missing.
+    /// Import even if log devices are missing.
     pub missing_log: bool,
     /// Mount nothing.
     pub no_mount: bool,
@@ -99,7 +99,7 @@ pub struct ExportPool {
     pub pools: Vec<String>,
     /// Every open pool.
     pub all: bool,
-    /// Although something uses it.
+    /// Even if it is in use.
     pub force: bool,
     /// Labels and cache files go on saying that it is open here.
     pub stays_open: bool,

@@ -120,7 +120,7 @@ pub struct DiscoverPools {
     pub search: Vec<PathBuf>,
     /// Look for the pools of this cache file instead.
     pub cachefile: Option<PathBuf>,
-    /// Destroyed pools instead of the others.
+    /// Only destroyed pools.
     pub destroyed: bool,
     /// Only the pool of this name or guid.
     pub pool: Option<String>,

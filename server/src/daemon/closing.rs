@@ -55,7 +55,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How a pool is to be closed.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
-    /// Although something uses it.
+    /// Even if it is in use.
     pub force: bool,
     /// The pool's state in its labels from then on.
     pub state: PoolState,

@@ -637,7 +637,7 @@ fn a_pool_below_an_altroot_makes_nothing_in_others_and_leaves_their_mounts_where
     let warnings = block_on(running.daemon.create_dataset(request))
         .map(|created| created.warnings.into_iter().chain(created.unmounted).collect::<Vec<_>>().join(" "));
     let said = warnings.unwrap_or_else(|error| error.message);
-    assert!(said.contains("would be made in 'tank', which is of another pool"), "{said}");
+    assert!(said.contains("would be made in 'tank', a filesystem of another pool"), "{said}");
     assert!(!top.join("sub").exists());
 
     // Where there is a directory it is shown, and stays when the pool goes.

@@ -218,25 +218,26 @@ fn fault(name: &str, value: &str, target: Size) -> Option<String> {
     }
     if !ALLOWED.contains(&name) {
         return Some(format!(
-            "fio's option '{name}' is not among those that the lab allows, which by their full names are \
-             those that cannot write anywhere but to the target{}",
+            "fio's option '{name}' is not allowed: the lab allows options, by their full names, that cannot \
+             write anywhere but to the target{}",
             meant(name, ALLOWED)
         ));
     }
     let what = match name {
         // What is not understood here would not be kept within the target either.
         "offset" | "offset_increment" if !is_place(value, target) => {
-            "it is a size, as 64K is, or a percentage, as 25% is"
+            "it must be a size such as 64K, or a percentage such as 25%"
         }
-        "bssplit" if !are_many(value) => "it has two sizes or more, as 4k/40:16k/60 has; one size is `bs`",
+        "bssplit" if !are_many(value) => {
+            "it must have at least two sizes, such as 4k/40:16k/60; for one \
+            size use `bs`"
+        }
         "numjobs" if value.parse::<u32>().is_err() => "it is not a number",
         "numjobs" if !value.parse().is_ok_and(|jobs| (1..=MOST_JOBS).contains(&jobs)) => {
-            "jobs are from 1 to 64; the workload's key iodepth has more operations under way in each"
+            "from 1 to 64 jobs are allowed; the workload's key iodepth runs more operations in each"
         }
-        "mem" if value.contains(':') => {
-            "the lab allows memory that is in no file, which is named without ':'"
-        }
-        "buffer_pattern" if value.contains('\'') => "the lab allows patterns that are in no file",
+        "mem" if value.contains(':') => "the lab allows memory without a file, which has no ':' in its name",
+        "buffer_pattern" if value.contains('\'') => "the lab allows patterns without a file",
         _ => return None,
     };
     Some(format!("fio's option {name}={value}: {what}"))

@@ -1,9 +1,9 @@
-//! An experiment, as it stands in a TOML file.
+//! An experiment, as a TOML file describes it.
 //!
 //! ```toml
 //! name = "volblocksize"
 //! question = "Which volblocksize is best for random writes of 4K?"
-//! seed = 7                      # what is random is drawn from it; drawn itself where left out
+//! seed = 7                      # seed of all random choices; by default random
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
@@ -11,15 +11,15 @@
 //!
 //! [goal]
 //! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
-//! workload = "4K random write"  # the first one, where left out
-//! at_least = 20000              # what counts as success, or at_most; with a unit where the metric has one: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
-//! also = ["space"]              # other metrics that variants are weighed by: the report shows which no other beats in all
+//! workload = "4K random write"  # by default the first one
+//! at_least = 20000              # the value of success, or at_most; with the metric's unit: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
+//! also = ["space"]              # further metrics: the report shows the variants that no other beats in all of them
 //!
 //! [target]
 //! kind = "volume"               # volume, filesystem, path, nbd, host: see below
 //! size = "512M"
 //!
-//! [[bound]]                     # what nothing can beat, as a network's line rate; may be left out
+//! [[bound]]                     # a bound that cannot be beaten, such as a network's line rate; optional
 //! name = "the network"
 //! rate = "1gbe"                 # or bytes a second: "117M"
 //!
@@ -29,10 +29,10 @@
 //! [[factor]]
 //! name = "volblocksize"
 //! values = ["16K", "8K", "64K"] # the first is the baseline's
-//! quick = ["16K", "64K"]        # those that `--quick` compares, the baseline's first; all where left out
-//! risks = { 64K = "…" }         # what can be lost with a value, where the lab does not know it by itself
+//! quick = ["16K", "64K"]        # values that `--quick` compares, the baseline's first; by default all
+//! risks = { 64K = "…" }         # the loss that a value risks, if the lab does not know it by itself
 //!
-//! [[variant]]                   # one that changes several settings at once; may be left out
+//! [[variant]]                   # a variant that changes several settings at once; optional
 //! volblocksize = "64K"
 //! compression = "zstd"
 //!
@@ -41,7 +41,7 @@
 //! rw = "randwrite"
 //! bs = "4K"
 //! seconds = 10
-//! quick = true                  # whether `--quick` has it; true where left out
+//! quick = true                  # whether `--quick` runs it; by default true
 //! ```
 //!
 //! # Targets

@@ -137,7 +137,7 @@ impl Busy {
     pub fn cautions(&self) -> Vec<String> {
         let stolen = (self.stolen > MUCH_STOLEN).then_some(
             "In some runs the hypervisor gave this machine's processors to others for more than 2 % of the \
-             time (steal): such figures say less of this machine. `lab report --run N` has the share, as \
+             time (steal): such figures say less about this machine. `lab report --run N` has the share, as \
              `busy`.",
         );
         let others = self.others.is_some_and(|share| share > MUCH).then_some(

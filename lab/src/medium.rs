@@ -222,7 +222,7 @@ impl fmt::Display for Medium {
         if let Some(filesystem) = &self.filesystem {
             write!(f, "{filesystem} on ")?;
         }
-        f.write_str(self.model.as_deref().unwrap_or("a device that nothing is known of"))?;
+        f.write_str(self.model.as_deref().unwrap_or("an unknown device"))?;
         if self.is_encrypted {
             f.write_str(", encrypted")?;
         }

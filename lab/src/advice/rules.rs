@@ -128,12 +128,12 @@ fn sync_disabled(seen: &Observations) -> Vec<Advice> {
         evidence: "sync=disabled: data that programs believe to be stable are lost when the power fails, up \
             to the last group (5 s and more)"
             .into(),
-        gain: "what was acknowledged survives; databases and guests stay whole".into(),
+        gain: "acknowledged writes survive; databases and guests stay consistent".into(),
         cost: match seen.has_log {
             true => "stable writes wait for the log device".into(),
             false => {
-                "stable writes wait for the pool's devices; a small, fast log device takes most of that \
-                away"
+                "stable writes wait for the pool's devices; a small, fast log device removes most of that \
+                 wait"
                     .into()
             }
         },
@@ -165,8 +165,8 @@ fn degraded(seen: &Observations) -> Vec<Advice> {
             seen.program
         ),
         evidence: format!("the pool is {}{wrong}", seen.health),
-        gain: "the redundancy that it was made with: until then the next failure may be one too many".into(),
-        cost: "a device where one failed, and a rebuild".into(),
+        gain: "full redundancy again: until then one more failure may lose data".into(),
+        cost: "a new device if one failed, and a rebuild".into(),
         risk: "a rebuild loads the other devices".into(),
         proof: format!("{}zpool status {}", seen.program, seen.pool),
     }]
@@ -179,44 +179,46 @@ fn stale_halves(seen: &Observations) -> Vec<Advice> {
         let halves = || seen.leaves.iter().filter(|leaf| leaf.top == top.name);
         let most = halves().filter_map(|leaf| leaf.operations[1]).max();
         let name = top.name.clone();
-        let advice =
-            move |leaf: &super::observations::Leaf| {
-                let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
-                let what = match (&leaf.behind, is_away) {
-                    (Some(behind), false) => format!("is {} and {behind}", leaf.state),
-                    (_, true) => format!("is {}", leaf.state),
-                    (None, false) => return None,
-                };
-                let missed = match (most, leaf.operations[1]) {
-                    (Some(most), Some(own)) if most > own => {
-                        format!(
-                            "; since the pool was opened another half of {name} took {most} writes, it {own}"
-                        )
-                    }
-                    _ => format!("; what was written to {name} meanwhile is not on it"),
-                };
-                let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
-                let online = format!("{program}zpool online {pool} {path}");
-                // This program brings devices back, and OpenZFS what they missed.
-                let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
-                Some(Advice {
+        let advice = move |leaf: &super::observations::Leaf| {
+            let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
+            let what = match (&leaf.behind, is_away) {
+                (Some(behind), false) => format!("is {} and {behind}", leaf.state),
+                (_, true) => format!("is {}", leaf.state),
+                (None, false) => return None,
+            };
+            let missed = match (most, leaf.operations[1]) {
+                (Some(most), Some(own)) if most > own => {
+                    format!("; since the pool was opened another half of {name} took {most} writes, it {own}")
+                }
+                _ => format!("; it lacks data that were written to {name} meanwhile"),
+            };
+            let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
+            let online = format!("{program}zpool online {pool} {path}");
+            // This program brings devices back, and OpenZFS what they missed.
+            let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
+            Some(Advice {
                 rule: "stale-half",
                 weight: Weight::Danger,
                 about: path.clone(),
                 change: match is_away {
-                    true => format!("bring it back ({online}) and have it resilvered{by_others}; replace it \
-                        where it does not come back"),
-                    false => format!("let it be resilvered{by_others}, and do not take another half of \
-                        {name} away until then"),
+                    true => format!(
+                        "bring it back ({online}) and resilver it{by_others}; replace it if it \
+                        does not come back"
+                    ),
+                    false => format!(
+                        "resilver it{by_others}, and do not remove another half of {name} until \
+                        then"
+                    ),
                 },
                 evidence: format!("{path} {what}{missed}"),
-                gain: "both halves hold the data again: until then the other one alone has what was written \
-                    last".into(),
+                gain: "both halves hold the data again: until then only the other one has the latest \
+                    writes"
+                    .into(),
                 cost: "a resilver reads the other half and writes the missing data".into(),
                 risk: "a resilver loads the other half".into(),
                 proof: format!("{program}zpool status {pool}"),
             })
-            };
+        };
         halves().filter_map(advice).collect::<Vec<_>>()
     };
     mirrors.flat_map(of_mirror).collect()
@@ -239,10 +241,12 @@ fn unmirrored_log(seen: &Observations) -> Vec<Advice> {
                  one ({program}zpool remove {pool} {name})"
             ),
             evidence: format!("the log vdev {name} is one device{writes}"),
-            gain: "what was acknowledged as stable survives the log device together with the power".into(),
+            gain: "acknowledged stable writes survive the loss of the log device together with the \
+                power"
+                .into(),
             cost: "a second device; each stable write waits for the slower of both".into(),
             risk: "none".into(),
-            proof: format!("{program}zpool iostat -v {pool} 10 6 shows how much goes to it"),
+            proof: format!("{program}zpool iostat -v {pool} 10 6 shows how much is written to it"),
         }
     };
     seen.bare_logs.iter().map(advice).collect()
@@ -253,36 +257,38 @@ fn unused_cache(seen: &Observations) -> Vec<Advice> {
     let of_data = |leaf: &&super::observations::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
     let reads: u64 = seen.leaves.iter().filter(of_data).filter_map(|leaf| leaf.operations[0]).sum();
     let is_own = !seen.program.is_empty();
-    let advice =
-        |(path, held): &(String, Option<u64>)| {
-            let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
-            let hits = leaf.and_then(|leaf| leaf.operations[0]);
-            let never_read = match hits {
-                Some(hits) => hits == 0,
-                None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
-            };
-            if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
-                return None;
-            }
-            let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
-            Some(Advice {
+    let advice = |(path, held): &(String, Option<u64>)| {
+        let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
+        let hits = leaf.and_then(|leaf| leaf.operations[0]);
+        let never_read = match hits {
+            Some(hits) => hits == 0,
+            None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
+        };
+        if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
+            return None;
+        }
+        let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
+        Some(Advice {
             rule: "unused-cache",
             weight: Weight::Hint,
             about: path.clone(),
             change: format!("use it for something else ({}zpool remove {} {path})", seen.program, seen.pool),
             evidence: match is_own {
-                true => format!("this version does not use cache devices yet: {path}{held} was never read, \
-                    the vdevs with data {reads} times"),
-                false => format!("{path}{held} was never read since the pool was opened, the vdevs with data \
-                    {reads} times"),
+                true => format!(
+                    "this version does not use cache devices yet: {path}{held} was never read, \
+                    the vdevs with data {reads} times"
+                ),
+                false => format!(
+                    "{path}{held} was never read since the pool was opened, the vdevs with data \
+                    {reads} times"
+                ),
             },
-            gain: "a device for a log, a special vdev or another pool; memory that headers of a cache would \
-                take".into(),
-            cost: "none: what it holds is in the pool too".into(),
+            gain: "a device for a log, a special vdev or another pool; memory for headers of a cache".into(),
+            cost: "none: its data are in the pool too".into(),
             risk: "none; it can be added again".into(),
             proof: format!("{}zpool iostat -v {} 10 6", seen.program, seen.pool),
         })
-        };
+    };
     seen.caches.iter().filter_map(advice).collect()
 }
 
@@ -300,16 +306,14 @@ fn slow_compression(seen: &Observations) -> Vec<Advice> {
             rule: "gzip-beside-sync",
             weight: if value == "gzip-9" { Weight::Cost } else { Weight::Hint },
             about: name.to_owned(),
-            change: "set compression=zstd (or lz4), or keep what waits for stable writes in a pool of its \
-                own"
-            .into(),
+            change: "set compression=zstd (or lz4), or keep data with stable writes in another pool".into(),
             evidence: format!(
                 "compression={value}, in a pool that made {stable} synchronous writes since it was opened \
                  ({} of its writes)",
                 percent(share)
             ),
-            gain: "stable writes do not wait for processors that compress: the group that is written holds \
-                up those behind it for seconds"
+            gain: "stable writes do not wait for compression: the group that is being written delays later \
+                ones for seconds"
                 .into(),
             cost: "a few per cent of space, by the data".into(),
             risk: "none; it applies to data that are written from now on".into(),
@@ -332,9 +336,7 @@ fn checksum_off(seen: &Observations) -> Vec<Advice> {
         weight: Weight::Danger,
         about: name.to_owned(),
         change: "set checksum=on".into(),
-        evidence: "checksum=off: damaged data are given to programs as they are, and no copy or parity is \
-            ever tried instead"
-            .into(),
+        evidence: "checksum=off: programs get damaged data, and copies or parity are never tried".into(),
         gain: "damage is found, and repaired where there is redundancy; a scrub can find it".into(),
         cost: "a per cent or two of a core".into(),
         risk: "none; it applies to data that are written from now on".into(),
@@ -354,12 +356,11 @@ fn few_metadata(seen: &Observations) -> Vec<Advice> {
         rule: "few-metadata",
         weight: Weight::Danger,
         about: name.to_owned(),
-        change: "set redundant_metadata=all, or most where small random writes count".into(),
+        change: "set redundant_metadata=all, or most if small random writes matter".into(),
         evidence: "redundant_metadata=none: metadata have a single copy, apart from the vdev's redundancy"
             .into(),
-        gain: "one damaged block costs one block, and not a whole file or all that lies below it".into(),
-        cost: "a second copy of what describes data: a few per mille of the space, more with small blocks"
-            .into(),
+        gain: "a damaged block loses one block, not a whole file or everything below it".into(),
+        cost: "a second copy of metadata: a few per mille of the space, more with small blocks".into(),
         risk: "none; it applies to data that are written from now on".into(),
         proof: experiment(
             seen,
@@ -382,7 +383,7 @@ fn failing_devices(seen: &Observations) -> Vec<Advice> {
             1 => "one error in zpool status".into(),
             errors => format!("{errors} errors in zpool status"),
         },
-        gain: "redundancy is there when it is needed".into(),
+        gain: "redundancy is complete when it is needed".into(),
         cost: "a device, and a rebuild".into(),
         risk: "a rebuild loads the other devices".into(),
         proof: format!("cenote lab model rebuild '{}'", seen.layout()),
@@ -400,14 +401,14 @@ fn no_redundancy(seen: &Observations) -> Vec<Advice> {
         rule: "no-redundancy",
         weight: Weight::Danger,
         about: seen.pool.clone(),
-        change: "give each vdev a mirror, or make the pool anew as mirrors or raidz".into(),
+        change: "add a mirror to each vdev, or recreate the pool as mirrors or raidz".into(),
         evidence: format!(
             "{} of {} top-level vdevs survive no failure: {}",
             bare.len(),
             seen.tops.len(),
             bare.join(", ")
         ),
-        gain: "a device can fail without the pool; damaged blocks are repaired, not only found".into(),
+        gain: "the pool survives a failed device; damaged blocks are repaired, not only found".into(),
         cost: "as many devices again for mirrors, one or two for raidz".into(),
         risk: "none, if there are backups".into(),
         proof: format!("cenote lab model rebuild '{}' 'mirror 2' 'raidz2 6'", seen.layout()),
@@ -441,7 +442,7 @@ fn thin_redundancy(seen: &Observations) -> Vec<Advice> {
             rule: "thin-redundancy",
             weight: Weight::Danger,
             about: top.name.clone(),
-            change: "move to raidz2 or mirrors when the pool is made anew".into(),
+            change: "use raidz2 or mirrors when the pool is recreated".into(),
             evidence: format!(
                 "single parity over devices of {}: after one failure, with full devices, a rebuild loses the \
                  vdev with {} and a block with {}",
@@ -449,7 +450,7 @@ fn thin_redundancy(seen: &Observations) -> Vec<Advice> {
                 percent(rebuild.lost_meanwhile),
                 percent(rebuild.block_lost)
             ),
-            gain: "a second failure, or an unreadable sector, during a rebuild costs nothing".into(),
+            gain: "a second failure, or an unreadable sector, during a rebuild loses nothing".into(),
             cost: "one more device for each vdev, or half of the space with mirrors".into(),
             risk: "the pool must be copied".into(),
             proof: format!("cenote lab model rebuild 'raidz1 {0}' 'raidz2 {0}' --size \
@@ -469,7 +470,7 @@ fn copy_on_write_twice(seen: &Observations) -> Vec<Advice> {
             change: "put the device on a partition, a logical volume, or a file without copy-on-write \
                 (chattr +C on btrfs)"
                 .into(),
-            evidence: format!("the device is {below}, which writes elsewhere as well whatever is written"),
+            evidence: format!("the device is {below}, which copies on write too"),
             gain: "no second amplification, checksum and fragmentation of each write".into(),
             cost: format!("the pool's device is moved: {}zpool replace", seen.program),
             risk: "a rebuild loads the other devices".into(),
@@ -505,7 +506,7 @@ fn misaligned(seen: &Observations) -> Vec<Advice> {
             rule: "misaligned",
             weight: Weight::Cost,
             about: leaf.top.clone(),
-            change: format!("make the vdev anew with ashift={right}"),
+            change: format!("recreate the vdev with ashift={right}"),
             evidence: format!(
                 "ashift={} writes {} bytes, {} writes {unit} in one \
                 piece",
@@ -514,7 +515,7 @@ fn misaligned(seen: &Observations) -> Vec<Advice> {
                 leaf.path
             ),
             gain: "small writes cost no read and no second write on the device".into(),
-            cost: "small blocks take a whole sector more; the sector size of a vdev cannot be changed \
+            cost: "small blocks take a whole sector; the sector size of a vdev cannot be changed \
                 afterwards"
                 .into(),
             risk: "the pool, or on mirrors the vdev, must be copied".into(),
@@ -537,7 +538,7 @@ fn blocks_below_sectors(seen: &Observations) -> Vec<Advice> {
             rule: "blocks-below-sectors",
             weight: Weight::Cost,
             about: dataset.name.clone(),
-            change: format!("use blocks of {} at least", Size(1 << top.ashift)),
+            change: format!("use blocks of at least {}", Size(1 << top.ashift)),
             evidence: format!(
                 "blocks of {}, sectors of {} on {}",
                 Size(block),
@@ -590,8 +591,8 @@ fn small_blocks(seen: &Observations) -> Vec<Advice> {
             change: format!("use {property}={}, or mirrors", Size(better)),
             evidence: format!(
                 "{property}={} on {} with sectors of {}: {} of the space is data, with {} it is {}; that is \
-                 the smallest block that comes near the best of this width, and larger ones would make small \
-                 writes dearer for little",
+                 the smallest block near the optimum of this width; larger ones would make small writes more \
+                 expensive for little gain",
                 Size(block),
                 top.name,
                 Size(1 << top.ashift),
@@ -599,7 +600,7 @@ fn small_blocks(seen: &Observations) -> Vec<Advice> {
                 Size(better),
                 percent(then)
             ),
-            gain: format!("{:.2} times less space, and as much less to write", then / now),
+            gain: format!("{:.2} times less space and fewer writes", then / now),
             cost: "writes smaller than a block read and write all of it".into(),
             risk: format!(
                 "the dataset must be copied; random writes smaller than {} get slower",
@@ -630,7 +631,7 @@ fn wide_raidz(seen: &Observations) -> Vec<Advice> {
             rule: "wide-raidz",
             weight: Weight::Cost,
             about: top.name.clone(),
-            change: format!("use two vdevs ({narrow}) when the pool is made anew"),
+            change: format!("use two vdevs ({narrow}) when the pool is recreated"),
             evidence: format!(
                 "{width} devices in one raidz{parity} vdev, which reads small blocks about as fast as one \
                  device"
@@ -670,7 +671,7 @@ fn dedup(seen: &Observations) -> Vec<Advice> {
         about: name.clone(),
         change: "set dedup=off and rewrite the data, unless the sample below finds much more".into(),
         evidence: format!(
-            "dedup saves {:.2} times; its table has {}, a quarter of the memory is {}",
+            "dedup saves {:.2} times; its table takes {}, and a quarter of the memory is {}",
             seen.dedup_ratio,
             bytes(seen.dedup_table as f64),
             bytes(room)
@@ -697,16 +698,16 @@ fn writethrough(seen: &Observations) -> Vec<Advice> {
              write stable",
             leaf.medium.model.as_deref().unwrap_or("of no name")
         ),
-        gain: "the host makes stable only what the pool flushes, once for each group and log block".into(),
+        gain: "the host flushes only when the pool does, once for each group and log block".into(),
         cost: "none".into(),
         risk: "writeback needs a host that obeys flushes; never unsafe".into(),
         proof: {
             let name = named("writethrough", &leaf.path);
             let made = made(&name, "sync", "", &["sync=standard,disabled".into()]);
             format!(
-                "the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o \
-                 before, the same with -o after when the host was changed, with their directories on such a \
-                 disk, and cenote lab compare before after"
+                "the lab cannot change the host: {made}, then cenote lab run {name}.toml -o before, the same \
+                 with -o after once the host was changed, both with directories on such a disk, and cenote \
+                 lab compare before after"
             )
         },
     };
@@ -721,7 +722,7 @@ fn no_aes(seen: &Observations) -> Vec<Advice> {
     let (what, measured) = match (encrypted, below) {
         _ if has_aes => return Vec::new(),
         (Some(dataset), _) => (format!("{} is encrypted", dataset.name), "openssl speed -evp aes-256-gcm"),
-        (None, Some(leaf)) => (format!("{} lies on dm-crypt (LUKS)", leaf.path), "cryptsetup benchmark"),
+        (None, Some(leaf)) => (format!("{} is on dm-crypt (LUKS)", leaf.path), "cryptsetup benchmark"),
         (None, None) => return Vec::new(),
     };
     vec![Advice {
@@ -739,8 +740,8 @@ fn no_aes(seen: &Observations) -> Vec<Advice> {
         cost: "the guest cannot move to hosts with older processors".into(),
         risk: "none".into(),
         proof: format!(
-            "the lab cannot: it cannot give a processor instructions. `{measured}` uses them where it finds \
-             them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)"
+            "the lab cannot measure this: run `{measured}`, which uses AES instructions if there are any, \
+             here and on a processor that has them (in a guest with cpu=host, or on the host)"
         ),
     }]
 }
@@ -759,12 +760,12 @@ fn stable_writes_without_log(seen: &Observations) -> Vec<Advice> {
         change: "add a log device: flash with protection against power loss, mirrored".into(),
         evidence: match always.first() {
             Some(name) => format!(
-                "{name} has sync=always, {} is a disk that turns, and there is no log device",
+                "{name} has sync=always, {} is a rotating disk, and there is no log device",
                 turns.path
             ),
-            None => format!("{} is a disk that turns, and there is no log device", turns.path),
+            None => format!("{} is a rotating disk, and there is no log device", turns.path),
         },
-        gain: "a stable write takes tens of microseconds, not a turn of the platter".into(),
+        gain: "a stable write takes tens of microseconds, not a rotation of the disk".into(),
         cost: "a small device, or two".into(),
         risk: "without a mirror, its loss together with a crash loses the last seconds".into(),
         proof: experiment(seen, &named("no-log-device", &seen.pool), "optane-log", "", &[]),
@@ -778,7 +779,7 @@ fn uncompressed(seen: &Observations) -> Vec<Advice> {
         about: name.to_owned(),
         change: "set compression=lz4".into(),
         evidence: "compression=off".into(),
-        gain: "less to write and to keep; blocks of zeros become holes; what does not compress is given up \
+        gain: "less to write and to store; blocks of zeros become holes; incompressible data are detected \
             early"
             .into(),
         cost: "a few per cent of a core".into(),
@@ -855,7 +856,7 @@ fn cache_headers(seen: &Observations) -> Vec<Advice> {
             bytes(headers as f64)
         ),
         gain: "the cache in memory holds data, and it is faster than any device".into(),
-        cost: "less is cached in all".into(),
+        cost: "less is cached overall".into(),
         risk: "none".into(),
         proof: format!("cenote lab model l2arc {} --arc {}", Size(seen.cache_bytes), Size(arc)),
     }]
@@ -886,10 +887,10 @@ fn slow_devices(seen: &Observations) -> Vec<Advice> {
                 rule: "slow-device",
                 weight: Weight::Hint,
                 about: path.to_owned(),
-                change: "watch it, and replace it if it stays so".into(),
+                change: "watch it, and replace it if it stays slow".into(),
                 evidence: format!(
-                    "its {name} take {:.1} ms in the mean of {operations}, those of its neighbours {:.1} ms \
-                     ({} devices with {LEAST_OPERATIONS} {name} or more)",
+                    "its {name} take {:.1} ms on average over {operations}, those of its neighbours {:.1} ms \
+                     ({} devices with at least {LEAST_OPERATIONS} {name})",
                     slowest as f64 / 1e6,
                     median as f64 / 1e6,
                     waits.len()
@@ -918,16 +919,16 @@ fn nearly_full(seen: &Observations) -> Vec<Advice> {
             percent(seen.capacity),
             percent(seen.fragmentation)
         ),
-        gain: "writes find room in large pieces, and soon".into(),
+        gain: "writes find large free segments quickly".into(),
         cost: "space".into(),
-        risk: "a vdev that is added cannot always be removed again".into(),
+        risk: "an added vdev cannot always be removed again".into(),
         proof: {
             let name = named("nearly-full", &seen.pool);
             format!(
-                "the lab's own pools are new and empty, and show nothing of it; only this pool can, before \
-                 and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o \
+                "the lab's own pools are new and empty and cannot show it; measure this pool before and \
+                 after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o \
                  {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after \
-                 when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this \
+                 once there is space, and cenote lab compare {name}-before {name}-after (of a pool of this \
                  program, which is no host's, a volume's URI is the target)",
                 seen.pool
             )
@@ -1206,7 +1207,7 @@ mod tests {
         seen.leaves[3].wait_ns[0] = Some(40_000_000);
         let told = slow_devices(&seen)[0].evidence.clone();
         assert!(
-            told.contains("40.0 ms in the mean of 5000") && told.contains("1000 reads or more"),
+            told.contains("40.0 ms on average over 5000") && told.contains("at least 1000 reads"),
             "{told}"
         );
         for few in [Some(12), None] {

@@ -51,7 +51,7 @@ struct Written {
 
 /// A value as written in a file.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "it is a number, or text with a unit, as \"5ms\" is")]
+#[serde(untagged, expecting = "it must be a number, or text with a unit, such as \"5ms\"")]
 enum Value {
     Number(f64),
     Words(String),
@@ -96,15 +96,14 @@ impl Goal {
         if wrong.is_some() {
             let (word, better) = if more { ("at_most", "more") } else { ("at_least", "less") };
             faults.push(format!(
-                "goal: {word} makes no sense of {title}, of which {better} is better: write {right}"
+                "goal: {word} makes no sense for {title}, where {better} is better: write {right}"
             ));
         }
         if let (Some(least), Some(most)) = (self.at_least, self.at_most)
             && least > most
         {
-            faults.push(format!(
-                "goal: at_least is more than at_most, so that no value of {title} reaches both"
-            ));
+            faults
+                .push(format!("goal: at_least is more than at_most, so no value of {title} satisfies both"));
         }
         let metrics = [("metric", self.metric)].into_iter().chain(self.also.iter().map(|it| ("also", *it)));
         for (key, metric) in metrics {
@@ -266,7 +265,13 @@ impl Metric {
             (thousands.or_else(|| number(text)), "20000")
         };
         let value = value.filter(|value| *value > 0.0 && value.is_finite());
-        value.ok_or_else(|| format!("'{text}' is no value of {}: write for example {example}", self.title()))
+        value.ok_or_else(|| {
+            format!(
+                "'{text}' is not a value of {}: write for example \
+            {example}",
+                self.title()
+            )
+        })
     }
 
     /// A value in words that [`Metric::value`] reads as just that; none where a number says as much.

@@ -17,11 +17,7 @@ const KNOWN: [(&str, &str, &str); 6] = [
         "data that programs believe to be stable are lost when the power fails, up to the last group (5 s \
          and more)",
     ),
-    (
-        "checksum",
-        "off",
-        "bytes that a device damages are taken for right ones, and redundancy does not mend them",
-    ),
+    ("checksum", "off", "damaged bytes are returned as correct ones, and redundancy does not repair them"),
     (
         "copies",
         "1",
@@ -38,7 +34,7 @@ fn known(name: &str, value: &str, others: &[String]) -> Option<String> {
     match name {
         "layout" => of_layout(value, others),
         "log" if value != "none" => Some(
-            "the log device has no mirror: lost together with a crash, it takes the last stable writes along"
+            "the log device has no mirror: its loss together with a crash loses the last stable writes"
                 .to_owned(),
         ),
         _ => {

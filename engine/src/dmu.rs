@@ -13,13 +13,13 @@ mod difference;
 #[cfg(test)]
 pub(crate) mod forge;
 pub mod live;
-mod neighbours;
 pub mod object;
 pub mod objset;
 mod payload;
 pub mod reader;
 pub(crate) mod room;
 pub mod sa;
+mod sibling_prefetch;
 mod tree;
 pub mod zap;
 

@@ -20,7 +20,7 @@
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
 //! | `capacity` | how much room devices give; vdevs that grow with them |
-//! | `tops` | the list of top-level vdevs, which grows |
+//! | `top_level` | the list of top-level vdevs, which grows |
 //! | `open` | opening devices for writing |
 //! | `slot` | what of a leaf may change: device and status |
 //! | `health` | giving up devices that fail, and taking them back |
@@ -48,7 +48,7 @@ pub mod read;
 pub mod scrub;
 pub mod slot;
 pub mod stats;
-mod tops;
+mod top_level;
 pub mod write;
 
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ use slot::{Slot, StatusCell};
 use stats::Stats;
 use write::{LabelRounds, Stable, Unflushed};
 
-pub use tops::{Auxiliary, Tops};
+pub use top_level::{Auxiliary, Tops};
 
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;

@@ -13,7 +13,7 @@
 //! | `itx` | the notes, by group and object |
 //! | `plan` | how notes become blocks of records: pure functions |
 //! | `chain` | which blocks the log consists of, and what the header says: pure state |
-//! | `early` | large writes: their blocks are written where they will stay, and the log holds pointers |
+//! | `indirect_write` | large writes: their blocks are written where they will stay, and the log holds pointers |
 //! | `commit` | group commit: one batch at a time, everybody else waits with it |
 //! | `claim` | the walk along a chain, and taking its blocks over at import |
 //! | `replay` | applying the records |
@@ -59,7 +59,7 @@ mod backing;
 mod chain;
 mod claim;
 mod commit;
-mod early;
+mod indirect_write;
 mod itx;
 mod plan;
 mod replay;

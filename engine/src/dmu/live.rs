@@ -18,7 +18,7 @@
 //! | `object` | [`LiveObject`]: reading and writing through layers |
 //! | `objset` | [`LiveObjset`]: which objects are open and dirty, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
-//! | `early` | blocks that are written before their group, for the intent log |
+//! | `dmu_sync` | blocks that are written before their group, for the intent log |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
 //! | `accounting` | space and files per user, group and project |
@@ -34,8 +34,8 @@
 mod accounting;
 mod batch;
 mod dirtied;
+mod dmu_sync;
 mod dnodes;
-mod early;
 mod layer;
 mod object;
 mod objset;

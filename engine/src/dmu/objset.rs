@@ -12,8 +12,8 @@ use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
 use ondisk::{ObjectId, ObjsetId};
 
 use super::live::LiveObjset;
-use super::neighbours::Neighbours;
 use super::object::Object;
+use super::sibling_prefetch::SiblingPrefetch;
 use super::tree::{Found, OrderedBlock, Tree};
 use crate::cache::{PrimaryCache, Retain};
 use crate::{Bookmark, Error, Pool, Result};
@@ -34,7 +34,7 @@ pub struct Objset {
     /// What of it the ARC takes in.
     primary: PrimaryCache,
     /// Who reads its files one after the other.
-    neighbours: Neighbours,
+    sibling_prefetch: SiblingPrefetch,
     /// What objects are opened from instead, when this is the view of an object set that is written.
     live: Option<Arc<LiveObjset>>,
 }
@@ -72,7 +72,7 @@ impl Objset {
             meta,
             keyless,
             primary,
-            neighbours: Neighbours::default(),
+            sibling_prefetch: SiblingPrefetch::default(),
             live: None,
         }))
     }
@@ -86,9 +86,9 @@ impl Objset {
         primary: PrimaryCache,
     ) -> Arc<Self> {
         let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false, primary.clone());
-        let neighbours = Neighbours::default();
+        let sibling_prefetch = SiblingPrefetch::default();
         let pool = Arc::clone(pool);
-        Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, neighbours, live: None })
+        Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, sibling_prefetch, live: None })
     }
 
     /// A view of an object set that is written: its objects are those of `live`, its own structure is this
@@ -104,7 +104,7 @@ impl Objset {
             meta,
             keyless: self.keyless,
             primary: self.primary.clone(),
-            neighbours: Neighbours::default(),
+            sibling_prefetch: SiblingPrefetch::default(),
             live: Some(Arc::clone(live)),
         })
     }
@@ -234,8 +234,8 @@ impl Objset {
         (self.meta.dnode().data_block_size() / DNODE_MIN_SIZE as u64).max(1)
     }
 
-    pub(super) fn neighbours(&self) -> &Neighbours {
-        &self.neighbours
+    pub(super) fn sibling_prefetch(&self) -> &SiblingPrefetch {
+        &self.sibling_prefetch
     }
 
     /// Block of the meta-dnode, and slot in it.

@@ -9,7 +9,7 @@
 //! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block
 //! or joins its load. So blocks ahead are also verified and decompressed on other cores than the reader's,
 //! and nobody who wants one of them waits for this reader's client. An error ahead is not an error until its
-//! block is wanted. Files of one block have nothing ahead of them but other files (`neighbours`).
+//! block is wanted. Files of one block have nothing ahead of them but other files (`sibling_prefetch`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -59,7 +59,7 @@ impl Reader {
     /// Notes a read that somebody else does, and loads ahead of it.
     pub fn load_ahead(&self, offset: u64, length: u64) {
         if offset == 0 {
-            self.object.objset().neighbours().note(&self.object);
+            self.object.objset().sibling_prefetch().note(&self.object);
         }
         let block_size = self.object.block_size();
         let last = offset.saturating_add(length.saturating_sub(1)) / block_size;

@@ -20,7 +20,7 @@
 //! # What the prices rest on
 //! - Space: sectors that may be handed out. What was freed and waits for its two groups is not free.
 //! - A block that the group has dirty already costs nothing more, unless it began to be written early
-//!   (`dmu::live::early`). A block of a volume counts once more: what was written early is claimed after a
+//!   (`dmu::live::dmu_sync`). A block of a volume counts once more: what was written early is claimed after a
 //!   crash, and written again by the replay.
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
 //! - Whoever raises `copies` while a group is open pays for what that accepted; where there is no room for

@@ -42,7 +42,7 @@
 //! | `trim` | telling devices what became free |
 //! | `upgrade` | taking pools of old versions to newer ones |
 //! | `views` | committed states that are being read |
-//! | `turns` | who may sync or open a dataset now |
+//! | `fair_lock` | who may sync or open a dataset now |
 
 mod add;
 mod checkpoint;
@@ -50,6 +50,7 @@ mod config;
 mod counting;
 mod create;
 mod devices;
+mod fair_lock;
 mod grow;
 mod multihost;
 mod open;
@@ -60,7 +61,6 @@ mod scan;
 mod sweep;
 mod sync;
 mod trim;
-mod turns;
 mod upgrade;
 mod views;
 
@@ -99,11 +99,11 @@ use crate::zvol::LiveZvol;
 use config::Config;
 use counting::Counting;
 use devices::DeviceStates;
+use fair_lock::FairLock;
 use grow::Growth;
 use multihost::Heartbeat;
 use sweep::Sweeps;
 use sync::Task;
-use turns::Turns;
 use views::Views;
 
 /// A pool that is written, shared as `Arc<LivePool>`.
@@ -127,7 +127,7 @@ pub struct LivePool {
     counting: Arc<Counting>,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
-    syncing: Turns,
+    syncing: FairLock,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -198,7 +198,7 @@ impl LivePool {
             counting: Arc::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),
-            syncing: Turns::default(),
+            syncing: FairLock::default(),
             thread: Mutex::default(),
             pool,
         })

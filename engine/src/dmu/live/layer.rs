@@ -68,7 +68,7 @@ pub(super) struct Layer {
     /// The spill block, or that there is none any more.
     pub(super) spill: Option<Option<Block>>,
     pub(super) freed: bool,
-    /// Blocks that are on disk already, as they were when they were written there. See [`super::early`].
+    /// Blocks that are on disk already, as they were when they were written there. See [`super::dmu_sync`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
     /// Blocks that are written again with the contents that they had, as these are: as long as the layer has
     /// the very same, the pointer keeps its logical birth.

@@ -1,6 +1,6 @@
 //! Objects that are written, against a model: bytes in an array, a set of numbers.
 
-mod early;
+mod dmu_sync;
 mod speed;
 mod sync;
 

@@ -51,7 +51,7 @@ pub(super) enum Content {
     Data(Block),
     /// These bytes, which it had before: the pointer says so.
     Rewritten(Block),
-    /// What was written in this group already, before its sync ([`super::early`]).
+    /// What was written in this group already, before its sync ([`super::dmu_sync`]).
     Early(Blkptr),
     /// What is stored here already, and referred to once more.
     Cloned(Blkptr),

@@ -1,4 +1,4 @@
-//! [`Neighbours`]: loads small files ahead of whoever reads one after the other.
+//! [`SiblingPrefetch`]: loads small files ahead of whoever reads one after the other.
 //!
 //! # The idea
 //! `tar`, `grep -r`, a compiler or a mail server read many files of one block each. A reader of one file has
@@ -39,7 +39,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Who reads files of an object set, by where their dnodes are.
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
+pub(super) struct SiblingPrefetch {
     /// The one that was used last is the first.
     watched: Mutex<VecDeque<Watched>>,
 }
@@ -57,7 +57,7 @@ struct Watched {
     is_next_loaded: bool,
 }
 
-impl Neighbours {
+impl SiblingPrefetch {
     /// `object` is going to be read from its beginning.
     pub(super) fn note(&self, object: &Object) {
         let objset = object.objset();
@@ -142,19 +142,19 @@ mod tests {
 
     const SLOTS: u64 = 32;
 
-    fn wanted(neighbours: &Neighbours, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        ids.into_iter().filter_map(|id| neighbours.wanted(id, SLOTS)).collect()
+    fn wanted(prefetch: &SiblingPrefetch, ids: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        ids.into_iter().filter_map(|id| prefetch.wanted(id, SLOTS)).collect()
     }
 
     #[test]
     fn files_read_in_order_are_loaded_a_block_ahead_and_once() {
-        assert_eq!(wanted(&Neighbours::default(), 64..192), [2, 3, 4, 5, 6]);
-        assert_eq!(wanted(&Neighbours::default(), (64..192).flat_map(|id| [id, id])), [2, 3, 4, 5, 6]);
+        assert_eq!(wanted(&SiblingPrefetch::default(), 64..192), [2, 3, 4, 5, 6]);
+        assert_eq!(wanted(&SiblingPrefetch::default(), (64..192).flat_map(|id| [id, id])), [2, 3, 4, 5, 6]);
     }
 
     #[test]
     fn files_of_a_directory_in_any_order_are_loaded_once() {
-        let mut loaded = wanted(&Neighbours::default(), (0..1600).map(|n| 64 + n * 1597 % 1600));
+        let mut loaded = wanted(&SiblingPrefetch::default(), (0..1600).map(|n| 64 + n * 1597 % 1600));
         loaded.sort_unstable();
         // The one after the last has none of them.
         assert_eq!(loaded, (2..=52).collect::<Vec<_>>());
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn files_here_and_there_load_nothing() {
-        assert!(wanted(&Neighbours::default(), (0..1000).map(|n| n * 7919 % 1_000_003)).is_empty());
+        assert!(wanted(&SiblingPrefetch::default(), (0..1000).map(|n| n * 7919 % 1_000_003)).is_empty());
         // The same two again and again are no neighbourhood.
-        assert!(wanted(&Neighbours::default(), [70, 70, 70, 70]).is_empty());
+        assert!(wanted(&SiblingPrefetch::default(), [70, 70, 70, 70]).is_empty());
     }
 
     #[test]
     fn two_who_read_at_once_do_not_disturb_each_other() {
         let both = (0..64).flat_map(|n| [64 + n, 6400 + n]);
-        assert_eq!(wanted(&Neighbours::default(), both), [2, 200, 3, 201, 4, 202]);
+        assert_eq!(wanted(&SiblingPrefetch::default(), both), [2, 200, 3, 201, 4, 202]);
     }
 }

@@ -1,4 +1,4 @@
-//! Taking turns: a lock for tasks that wait without a thread, first come, first served.
+//! A fair lock for tasks that wait without a thread: first come, first served.
 //!
 //! Whoever syncs in a loop asks again at once when it is done; the others that wait are before it
 //! nevertheless. One that gives up waiting leaves the queue.
@@ -15,7 +15,7 @@ use crate::queue::{Place, Queue, Queued};
 
 /// Whose turn it is, and who waits.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct FairLock {
     state: Mutex<State>,
 }
 
@@ -27,10 +27,10 @@ struct State {
 
 /// One's turn; dropped, it is the next one's.
 pub(super) struct Turn<'a> {
-    turns: &'a Turns,
+    lock: &'a FairLock,
 }
 
-impl Turns {
+impl FairLock {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,11 +49,11 @@ impl Turns {
             Poll::Pending
         })
         .await;
-        Turn { turns: self }
+        Turn { lock: self }
     }
 }
 
-impl Queued for Turns {
+impl Queued for FairLock {
     fn with_queue(&self, change: impl FnOnce(&mut Queue)) {
         change(&mut self.state().queue);
     }
@@ -61,7 +61,7 @@ impl Queued for Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.lock.state();
         state.is_taken = false;
         state.queue.wake_first();
     }
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn whoever_comes_again_at_once_waits_behind_the_others() {
-        let turns = Turns::default();
-        let turn = turns.take().now_or_never().expect("nobody has it");
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take())).collect();
+        let lock = FairLock::default();
+        let turn = lock.take().now_or_never().expect("nobody has it");
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(lock.take())).collect();
         for waiter in &mut waiting {
             assert!(waiter.as_mut().now_or_never().is_none());
         }
         drop(turn);
-        let mut again = Box::pin(turns.take());
+        let mut again = Box::pin(lock.take());
         assert!(again.as_mut().now_or_never().is_none(), "others were here before");
         // The first gives up.
         drop(waiting.remove(0));

@@ -160,7 +160,7 @@ fn ask_lasting(message: Message) -> Result<Option<(Vec<u8>, Incoming, tokio::run
     Ok(answered.map(|(line, body)| (line, body, runtime)))
 }
 
-/// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon
+/// Connects to the daemon; `None` where none listens. An error if another user owns the socket: no daemon
 /// could be started there either.
 async fn connect(path: &Path) -> Result<Option<UnixStream>> {
     match server::socket::connect(path).await {

@@ -519,7 +519,7 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     let written = String::from_utf8(made.stdout).unwrap();
     assert!(written.contains("at_least = 20000") && written.contains("database 8K"), "{written}");
     assert!(String::from_utf8_lossy(&made.stderr).contains("'webb'"));
-    // What somebody's file would be asked for is told while the experiment is written.
+    // Faults of a user's file are reported while the experiment is written.
     fs::write(directory.path().join("theirs"), vec![7; 1 << 20]).unwrap();
     let words = ["new", "-t", "./theirs", "--size", "1M", "-w", "randwrite,4K"];
     let told = lab(directory.path(), &words);
@@ -575,7 +575,7 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     let _served = Served::start(place);
     let socket = place.join("nbd.sock").display().to_string();
     let layers = LAYERS.replace("SOCKET", &socket).replace("PLACE", &place.display().to_string());
-    // What an export holds is overwritten by nobody who did not say so.
+    // The contents of an export are only overwritten with consent.
     fs::write(place.join("stack.toml"), layers.replace("overwrite = true\n", "")).unwrap();
     let run = lab(place, &["run", "stack.toml", "-o", "out", "--dry-run"]);
     assert!(
@@ -1190,7 +1190,7 @@ fn nothing_is_removed_that_the_lab_did_not_make() {
     // A home is no place for results.
     let run = lab(&at("home"), &["run", "../small.toml", "-o", "."]);
     assert!(!run.status.success() && text(&run).contains("not empty"), "{}", text(&run));
-    // Nor is a directory of somebody's the lab's, because it has the name.
+    // Nor does a user's directory become the lab's by its name.
     let files = SEARCHED.replace("\"search\"", "\"each\"").replace("budget = 5", "");
     let files = files.replace("path = \"data\"", &format!("path = \"{}\"", at("target").display()));
     fs::write(at("files.toml"), &files).unwrap();

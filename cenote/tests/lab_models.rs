@@ -381,17 +381,17 @@ fn reads_as_foretold(layout: &str, vdevs: &[(&str, usize)], mib: u64) {
         let placed = ["--used", &used, "--metaslabs", &begins];
         let told = model(&[&["speed", layout, "--block", "16K"], &placed[..]].concat());
         let all = told["random_reads"].as_array().unwrap();
-        let foretold = all.iter().find(|it| it["depth"] == depth).unwrap()["iops"].as_f64().unwrap();
-        eprintln!("{layout}, depth {depth}: {measured:.1} measured, {foretold:.1} foretold");
-        if (measured / foretold - 1.0).abs() > MOST_OFF {
-            wrong.push((depth, measured, foretold));
+        let predicted = all.iter().find(|it| it["depth"] == depth).unwrap()["iops"].as_f64().unwrap();
+        eprintln!("{layout}, depth {depth}: {measured:.1} measured, {predicted:.1} predicted");
+        if (measured / predicted - 1.0).abs() > MOST_OFF {
+            wrong.push((depth, measured, predicted));
         }
     }
     daemon.run(&["zpool", "destroy", "-f", "tank"]);
     assert!(wrong.is_empty(), "{layout}: {wrong:?}");
 }
 
-/// How far what is measured may be from what was foretold, as a share.
+/// How far measurements may be from predictions, as a share.
 const MOST_OFF: f64 = 0.15;
 
 #[test]
@@ -449,7 +449,7 @@ fn stable_writes_take_the_way_and_the_log_device() {
         let foretold_ns = 1e9 / told(&format!("{way:.0}ns"))["stable_writes"].as_f64().unwrap();
         let us = |ns: f64| format!("{:.0} us", ns / 1e3);
         eprintln!(
-            "log {log}: {} measured, {} foretold, the way {}",
+            "log {log}: {} measured, {} predicted, the way {}",
             us(measured_ns),
             us(foretold_ns),
             us(way)

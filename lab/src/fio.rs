@@ -332,8 +332,7 @@ fn read(json: &str) -> Result<Output> {
         .map_err(|error| Error::Output { program: "fio", what: format!("its JSON: {error}") })
 }
 
-/// The figures, of a job that flushes what it writes (`flushes`) or does not: then the flush at its end is
-/// nobody's.
+/// The figures of a job. If it does not flush its writes (`flushes`), the flush at its end is not counted.
 fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };

@@ -23,8 +23,8 @@ impl Host {
         let host = Self { directory: tempfile::tempdir().unwrap() };
         let root = host.directory.path().display().to_string();
         host.script("zpool", &format!("echo \"zpool $*\" >> {root}/asked\n"));
-        // The last word is the dataset; the one after -V the size. Somebody looks at the first volume that is
-        // to be destroyed.
+        // The last word is the dataset; the one after -V the size. Another process uses the first volume that
+        // is to be destroyed.
         let zfs = format!(
             "echo \"zfs $*\" >> {root}/asked\n\
              for last; do :; done\n\

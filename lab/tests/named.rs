@@ -1,4 +1,4 @@
-//! What somebody named: files and directories that are there already, and what becomes of them.
+//! Named files and directories that exist already, and what the lab does to them.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -117,7 +117,7 @@ fn what_no_workload_writes_is_never_written_whatever_else_is_asked() {
         );
     }
     assert!(!at("empty").exists() && !at("option").exists());
-    // An empty file of somebody's is not one that is missing.
+    // An empty file of the user is not a missing one.
     fs::write(at("empty"), "").unwrap();
     assert!(run(&at("empty"), &at("out"), "rw = \"read\"").unwrap_err().contains("0 bytes"));
     assert!(fs::read(at("theirs")).unwrap() == theirs && fs::read(at("empty")).unwrap().is_empty());
@@ -173,7 +173,7 @@ fn what_somebody_put_beside_the_labs_files_outlives_a_lab_that_was_killed() {
     fs::create_dir(&left).unwrap();
     let copied = std::process::Command::new("cp").arg("-a").args([&target, &out, &left]).status();
     assert!(copied.unwrap().success());
-    // Meanwhile nobody else works in the same directory, or removes what is in it.
+    // Meanwhile no other lab works in the same directory, or removes its files.
     let other = directory.path().join("other");
     fs::create_dir(&other).unwrap();
     let mut another = Bench::new(&experiment, &other, None);
@@ -241,7 +241,7 @@ fn a_short_trace_is_replayed_as_often_in_all_runs_of_a_workload_whoever_goes_on(
     let out = at("out");
     let mut store = Store::create(&out, experiment.clone(), Environment::default()).unwrap();
     let carry_out = |store: &mut Store| {
-        // Whoever goes on with it finds nothing but what was kept.
+        // A continued experiment finds only the kept runs.
         let mut bench = Bench::new(&experiment, &out, None);
         lab::run::run(store, &mut bench, &Silent).unwrap();
         bench.remove().unwrap();

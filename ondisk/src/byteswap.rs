@@ -1,6 +1,6 @@
 //! Blocks of big-endian machines, turned into what a little-endian one would have written.
 //!
-//! Nobody writes big-endian blocks any more, and a change of one must write it as a whole in one order. The
+//! Big-endian blocks are not written any more, and a change of one must write it as a whole in one order. The
 //! class of the object's type ([`Byteswap`]) says where its numbers are. System attributes say themselves
 //! what order they are in, and their numbers are known by tables only: what contains them stays as it is.
 //!

@@ -9,7 +9,7 @@
 //! | `ul$ID` `ud$ID` | user, on this dataset / on descendants | permissions |
 //! | `gl$ID` `gd$ID` | group | permissions |
 //! | `el$` `ed$` | everyone | permissions |
-//! | `c-$` | whoever creates a descendant | permissions |
+//! | `c-$` | the creator of a descendant | permissions |
 //! | `s-$@NAME` | definition of a permission set | permissions |
 //! | upper case first letter | the same | names of permission sets |
 //!

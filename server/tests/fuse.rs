@@ -131,7 +131,7 @@ fn a_mount_in_use_is_busy_until_forced() {
     }
 }
 
-/// Runs a test once more in a process of its own, where nobody else begins threads or opens files; true in
+/// Runs a test once more in a process of its own, where no other test starts threads or opens files; true in
 /// that one.
 fn is_alone(test: &str) -> bool {
     const ALONE: &str = "CENOTE_TEST_ALONE";

@@ -6,6 +6,7 @@
 //! | lines are read on narrow screens | a line of code or of a comment with more than 110 columns, but for rows of tables |
 //! | a function and a file hold one idea each (`lengths`) | a function with more than 100 lines, a file with more than 700 |
 //! | the engine shows what others use (`public`) | a `pub` item of the engine that no other crate names |
+//! | a sentence names its subject (`words`) | a comment with "whoever", "somebody" or the like |
 //!
 //! Each rule counts what broke it before the rule was there. The count may only fall: a change that mends some
 //! of it lowers the number. `planted` shows that each rule finds what breaks it.
@@ -16,6 +17,8 @@ mod lengths;
 mod planted;
 #[path = "tidy/public.rs"]
 mod public;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! `-i`: the intent log of an object set: its header, blocks and records.
 //!
-//! A log ends where a block does not have the checksum that its predecessor foretells; that is no damage.
+//! A log ends where a block does not have the checksum that its predecessor announces; that is not damage.
 //! Records of an encrypted dataset are told as far as they are in the clear.
 
 use std::collections::HashSet;

@@ -118,7 +118,7 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
     session.print(&["zpool", "export", "kept"]);
     fs::rename(place.path("kept"), place.path("moved")).unwrap();
     session.print(&["zpool", "import", "-c", text(&copy), "kept"]);
-    // The daemon's own file is nobody's property.
+    // The daemon's own file is in no pool's property.
     let property = format!("cachefile={}", text(&place.cachefile()));
     session.print(&["zpool", "set", &property, "kept"]);
     let shown = || session.print(&["zpool", "get", "-Ho", "value", "cachefile", "kept"]);
@@ -200,7 +200,7 @@ fn pools_on_files_of_another_pool_come_back_after_that_one() {
     assert_eq!(states(&session), all);
     session.stop();
 
-    // The outer one is not there at the start. A fifo where a device was keeps nobody from being found.
+    // The outer one is not there at the start. A fifo in place of a device does not hide other pools.
     // Beside the place where it was it would be found.
     fs::create_dir(place.path("elsewhere")).unwrap();
     let away = place.path("elsewhere/away");

@@ -270,7 +270,7 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         "{told}"
     );
     session.print(&["zfs", "destroy", "tank/master@1,2"]);
-    // What the pool has for itself is nobody's: all filesystems are clones of its empty snapshot.
+    // The pool's own snapshot is hidden: all filesystems are clones of its empty snapshot.
     for line in ["zfs snapshot -r tank@e", "zfs clone tank/master@e tank/k", "zfs inherit -r atime tank"] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
@@ -456,7 +456,7 @@ fn added_vdevs_have_the_sectors_of_the_pool_unless_others_are_allowed() {
     print("zpool create -m none -o ashift=9 tank %0");
     assert_eq!(print("zpool get -H -o value,source ashift tank"), "9\tlocal\n");
     let ashift = |disk: &str| print(&format!("zpool get -H -o value ashift tank {disk}"));
-    // The pool's property says it where nobody else does.
+    // The pool's property decides by default.
     print("zpool add tank %1");
     assert_eq!([ashift("%0"), ashift("%1")], ["9\n", "9\n"]);
     let refused = run("zpool add -n -o ashift=12 tank %2");
@@ -502,7 +502,7 @@ fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     let ended = session.run(&["zpool", "labelclear", &disks[0]]);
     assert_eq!(ended.code, 1);
     assert!(ended.err.contains("is a member of exported pool \"tank\""), "{}", ended.err);
-    // What somebody else wrote over two of the labels stays, and so does the room for boot loaders.
+    // Foreign data over two of the labels stay, and so does the room for boot loaders.
     let other = vec![0xa5u8; 4 << 20];
     let disk = File::options().read(true).write(true).open(&disks[0]).unwrap();
     disk.write_all_at(&other, 0).unwrap();

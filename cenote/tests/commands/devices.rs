@@ -38,7 +38,7 @@ fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
     session.print(&["zfs", "create", "tank/while-away"]);
     let told = session.print(&["zpool", "online", "tank", "d0"]);
     assert!(told.contains("'d0' onlined, but lacks what was written while it was away"), "{told}");
-    // What it missed it has not, until somebody resilvers it: nobody is told that all is well.
+    // It lacks what it missed until a resilver: the status must not say that all is well.
     let awaits = || {
         let status = session.print(&["zpool", "status", "tank"]);
         assert!(status.contains("state: DEGRADED") && status.contains("OpenZFS, which\n"), "{status}");

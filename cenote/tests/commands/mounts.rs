@@ -141,7 +141,7 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     assert!(std::process::Command::new("umount").arg(at).status().unwrap().success());
 
     let file = format!("{at}/file");
-    // Each time right after somebody unmounted it without asking the daemon.
+    // Each time right after it was unmounted without the daemon.
     for round in 0..5 {
         session.print(&["mount.cenote", "tank/fs", at, "-o", "rw,noexec,nofail"]);
         std::fs::write(&file, [round]).unwrap();
@@ -176,7 +176,7 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     session.print(&["zfs", "mount", "-o", "remount,rw", "tank/other"]);
     session.print(&["zfs", "destroy", "tank/fs"]);
     session.print(&["zfs", "rename", "tank/other", "tank/fs"]);
-    // Who asks only the kernel (without the helper) contradicts nobody.
+    // A remount by the kernel alone (without the helper) contradicts no property.
     let remount = ["-i", "-o", "remount,noexec,ro", at];
     assert!(std::process::Command::new("mount").args(remount).status().unwrap().success());
     assert_eq!(holds(), "off\non\non\n");
@@ -262,7 +262,7 @@ fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
     drop(mapped);
     holds(3);
 
-    // Times that somebody sets stay, although what was changed before comes later. What is changed then
+    // Times that a program sets stay, although what was changed before comes later. What is changed then
     // counts.
     let metadata = || fs::metadata(&file).unwrap();
     let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
@@ -404,7 +404,7 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
     let mounted_now = session.print(&["zfs", "get", "-Ho", "value", "mounted", "tank/a", "tank/a/b"]);
     assert_eq!(mounted_now, "yes\nyes\n");
 
-    // Another place, and somebody else who takes it away.
+    // Another place, and another program that unmounts it.
     session.print(&["zfs", "set", "mountpoint=/moved", "tank/fs"]);
     let moved = disks.path().join("root/moved");
     assert_eq!(fs::read(moved.join("file")).unwrap(), b"after");

@@ -35,7 +35,7 @@ impl Session {
         Self::start_with(log.into())
     }
 
-    /// A daemon that tells nobody what goes wrong.
+    /// A daemon whose log is discarded.
     pub fn start_silent() -> Self {
         Self::start_with(Stdio::null())
     }

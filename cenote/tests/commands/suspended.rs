@@ -134,7 +134,7 @@ fn the_daemon_ends_whatever_state_its_pools_are_in() {
         create(&session, name, &disk);
         disk
     });
-    // Whoever waits does not keep it, either.
+    // A waiting request does not keep it, either.
     std::thread::scope(|scope| {
         let waiting = suspended(&session, "bad", || {
             session.print(&["zfs", "create", "good/late"]);

@@ -63,7 +63,7 @@ impl Hand {
         place
     }
 
-    /// All that can be seen of a pool whose disks nobody uses.
+    /// All that can be seen of a pool whose disks are not in use.
     pub fn observe(&self, name: &str, folder: &Path) -> String {
         self.import(name, folder, "-o readonly=on");
         let seen = self.run(&format!("observe {name} '{}'", self.place(name).display()));

@@ -1,8 +1,8 @@
 //! The lab on a host that runs OpenZFS in its kernel: recipes work through `zpool` and `zfs` alone, whatever
 //! interrupts them, and leave the host as they found it.
 //!
-//! The host has a pool `tank` with somebody's files and volumes (`scripts/lab.sh`). What its owner can see is
-//! listed before and after, and must be the same: properties, history but for the lab's own volumes,
+//! The host has a pool `tank` with the files and volumes of its owner (`scripts/lab.sh`). What its owner can
+//! see is listed before and after, and must be the same: properties, history but for the lab's own volumes,
 //! contents, devices, mounts, parameters of the module, processes. Its results come back, and each figure of
 //! a report is looked up in what fio said of its run.
 

@@ -401,7 +401,7 @@ fn fill_trees(hand: &Hand, pool: &str) {
          %/a@last");
     write("a", "one", 3000);
     run("zfs rollback %/a@last; zfs set compression=off org:mine=words %/a; zfs destroy -d %/a@two || true");
-    // Something to be freed by whoever opens the pool next.
+    // Something to be freed at the next import.
     filled(hand, &format!("{pool}/freed"), "-o compression=off -o recordsize=4K");
     run("zfs snapshot %/freed@one; zfs destroy -r %/freed");
 }

@@ -66,7 +66,7 @@ impl Drop for Up {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // One that died leaves its mount to whoever comes next.
+        // A process that died leaves its mount to the next one.
         if let Some(at) = self.told["mounts"][0]["mountpoint"].as_str().filter(|_| std::thread::panicking()) {
             let _ = Command::new("fusermount3").args(["-u", "-z", at]).output();
         }

@@ -1,7 +1,7 @@
 //! The least that reaches all blocks of a pool: newest uberblock, MOS, datasets, object sets, dnodes, block
 //! trees.
 //!
-//! Every block's checksum is verified on the way, so whoever fetches the bytes needs no other oracle.
+//! Every block's checksum is verified on the way, so the bytes need no other oracle.
 
 use codec::crypt::{DatasetKey, decrypt_block, verify_indirect_mac};
 use codec::{checksum, compress};

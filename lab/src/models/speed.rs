@@ -20,10 +20,10 @@
 //! few is read as slowly as the devices that are in every block allow.
 //!
 //! # Writes
-//! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity
-//! and copies is the limit. Those that must be stable at once go their [`ClientLatency`] to the pool, and
-//! wait for a write and a flush of the device that has the log, one after the other: of a mirror for the last
-//! of its children.
+//! Writes without a waiting client are gathered and written in order, so the devices' bandwidth without
+//! parity and copies is the limit. Those that must be stable at once go their [`ClientLatency`] to the pool,
+//! and wait for a write and a flush of the device that has the log, one after the other: of a mirror for the
+//! last of its children.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

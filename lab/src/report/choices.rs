@@ -368,7 +368,7 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         Target::Volume(_) => ("volblocksize", DEFAULT_BLOCKS.0),
         _ => ("recordsize", DEFAULT_BLOCKS.1),
     };
-    let foretold = |variant: &Variant| -> Option<f64> {
+    let predicted = |variant: &Variant| -> Option<f64> {
         let settings = &variant.settings;
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse().ok()?;
         let block: Size = settings.get(property).map_or(default, String::as_str).parse().ok()?;
@@ -382,13 +382,13 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let is_of_pools = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
     let rows = plan.variants().iter().filter(is_of_pools).filter_map(|variant| {
         let measured = findings.find(&variant.name, &filled.name, Metric::Space)?.median.value;
-        let foretold = foretold(variant)?;
+        let predicted = predicted(variant)?;
         let efficiency = |takes: f64| format!("{:.1} %", 100.0 / takes);
         Some(vec![
             variant.name.clone(),
-            efficiency(foretold),
+            efficiency(predicted),
             efficiency(measured),
-            format!("{:+.1} %", (measured / foretold - 1.0) * 100.0),
+            format!("{:+.1} %", (measured / predicted - 1.0) * 100.0),
         ])
     });
     let head = ["variant", "data, predicted", "data, measured", "takes more by"].map(str::to_owned).to_vec();

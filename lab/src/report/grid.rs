@@ -7,7 +7,8 @@
 //! | all combinations of two factors or more | values of all factors but the last | values of the last | the figure itself |
 //! | others, of two workloads or more | variants | workloads | times the baseline |
 //!
-//! What was not shown to differ is marked and not shaded, so that nobody takes noise for a gap.
+//! Figures that were not shown to differ are marked and not shaded, so that a reader does not take noise for
+//! a gap.
 
 use super::choices::Section;
 use super::written;

@@ -389,7 +389,7 @@ mod tests {
         let (own, other) = (root.path().join("a/own"), root.path().join("other"));
         fs::create_dir(&other).unwrap();
         fs::write(other.join("theirs"), "x").unwrap();
-        // Whoever looks first is told the same.
+        // The first look finds the same.
         let refused = require(&other, []).unwrap_err().to_string();
         assert!(refused.contains("did not make it") && make(&other).unwrap_err().to_string() == refused);
         require(&own, []).unwrap();
@@ -406,7 +406,7 @@ mod tests {
         remove(&own).unwrap();
         remove(&own).unwrap();
         assert!(!own.exists() && other.join("theirs").exists());
-        // A link to somebody's directory is nobody's own, marked or not.
+        // A link to a user's directory is never the lab's, marked or not.
         let link = root.path().join("link");
         fs::write(other.join(MARK), "file theirs\n").unwrap();
         std::os::unix::fs::symlink(&other, &link).unwrap();
@@ -435,7 +435,7 @@ mod tests {
         before("data").unwrap();
         remove_some(&own, "lab1-").unwrap();
         assert!(!own.join("lab1-0").exists() && own.join("data").exists());
-        // A mark that somebody wrote leads nowhere else.
+        // A forged mark leads nowhere else.
         let mark = own.join(MARK);
         let more = "file ../outside\nfile /etc/outside\ndirectory .\n";
         fs::write(&mark, fs::read_to_string(&mark).unwrap() + more).unwrap();

@@ -884,7 +884,7 @@ mod tests {
         fs::write(at.join("proc/swaps"), format!("Filename Type\n{} file 1 0 -2\n", swap.display())).unwrap();
         assert_eq!(system.look(&image).unwrap().uses, ["is what loop7 lies on"]);
         assert_eq!(system.look(&swap).unwrap().uses, ["is swapped to"]);
-        // A virtual machine has its disk open for writing, who only reads harms nobody.
+        // A virtual machine has its disk open for writing; a reader does no harm.
         let disk = at.join("disk");
         fs::write(&disk, "").unwrap();
         for (process, flags) in [("77", "0100002"), ("78", "0100000")] {

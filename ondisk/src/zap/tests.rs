@@ -57,7 +57,7 @@ fn micro_names_that_are_alike_are_told_apart() {
         [b"a", b"ab", b"file123", b"file1234", b"file12345", b"1234567", b"xfile1234567", &long, &other];
     let entries: Vec<_> = (0..).zip(names).map(|(value, name)| MicroEntry { name, value, cd: 0 }).collect();
     let mut block = MicroZap::encode(4096, ByteOrder::Little, 9, 0, &entries).unwrap();
-    // What stands behind the NUL of a name is nobody's.
+    // Bytes after the NUL of a name are ignored.
     block[64 + 14 + 2..64 + 64].fill(b'z');
     let zap = MicroZap::parse(&block, ByteOrder::Little).unwrap();
     for (place, entry) in (1..).zip(&entries) {

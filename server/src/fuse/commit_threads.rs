@@ -142,8 +142,7 @@ mod tests {
 
     const _: () = assert!(MAX_HERE < super::super::THREADS, "a mount must have threads left");
 
-    /// Has so many threads wait until all of them do and somebody else comes; returns the threads and that
-    /// place.
+    /// Lets this number of threads wait for all of them and one more; returns the threads and the barrier.
     fn fill(waiters: &Arc<CommitThreads>, count: usize) -> (Vec<std::thread::JoinHandle<()>>, Arc<Barrier>) {
         let all = Arc::new(Barrier::new(count + 1));
         let readers = (0..count).map(|_| {

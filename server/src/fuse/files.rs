@@ -323,8 +323,8 @@ impl Served {
         }
     }
 
-    /// Writes all of `payload`, which is of a page that was mapped if the kernel says so. Privileges go where
-    /// somebody is named who is to leave none.
+    /// Writes all of `payload`, which is of a mapped page if the kernel says so. Privileges are removed if a
+    /// user is given who must not keep them.
     pub(super) fn write(
         &self,
         number: INodeNo,
@@ -367,7 +367,7 @@ impl Served {
     }
 
     /// Takes the set-user-id and set-group-id bits away before a change by `by`, of which the kernel does not
-    /// say whether they go. Only root keeps them; of a file that its group may not execute, somebody of the
+    /// say whether they go. Only root keeps them; for a file that its group may not execute, a member of the
     /// group keeps set-group-id too.
     fn drop_bits(&self, zpl: &Arc<LiveZpl>, number: INodeNo, object: ObjectId, by: Caller) -> Result<()> {
         if by.uid == 0 {

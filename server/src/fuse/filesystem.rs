@@ -375,8 +375,8 @@ const FIRST_PLUS_BYTES: u32 = 1 << 10;
 /// Most bytes that one request copies: a multiple of every size of blocks.
 const MOST_COPIED_BYTES: u64 = 1 << 30;
 
-/// The number of an error for what is known by its number: where that is no file any more, whoever came by a
-/// name looks that up again, and a handle is old.
+/// The error for a file that is known by its number and does not exist any more: the kernel looks a name up
+/// again, and a handle is stale.
 fn gone(error: Errno) -> Errno {
     if error.code() == libc::ENOENT { Errno::ESTALE } else { error }
 }

@@ -173,8 +173,8 @@ impl Served {
                 place.map(root).transpose()?
             }
             Node::Root if name == ZFS_NAME && self.has_zfs_dir() => Some(self.control(parent, Node::ZfsDir)?),
-            // Whoever has a handle of a file (`open_by_handle_at`, an NFS server), of which the kernel knows
-            // no more than the number.
+            // A program with a handle of a file (`open_by_handle_at`, an NFS server), of which the kernel
+            // knows no more than the number.
             Node::Root | Node::Object(..) if name == b"." => {
                 let (tree, object) = self.object(parent)?;
                 let zpl = device::block_on(self.trees.zpl(tree))?;
@@ -225,9 +225,9 @@ impl Served {
 
     /// The attributes of an entry in `readdirplus`.
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
-        // No node at all: the kernel takes the name and its type, and asks when somebody wants more. It would
-        // take a node that has the number of a file which it knows, and not the generation, for another file
-        // in the place of that one, and answer errors for all who have it open.
+        // No node at all: the kernel takes the name and its type, and asks when a program wants more. It
+        // would take a node that has the number of a file which it knows, and not the generation, for another
+        // file in the place of that one, and answer errors for all who have it open.
         let unknown = || Told {
             attr: Attributes::unknown(INodeNo(0), entry.type_bits),
             lasts: Duration::ZERO,

@@ -413,8 +413,8 @@ fn device_by(at: &Path, flags: libc::c_int) -> io::Result<libc::dev_t> {
 
 /// The options of a mount that the kernel keeps: as flags, and as words for the helper.
 fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
-    // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as
-    // `mount -o remount` does, is to find what holds.
+    // Access times are the filesystem's own, and the kernel keeps none; but a program that reads its table,
+    // as `mount -o remount` does, is to find what holds.
     let mut all = match options.atime {
         AtimeMode::Off => (libc::MS_NOATIME, vec!["noatime"]),
         // The helper of those who are not root knows no words for the other two.

@@ -152,7 +152,7 @@ impl Readers {
         state.resting -= 1;
         let reads = state.calls > 0 && !state.over;
         state.calls = state.calls.saturating_sub(1);
-        // While this is locked: who looks for somebody to call finds none here, and room for another.
+        // While this is locked: a thread that looks for one to call finds none here, and room for another.
         state.threads -= usize::from(!reads);
         reads
     }
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Nobody begins.
+    /// No thread starts.
     fn nobody() -> Rc<Begin> {
         Rc::new(|| Err(io::Error::other("nobody")))
     }

@@ -61,7 +61,7 @@ impl ReceiveBuffer {
         let mut pieces = Vec::with_capacity(1 + self.blocks.len());
         pieces.push(IoSliceMut::new(&mut self.head));
         for block in &mut self.blocks {
-            // Nobody has them: those that were taken over are others by now.
+            // There are no other references: those that were taken over are others by now.
             pieces.extend(block.get_mut().map(IoSliceMut::new));
         }
         let size = readv(device, &mut pieces)?;
@@ -92,7 +92,7 @@ impl ReceiveBuffer {
             }
         } else if self.others > 0 || self.blocks.is_empty() {
             self.others = 0;
-            // Also where somebody writes to a dataset whose records have become others.
+            // Also for writes to a dataset whose record size has changed.
             let fits =
                 |bytes: &usize| bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_DATA_BYTES).contains(bytes);
             let bytes = record_bytes().filter(fits);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(written(&incoming, size), Payload::from(&data[..]));
         incoming.expect(true, || Some(32 << 10));
         assert_eq!(incoming.blocks.len(), MAX_DATA_BYTES >> 15);
-        // The next ones in blocks, which somebody takes over.
+        // The next ones in blocks, which are taken over.
         for _ in 0..3 {
             let size = receive(&mut incoming, &write(&data));
             let payload = written(&incoming, size);

@@ -175,7 +175,7 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_MAX_PAGES;
-        // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were
+        // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that were read while they were
         // written past it.
         if served.posix_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;

@@ -521,8 +521,7 @@ fn error(errno: Errno, message: &str) -> ExportError {
     ExportError { errno, message: message.to_owned() }
 }
 
-/// Bytes from the socket that were not parsed yet: `buffer[start..end]`, after `skip` bytes that nobody
-/// wants.
+/// Bytes from the socket that were not parsed yet: `buffer[start..end]`, after `skip` bytes to discard.
 struct Input {
     buffer: Box<[u8]>,
     start: usize,

@@ -318,7 +318,7 @@ fn a_directory_can_change_while_it_is_listed() {
                 fs::remove_file(path).unwrap();
             }
         }
-        // Somebody looks at files of which the kernel was told attributes, so that it asks for more of them.
+        // A program looks at files whose attributes the kernel has, so that it asks for more of them.
         assert!(seen.iter().take(15).all(|path| path.exists()));
         seen.extend(listing);
         for path in &gone {
@@ -361,7 +361,7 @@ fn a_file_that_was_made_read_only_elsewhere_can_be_freed_from_it() {
     again(&running);
     let file = File::open(&path).unwrap();
     assert_eq!(call(&file, GET, 0).unwrap(), before | read_only | hidden);
-    // Root alone may write it, as one that its mode lets nobody write.
+    // Root alone may write it, like a file without write permissions.
     match file.metadata().unwrap().uid() {
         0 => fs::write(&path, "content").unwrap(),
         _ => assert_eq!(errno(fs::write(&path, "other")), libc::EPERM),
@@ -634,7 +634,7 @@ fn extended_attributes_are_kept() {
     }
     attribute("trusted.secret", b"of root").unwrap();
     again(&running);
-    // Whoever is not root does not even see that there is one.
+    // Other users than root do not even see that there is one.
     fs::set_permissions(running.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     as_user(12_345, 12_345, || {
         assert_eq!(xattr_names(&path), ["user.color", "user.large"]);
@@ -719,7 +719,7 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     set(&running, "tank/a", "readonly", "off");
     fs::write(inner.join("file"), b"again").unwrap();
 
-    // Somebody is in it, and writes.
+    // A process uses it, and writes.
     let writer = File::create(inner.join("open")).unwrap();
     writer.write_all_at(b"one", 0).unwrap();
     set(&running, "tank/a", "readonly", "on");
@@ -732,8 +732,8 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     set(&running, "tank/a", "xattr", "sa");
     set_xattr(&inner.join("file"), "user.color", b"blue").unwrap();
     set(&running, "tank/a/b", "longname", "on");
-    // Whether there are ACLs the kernel is told when it is mounted: whoever wants them hears of that, and
-    // nobody else.
+    // Whether there are ACLs the kernel is told when it is mounted: a user who sets them gets the note, and
+    // no other.
     let set_acl = || set_xattr(&inner.join("file"), "system.posix_acl_access", &small_acl());
     let acltype = SetProperties {
         datasets: vec!["tank/a/b".into()],
@@ -818,7 +818,7 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
     fs::create_dir(at.join("dir")).unwrap();
     fs::create_dir_all(at.join("removed dir/inner")).unwrap();
     snapshot(&running, "tank@s");
-    // Of a directory that it saw removed the kernel lists nothing, as long as somebody has it.
+    // Of a directory that it saw removed the kernel lists nothing, as long as it is in use.
     let removed_dir = File::open(at.join("removed dir")).unwrap();
     fs::remove_dir_all(at.join("removed dir")).unwrap();
     // A child that is mounted on a directory that the snapshot does not have.

@@ -85,7 +85,7 @@ fn requests_are_answered_until_the_daemon_is_shut_down() {
 #[test]
 fn a_request_that_hangs_holds_up_no_other() {
     let served = Served::start();
-    // Whoever opens a file under a lease waits until the lease is given back; its holder is told by a signal
+    // Opening a file under a lease waits until the lease is given back; its holder is told by a signal
     // that would end it.
     let path = served.place.path().join("disk");
     let leased = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();

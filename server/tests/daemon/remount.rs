@@ -199,7 +199,7 @@ fn a_renamed_filesystem_loses_no_mount() {
     set(&running, "tank/z/own", "readonly", "on");
     assert_eq!(errno(fs::write(running.altroot().join("own/file"), b"x")), libc::EROFS);
 
-    // Whoever wants no remount keeps writing.
+    // Without a remount, writing goes on.
     let mut file = File::create(running.altroot().join("tank/z/file")).unwrap();
     rename(&running, "tank/z", "tank/q", true);
     file.write_all(b"still").unwrap();
@@ -239,7 +239,7 @@ fn all_means_those_that_nobody_mounts_by_name() {
     mount(&running, Mount { legacy: true, ..legacy });
     mount_one(&running, "tank/auto", None);
     mount_one(&running, "tank@one", Some(&running.place.path().join("one")));
-    // By name as by path: whoever mounted it by the system's `mount` has its `umount`.
+    // By name as by path: a mount by the system's `mount` is unmounted by `umount`.
     for target in ["tank/legacy", by_hand.to_str().unwrap()] {
         let unmount = Unmount { target: Some(target.into()), force: true, ..Unmount::default() };
         let error = block_on(running.daemon.unmount(unmount)).unwrap_err();
@@ -421,10 +421,10 @@ fn a_snapshot_in_which_a_file_is_open_is_busy() {
     judge(&running);
 }
 
-/// Lets nobody open a directory for as long as it is kept: whoever tries waits.
+/// Keeps a directory from being opened: an attempt waits.
 fn hold_up(path: &Path) -> OwnedFd {
     let terminated = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: the path is terminated and lives through the calls; the descriptor is new and nobody else's.
+    // SAFETY: the path is terminated and lives through the calls; the descriptor is new and not shared.
     unsafe {
         let group = libc::fanotify_init(libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC, libc::O_RDONLY as u32);
         assert!(group >= 0, "{}", std::io::Error::last_os_error());
@@ -460,7 +460,7 @@ fn a_remount_that_hangs_holds_up_no_listing() {
         let listed = block_on(running.daemon.list_datasets(server::api::ListDatasets::default())).unwrap();
         assert_eq!(listed.entries.len(), 1);
         assert!(!remount.is_finished());
-        // Whoever waited goes on.
+        // The waiting program goes on.
         drop(held_up);
         remount.join().unwrap().unwrap();
     });
@@ -477,7 +477,7 @@ fn what_somebody_else_mounted_and_does_not_answer_holds_up_nobody() {
     let create = CreateDataset { name: "tank/fs".into(), properties, ..CreateDataset::default() };
     let created = block_on(running.daemon.create_dataset(create)).unwrap();
     assert!(created.unmounted[0].contains("does not answer"), "{:?}", created.unmounted);
-    // Whoever waits for it goes on.
+    // The waiting program goes on.
     drop(connection);
     unmount_lazily(&hung);
     mount_one(&running, "tank/fs", None);
@@ -529,7 +529,7 @@ fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
         let at = place.join(name);
         fs::create_dir_all(&at).unwrap();
         let connection = mount_unserved(source, &at);
-        // Nobody answers any more.
+        // There is no answer any more.
         drop(connection);
     }
     assert_eq!(table(&place).len(), 3);

@@ -67,7 +67,7 @@ fn reading_is_an_access_although_the_kernel_keeps_what_is_read() {
             assert_eq!(accessed(path) > first, is_noted_again, "{case}: {} again", path.display());
         }
     }
-    // Nobody lists a directory here, whatever properties say.
+    // No directory is listed here, whatever properties say.
     mount_with(&running, "tank/0", &["nodiratime"]);
     let dir = at.join("0/dir");
     let before = accessed(&dir);
@@ -173,7 +173,7 @@ fn handles_of_files_outlive_mounts_and_not_files() {
     assert_eq!(errno(read(file)), libc::ESTALE);
     fs::remove_dir(at.join("dir")).unwrap();
     assert_eq!(errno(dir.open(&at)), libc::ESTALE);
-    // Whoever has it open keeps it, as in any filesystem; no longer.
+    // An open file stays, as in any filesystem; no longer.
     fs::write(at.join("kept"), "kept").unwrap();
     let kept = Handle::of(&at.join("kept"));
     let open = File::open(at.join("kept")).unwrap();

@@ -77,10 +77,10 @@ fn what_a_program_mapped_and_wrote_is_data_to_who_copies() {
             assert!(fs::read(&copy).unwrap() == whole, "{name}, round {round}");
             assert!(fs::metadata(&path).unwrap().blocks() > 0, "tar takes a file of no blocks for a hole");
         }
-        // SAFETY: it was mapped, and nobody uses it any more.
+        // SAFETY: it was mapped, and is not used any more.
         unsafe { libc::munmap(mapped.cast(), SIZE) };
     }
-    // A hole that nobody wrote to stays one, also where the file is open for reading and writing.
+    // A hole without writes stays one, also where the file is open for reading and writing.
     let file = File::options().read(true).write(true).create_new(true).open(at.join("holes")).unwrap();
     file.set_len(8 << 20).unwrap();
     file.write_all_at(&[7; 4096], 4 << 20).unwrap();

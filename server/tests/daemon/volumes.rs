@@ -181,7 +181,7 @@ fn whoever_has_a_volume_through_a_rollback_is_told_that_nothing_is_written() {
     let snapshot = TakeSnapshots { names: vec!["tank/vol@one".into()], ..TakeSnapshots::default() };
     block_on(running.daemon.take_snapshots(snapshot)).unwrap();
     write(2);
-    // As one has it that came while nobody looked.
+    // As for a device that came unnoticed.
     let pool = running.daemon.open_pools().remove(0);
     let volume = block_on(async {
         let id = pool.dsl().await.unwrap().find("tank/vol").await.unwrap().objset_id();

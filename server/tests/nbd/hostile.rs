@@ -23,7 +23,7 @@ use crate::protocol::{Client, go, request, string};
 const NAME: &str = "tank/vol";
 const SIZE_BYTES: u64 = 1 << 30;
 const MIB: usize = 1 << 20;
-/// What a socket holds of replies that nobody takes is not the server's any more; more than Linux's default.
+/// Replies in a socket's buffer do not count for the server any more; more than Linux's default.
 const SOCKET_BYTES: usize = MIB;
 
 const OPT_GO: u32 = 7;
@@ -119,7 +119,7 @@ impl Exports for One {
     }
 }
 
-/// Limits that nobody reaches by accident; stalled clients stay.
+/// Limits that no test reaches by accident; stalled clients stay.
 fn limits() -> Limits {
     Limits { shared_bytes: 64 * MIB, stall: Duration::from_secs(3600), ..Limits::default() }
 }
@@ -389,7 +389,7 @@ fn who_keeps_memory_that_others_wait_for_is_disconnected() {
         .collect();
     let _readers: Vec<_> = (0..4).map(|_| greedy(&served)).collect();
     let mut good = Client::chosen(&served, NAME, false);
-    // Each of them has all that is shared, until somebody else asks for it.
+    // Each of them has all that is shared, until another client asks for it.
     while !writers.is_empty() {
         assert_reads(&mut good, 32 << 20);
         writers.retain_mut(|writer| {
@@ -421,7 +421,7 @@ fn requests_without_end_are_taken_as_others_are_done() {
     wait_until("as many as there may be", || counted.begun.load(Ordering::SeqCst) == 256);
     good.finish();
     assert_eq!(counted.begun.load(Ordering::SeqCst), 256);
-    // Nobody takes the replies.
+    // The client takes no replies.
     client.0.shutdown(Shutdown::Both).unwrap();
     sending.join().unwrap();
     counted.gate.add_permits(100_000);

@@ -30,7 +30,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Files as libnbd looks for them, of somebody called `localhost` whom `signer` knows and who trusts
+/// Files as libnbd looks for them, of a host called `localhost` that `signer` knows and that trusts
 /// `trusted`.
 fn certificates(at: &Path, role: &str, signer: &Authority, trusted: &Authority) {
     fs::create_dir_all(at).unwrap();

@@ -1,5 +1,5 @@
-//! Somebody who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and lets vdevs
-//! grow with theirs while clients write.
+//! An administrator who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and
+//! lets vdevs grow with theirs while clients write.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A run: clients that write to volumes, somebody who changes the tree of datasets, groups that are
+//! A run: clients that write to volumes, an administrator who changes the tree of datasets, groups that are
 //! committed, a device that dies; all recorded.
 //!
 //! Everything happens on one thread, in turns that follow from the seed.
@@ -25,7 +25,7 @@ use super::support::POOL;
 
 /// Volumes of a run, and for each the sectors that its clients have to themselves.
 const VOLUMES: &[(&str, u64, &[u64])] = &[("a", 8192, &[96, 64]), ("b", 16384, &[96])];
-/// Sectors at the end of these that belong to nobody: they are written when a pool goes on after a power cut.
+/// Sectors at the end of these that no client uses: they are written when a pool goes on after a power cut.
 pub const SPARE_SECTORS: u64 = 16;
 
 /// Part of a volume that one client writes.
@@ -309,7 +309,7 @@ async fn step(
     Ok(())
 }
 
-/// Commits groups now and then, and whenever nobody else can go on.
+/// Commits groups now and then, and whenever no other task can go on.
 async fn committer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
     while shared.clients.get() > 0 || shared.changers.get() > 0 {
         turns(20 + rng.below(300)).await;

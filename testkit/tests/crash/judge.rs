@@ -192,7 +192,7 @@ fn zdb(disks: &[Disk], missing: &[usize]) -> Result<(), String> {
     }
 }
 
-/// Writes disks as files, for zdb or somebody to look at.
+/// Writes disks as files, for zdb or a developer to examine.
 pub fn save(disks: &[Disk], missing: &[usize], dir: &Path) -> Result<(), String> {
     for (number, disk) in disks.iter().enumerate().filter(|(number, _)| !missing.contains(number)) {
         disk.save(&dir.join(format!("disk{number}"))).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! Log devices that are taken away while clients write stable data, and given back.
 //!
-//! A log vdev that was taken away is nobody's as soon as that is answered, until somebody gives it back:
+//! A removed log vdev belongs to no pool as soon as the removal is answered, until it is added again:
 //! whatever its devices hold then must make no difference. A state after a power cut has them as the removal
 //! left them, blank, full of noise, or as they were when the removal was asked for: with labels of the pool
 //! and a log that was right once.
@@ -119,7 +119,7 @@ impl Logs {
         }
     }
 
-    /// Does it. Somebody must commit groups meanwhile.
+    /// Does it. Another task must commit groups meanwhile.
     async fn make(&self, pool: &Arc<LivePool>, recorder: &Recorder, what: Move) -> engine::Result<()> {
         let (top, devices) = &self.tops[what.log];
         let before = recorder.disks().drain(devices.clone()).collect();
@@ -149,7 +149,7 @@ async fn take_away(pool: &Arc<LivePool>, log: &NewTop) -> engine::Result<()> {
     pool.remove(guid.ok_or_else(|| engine::Error::Invalid("the log vdev is not there".into()))?).await
 }
 
-/// What a device is that is nobody's.
+/// A device without a pool.
 #[derive(Clone, Copy, Debug)]
 pub enum Afterlife {
     /// As the removal left it.
@@ -175,7 +175,7 @@ impl Moves {
         self.begun(point).any(|made| made.what.way == Way::Away && !made.is_done(point))
     }
 
-    /// Whether this device was nobody's at `point`.
+    /// Whether this device was in no pool at `point`.
     pub fn is_gone(&self, device: usize, point: usize) -> bool {
         self.gone(point).any(|made| made.devices.contains(&device))
     }
@@ -196,7 +196,7 @@ impl Moves {
         points
     }
 
-    /// Gives devices that were nobody's at `point` something to hold.
+    /// Fills devices that were in no pool at `point`.
     pub fn haunt(&self, point: usize, disks: &mut [Disk], rng: &mut Rng) -> Vec<(usize, Afterlife)> {
         let mut all = Vec::new();
         for made in self.gone(point) {

@@ -237,7 +237,7 @@ fn try_state(
     }
 }
 
-/// Keeps the disks for somebody to look at.
+/// Keeps the disks for a developer to examine.
 fn fail(disks: &[Disk], where_from: &str, error: &str) -> ! {
     let kept = tempfile::Builder::new().prefix("cenote-crash-").tempdir().map(|dir| dir.keep());
     if let Ok(dir) = &kept {

@@ -145,7 +145,7 @@ pub struct Created {
     pub logs: Logs,
 }
 
-/// A new pool on new devices, which turn out to be larger by half when somebody looks.
+/// A new pool on new devices, which turn out to be larger by half at a look.
 pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> Created {
     let mut number = 0;
     let mut top = |(layout, class, count): (Layout, Class, usize)| {

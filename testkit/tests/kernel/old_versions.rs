@@ -78,7 +78,7 @@ fn judge(vm: &KernelVm, first: u64, upgrades: &[u64]) {
     assert!(output.contains(&hex_sha256(&bytes)), "the kernel reads other bytes:\n{output}");
     assert_eq!(output.matches("errors: No known data errors").count(), 2, "{output}");
     assert_eq!(output.matches("with 0 errors").count(), 2, "{output}");
-    // Back here: all that is left goes, as far as it is nobody's origin.
+    // Back here: all that is left goes, if it is not the origin of a clone.
     let pool = block_on(async {
         let pool = import(&disks, 3).await;
         let destroy = |s: Syncing| async move {

@@ -1,6 +1,6 @@
 //! Requests.
 //!
-//! Fixed part of each, and what follows it; `-` is what nobody here needs:
+//! Fixed part of each, and what follows it; `-` marks unused fields:
 //!
 //! | opcode | | fixed part: size of each field | rest |
 //! |---|---|---|---|

@@ -1,12 +1,12 @@
 //! Cache files: which pools are open, and where their devices are, for the next start.
 //!
 //! The file is OpenZFS's `zpool.cache`: a packed nvlist (XDR) with a pool's configuration under each pool's
-//! name, as the pool's MOS has it. So OpenZFS's `zdb -U` and `zpool import -c` read it too. Its place is our
-//! own by default, so that an installed OpenZFS and this program do not import each other's pools.
+//! name, as in the pool's MOS. So OpenZFS's `zdb -U` and `zpool import -c` read it too. By default it lies in
+//! a place of our own, so that an installed OpenZFS and this program do not import each other's pools.
 //!
-//! Pools are entered and removed one by one, and everything else in the file stays as it is: a pool that
-//! could not be imported because a device was missing is there the next time too. A new file takes the place
-//! of the old one at once. Processes that change one file take turns by a lock on its directory.
+//! Pools are added and removed one by one, and everything else in the file stays as it is: a pool that could
+//! not be imported because a device was missing is there the next time too. A new file replaces the old one
+//! atomically. Processes that change one file take turns by a lock on its directory.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
-//! How many files this process may have open.
+//! The limit of open files of this process.
 //!
-//! Systems give programs few (1024), for the sake of those that use `select`, and let them take more. A
-//! daemon needs one for each mount, each connection and each device, and more while it is busy.
+//! Systems give programs few descriptors (1024), for the sake of those that use `select`, and let them take
+//! more. A daemon needs one for each mount, each connection and each device, and more while it is busy.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

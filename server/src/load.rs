@@ -1,28 +1,27 @@
-//! Load on a volume from inside the process that serves it: what the lab compares with the same load over
-//! NBD.
+//! Load on a volume from inside the process that serves it: the lab compares it with the same load over NBD.
 //!
 //! # The idea
 //! Each *client* is one task on a shard, as a connection is, and has its own handle on the volume. It keeps
 //! as many requests under way as the load says, and treats each as a connection does: a buffer of its own,
-//! one poll on the spot, and only what is not done by then waits with others. So what a client over NBD takes
-//! longer is the socket, the protocol and the client's own process. Data are made before a request's time
-//! begins, but on the same thread: of large writes they cost some of the throughput.
+//! one poll on the spot, and only an unfinished request waits with others. So the extra time of a client over
+//! NBD is that of the socket, the protocol and the client's own process. Data are made before a request's
+//! time begins, but on the same thread: for large writes they cost some of the throughput.
 //!
-//! What counts is as fio has it. A request's time is from its first poll until its client sees that it is
-//! done. Requests that are done before `ramp_seconds` are over are not counted. A client begins none once its
-//! time is over, waits for those under way, and flushes where it wrote, within the time that counts. A flush
-//! between writes is a request among the others that are under way: it is about the writes that are done when
-//! it begins. Reads and writes are counted in steps of the time that counts too, by when they are done.
+//! Counting is as in fio. A request's time is from its first poll until its client sees that it is done.
+//! Requests that end before `ramp_seconds` are over are not counted. A client starts none once its time is
+//! over, waits for those under way, and flushes if it wrote, within the counted time. A flush between writes
+//! is a request among the others that are under way: it covers the writes that are done when it begins. Reads
+//! and writes are also counted in steps of the counted time, by when they end.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `requests` | which request comes next |
-//! | `data` | what is written |
-//! | `latency` | how long requests took |
+//! | `data` | the data of writes |
+//! | `latency` | latencies of requests |
 //!
 //! # Bounds
-//! [`check`] refuses what would take more memory than the clients of a socket may take, or longer than a day.
-//! A client looks whether it is to end before each request.
+//! [`check`] refuses loads that would take more memory than the clients of a socket may take, or longer than
+//! a day. A client checks before each request whether it has to end.
 
 mod data;
 mod latency;

@@ -1,11 +1,11 @@
-//! NBD: volumes as block devices for anything that speaks the protocol.
+//! NBD: volumes as block devices for any program that speaks the protocol.
 //!
 //! # The idea
 //! One connection is one task on one shard. It reads as many requests as the socket has, starts each of them,
-//! and polls it once on the spot. What is cached is answered by that first poll: no task, no thread, no
-//! allocation. What has to wait for a disk stays with the connection as a future. All answers that are there
-//! leave in one vectored write. A write that is only buffered is as quick: its bytes are read from the socket
-//! into the memory that the export gets.
+//! and polls it once on the spot. A request for cached data is answered by that first poll: no task, no
+//! thread, no allocation. A request that waits for a disk stays with the connection as a future. All answers
+//! that are ready leave in one vectored write. A buffered write is as quick: its bytes are read from the
+//! socket into the memory that the export gets.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -14,15 +14,15 @@
 //! | `transmission` | requests and replies |
 //! | `extents` | block status |
 //! | `listener` | sockets, and which shard gets a connection |
-//! | `limits` | how many clients there may be, and how much memory they may take together |
+//! | `limits` | the number of clients, and the memory that they may use together |
 //! | `client` | the client's side of a handshake, for the kernel |
 //! | `tls` | certificates, and the beginning of TLS |
 //!
 //! # What a client cannot do
 //! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes
-//! under way, send an option longer than the protocol needs, take for ever to choose an export, or be felt by
-//! the others ([`Limits`]). What breaks the framing ends the connection; what only asks for something wrong
-//! gets an error.
+//! under way, send an option longer than the protocol needs, take for ever to choose an export, or affect
+//! other clients ([`Limits`]). A request that breaks the framing ends the connection; any other invalid
+//! request gets an error.
 //!
 //! Source of the facts: the NBD project's `doc/proto.md`.
 

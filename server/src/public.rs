@@ -1,13 +1,13 @@
-//! The socket that anyone may ask: what OpenZFS lets every user see of pools, and nothing else.
+//! The socket for any user: it answers what OpenZFS lets every user see of pools, and nothing else.
 //!
 //! # What is answered
 //! Listings of pools, vdevs and datasets with their properties, status and transfer statistics, holds and
 //! mounts. Not the names of damaged files, the space of users, the history, or anything of keys; OpenZFS
 //! keeps these from users too. No request changes anything or makes the daemon look at devices that belong to
-//! no pool. Everything else is refused in OpenZFS's words.
+//! no pool. All other requests are refused in OpenZFS's words.
 //!
 //! # What a user cannot do
-//! Hold up others. Connections are few for each user (`MAX_OF_USER`) and in all (`MAX_CONNECTIONS`), and none
+//! Delay others. Connections are few for each user (`MAX_OF_USER`) and in all (`MAX_CONNECTIONS`), and none
 //! lasts longer than `DEADLINE`, so that the threads for requests cannot run out. Requests are small
 //! (`MAX_BODY_BYTES`).
 

@@ -3,15 +3,16 @@
 //! # The idea
 //! Handing a request to another thread costs more than answering it from the cache. So a connection lives on
 //! one thread, which parses, looks up and answers, and the disks answer to that same thread. Each shard is a
-//! tokio `current_thread` runtime with the thread's ring embedded: before the thread sleeps it submits what
-//! waits and takes what is done, in one system call; while it sleeps, the ring's eventfd wakes it as any
-//! socket does.
+//! tokio `current_thread` runtime with the thread's ring embedded: before the thread sleeps it submits
+//! waiting operations and takes finished ones, in one system call; while it sleeps, the ring's eventfd wakes
+//! it as any socket does.
 //!
-//! Shards are as many as the cores, but not tied to them. Clients run on the same machine more often than
-//! not, and the scheduler places a shard well beside the client that wakes it; tied to a core that a client
-//! keeps busy, it waits (4 KiB NBD reads at depth 1 were three times slower so; see `benches/nbd.rs`).
+//! There are as many shards as cores, but they are not tied to them. Clients run on the same machine more
+//! often than not, and the scheduler places a shard well beside the client that wakes it. A shard that is
+//! tied to a core that a client keeps busy has to wait (4 KiB NBD reads at depth 1 were three times slower;
+//! see `benches/nbd.rs`).
 //!
-//! Where io_uring is not available the shard reads its disks synchronously, and everything else is the same.
+//! If io_uring is not available, the shard reads its disks synchronously, and everything else is the same.
 
 #![allow(unsafe_code, reason = "tokio watches a descriptor that the ring owns")]
 

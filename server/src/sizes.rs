@@ -1,4 +1,4 @@
-//! Sizes as people type them: `10G`, `1.5T`, `512`, `128KiB`.
+//! Sizes as users type them: `10G`, `1.5T`, `512`, `128KiB`.
 //!
 //! Source of the facts: OpenZFS 2.3 `libzfs_util.c` (`zfs_nicestrtonum`).
 

@@ -1,22 +1,22 @@
 //! Volumes as block devices of the kernel ([`crate::blockdev`]), with links `/dev/zvol/POOL/VOLUME` to them.
 //!
 //! # Which volumes
-//! Those whose property `volmode` is `dev` or `full`, set there or inherited, their snapshots where `snapdev`
-//! is `visible`, and those that were asked for ([`api::AttachVolume`]). `volmode=default` is without a
+//! Volumes whose property `volmode` is `dev` or `full`, set there or inherited; their snapshots if `snapdev`
+//! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means no
 //! device: not every volume is for this machine, and the kernel's NBD client has few devices. After each
-//! change of a pool the devices are brought in line with its volumes ([`Daemon::settle_devices`]); where the
-//! kernel makes none that is said in the log, and when one was asked for, as an error.
+//! change of a pool the devices are brought in line with its volumes ([`Daemon::settle_devices`]). If the
+//! kernel cannot make a device, the log says so, and a request for it fails.
 //!
-//! A device is made in the first way that the kernel has ([`DeviceMaker::ways`]), unless it was asked for in
-//! another one.
+//! A device is made in the first way that the kernel has ([`DeviceMaker::ways`]), unless the request names
+//! another.
 //!
-//! A device is a client of the volume as any other. It does not keep its volume or pool from changes, as long
-//! as nothing in the kernel uses it: before a change that allows no client it is detached, and attached again
-//! afterwards if the volume is still there. One that is mounted does keep them from it.
+//! A device is a client of the volume like any other. It does not keep its volume or pool from changes, as
+//! long as nothing in the kernel uses it: before a change that allows no client it is detached, and attached
+//! again afterwards if the volume still exists. A mounted device does prevent such changes.
 //!
 //! # Nothing is lost at the end
-//! Before a device is detached the kernel writes what it keeps of it; where that fails the device stays. By
-//! force it stays for no longer than [`FORCED_FLUSH`], and a suspended pool is not waited for.
+//! Before a device is detached the kernel writes its dirty data; if that fails, the device stays. With force
+//! it stays for no longer than [`FORCED_FLUSH`], and a suspended pool is not waited for.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

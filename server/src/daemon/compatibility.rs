@@ -1,8 +1,8 @@
-//! The sets of features that releases of OpenZFS and of others understand, by the names of the files that
+//! The sets of features that releases of OpenZFS and of other systems support, by the names of the files that
 //! come with OpenZFS.
 //!
-//! Where OpenZFS is installed its files count, which its administrator may have changed; without it these
-//! sets do. Each set is another one and more.
+//! If OpenZFS is installed, its files are used, because its administrator may have changed them; otherwise
+//! these sets are. Each set is another one with additions.
 //!
 //! Source of the facts: OpenZFS 2.4 `cmd/zpool/compatibility.d`.
 

@@ -1,7 +1,7 @@
 //! Creating, changing and destroying pools.
 //!
-//! A pool is created on devices that were checked and locked first ([`super::disks`]); it takes its place
-//! among the open pools when its first transaction group is committed.
+//! A pool is created on devices that were checked and locked first ([`super::disks`]); it is added to the
+//! open pools when its first transaction group is committed.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
-//! Devices of open pools: taken offline and back, their errors cleared.
+//! Devices of open pools: taking them offline and back, clearing their errors.
 //!
-//! A device is called by its path, by the last part of that, or by its guid. What is done takes effect at
-//! once; the answer comes when the configuration tells of it, and the command is in the history.
+//! A device is named by its path, by the last part of it, or by its guid. A command takes effect at once; it
+//! is answered when the configuration contains the change and the history the command.
 //!
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`,
 //! `zpool_clear`).

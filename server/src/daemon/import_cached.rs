@@ -1,14 +1,14 @@
-//! The pools that come back when the daemon starts anew: those in its cache file ([`crate::cachefile`]).
+//! The pools that come back when the daemon starts again: those in its cache file ([`crate::cachefile`]).
 //!
-//! A pool is in the file that its property `cachefile` names, by default the daemon's own, from the time that
-//! it is open for writing until it is exported or destroyed. The end of the daemon is no export: what is open
-//! then is there again after its next start. Pools that are open read-only are not kept, as with OpenZFS.
+//! A pool is in the file that its property `cachefile` names, by default the daemon's own, from when it is
+//! open for writing until it is exported or destroyed. The end of the daemon is no export: pools that are
+//! open then are open again after its next start. Read-only pools are not in the file, as with OpenZFS.
 //!
-//! What is imported at the start is not forced: a pool that another host used since, that another process has
-//! open, or that OpenZFS's module has imported is left alone, with a word in the log, and stays in the file.
+//! The import at the start is not forced: a pool that another host used since, that another process has open,
+//! or that OpenZFS's module has imported is left alone, with a line in the log, and stays in the file.
 //!
-//! A pool on files in a filesystem of another pool is imported after that one is mounted, at the start or
-//! whenever that happens later.
+//! A pool on files in a filesystem of another pool is imported after that filesystem is mounted, at the start
+//! or later.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
-//! The requests of OpenZFS's kernel module that changes of datasets stand for, as its history has them
-//! (`zpool history -i`): with what was asked for, which no other record of the history tells.
+//! The requests of OpenZFS's kernel module that correspond to changes of datasets, for the history
+//! (`zpool history -i`): with their input, which no other record of the history contains.
 //!
-//! Source of the facts: OpenZFS 2.4 `zfs_ioctl.c` (`zfs_ioctl_init`, `zfsdev_ioctl_common`),
-//! `libzfs_core.c`.
+//! Source of the facts: OpenZFS 2.4 `zfs_ioctl.c` (`zfs_ioctl_init`, `zfsdev_ioctl_common`), `libzfs_core.c`.
 
 use engine::dsl::history;
 use engine::pool::live::Syncing;

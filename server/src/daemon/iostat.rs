@@ -1,4 +1,4 @@
-//! What open pools read and wrote.
+//! Reads and writes of open pools.
 
 use engine::pool::status;
 use engine::vdev::Vdev;

@@ -1,7 +1,7 @@
 //! Listings: pools, datasets with properties, holds, history.
 //!
-//! What is asked for by name and not found becomes an entry of `failed`, and the rest is told all the same,
-//! as OpenZFS's tools do.
+//! A name that is not found becomes an entry of `failed`, and the other entries are listed all the same, as
+//! by OpenZFS's tools.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The health of pools: of those that are open, and of those that could be imported.
+//! The health of open pools and of pools that could be imported.
 //!
-//! The engine judges; this module asks it for the right pools and adds what it cannot know: where filesystems
-//! are mounted, and which host this is.
+//! The engine judges; this module asks it for the right pools and adds facts that the engine does not have:
+//! where filesystems are mounted, and which host this is.
 
 use std::path::PathBuf;
 

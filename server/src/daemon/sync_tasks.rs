@@ -1,5 +1,5 @@
-//! The engine's changes, as the daemon asks for them: by name, with the commit waited for and the command
-//! written into the pool's history.
+//! Changes by the engine as the daemon requests them: by dataset names, waiting for the commit, with the
+//! command added to the pool's history.
 
 use std::future::Future;
 use std::sync::Arc;

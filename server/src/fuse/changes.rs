@@ -1,13 +1,13 @@
 //! Changes of names and attributes.
 //!
 //! The kernel checks permissions (`default_permissions`) before it asks, and forgets afterwards what its
-//! request has made old. Privileges that a change takes away (set-user-id, set-group-id, capabilities) are
-//! taken away here, which the kernel asks for (`FUSE_HANDLE_KILLPRIV_V2`): so it need not look for them
+//! request has made stale. Privileges that a change removes (set-user-id, set-group-id, capabilities) are
+//! removed here, as negotiated with the kernel (`FUSE_HANDLE_KILLPRIV_V2`): so it need not look for them
 //! before each write.
 //!
 //! # Umask
-//! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then
-//! leaves the umask to us.
+//! If files have POSIX ACLs, a default ACL of the directory replaces the umask. The kernel then leaves the
+//! umask to the daemon.
 
 use engine::zpl::Time;
 use engine::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};

@@ -1,14 +1,14 @@
-//! The classic way of requests: read from the device, answered by writing to it.
+//! The classic transport of requests: reading them from the device and writing answers to it.
 //!
-//! A request is answered on the thread that read it, but for those that wait for a commit
-//! ([`commit_threads`](super::commit_threads)). Which thread reads, and how many there are, is agreed on in
-//! [`readers`](super::readers). The first reads from the mount's own descriptor, each further one from a
-//! clone of it, so that they do not queue up for one, and answers where it read. Forgotten nodes come this
-//! way only, also where there are rings ([`ring`](super::ring)).
+//! A request is answered on the thread that read it, except those that wait for a commit
+//! ([`commit_threads`](super::commit_threads)). [`readers`](super::readers) decides which thread reads, and
+//! how many there are. The first reads from the mount's own descriptor, each further one from a clone of it,
+//! so that they do not contend for one, and answers where it read. Forgotten nodes come only this way, also
+//! if there are rings ([`ring`](super::ring)).
 //!
 //! # What an idle mount costs
-//! One thread, which sleeps, and one descriptor. A thread that no request came to for [`PATIENCE`] gives back
-//! the memory of its buffers, its clone of the descriptor, and its ring.
+//! One thread, which sleeps, and one descriptor. A thread without a request for [`PATIENCE`] gives back the
+//! memory of its buffers, its clone of the descriptor, and its ring.
 
 #![allow(unsafe_code, reason = "an ioctl of `/dev/fuse`")]
 

@@ -1,5 +1,5 @@
-//! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come,
-//! they entered the [`Freezable`].
+//! The kernel's requests: the method of [`Served`] for each, and its answer. Requests of both transports
+//! enter the [`Freezable`] first.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Who is of which group.
+//! The groups of a user.
 //!
-//! The kernel tells with a request the user and the group of the process, but neither its other groups nor
-//! its capabilities. So the groups are looked up, and a superuser is whose user number is 0.
+//! With a request the kernel reports the user and the group of the process, but neither its other groups nor
+//! its capabilities. So the groups are looked up, and user number 0 counts as the superuser.
 
 use super::wire::Caller;
 

@@ -1,4 +1,4 @@
-//! How a filesystem is mounted: what its properties say, and what the caller says instead.
+//! Mount options: from the filesystem's properties, and those of the caller that override them.
 
 use engine::properties::{Prop, PropertySet, Style};
 use engine::zil::SyncMode;

@@ -1,4 +1,4 @@
-//! What answers the kernel's requests, and what all answers share.
+//! The handlers of the kernel's requests, and their shared state.
 //!
 //! | module | requests |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
 //! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
 //!
-//! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that
-//! asks.
+//! `filesystem` maps requests to these. All handlers wait in [`device::block_on`], on the thread that called
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

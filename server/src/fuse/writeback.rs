@@ -1,13 +1,13 @@
-//! Having the kernel write back what programs mapped and changed.
+//! Makes the kernel write back pages that programs mapped and changed.
 //!
-//! What is written goes through at once; but a page that is mapped shared and changed there stays in the
-//! kernel until it likes to write it back, which it does at the latest when the last mapping goes. A snapshot
-//! is to have it, and a mount that is cut must not lose it.
+//! Writes go through at once. But a page that is mapped shared and changed stays in the kernel until the
+//! kernel writes it back, at the latest when the last mapping goes. A snapshot has to contain it, and a mount
+//! that is cut must not lose it.
 //!
-//! `syncfs` has the kernel begin with all of them, and does not wait for the answers. So each file that may
-//! be mapped to be changed, as it is open for reading and writing, is made stable by itself, which waits; it
-//! is opened by the number that the kernel knows it by, whatever it is called and whether it still has a
-//! name. Who may not do that (it takes root) has the kernel forget the pages, for which it writes them first.
+//! `syncfs` makes the kernel start with all of them, and does not wait for the answers. So each file that may
+//! be mapped and changed, because it is open for reading and writing, is made stable by itself, which waits.
+//! It is opened by the number by which the kernel knows it, whatever its name and even without one. Without
+//! root that is not possible; then the kernel has to forget the pages, and writes them first.
 //!
 //! Not for threads that answer requests.
 

@@ -1,12 +1,12 @@
 //! Extended attributes.
 //!
-//! The kernel checks who may see and change which namespace, but for lists of names. Attributes are stored
-//! under their full names; one that another platform stored as `NAME`, and that is shown as `user.NAME`,
-//! gives way to the one that is set.
+//! The kernel checks which namespace a user may see and change, except in lists of names. Attributes are
+//! stored under their full names. An attribute that another platform stored as `NAME`, and that is shown as
+//! `user.NAME`, is replaced when it is set.
 //!
-//! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`,
-//! set-group-id does not survive when the owner who sets it is not of the file's group. The kernel would say
-//! that, by an extension of `setxattr` that older ones lack; so this finds out who is of the group.
+//! A POSIX access ACL contains the permission bits too: the engine sets them with it. As with `chmod`,
+//! set-group-id does not survive if the owner who sets it is not a member of the file's group. Newer kernels
+//! report that by an extension of `setxattr`; for older ones the membership is looked up here.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! From the greeting to an opened export (fixed newstyle).
 //!
-//! The client asks for things one by one, each answered before the next is read. Whatever it asks for that is
-//! unknown or malformed is answered with an error, and it may go on; only what breaks the framing ends the
-//! connection. Where TLS is to be used, nothing but its beginning is answered before; where it is not, it is
-//! refused with a word about the Unix socket.
+//! The client sends options one by one, each answered before the next is read. An unknown or malformed option
+//! is answered with an error, and the client may go on; only breaking the framing ends the connection. If TLS
+//! is required, no other option is answered before it has begun. If TLS is not available, it is refused with
+//! a hint about the Unix socket.
 
 use std::{io, sync::Arc};
 

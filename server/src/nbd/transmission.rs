@@ -1,24 +1,24 @@
 //! Requests and replies, after the handshake.
 //!
 //! # The idea
-//! A connection is polled as one state machine: take what has been read from the disks meanwhile, start the
-//! requests that are in the input buffer, write the replies that are there, read more requests. It repeats
-//! until nothing moves.
+//! A connection is polled as one state machine: take finished reads from the disks, start the requests in the
+//! input buffer, write the replies that are ready, read more requests. It repeats until nothing moves.
 //!
 //! A started request is a future in a *slot* (a pinned allocation that is used again and again), with a
-//! pooled, page-aligned buffer for its data. The slot is polled once at once. A request whose data is cached
-//! is done then, its slot free again and its reply queued. One that waits moves, slot and all, to `waiting`.
+//! pooled, page-aligned buffer for its data. The slot is polled once at once. A request for cached data is
+//! done then, its slot is free again and its reply queued. A request that waits moves, slot and all, to
+//! `waiting`.
 //!
 //! # Invariants
 //! - Requests under way (waiting or replied but unsent) are at most [`MAX_REQUESTS`], and their bytes at most
-//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have
-//!   left. A request whose bytes need more memory than the client has is *postponed*, and whatever comes
+//!   [`MAX_BYTES`], except for the one that passed the limit. Beyond that no input is taken until replies
+//!   have left. A request whose bytes need more memory than the client has is *postponed*, with everything
 //!   after it, until `limits` lends it more.
-//! - Every request gets exactly one reply, in any order. A flush is about the writes that were replied to
+//! - Every request gets exactly one reply, in any order. A flush covers the writes that were replied to
 //!   before it came.
 //! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there
-//!   nothing else is taken from the input. A write that will be refused is read past.
-//! - What a client asked for before it took its leave is done first.
+//!   nothing else is taken from the input. The bytes of a write that will be refused are discarded.
+//! - Requests before the client's disconnect are completed first.
 //! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a
 //!   broken wire.
 

@@ -1,4 +1,4 @@
-//! Mounts that stay and become otherwise: by `remount`, and by properties that are set.
+//! Changing mounts that stay: by `remount`, and by properties that are set.
 
 use std::sync::Arc;
 

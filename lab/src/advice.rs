@@ -1,11 +1,11 @@
 //! What to change about a live pool.
 //!
-//! [`Observations`] is what the pool's commands and this machine tell: vdevs, properties of pool and
-//! datasets, counters, the media below the devices. Each rule is a function from that to [`Advice`], which
-//! never comes without evidence: the value that was seen, and what a model makes of it. What a change gains
-//! is the model's word; so each has the command that would prove it here.
+//! [`Observations`] holds the output of the pool's commands and the facts of this machine: vdevs, properties
+//! of pool and datasets, counters, the media below the devices. Each rule is a function from that to
+//! [`Advice`], which always comes with evidence: the observed value, and the result of a model. The stated
+//! gain is that of the model; so each advice has the command that would prove it on this machine.
 //!
-//! Only commands that read are used, and nothing is changed.
+//! Only read-only commands are used, and nothing is changed.
 
 mod observations;
 mod rules;

@@ -1,22 +1,21 @@
-//! Results beside each other: two, or many over time.
+//! Comparing results: two, or many over time.
 //!
 //! # Two
-//! Runs of two results were not made in the same rounds, so they cannot be paired: logarithms of the values
-//! of both are compared by Welch's test. Whatever differs between the two (machine, kernel, version,
-//! neighbours) is part of the difference; what is known to differ is listed, of machines and of experiments,
-//! and the raw device, where both have it, shows how much the machine itself did. What changes from one
-//! session to the next by itself is in no figure of two results, and that is said. A workload that is another
-//! load in each result is not compared, whatever it is called. P-values are corrected over all comparisons by
-//! the goal's metric, from which the answer comes, and over all by the other metrics together; verdicts are
-//! those of [`crate::analysis`], with the noise floor of the noisier result.
+//! Runs of two results were not made in the same rounds, so they cannot be paired: the logarithms of their
+//! values are compared by Welch's test. Every difference between the two sessions (machine, kernel, version,
+//! neighbours) is part of the result. Known differences of machines and experiments are listed, and the raw
+//! device, if both have it, shows the part of the machine itself. Changes from one session to the next cannot
+//! be seen in two results, and the report says so. A workload whose load differs between the results is not
+//! compared, even if its name is the same. P-values are corrected over all comparisons by the goal's metric,
+//! from which the answer comes, and over all by the other metrics together. Verdicts are those of
+//! [`crate::analysis`], with the noise floor of the noisier result.
 //!
 //! # Many
 //! The medians of at least [`LEAST_FOR_CHANGES`] results, in the order of time, are searched for changes: the
-//! place is taken at which the means before and after differ most in units of their spread (the largest t).
-//! How large that becomes by chance, with the place being chosen, is found by drawing series without a
-//! change; so the spread between results, which runs within one do not show, counts. Where there is a change,
-//! both sides are searched again. All places that were looked for, in all series of a family, are corrected
-//! for together.
+//! chosen place is the one where the means before and after differ most in units of their spread (the largest
+//! t). Series without a change are drawn to find how large this t becomes by chance when the place is chosen;
+//! so the spread between results, which runs within one do not show, counts. After a change, both sides are
+//! searched again. The correction covers all places that were examined, in all series of a family.
 //!
 //! Sources: Welch 1947; Scott and Knott 1974 (binary segmentation); the distribution of the largest t by
 //! simulation, with a fixed seed, and where chance hardly reaches by the bound that as many places cannot be

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of the lab, with advice.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! Layouts of pools, as people write them: `mirror 2 + mirror 2`, `raidz2 6`, `draid2:4d:1s 11`, `4`.
+//! Layouts of pools as users write them: `mirror 2 + mirror 2`, `raidz2 6`, `draid2:4d:1s 11`, `4`.
 //!
-//! Each part is a top-level vdev, its type and its devices; a number alone is so many vdevs of one device
+//! Each part is a top-level vdev, its type and its devices; a number alone means so many vdevs of one device
 //! each. The type is what `zpool create` takes.
 
 use std::fmt;

@@ -1,9 +1,9 @@
-//! A workload that the process which has the pool open does itself, on the volume's own object: without NBD,
-//! a socket and fio (`through = "process"`).
+//! A workload that runs in the process that has the pool open, on the volume's own object: without NBD, a
+//! socket and fio (`through = "process"`).
 //!
-//! What fio does otherwise is said here in a few fields, for [`crate::target::Programs::load`]; what that
-//! answers has the form of fio's JSON, and is read as that. Whatever a workload asks for that is not among
-//! these fields is refused by name before anything runs: the two ways to a volume must do the same.
+//! A few fields describe here what fio would do, for [`crate::target::Programs::load`]. The answer has the
+//! form of fio's JSON and is parsed as such. Any option of a workload that is not among these fields is
+//! refused by name before a run: both ways to a volume must do the same.
 
 mod sizes;
 

@@ -1,8 +1,8 @@
-//! What `/proc` and `/sys` tell of the machine, below a root that tests choose.
+//! The machine according to `/proc` and `/sys`, below a root that tests choose.
 //!
-//! Programs' time is counted in ticks, of all processors together. What the lab and its children took is in
-//! `/proc/self/stat`; what is left of the time that processors worked is that of others ([`Busy`]), and of
-//! the kernel's own threads, which is why a little of it says nothing.
+//! Programs' time is counted in ticks, of all processors together. `/proc/self/stat` has the time of the lab
+//! and its children. The rest of the busy time belongs to other programs ([`Busy`]) and to the kernel's own
+//! threads, which is why small amounts mean nothing.
 //!
 //! Source: Linux `proc_stat(5)`, `proc_pid_stat(5)`, `proc_loadavg(5)`, and its
 //! `Documentation/admin-guide/pm/cpufreq.rst`.

@@ -1,4 +1,4 @@
-//! What a device, or a file, lies on, as the kernel tells it.
+//! The medium of a device or file, as the kernel reports it.
 
 use std::fmt;
 use std::fs;

@@ -1,9 +1,9 @@
-//! Which variants there are, and in which order they run.
+//! The variants, and the order in which they run.
 //!
 //! One change at a time: the baseline has the first value of each factor; every other value of each factor is
-//! one more variant, and so is each that the experiment lists. A full plan has all combinations. A plan that
-//! follows a search has what that found. The baseline is there twice, as [`BASELINE`] and [`TWIN`]: what the
-//! two differ by is noise.
+//! one more variant, and so is each listed variant. A full plan has all combinations. A plan after a search
+//! has the variant that it found. The baseline is there twice, as [`BASELINE`] and [`TWIN`]: their difference
+//! is noise.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Findings as people and programs read them.
+//! Findings for people and programs.
 
 mod charts;
 mod choices;

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `8K`, `1.5G`, `512`.
+//! Sizes as users write them: `8K`, `1.5G`, `512`.
 
 use std::fmt;
 use std::str::FromStr;

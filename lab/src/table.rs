@@ -1,5 +1,5 @@
-//! Rows of words in columns, as terminals, Markdown and pages show them: the first column to the left, the
-//! others, mostly figures, to the right; of Markdown and pages those of words to the left too.
+//! Text tables for terminals, Markdown and pages: the first column is left-aligned, the others, mostly
+//! figures, right-aligned; in Markdown and pages, columns of words are left-aligned too.
 
 /// The width of each column.
 fn widths(rows: &[Vec<String>]) -> Vec<usize> {

@@ -1,7 +1,7 @@
-//! Traces: what was asked of a volume, when.
+//! Traces: the requests of a volume, with their times.
 //!
 //! A trace is a file as fio 3.31 and later replay it (`read_iolog`, version 3): lines of microseconds since
-//! the beginning, a file's name, what was done, offset and length. So traces that fio wrote (`write_iolog`)
+//! the beginning, a file's name, the operation, offset and length. So traces that fio wrote (`write_iolog`)
 //! can be replayed here, and those that are recorded here by fio alone.
 //!
 //! Source: fio 3.33, `HOWTO`, "Trace file format v3". The unit of time is not in it; it was found by

@@ -1,4 +1,4 @@
-//! Results beside each other, as one page that needs nothing else.
+//! Compared results as one self-contained page.
 
 use super::Compared;
 use super::text::{shown, verdict};

@@ -1,4 +1,4 @@
-//! Results beside each other, for a terminal.
+//! Compared results for a terminal.
 
 use super::{Compared, Series};
 use crate::analysis::Verdict;

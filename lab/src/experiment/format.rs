@@ -1,8 +1,7 @@
-//! The reference of an experiment's file: every key, with what it takes, what it is where left out, and an
-//! example.
+//! The reference of an experiment's file: every key, with its type, its default and an example.
 //!
-//! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing here and
-//! none is too many, that every example is read, and that what is said to be the default is it.
+//! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing or
+//! superfluous, that every example parses, and that the stated defaults are the parser's.
 
 use serde::Serialize;
 

@@ -1,9 +1,8 @@
 //! Workloads that come with the program, as data: `presets.toml`.
 //!
-//! A preset is one or more workloads. `preset = "web"` in a `[[workload]]` stands for them; what else that
-//! says (`seconds`, `iodepth`, `cache` …) takes the place of theirs, and its `name` is put before theirs.
-//! What is kept with results is what they stand for, so that results do not change their meaning when a
-//! preset does.
+//! A preset is one or more workloads. `preset = "web"` in a `[[workload]]` stands for them; other keys of
+//! that table (`seconds`, `iodepth`, `cache` …) override theirs, and its `name` becomes a prefix of theirs.
+//! Results keep the expanded workloads, so that they keep their meaning when a preset changes.
 
 use toml::{Table, Value};
 

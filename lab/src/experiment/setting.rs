@@ -1,4 +1,4 @@
-//! Settings: what differs between variants, and what has it.
+//! Settings: the differences between variants, and the part that each applies to.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The target of an experiment.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;

@@ -1,4 +1,4 @@
-//! What is done to a variant.
+//! The load for each variant.
 
 mod options;
 

@@ -1,16 +1,16 @@
-//! How long operations took: of reads, of writes, and of both.
+//! Latencies: of reads, of writes, and of both together.
 //!
-//! fio counts the operations of each kind in bins of about alike times (`json+`, `bins`), and so does the
-//! process that has the pool open. From these the times of several kinds are put together; percentiles of
+//! fio counts the operations of each kind in bins of similar latency (`json+`, `bins`), and so does the
+//! process that has the pool open. From the bins the latencies of several kinds are combined; percentiles of
 //! each alone could not be.
 //!
-//! - A read takes as long as it does.
-//! - A write that is flushed takes as long as both: who waits for it to be stable waits for its flush too.
-//!   Flushes are of writes only, one of each at most. Which write a flush was for is not known: they are
-//!   spread over all of them evenly, and the longer flushes are taken for those of the longer writes, so that
-//!   a percentile is that of both together at most.
-//! - A load that reads and writes has the times of all its operations, each counting once. How many of them
-//!   are reads is the workload's choice, and the same in each run.
+//! - A read has its own latency.
+//! - A flushed write has the latency of the write and its flush: a client that needs it stable waits for
+//!   both. Only writes have flushes, at most one each. It is not known which write a flush belonged to:
+//!   flushes are spread over all writes evenly, and the longer flushes are assigned to the longer writes, so
+//!   that a percentile is an upper bound for both together.
+//! - A load that reads and writes has the latencies of all its operations, each counting once. Their shares
+//!   are the workload's choice, and the same in each run.
 
 use std::collections::BTreeMap;
 

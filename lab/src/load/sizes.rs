@@ -1,9 +1,9 @@
 //! Sizes of operations by their shares: fio's `bssplit`.
 //!
-//! `4k/60:16k/40` are 60 of a hundred of 4K, the others of 16K; sizes with no percentage share what is left
-//! evenly. After a comma stand those of writes, else reads and writes have the same. fio takes also what
-//! makes little sense: percentages that do not add up to 100 it cuts or stretches, sizes that are no multiple
-//! of the smallest it rounds. Those are errors here.
+//! `4k/60:16k/40` means 60 of a hundred of 4K, the others of 16K; sizes without a percentage share the rest
+//! evenly. Sizes after a comma are for writes; without them reads and writes have the same. fio also accepts
+//! input that makes little sense: it cuts or stretches percentages that do not add up to 100, and rounds
+//! sizes that are not multiples of the smallest. Those are errors here.
 
 use crate::size::Size;
 

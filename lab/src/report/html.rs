@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else.
+//! The report as one self-contained page.
 
 use super::charts::{Course, Percentiles, courses, percentiles};
 use super::choices::{self, Section};

@@ -1,4 +1,4 @@
-//! Which variant is the best for which workload, and how the goal's choice does there: what is best for one
+//! The best variant for each workload, and the result of the goal's choice there: the best for one workload
 //! may lose with another.
 
 use super::choices::Section;

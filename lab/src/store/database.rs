@@ -1,12 +1,12 @@
-//! Opening `results.redb`, and what is said where it is damaged.
+//! Opening `results.redb`, and the errors of a damaged one.
 //!
-//! redb trusts a file that was shut down in order, and panics over one that something else changed since. So
-//! it is asked to check all of it whenever it is opened; and should it panic all the same, that is an error
-//! here, and its words are not printed.
+//! redb trusts a file that was shut down in order, and panics over one that was changed since by other means.
+//! So every opening makes it check the whole file; and a panic all the same becomes an error here, without
+//! printing its words.
 //!
-//! Who only looks needs no right to write: [`look`] opens the file for reading, and what redb would put in
-//! order of it stays in memory ([`Beside`]). Who carries the experiment out has it locked, so that a look at
-//! it is refused meanwhile; looks do not disturb each other.
+//! Reading needs no permission to write: [`look`] opens the file read-only, and redb's repairs of it stay in
+//! memory ([`Beside`]). A running experiment holds its lock, so that reading is refused meanwhile; readers do
+//! not disturb each other.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

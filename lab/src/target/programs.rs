@@ -1,5 +1,5 @@
-//! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or
-//! those of a host that runs OpenZFS.
+//! `zpool` and `zfs` as the lab uses them: this program's own, in a process of their own, or those of a host
+//! that runs OpenZFS.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

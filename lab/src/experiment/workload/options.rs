@@ -1,12 +1,11 @@
 //! The options of fio that a workload may have.
 //!
-//! They are listed, by the one name that fio's list of options has for each: they change how much is done,
-//! how fast, in what pattern, and what it is done with, and none of them can lead a workload to write
-//! anywhere but to its target. What is not listed is refused, whatever it does: fio takes shorter names and
-//! second names for the same option, and has options that name files, run programs, load engines or go on
-//! past the end of what is worked on.
+//! They are listed by fio's full names. They change how much is done, how fast, in what pattern, and with
+//! what data, and none of them can make a workload write anywhere but to its target. An option that is not
+//! listed is refused: fio accepts short and second names for the same option, and has options that name
+//! files, run programs, load engines or continue past the end of the target.
 //!
-//! Some are looked at more closely, because one of their values would do that as well ([`fault`]).
+//! Some options are checked more closely, because one of their values would do that as well ([`fault`]).
 //!
 //! Source: fio 3.33, `--cmdhelp=all` and `--enghelp=io_uring`, and its manual.
 

@@ -12,6 +12,7 @@ pub mod dmu;
 pub mod dsl;
 pub mod env;
 pub mod error;
+pub mod jobs;
 pub mod mos;
 pub mod pool;
 pub mod properties;

@@ -48,6 +48,7 @@ const ENGINE: &[&str] = &[
     "zvol",
     "zpl",
     "dsl",
+    "jobs",
     "pool",
 ];
 

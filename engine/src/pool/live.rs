@@ -37,8 +37,7 @@
 //! | `repair` | read repair |
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `checkpoint` | the state that the pool can go back to |
-//! | `counting` | filesystems that count what features ask for that came later |
-//! | `sweep` | going through free space: initializing and trimming it by hand |
+//! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
 //! | `trim` | telling devices what became free |
 //! | `upgrade` | taking pools of old versions to newer ones |
 //! | `views` | committed states that are being read |
@@ -47,28 +46,26 @@
 mod add;
 mod checkpoint;
 mod config;
-mod counting;
 mod create;
 mod devices;
 mod fair_lock;
 mod grow;
+mod jobs;
 mod multihost;
 mod open;
 pub mod properties;
 mod remove;
 mod repair;
 mod scan;
-mod sweep;
 mod sync;
 mod trim;
 mod upgrade;
 mod views;
 
 pub use add::Auxiliary;
-pub use counting::CountingStatus;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
-pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
+pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
 pub use upgrade::set_version;
 pub use views::Lent;
 
@@ -90,6 +87,7 @@ use crate::dmu::{LiveObjset, Policy};
 use crate::dsl::{DslPool, LiveDataset, Parts, SyncTask};
 use crate::env::Env;
 use crate::error::Result;
+use crate::jobs::Jobs;
 use crate::mos::LiveFeatures;
 use crate::tables::Tables;
 use crate::txg::{Tx, Txgs};
@@ -97,12 +95,10 @@ use crate::zio::Writer;
 use crate::zpl::LiveZpl;
 use crate::zvol::LiveZvol;
 use config::Config;
-use counting::Counting;
 use devices::DeviceStates;
 use fair_lock::FairLock;
 use grow::Growth;
 use multihost::Heartbeat;
-use sweep::Sweeps;
 use sync::Task;
 use views::Views;
 
@@ -123,8 +119,7 @@ pub struct LivePool {
     growth: Growth,
     heartbeat: Heartbeat,
     autotrim: AtomicBool,
-    sweeps: Sweeps,
-    counting: Arc<Counting>,
+    jobs: Arc<Jobs<LivePool>>,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
     syncing: FairLock,
@@ -194,8 +189,7 @@ impl LivePool {
             growth: Growth::default(),
             heartbeat: Heartbeat::default(),
             autotrim: AtomicBool::new(false),
-            sweeps: Sweeps::default(),
-            counting: Arc::default(),
+            jobs: Arc::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),
             syncing: FairLock::default(),

@@ -179,7 +179,7 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
         .await
         .unwrap();
         pool.sync().await.unwrap();
-        assert_eq!(pool.counting(), None, "nothing was used since");
+        assert_eq!(pool.quota_upgrade(), None, "nothing was used since");
         // In the order of their creation, whatever groups that falls into.
         let used = zpl.lookup(root, b"file2").await.unwrap().unwrap();
         zpl.write(used, 0, &noise(20_000), &WriteOptions::default()).await.unwrap();
@@ -203,7 +203,7 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
         }
         let mut told = 0;
         while !others.iter().all(|(_, zpl)| zpl.objset().counts_projects()) {
-            if let Some(status) = pool.counting() {
+            if let Some(status) = pool.quota_upgrade() {
                 // Only one is gone through at a time, in the order of their creation.
                 let before = [(id, &zpl)].into_iter().chain(others.iter().map(|(id, zpl)| (*id, zpl)));
                 let mut before = before.filter(|(id, _)| *id < status.filesystem);
@@ -214,7 +214,7 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
             pool.sync().await.unwrap();
         }
         assert!(told > 0 && zpl.objset().counts_projects());
-        while pool.counting().is_some() {
+        while pool.quota_upgrade().is_some() {
             pool.sync().await.unwrap();
         }
         drop(others);

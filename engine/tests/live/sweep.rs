@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::dsl::Dsl;
-use engine::pool::live::{Layout, LivePool, Stop, Sweep, SweepState, SweepStatus, sweeps_of};
+use engine::jobs::{JobState, JobStatus, Stop};
+use engine::pool::live::{Layout, LivePool, Sweep, sweeps_of};
 use engine::vdev::{Class, LABEL_START_BYTES};
 use engine::zvol::LiveZvol;
 use ondisk::Guid;
@@ -21,13 +22,11 @@ fn leaves(pool: &LivePool) -> Vec<Guid> {
 }
 
 /// Waits until nothing is active.
-fn settle(pool: &LivePool) {
-    while pool.sweeps().values().any(|run| run.state == SweepState::Active) {
-        std::thread::yield_now();
-    }
+async fn settle(pool: &LivePool) {
+    pool.wait_for_jobs(|_, state| state == JobState::Active).await;
 }
 
-fn states(runs: impl IntoIterator<Item = SweepStatus>) -> Vec<SweepState> {
+fn states(runs: impl IntoIterator<Item = JobStatus>) -> Vec<JobState> {
     runs.into_iter().map(|run| run.state).collect()
 }
 
@@ -62,12 +61,12 @@ fn what_is_free_is_initialized_and_nothing_else() {
             commit(&pool, 4).await;
             pool.sweep(Sweep::Initialize, &leaves(&pool), 0).await.unwrap();
             let again = pool.sweep(Sweep::Initialize, &leaves(&pool), 0).await;
-            settle(&pool);
+            settle(&pool).await;
             assert!(again.is_ok() || again.unwrap_err().to_string().contains("currently initializing"));
-            settle(&pool);
+            settle(&pool).await;
             let runs = pool.sweeps();
-            assert_eq!(states(runs.values().copied()), vec![SweepState::Complete; count], "{layout:?}");
-            assert!(runs.values().all(|run| run.done_bytes == run.total_bytes));
+            assert_eq!(states(runs.values().copied()), vec![JobState::Complete; count], "{layout:?}");
+            assert!(runs.values().all(|run| run.done == run.total));
             for number in 0..count {
                 let bytes = patterned(&disks, &format!("d{number}"));
                 assert!(bytes > 48 * MIB && bytes < 80 * MIB, "{layout:?}: {bytes} bytes");
@@ -84,7 +83,7 @@ fn what_is_free_is_initialized_and_nothing_else() {
             holds(&kept, 16, 7).await;
             drop(kept);
             let stored = sweeps_of(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap();
-            assert_eq!(states(stored.into_values()), vec![SweepState::Complete; count], "{layout:?}");
+            assert_eq!(states(stored.into_values()), vec![JobState::Complete; count], "{layout:?}");
             pool.uninitialize(&leaves(&pool)).await.unwrap();
             assert!(sweeps_of(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap().is_empty());
             pool.close(PoolState::Exported).await.unwrap();
@@ -103,7 +102,7 @@ fn what_is_suspended_or_under_way_goes_on_where_it_was_when_the_pool_is_opened_a
             // So slow that it does not end.
             let all = leaves(&pool);
             pool.sweep(Sweep::Trim, &all, MIB).await.unwrap();
-            while pool.sweeps().values().any(|run| run.done_bytes == 0) {
+            while pool.sweeps().values().any(|run| run.done == 0) {
                 std::thread::yield_now();
             }
             assert_eq!(pool.stop_sweep(Sweep::Trim, &all[..1], Stop::Suspend).await.unwrap(), 1);
@@ -115,14 +114,14 @@ fn what_is_suspended_or_under_way_goes_on_where_it_was_when_the_pool_is_opened_a
             let pool = disks.import("tank", 2).await;
             let before = pool.sweeps();
             let of = |leaf: usize| before[&(Sweep::Trim, leaves(&pool)[leaf])];
-            assert_eq!((of(0).state, of(1).state), (SweepState::Suspended, SweepState::Active), "{layout:?}");
-            assert!(of(1).done_bytes > 0 && of(1).done_bytes < of(1).total_bytes && of(1).rate_bytes == MIB);
+            assert_eq!((of(0).state, of(1).state), (JobState::Suspended, JobState::Active), "{layout:?}");
+            assert!(of(1).done > 0 && of(1).done < of(1).total && of(1).rate_limit == MIB);
             pool.start().unwrap();
             let all = leaves(&pool);
             assert_eq!(pool.stop_sweep(Sweep::Trim, &all, Stop::Cancel).await.unwrap(), count);
             pool.sweep(Sweep::Trim, &all, 0).await.unwrap();
-            settle(&pool);
-            assert_eq!(states(pool.sweeps().into_values()), vec![SweepState::Complete; count]);
+            settle(&pool).await;
+            assert_eq!(states(pool.sweeps().into_values()), vec![JobState::Complete; count]);
             pool.close(PoolState::Exported).await.unwrap();
         });
         disks.judge("tank");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::dsl::edit::{self, NewContents, NewDataset};
-use engine::pool::live::{Layout, LivePool, Sweep, SweepState, properties};
+use engine::jobs::JobState;
+use engine::pool::live::{Layout, LivePool, Sweep, properties};
 use engine::vdev::Class;
 use engine::zvol::LiveZvol;
 use ondisk::vdev_config::PoolState;
@@ -71,10 +72,8 @@ fn a_trim_gives_back_what_is_free_and_nothing_else() {
             let before = taken(&disks);
             let leaves: Vec<_> = pool.pool().vdevs().leaves().map(|leaf| leaf.guid).collect();
             pool.sweep(Sweep::Trim, &leaves, 0).await.unwrap();
-            while pool.sweeps().values().any(|run| run.state == SweepState::Active) {
-                std::thread::yield_now();
-            }
-            assert!(pool.sweeps().values().all(|run| run.state == SweepState::Complete));
+            pool.wait_for_jobs(|_, state| state == JobState::Active).await;
+            assert!(pool.sweeps().values().all(|run| run.state == JobState::Complete));
             let given_back = before - taken(&disks);
             assert!(given_back > 28 * MIB * factor, "{layout:?}: {given_back} bytes");
             fill(&freed, 4, 3).await;

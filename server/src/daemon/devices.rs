@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use engine::pool::live::{LivePool, Stop, Sweep, SweepState, TakeOffline};
+use engine::jobs::{JobState, Stop};
+use engine::pool::live::{LivePool, Sweep, TakeOffline};
 use engine::pool::status;
 use engine::vdev::Status;
 use ondisk::Guid;
@@ -168,9 +169,9 @@ impl Daemon {
                 let run = known.get(&(work, Guid(leaf.guid))).map(|run| run.state);
                 // Of all devices those are meant that this can be done with.
                 let is_meant = match request.action {
-                    SweepAction::Start => run != Some(SweepState::Active),
-                    SweepAction::Suspend => run == Some(SweepState::Active),
-                    SweepAction::Cancel => matches!(run, Some(SweepState::Active | SweepState::Suspended)),
+                    SweepAction::Start => run != Some(JobState::Active),
+                    SweepAction::Suspend => run == Some(JobState::Active),
+                    SweepAction::Cancel => matches!(run, Some(JobState::Active | JobState::Suspended)),
                     SweepAction::Forget => run.is_some(),
                 };
                 if is_meant {

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use engine::dsl::Dsl;
+use engine::jobs::JobState;
 use engine::pool::discovery::FoundPool;
-use engine::pool::live::{LivePool, Sweep, SweepState, sweeps_of};
+use engine::pool::live::{LivePool, Sweep, sweeps_of};
 use engine::pool::{errlog, status};
 use ondisk::ObjectId;
 use ondisk::features::Feature;
@@ -148,7 +149,7 @@ fn by_compatibility(live: &LivePool) -> Reason {
 }
 
 async fn counting(open: &OpenPool, dsl: &Dsl) -> Option<api::Counting> {
-    let status = open.live()?.counting()?;
+    let status = open.live()?.quota_upgrade()?;
     // One that was destroyed meanwhile has no name.
     let filesystem = dsl.name_of_object(ObjectId(status.filesystem.get())).await.ok()?;
     Some(api::Counting {
@@ -172,13 +173,13 @@ async fn sweeps(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<api::Sweeping>
             Sweep::Trim => api::Sweep::Trim,
         },
         state: match run.state {
-            SweepState::Active => api::SweepState::Active,
-            SweepState::Suspended => api::SweepState::Suspended,
-            SweepState::Complete => api::SweepState::Complete,
-            SweepState::Canceled => api::SweepState::Canceled,
+            JobState::Active => api::SweepState::Active,
+            JobState::Suspended => api::SweepState::Suspended,
+            JobState::Complete => api::SweepState::Complete,
+            JobState::Canceled => api::SweepState::Canceled,
         },
-        done_bytes: run.done_bytes,
-        total_bytes: run.total_bytes,
+        done_bytes: run.done,
+        total_bytes: run.total,
         time: run.time,
     });
     Ok(told.collect())

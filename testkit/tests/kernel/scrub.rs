@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use device::block_on;
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewSnapshot};
+use engine::jobs::JobState;
 use engine::pool::import::{ImportOptions, select};
-use engine::pool::live::{Layout, LivePool, Sweep, SweepState};
+use engine::pool::live::{Layout, LivePool, Sweep};
 use engine::pool::status::{self, Progress, ScanKind};
 use engine::pool::{discovery, verify};
 use ondisk::vdev_config::PoolState;
@@ -49,7 +50,7 @@ fn the_kernel_ends_a_scrub_that_it_began_before_we_wrote_and_finds_a_grown_and_i
         pool.expand(leaves[0]).expect("a leaf");
         pool.change(|_| async { Ok(()) }).await.expect("a commit");
         pool.sweep(Sweep::Initialize, &leaves, 0).await.expect("begins");
-        while pool.sweeps().values().any(|run| run.state == SweepState::Active) {
+        while pool.sweeps().values().any(|run| run.state == JobState::Active) {
             std::thread::yield_now();
         }
         let size = pool.pool().vdevs().tops[0].asize();

@@ -115,7 +115,9 @@ impl LivePool {
         }
         self.txgs.kick();
         match how {
-            TakeOffline::Faulted | TakeOffline::FaultedTemporarily => self.give_up_sweeps(leaf).await,
+            TakeOffline::Faulted | TakeOffline::FaultedTemporarily => {
+                self.jobs.give_up(self, |key| key.is_on(leaf)).await
+            }
             TakeOffline::Persistently | TakeOffline::Temporarily => Ok(()),
         }
     }
@@ -140,7 +142,7 @@ impl LivePool {
         }
         self.config_changed();
         self.look_at_sizes();
-        self.resume_sweeps();
+        self.jobs.resume(self);
         Ok(status)
     }
 
@@ -211,7 +213,7 @@ impl LivePool {
         self.config_changed();
         self.pool.suspension.resume();
         self.look_at_sizes();
-        self.resume_sweeps();
+        self.jobs.resume(self);
         Ok(())
     }
 
@@ -224,7 +226,7 @@ impl LivePool {
             }
         }
         self.look_at_sizes();
-        self.resume_sweeps();
+        self.jobs.resume(self);
     }
 
     /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an

@@ -27,8 +27,7 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::config::Config;
 use super::multihost::watch;
-use super::sweep::sweeps_of;
-use super::{LivePool, Surroundings, Syncing, checkpoint, scan, upgrade, version};
+use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, scan, sweeps_of, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
@@ -242,7 +241,8 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
     let features = LiveFeatures::new(stored.version, counts);
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, features, tables);
-    live.sweeps.take_up(sweeps_of(&dsl).await?);
+    let sweeps = sweeps_of(&dsl).await?.into_iter();
+    live.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
     live.set_checkpoint(live.pool.checkpoint().cloned());
     if autotrim {
         live.set_autotrim(true);

@@ -180,7 +180,7 @@ impl LivePool {
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         self.begin_repairs();
-        self.resume_sweeps();
+        self.jobs.resume(self);
         Ok(())
     }
 
@@ -285,8 +285,7 @@ impl LivePool {
         if !self.has_thread() {
             self.start()?;
         }
-        self.sweeps.end();
-        self.counting.end();
+        self.jobs.end();
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             dataset.zil.close().await?;

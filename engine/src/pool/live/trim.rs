@@ -1,13 +1,13 @@
 //! Automatic TRIM (`autotrim=on`): telling devices which ranges of theirs hold nothing any more.
 //!
 //! What becomes free is noted by the metaslabs; every few groups what of it is still free is trimmed. How
-//! that is kept from those who allocate, and what is trimmed by hand: [`super::sweep`].
+//! that is kept from those who allocate, and what is trimmed by hand: [`super::Sweep`].
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_trim.c`.
 
 use std::sync::atomic::Ordering;
 
-use super::sweep::unused;
+use super::jobs::unused;
 use super::{LivePool, Syncing};
 
 /// The shortest run that is trimmed: shorter ones cost more than they give back.

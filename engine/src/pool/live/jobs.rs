@@ -1,0 +1,110 @@
+//! The jobs of a pool that is written ([`crate::jobs`]).
+//!
+//! | job | on | kept in |
+//! |---|---|---|
+//! | [`sweep`] | a leaf: initialize or trim its free space | the ZAP of the leaf |
+//! | [`quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
+
+mod quota_upgrade;
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ondisk::{Guid, ObjsetId};
+
+use super::LivePool;
+use crate::error::Result;
+use crate::jobs::{Host, JobState, JobStatus, Jobs, Target, Work};
+use crate::vdev::{State, Vdev};
+
+pub use quota_upgrade::QuotaUpgradeStatus;
+pub(super) use sweep::unused;
+pub use sweep::{Sweep, sweeps_of};
+
+/// Which job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobKey {
+    /// Going through the free space of a leaf.
+    Sweep(Sweep, Guid),
+    /// Counting the files of a filesystem.
+    QuotaUpgrade(ObjsetId),
+}
+
+impl Host for LivePool {
+    type Key = JobKey;
+
+    fn jobs(&self) -> &Arc<Jobs<Self>> {
+        &self.jobs
+    }
+
+    fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    fn now(&self) -> Duration {
+        self.env.now()
+    }
+
+    fn target(&self, key: &JobKey) -> Target {
+        match key {
+            JobKey::QuotaUpgrade(_) => Target::Here,
+            JobKey::Sweep(_, leaf) => {
+                let status = self.pool.vdevs().find(*leaf).map(Vdev::status);
+                match status {
+                    Some(status) if status.is_readable() => Target::Here,
+                    Some(status) if status.state == State::Faulted => Target::Failed,
+                    _ => Target::Away,
+                }
+            }
+        }
+    }
+
+    async fn keep(self: &Arc<Self>, keys: Vec<JobKey>) -> Result<()> {
+        let sweeps: Vec<(Sweep, Guid)> = keys.into_iter().filter_map(JobKey::sweep).collect();
+        match sweeps.is_empty() {
+            true => Ok(()),
+            false => self.change(move |s| async move { sweep::keep(&s, &sweeps).await }).await,
+        }
+    }
+
+    fn work(self: &Arc<Self>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<Self>> {
+        let sweeps = keys.iter().filter_map(|(key, status)| Some((key.sweep()?, *status)));
+        self.sweep_work(&sweeps.collect::<Vec<_>>())
+    }
+}
+
+impl JobKey {
+    fn sweep(self) -> Option<(Sweep, Guid)> {
+        match self {
+            JobKey::Sweep(work, leaf) => Some((work, leaf)),
+            JobKey::QuotaUpgrade(_) => None,
+        }
+    }
+
+    /// Whether it is work on this leaf.
+    pub(super) fn is_on(self, leaf: Guid) -> bool {
+        matches!(self, JobKey::Sweep(_, of) if of == leaf)
+    }
+
+    fn filesystem(self) -> Option<ObjsetId> {
+        match self {
+            JobKey::QuotaUpgrade(filesystem) => Some(filesystem),
+            JobKey::Sweep(..) => None,
+        }
+    }
+}
+
+impl LivePool {
+    /// How all jobs stand, and how fast they go.
+    pub fn job_statuses(&self) -> BTreeMap<JobKey, JobStatus> {
+        self.jobs.statuses(self.env.now())
+    }
+
+    /// Waits as long as there is a job of which `is_waited_for` says so, but not beyond the closing of the
+    /// pool.
+    pub async fn wait_for_jobs(&self, is_waited_for: impl Fn(&JobKey, JobState) -> bool) {
+        self.jobs.wait_while(is_waited_for).await;
+    }
+}

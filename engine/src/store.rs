@@ -1,18 +1,19 @@
-//! What lies under a block: devices, cache, keys, and who is told when something is wrong with them.
+//! The layer below a block: devices, cache, keys, damage, repairs and suspension.
 //!
-//! [`Store`] is what all that read or write a pool's blocks share, from the import to the export. [`Pool`] is
-//! a store as of one committed group: a view, which keeps the space that it refers to from being reused for
-//! as long as it is held. A pool that is open for reading is one such view; a pool that is written has a new
-//! one with each group ([`crate::pool::live`]).
+//! [`Store`] is the state that all readers and writers of a pool's blocks share, from the import to the
+//! export. [`Pool`] is a store as of one committed group: a view. While a view is held, the space that it
+//! refers to is not reused. A pool that is open for reading is one such view; a pool that is open for writing
+//! has a new view after each group ([`crate::pool::live`]).
 //!
-//! Nothing here knows what pools are made of, or how one is found, opened and written: the block layer
-//! ([`crate::zio`]), objects, space and logs stand on this module, and [`crate::pool`] on those.
+//! This module does not know what pools are made of, nor how a pool is found, opened and written. The block
+//! layer ([`crate::zio`]), objects, space and logs are built on this module, and [`crate::pool`] is built on
+//! those.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `damage` | blocks that could not be read |
-//! | `repairs` | blocks that some place held wrong: what read repair has to do |
-//! | `suspend` | who waits while nothing can be written |
+//! | `repairs` | blocks of which some place held wrong bytes: the work of read repair |
+//! | `suspend` | writers that wait while the pool cannot write |
 //! | `keystore` | the loaded keys |
 
 mod damage;
@@ -41,7 +42,7 @@ use crate::vdev::{ErrorCounters, VdevTree};
 
 /// A pool as of one committed group, shared as `Arc<Pool>`.
 ///
-/// It never changes but for what its [`Store`] counts and holds.
+/// It never changes, except for the counters and maps of its [`Store`].
 #[derive(Debug)]
 pub struct Pool {
     guid: Guid,
@@ -52,7 +53,7 @@ pub struct Pool {
     store: Arc<Store>,
 }
 
-/// What reads and writes of an open pool share, whichever group they are of.
+/// The state that all readers and writers of an open pool share, whichever group they belong to.
 #[derive(Debug)]
 pub struct Store {
     name: String,
@@ -66,11 +67,11 @@ pub struct Store {
     pub(crate) keystore: Keystore,
     pub(crate) cache: Arc<ArcCache>,
     pub(crate) cache_id: u32,
-    /// Loads that nobody waits for yet.
+    /// Loads in the background that no caller waits for yet.
     pub(crate) ahead: Arc<AtomicUsize>,
 }
 
-/// One of what is counted, as long as it is there.
+/// Adds one to a counter for as long as it exists.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -95,8 +96,8 @@ impl Deref for Pool {
 }
 
 impl Store {
-    /// A store on these vdevs. `name` is the one under which the pool is imported, `altroot` where its mount
-    /// points begin if not at the root.
+    /// A store on these vdevs. `name` is the name under which the pool is imported. `altroot` is the
+    /// directory below which its mount points begin, if that is not the root.
     pub(crate) fn new(
         name: String,
         altroot: Option<PathBuf>,
@@ -120,7 +121,7 @@ impl Store {
         })
     }
 
-    /// The salt of checksums, known once the MOS was read.
+    /// The salt of checksums, known once the MOS has been read.
     pub(crate) fn salt(&self) -> &OnceLock<[u8; 32]> {
         &self.salt
     }
@@ -130,7 +131,7 @@ impl Store {
         &self.name
     }
 
-    /// Where the pool's mount points begin, if not at the root.
+    /// The directory below which the pool's mount points begin, if that is not the root.
     pub fn altroot(&self) -> Option<&Path> {
         self.altroot.as_deref()
     }
@@ -155,18 +156,19 @@ impl Store {
         &self.keystore
     }
 
-    /// Does `task` in the background. Whoever closes the pool waits for it, since it keeps devices open.
+    /// Runs `task` in the background. Closing the pool waits for the task, because the task keeps devices
+    /// open.
     pub(crate) fn load_ahead(&self, task: impl Future<Output = ()> + Send + 'static) {
         let counted = Counted::new(&self.ahead);
         background::spawn(async move {
-            // Until all that the task had is dropped.
+            // Counts until everything that the task owned is dropped.
             let _counted = counted;
             task.await;
         });
     }
 
-    /// Waits until nothing is loaded any more that nobody waits for, or that takes longer than `patience`.
-    /// Blocks the thread.
+    /// Waits until no background load is left that no caller waits for, at most for `patience`. Blocks the
+    /// thread.
     pub(crate) fn end_loads_ahead(&self, patience: Duration) {
         let start = Instant::now();
         while self.ahead.load(Ordering::Acquire) > 0 && start.elapsed() < patience {
@@ -174,7 +176,7 @@ impl Store {
         }
     }
 
-    /// The cache, which the pool may share with others.
+    /// The cache, which the pool may share with other pools.
     pub fn cache(&self) -> &Arc<ArcCache> {
         &self.cache
     }
@@ -192,8 +194,8 @@ impl Pool {
         Arc::new(Pool { guid, config, uberblock, checkpoint, shown_name: None, store })
     }
 
-    /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and
-    /// counters are shared.
+    /// The same pool as of another uberblock, with the guid of that config. Devices, cache, keys and counters
+    /// are shared.
     pub(crate) fn at(
         &self,
         uberblock: Uberblock,
@@ -204,12 +206,12 @@ impl Pool {
         Self::of(Arc::clone(&self.store), guid, config, uberblock, checkpoint)
     }
 
-    /// The same pool as of the same uberblock, in a view of its own.
+    /// A new view of the same pool as of the same uberblock.
     pub(crate) fn again(&self) -> Arc<Pool> {
         self.at(self.uberblock.clone(), self.config.clone(), self.checkpoint.clone())
     }
 
-    /// The same under another name.
+    /// The same view under another name.
     pub fn renamed(&self, name: &str) -> Arc<Pool> {
         Arc::new(Pool {
             guid: self.guid,
@@ -221,12 +223,12 @@ impl Pool {
         })
     }
 
-    /// The name under which the pool is imported, or that this view was given.
+    /// The name under which the pool is imported, or the name that this view was given.
     pub fn name(&self) -> &str {
         self.shown_name.as_deref().unwrap_or_else(|| self.store.name())
     }
 
-    /// What it shares with other views of the pool.
+    /// The store, which all views of the pool share.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -236,17 +238,17 @@ impl Pool {
         self.guid
     }
 
-    /// The pool's config: of the MOS once imported.
+    /// The pool's config; once the pool is imported, the config in the MOS.
     pub fn config(&self) -> &PoolConfig {
         &self.config
     }
 
-    /// The uberblock that the pool was opened at.
+    /// The uberblock at which the pool was opened.
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
     }
 
-    /// The pool's checkpoint, if it has one: the uberblock that it can be opened at instead.
+    /// The pool's checkpoint, if it has one: the uberblock at which the pool can be opened instead.
     pub fn checkpoint(&self) -> Option<&Uberblock> {
         self.checkpoint.as_ref()
     }

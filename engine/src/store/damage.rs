@@ -1,16 +1,16 @@
-//! Blocks that could not be read since the pool was opened: what OpenZFS gathers for its error log
+//! Blocks that could not be read since the pool was opened. OpenZFS gathers the same for its error log
 //! (`spa_log_error`).
 //!
-//! A pool that is open read-only cannot write them down; they are shown together with what its persistent log
-//! says ([`crate::pool::errlog`]) and forgotten when it is closed.
+//! A pool that is open read-only cannot write them down. They are shown together with the persistent log
+//! ([`crate::pool::errlog`]) and forgotten when the pool is closed.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Bookmark;
 
-/// Blocks that are remembered. A pool that lost more than this has lost its disks, and every further block
-/// says the same.
+/// The largest number of blocks that are remembered. A pool with more damage than this has lost its disks,
+/// and further blocks add no information.
 const MAX_BLOCKS: usize = 100_000;
 
 /// Blocks that could not be read.
@@ -26,7 +26,7 @@ impl Damage {
         }
     }
 
-    /// All of them, in order.
+    /// All remembered blocks, in order.
     pub fn blocks(&self) -> Vec<Bookmark> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }

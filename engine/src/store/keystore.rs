@@ -1,11 +1,11 @@
-//! The keys of encrypted datasets that are loaded, by objset.
+//! The loaded keys of encrypted datasets, by objset.
 //!
 //! All objsets of an encryption root (datasets, snapshots, clones) share the root's wrapping key, and a
-//! dataset shares its key with its snapshots and clones. Who loads a key registers it for each objset that it
-//! opens; who unloads it takes them all out. Reads of protected blocks look here first, so that what is
-//! cached becomes unreadable together with what is not.
+//! dataset shares its key with its snapshots and clones. The caller that loads a key registers it for each
+//! objset that it opens; the caller that unloads it removes all of them. Reads of protected blocks look here
+//! first, so that cached and uncached blocks become unreadable together.
 //!
-//! The lock is held for a look-up only, and not together with any other.
+//! The lock is held only for a look-up, and not together with any other lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,7 +35,7 @@ impl Keystore {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(objset, key);
     }
 
-    /// Unloads the key of an objset. False when there was none.
+    /// Unloads the key of an objset. Returns false when no key was loaded.
     pub fn remove(&self, objset: ObjsetId) -> bool {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&objset).is_some()
     }

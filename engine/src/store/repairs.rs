@@ -1,15 +1,15 @@
-//! Blocks that were read although some place held them wrong: what read repair has to do.
+//! Blocks of which some place held wrong bytes when they were read: the work of read repair.
 //!
-//! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is written takes
-//! the requests up ([`crate::pool::live`], its module `repair`); one that is only read never does, and
-//! remembers few of them.
+//! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is open for
+//! writing handles the requests ([`crate::pool::live`], its module `repair`). A pool that is open only for
+//! reading never handles them, and remembers few of them.
 //!
-//! Blocks of intent logs are not noted. A log is read when a pool is imported, and given back as soon as it
-//! is replayed.
+//! Blocks of intent logs are not noted. A log is read when a pool is imported, and freed as soon as it is
+//! replayed.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | all; for a few lines, never across an await | taken alone |
+//! | `state` | everything; for a few lines, never across an await | taken alone |
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,18 +21,18 @@ use ondisk::{Guid, Txg};
 
 use crate::Bookmark;
 
-/// Most requests that wait in a pool that is written: about 16 MiB. A block that finds no place is asked for
-/// again when it is read again.
+/// The most requests that wait in a pool that is open for writing: about 16 MiB. A block that finds no room
+/// here is requested again when it is read again.
 const MAX_WAITING: usize = 1 << 16;
-/// Most that wait for a pool to be opened for writing.
+/// The most requests that wait for a pool to be opened for writing.
 const MAX_BEFORE_OPENING: usize = 1 << 10;
 
-/// A block that was not right everywhere.
+/// A block that was not right in every place.
 #[derive(Debug, Clone)]
 pub(crate) struct Repair {
     /// The pointer by which it was read.
     pub bp: Blkptr,
-    /// Which block that was.
+    /// The bookmark of the block.
     pub at: Bookmark,
     /// The leaves whose errors were counted.
     pub counted: Vec<Guid>,
@@ -47,16 +47,16 @@ pub(crate) struct Repairs {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Repair>,
-    /// Blocks of groups that were not committed yet.
+    /// Blocks of groups that are not committed yet.
     later: Vec<Repair>,
-    /// Starts what takes requests up; absent while nothing does.
+    /// Starts the task that handles requests; absent in a pool that handles none.
     start: Option<Arc<dyn Fn(Running) + Send + Sync>>,
     is_running: bool,
     is_over: bool,
     waiters: Vec<Waker>,
 }
 
-/// Held by what takes requests up.
+/// The token of the running task that handles requests.
 pub(crate) struct Running(Option<Arc<Repairs>>);
 
 impl std::fmt::Debug for Repairs {
@@ -84,7 +84,7 @@ impl Repairs {
         }
     }
 
-    /// From now on requests are taken up by what `start` starts.
+    /// From now on, `start` starts the task that handles requests.
     pub(crate) fn begin(self: &Arc<Self>, start: impl Fn(Running) + Send + Sync + 'static) {
         let mut state = self.state();
         state.start = Some(Arc::new(start));
@@ -101,7 +101,7 @@ impl Repairs {
         start(Running(Some(Arc::clone(self))));
     }
 
-    /// A group was committed: its blocks can be looked up.
+    /// A group was committed: its blocks can be looked up now.
     pub(crate) fn committed(self: &Arc<Self>, txg: Txg) {
         let mut state = self.state();
         if state.later.is_empty() {
@@ -113,7 +113,7 @@ impl Repairs {
         self.run(state);
     }
 
-    /// Forgets all requests, and takes no more.
+    /// Forgets all requests, and accepts no more.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -123,7 +123,7 @@ impl Repairs {
         state.waiters.drain(..).for_each(Waker::wake);
     }
 
-    /// Waits until nothing is asked for that can be done now, or all was given up.
+    /// Waits until no request is left that can be handled now, or all requests were given up.
     pub(crate) async fn done(&self) {
         poll_fn(|context| {
             let mut state = self.state();
@@ -138,7 +138,7 @@ impl Repairs {
 }
 
 impl Running {
-    /// Up to `count` requests. When there are none any more, this ends.
+    /// Takes up to `count` requests. The task ends when none are left.
     pub(crate) fn take(&mut self, count: usize) -> Vec<Repair> {
         let Some(repairs) = &self.0 else { return Vec::new() };
         let mut state = repairs.state();
@@ -173,7 +173,7 @@ impl State {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(repairs) = &self.0 {
-            // It ended before its time: with its pool, or by a panic.
+            // The task ended early: with its pool, or by a panic.
             let mut state = repairs.state();
             state.waiting.clear();
             state.end();

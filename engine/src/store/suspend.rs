@@ -1,34 +1,35 @@
-//! Suspension: what a pool does when it cannot write and nothing is left to stand in.
+//! Suspension: how a pool waits when it cannot write and no redundancy is left.
 //!
 //! # The idea
-//! A write that failed everywhere is not given up: whoever makes it waits here, and makes it again when the
-//! pool is *resumed* (`zpool clear`). So no group is lost because a cable was; what was acknowledged stays in
-//! memory and in the intent logs until it is written. In the meantime nothing is committed, and whoever waits
-//! for a commit goes on waiting. The property `failmode` says what happens to others: with `wait` they wait
-//! too, as soon as the dirty data have no more room; with `continue` new changes are refused at once; with
-//! `panic` the process ends.
+//! A write that failed on all devices is not given up. The writer waits here, and writes again when the pool
+//! is *resumed* (`zpool clear`). So an unplugged cable loses no group: acknowledged data stay in memory and
+//! in the intent logs until they are written. In the meantime no group is committed, and callers that wait
+//! for a commit go on waiting. The property `failmode` decides about other callers: with `wait` they wait
+//! too, as soon as there is no more room for dirty data; with `continue` new changes are refused at once;
+//! with `panic` the process ends.
 //!
-//! It is on while a thread commits groups ([`crate::pool::live::LivePool::start`]). Without one, whoever
-//! commits gets the error, since nobody could resume. It can be turned off too, for pools for which nobody is
-//! to wait ([`crate::pool::live::LivePool::never_wait`]), and is when the pool is given up or stops.
+//! Suspension is on while a thread commits groups ([`crate::pool::live::LivePool::start`]). Without such a
+//! thread the caller that commits gets the error, because no other thread could resume the pool. Suspension
+//! can also be turned off, for pools whose callers must not wait
+//! ([`crate::pool::live::LivePool::never_wait`]), and it is turned off when the pool is given up or stops.
 //!
 //! # Leases
-//! With multihost protection this host may write only while others can see that it does
-//! ([`crate::pool::live`]): each mark that it makes extends a lease, and what is written asks for that first.
-//! A lease that ran out ends the writing for good, because another host may have taken the pool.
+//! With multihost protection this host may write only while other hosts can see that it does
+//! ([`crate::pool::live`]). Each heartbeat extends a lease, and every write checks the lease first. A lease
+//! that ran out ends the writing for good, because another host may have taken the pool.
 //!
 //! # Devices that come back
-//! What a device was given and had not made durable when it went away may be lost. Before the group is
-//! committed it is read back, all of the group; then the pool goes on.
+//! When a device goes away, data that it received but had not made durable may be lost. Before the group is
+//! committed, all data of the group are read back; then the pool goes on.
 //!
-//! # What cannot be made good
-//! What can not be made again is a flush that failed on a device that is there, or a group that cannot be
-//! read back: what was lost is not known. That stops the pool for good ([`crate::txg::Txgs::stopped`]), until
-//! it is imported again.
+//! # Failures that cannot be made good
+//! Two failures cannot be made good, because it is not known which data were lost: a flush that failed on a
+//! device that is there, and a group that cannot be read back. They stop the pool for good
+//! ([`crate::txg::Txgs::stopped`]), until it is imported again.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | all; for a few lines, never across an await | taken alone |
+//! | `state` | everything; for a few lines, never across an await | taken alone |
 //!
 //! Source of the idea: OpenZFS 2.3 `zio.c` (`zio_suspend`, `zio_resume`), `zpoolprops.7` (`failmode`).
 
@@ -40,10 +41,10 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 
-/// What happens to those who use a pool that cannot write.
+/// What the users of a pool experience when it cannot write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FailMode {
-    /// They wait.
+    /// Callers wait.
     #[default]
     Wait,
     /// New changes are refused.
@@ -53,13 +54,13 @@ pub enum FailMode {
 }
 
 impl FailMode {
-    /// The mode that a value of the property `failmode` stands for.
+    /// The mode that a value of the property `failmode` means.
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::Wait, Self::Continue, Self::Panic].get(usize::try_from(number).ok()?).copied()
     }
 }
 
-/// Whether a pool is suspended, and who waits.
+/// Whether a pool is suspended, and which callers wait.
 #[derive(Debug, Default)]
 pub(crate) struct Suspension {
     state: Mutex<State>,
@@ -67,16 +68,16 @@ pub(crate) struct Suspension {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Told when changes are to be refused; absent while suspension is off.
+    /// The groups, which refuse changes when asked to; absent while suspension is off.
     txgs: Option<Weak<Txgs>>,
     mode: FailMode,
     why: Option<Error>,
-    /// Counts how often the pool was resumed.
+    /// Counts how many times the pool was resumed.
     resumed: u64,
     waiters: Vec<Waker>,
-    /// With multihost protection: until when this host may write.
+    /// With multihost protection: the time until which this host may write.
     lease: Option<Instant>,
-    /// It may never again.
+    /// The reason why this host may never write again.
     lost: Option<Error>,
 }
 
@@ -85,19 +86,19 @@ impl Suspension {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on those who cannot write wait.
+    /// From now on, callers that cannot write wait.
     pub(crate) fn enable(&self, txgs: &Arc<Txgs>) {
         self.state().txgs = Some(Arc::downgrade(txgs));
     }
 
-    /// From now on those who cannot write fail, those who wait included.
+    /// From now on, callers that cannot write fail, including those that wait already.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.txgs = None;
         state.wake();
     }
 
-    /// What happens when the pool cannot write.
+    /// The mode for the time when the pool cannot write.
     pub(crate) fn mode(&self) -> FailMode {
         self.state().mode
     }
@@ -106,32 +107,33 @@ impl Suspension {
         self.state().mode = mode;
     }
 
-    /// Why the pool is suspended, if it is.
+    /// The reason why the pool is suspended, if it is.
     pub(crate) fn why(&self) -> Option<Error> {
         let mut state = self.state();
         state.expire();
         state.lost.clone().or_else(|| state.why.clone())
     }
 
-    /// Until when this host may write; for ever where `None`. A lease that ran out is not extended.
+    /// Sets the time until which this host may write; `None` means for ever. A lease that ran out is not
+    /// extended.
     pub(crate) fn lease(&self, until: Option<Instant>) {
         let mut state = self.state();
         state.expire();
         state.lease = until;
     }
 
-    /// Asked before anything is written.
+    /// Every writer calls this before it writes.
     ///
     /// # Errors
-    /// The pool is another host's by now, as far as this one knows.
+    /// The pool may belong to another host by now.
     pub(crate) fn check(&self) -> Result<()> {
         let mut state = self.state();
         state.expire();
         state.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// For whoever failed to write with this error: waits until it is worth another try, or gives the error
-    /// back.
+    /// For a caller whose write failed with this error: waits until another try makes sense, or returns the
+    /// error.
     pub(crate) async fn wait(&self, error: Error) -> Result<()> {
         let since = {
             let mut state = self.state();
@@ -167,7 +169,7 @@ impl Suspension {
         .await
     }
 
-    /// Lets those who wait try again.
+    /// Lets the waiting callers try again.
     pub(crate) fn resume(&self) {
         let mut state = self.state();
         state.why = None;

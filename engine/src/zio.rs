@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `read` | from a block pointer to its block, by the ARC |
 //! | `physical` | from a block pointer to verified bytes: copies, gangs, checksums |
-//! | `heal` | rewriting places that do not hold what the block is made of |
+//! | `heal` | rewriting the places of a block that hold wrong bytes |
 //! | `transform` | from verified bytes to the block: authentication, decryption, decompression |
 //! | `write` | from a block to its pointer: compress, checksum, embed, place, gang, write |
 

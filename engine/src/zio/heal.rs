@@ -1,13 +1,12 @@
-//! Rewriting the places of a block that do not hold what it is made of: all copies, and of gangs the headers
-//! and members.
+//! Rewriting the places of a block that hold wrong bytes: all copies, and the headers and members of gangs.
 //!
-//! The right bytes come from whichever place has them and satisfy the block's checksum. A block without a
-//! checksum is never rewritten, because nothing tells which of two contents is right. What the members of a
-//! gang hold is known from the whole, so that one copy of a gang can mend another. Members are judged by
-//! their own checksums before they are believed.
+//! The right bytes come from any place whose bytes satisfy the block's checksum. A block without a checksum
+//! is never rewritten, because nothing shows which of two contents is right. The contents of a gang's members
+//! follow from the whole block, so that one copy of a gang can repair another. Members are checked by their
+//! own checksums before they are trusted.
 //!
-//! Nothing is read for others here: failures are not counted but by the tree, for leaves whose errors the
-//! reader did not count ([`crate::vdev::write`]).
+//! Reads here have no waiting reader. Only the vdev tree counts failures, for leaves whose errors the reader
+//! did not count ([`crate::vdev::write`]).
 
 use device::SharedBuf;
 use futures_util::future::BoxFuture;
@@ -18,7 +17,7 @@ use super::physical::How;
 use crate::store::Store;
 use crate::vdev::write::{Known, Piece};
 
-/// What heals of a block need to know.
+/// The parameters of the repair of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Healing<'a> {
     /// The open group.
@@ -28,8 +27,8 @@ pub(crate) struct Healing<'a> {
 }
 
 impl Store {
-    /// Rewrites what is wrong of a block, which must stay where it is until this is done. Gives the bytes
-    /// that were rewritten, and how many parts could not be.
+    /// Rewrites the wrong places of a block. The block must stay allocated until this is done. Returns the
+    /// number of bytes that were rewritten, and of parts that could not be.
     pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> (u64, usize) {
         if bp.is_hole() || bp.is_embedded() || !has_checksum(bp) {
             return (0, 0);
@@ -41,7 +40,7 @@ impl Store {
         done
     }
 
-    /// Rewrites what is wrong of a block that is made of these bytes.
+    /// Rewrites the wrong places of a block whose right bytes are these.
     fn heal_known<'a>(
         &'a self,
         bp: &'a Blkptr,

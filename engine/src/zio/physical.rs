@@ -1,16 +1,17 @@
-//! From a block pointer to bytes that have the right checksum.
+//! From a block pointer to bytes that match the checksum.
 //!
-//! The copies (DVAs) are tried in their order, those on usable vdevs first. Each is read with the checksum as
-//! verdict, so that the vdev's own redundancy is used up before the next copy is tried.
+//! The copies (DVAs) are tried in order, those on usable vdevs first. Each read passes the checksum to the
+//! vdev as the verdict, so that the vdev's own redundancy is used up before the next copy is tried.
 //!
 //! # Gangs
 //! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block
-//! pointers and a checksum that covers its own address. With the feature `dynamic_gang_header`, a header is
-//! as large as the smallest allocation of its vdevs and has as many pointers as fit; older headers stay as
-//! they are, and the checksum tells which a header is. What these point to (again gangs, perhaps) makes up
-//! the block when joined; the block's checksum covers the whole. Since a header's checksum does not cover
-//! what it leads to, headers may lead back to themselves: members must together be as large as what they are
-//! parts of, and the headers that one read follows, copies and retries included, are counted.
+//! pointers and a checksum that covers the header's own address. With the feature `dynamic_gang_header`, a
+//! header is as large as the smallest allocation of its vdevs and has as many pointers as fit. Older headers
+//! stay as they are, and the checksum shows which kind a header is. The blocks behind the pointers (which may
+//! be gangs again) make up the block when they are joined; the block's checksum covers the whole. A header's
+//! checksum does not cover the members, so headers may lead back to themselves. Two bounds prevent endless
+//! reads: the members together must be as large as their parent, and the headers that one read follows are
+//! counted, copies and retries included.
 //!
 //! Source of the facts: OpenZFS 2.4 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
 
@@ -33,26 +34,26 @@ use crate::vdev::read::{Noticed, ReadResult, Request};
 /// How deep gangs may nest. Each level divides the block, down to one sector.
 const MAX_GANG_DEPTH: u32 = 16;
 
-/// Most gang headers that are read for one block, however large.
+/// The most gang headers that are read for one block, however large it is.
 const MAX_GANG_HEADERS: u64 = 1 << 14;
 
-/// What a gang header leads to.
+/// The contents of a gang header.
 #[derive(Debug)]
 pub(crate) struct GangTree {
-    /// Its pointers that are no holes, in order, and what those lead to that are gangs themselves.
+    /// Its pointers that are not holes, in order, with the subtrees of those that are gangs themselves.
     pub members: Vec<(Blkptr, Option<GangTree>)>,
 }
 
 /// How a block is read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct How<'n> {
-    /// Is told which leaves failed.
+    /// Collects the leaves that failed.
     pub noticed: Option<&'n Noticed>,
     /// The block may not exist: failures are not counted.
     pub speculative: bool,
-    /// Gang headers on the way to it.
+    /// The number of gang headers on the way to the block.
     pub gang_depth: u32,
-    /// Gang headers that may still be read for it; absent for what is no gang.
+    /// The number of gang headers that may still be read for the block; absent for a block that is no gang.
     pub gang_headers_left: Option<Arc<AtomicU32>>,
 }
 
@@ -61,10 +62,10 @@ impl How<'_> {
         Self { gang_depth: self.gang_depth + 1, ..self.clone() }
     }
 
-    /// Counts the headers from here on, unless that has begun further up.
+    /// Counts the headers from here on, unless a caller further up counts them already.
     pub(super) fn counting(self, bp: &Blkptr) -> Self {
-        // A header leads to at least two parts of at least a sector; parts may be tried again through other
-        // copies of the header.
+        // A header leads to at least two parts of at least a sector each. Parts may be tried again through
+        // other copies of the header.
         let most = || ((bp.psize().get() >> 9) * 4 + 64).min(MAX_GANG_HEADERS);
         let left = self.gang_headers_left.unwrap_or_else(|| Arc::new(AtomicU32::new(most() as u32)));
         Self { gang_headers_left: Some(left), ..self }
@@ -79,10 +80,12 @@ impl How<'_> {
 }
 
 impl Store {
-    /// The bytes that `bp` points to as they lie on disk: checksum verified, still encrypted and compressed.
+    /// The bytes that `bp` points to as they lie on disk: the checksum is verified, the bytes are still
+    /// encrypted and compressed.
     ///
-    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer.
-    /// Failures to read blocks of intent logs are not counted, since a log ends where a block cannot be read.
+    /// A hole has no bytes on disk, and an embedded block has its bytes in the pointer; both return an empty
+    /// buffer. Failures to read blocks of intent logs are not counted, because a log ends where a block
+    /// cannot be read.
     pub async fn read_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));
@@ -119,7 +122,7 @@ impl Store {
         Ok(read)
     }
 
-    /// One copy after the other, until one is right.
+    /// Reads one copy after the other, until one is right.
     pub(super) fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
@@ -137,13 +140,13 @@ impl Store {
         })
     }
 
-    /// One copy, from wherever its vdev can get it.
+    /// Reads one copy, with all the redundancy of its vdev.
     pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: &How<'_>) -> ReadResult {
         let top = self.top_for(dva)?;
         if dva.gang {
             return self.read_gang(bp, dva, top, how).await;
         }
-        // Bounded by parsing.
+        // Parsing bounds the size.
         let size = bp.psize().get() as usize;
         let verdict = |bytes: &[u8]| self.verify(bp, bytes);
         let has_checksum = !matches!(bp.checksum_type(), ChecksumType::Off | ChecksumType::NoParity);
@@ -162,7 +165,7 @@ impl Store {
         let (id, offset_bytes) = (dva.vdev.get(), dva.offset.get());
         let refuse = |failure| vec![Attempt { vdev: format!("vdev {id}"), offset_bytes, failure }];
         let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;
-        // The address of a gang counts its members too, which lie elsewhere.
+        // The address of a gang includes the size of its members, which lie elsewhere.
         let here = if dva.gang { GANG_HEADER_SIZE as u64 } else { dva.asize.get() };
         let end = dva.offset.checked_add_bytes(here).map(|end| end.get());
         match end {
@@ -171,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Whether `bytes` are the ones that `bp` points to.
+    /// Whether `bytes` are the bytes that `bp` points to.
     pub(crate) fn verify(&self, bp: &Blkptr, bytes: &[u8]) -> Result<(), Failure> {
         let (ty, order, expected) = (bp.checksum_type(), bp.byte_order(), bp.checksum());
         let salt = self.salt.get();
@@ -188,7 +191,7 @@ impl Store {
         })
     }
 
-    /// Bytes of the gang headers of a block, unless they are old: all copies have room for them.
+    /// The size in bytes of the gang headers of a block, unless they are old: all copies have room for it.
     fn gang_header_size(&self, bp: &Blkptr) -> usize {
         let tops = bp.dvas().filter_map(|dva| self.vdevs.top(dva.vdev.get()));
         let size = tops.map(Vdev::min_alloc).min().unwrap_or(0);
@@ -221,13 +224,13 @@ impl Store {
             return Err(malformed("gang headers lead to too many others"));
         }
         let (offset, birth) = (dva.offset.get(), bp.physical_birth().get());
-        // All copies of a gang header are sealed for the first one's place.
+        // All copies of a gang header are sealed for the address of the first one.
         let first = bp.dva(0).unwrap_or(*dva);
         let (first_vdev, first_offset) = (first.vdev.get().into(), first.offset.get());
         let verify_size = |bytes: &[u8]| {
             verify_gang(bytes, first_vdev, first_offset, birth, has_mac(bp)).map(|order| (bytes.len(), order))
         };
-        // A header from before the feature `dynamic_gang_header` stands at the beginning of its space.
+        // A header from before the feature `dynamic_gang_header` is at the beginning of its space.
         let verify = |bytes: &[u8]| match bytes.get(..GANG_HEADER_SIZE) {
             Some(old) if old.len() < bytes.len() => verify_size(bytes).or_else(|_| verify_size(old)),
             _ => verify_size(bytes),
@@ -257,7 +260,8 @@ impl Store {
         Ok((members, header))
     }
 
-    /// What the gang headers of a block point to, at all depths. All copies of a header say the same.
+    /// The blocks that the gang headers of a block point to, at all depths. All copies of a header are the
+    /// same.
     pub(crate) fn gang_members<'a>(
         &'a self,
         bp: &'a Blkptr,
@@ -287,7 +291,7 @@ impl Store {
         })
     }
 
-    /// What a gang block consists of. All copies of a header say the same.
+    /// The tree of a gang block. All copies of a header are the same.
     pub(crate) fn gang_tree<'a>(
         &'a self,
         bp: &'a Blkptr,
@@ -350,7 +354,7 @@ impl Store {
     }
 }
 
-/// Whether half of the pointer's checksum is a MAC. Object sets keep theirs inside the block.
+/// Whether half of the pointer's checksum is a MAC. Object sets keep their MACs inside the block.
 fn has_mac(bp: &Blkptr) -> bool {
     bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET
 }
@@ -372,7 +376,7 @@ mod tests {
             let offset = ByteOffset(end - from_end);
             forge.pool.top_for(&Dva { vdev, offset, asize: Asize(1 << 20), gang }).is_ok()
         };
-        // The address of a gang counts its members too.
+        // The address of a gang includes the size of its members.
         assert!(is_within(GANG_HEADER_SIZE as u64, true));
         assert!(!is_within(GANG_HEADER_SIZE as u64, false));
         assert!(is_within(1 << 20, false));

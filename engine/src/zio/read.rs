@@ -1,4 +1,4 @@
-//! From a block pointer to its block: the one entry of the block layer.
+//! From a block pointer to its block: the single entry point of the block layer.
 
 use std::sync::Arc;
 
@@ -17,16 +17,17 @@ use crate::store::Store;
 impl Store {
     /// The block that `bp` points to: from the ARC, or read, verified, decrypted and decompressed.
     ///
-    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the
-    /// choice of the key. When the block is cached the future completes in its first poll without allocating.
+    /// A hole reads as zeroes of its logical size. `at` identifies the block, for error messages and the
+    /// choice of the key. When the block is cached, the future completes in its first poll without
+    /// allocating.
     ///
-    /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else
-    /// is [`Error::KeyNotLoaded`].
+    /// In an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read; other
+    /// blocks return [`Error::KeyNotLoaded`].
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         self.read_retaining(bp, at, Retain::In).await
     }
 
-    /// As [`Store::read_block`], and says what of it is to be in the ARC afterwards.
+    /// Like [`Store::read_block`]; the caller also says how much of the block the ARC keeps afterwards.
     pub(crate) async fn read_retaining(&self, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
         if bp.is_hole() {
             return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
@@ -49,9 +50,9 @@ impl Store {
         }
     }
 
-    /// As [`Store::read_block`], for those who look at the structure of datasets whose keys are not loaded:
-    /// what is in the clear is not authenticated, and the private parts of dnodes are ciphertext. Encrypted
-    /// data are [`Error::KeyNotLoaded`].
+    /// Like [`Store::read_block`], for callers that look at the structure of datasets whose keys are not
+    /// loaded. Plaintext is not authenticated, and the private parts of dnodes are ciphertext. Encrypted data
+    /// return [`Error::KeyNotLoaded`].
     pub async fn read_block_without_key(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         match bp.protection() {
             Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
@@ -78,12 +79,12 @@ impl Store {
         .await
     }
 
-    /// What was decoded with a key and what was not are different blocks to the cache.
+    /// The cache keeps blocks that were decoded with a key apart from blocks that were decoded without one.
     pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =
             bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
-        // All of it: a block that is written again in its place differs in nothing else, and sums may agree
-        // in a word.
+        // The key mixes the whole checksum: a block that is overwritten in place differs in nothing else, and
+        // two checksums may agree in a word.
         let mix = |mixed: u64, word: u64| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let checksum_word = bp.checksum().into_iter().fold(0, mix);
         let checksum_word = if with_key { !checksum_word } else { checksum_word };
@@ -91,7 +92,7 @@ impl Store {
     }
 }
 
-/// What a dataset shows of itself while its key is not loaded.
+/// Whether a block of a dataset is readable while its key is not loaded.
 fn is_readable_without_key(bp: &Blkptr) -> bool {
     bp.protection() == Protection::IndirectMac || bp.dmu_type() == DmuType::OBJSET
 }

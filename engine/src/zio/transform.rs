@@ -1,6 +1,6 @@
 //! From verified bytes to the block: authentication, decryption, decompression.
 //!
-//! Encrypted bytes are decrypted first and decompressed then. An indirect block of an encrypted dataset is
+//! Encrypted bytes are first decrypted and then decompressed. An indirect block of an encrypted dataset is
 //! authenticated after decompression, by a hash over the MACs in its pointers, which needs no key.
 
 use codec::compress::decompress;
@@ -12,8 +12,8 @@ use crate::Bookmark;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 
-/// Decodes `bytes`, which have the right checksum, to the block's logical size. Without a key, what needs one
-/// to be authenticated is not, and what is encrypted stays so.
+/// Decodes `bytes`, whose checksum is right, to the block's logical size. Without a key, blocks that need one
+/// for authentication are not authenticated, and encrypted bytes stay encrypted.
 pub(crate) fn decode(
     bp: &Blkptr,
     at: &Bookmark,
@@ -27,7 +27,7 @@ pub(crate) fn decode(
     if let Some(key) = key {
         decrypt_block(key, bp, &mut bytes).map_err(refused)?;
     }
-    // Bounded by parsing.
+    // Parsing bounds the size.
     let lsize = bp.lsize().get() as usize;
     let block = if bp.compress() == CompressType::Off && bytes.len() >= lsize {
         bytes.truncate(lsize);
@@ -41,7 +41,7 @@ pub(crate) fn decode(
     Ok(block)
 }
 
-/// The block that an embedded pointer carries in itself.
+/// The block that an embedded pointer contains.
 pub(crate) fn decode_embedded(embedded: &Embedded, at: &Bookmark) -> Result<Block> {
     let lsize = embedded.lsize.get() as usize;
     match embedded.kind {

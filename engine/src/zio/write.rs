@@ -1,25 +1,25 @@
 //! Writing blocks: from bytes to a pointer that leads to them.
 //!
 //! # The idea
-//! A [`Writer`] takes a batch of blocks and gives their new pointers. Each block is first *encoded* (zeroes
-//! become a hole, compression, embedding, checksum: `encode`), many at once on all cores when the batch is
-//! large. Then each is *placed*, in the order of the batch, so that neighbours in the batch become neighbours
-//! on the devices (`place`, and `gang` where no free run is long enough). At last all pieces of the batch go
-//! to the vdev tree in one call. What was written is in the ARC under its new pointer.
+//! A [`Writer`] takes a batch of blocks and returns their new pointers. Each block is first *encoded* (zeroes
+//! become a hole, compression, embedding, checksum: `encode`), on all cores at once when the batch is large.
+//! Then each block is *placed*, in the order of the batch, so that neighbours in the batch become neighbours
+//! on the devices (`place`, or `gang` where no free run is long enough). Finally all pieces of the batch go
+//! to the vdev tree in one call. The written blocks are in the ARC under their new pointers.
 //!
-//! # Writing over
-//! Nothing that an uberblock leads to is ever overwritten. But what was written *in this group* is not yet
-//! led to by any, and is written again in its place when it fits (OpenZFS: the rewrites of late sync passes).
-//! So syncing the pool's own metadata, which describes the very space that it takes, comes to an end: see
-//! `encode` on why sizes settle.
+//! # Overwriting in place
+//! A block that an uberblock leads to is never overwritten. But no uberblock leads yet to a block that was
+//! written *in this group*; such a block is overwritten in place when the new bytes fit (OpenZFS: the
+//! rewrites of late sync passes). So the sync of the pool's own metadata, which describe the very space that
+//! they occupy, comes to an end; `encode` explains why sizes settle.
 //!
-//! A *nop-write* keeps the old pointer when the new bytes are the same, as a strong checksum tells.
+//! A *nop-write* keeps the old pointer when a strong checksum shows that the new bytes are the same.
 //!
-//! # When it fails
-//! What cannot be written waits until it can ([`crate::store::suspend`]); where there is nothing to wait for,
-//! a batch that is not written whole fails. Then what it allocated is given back, pointers of the batch are
-//! worth nothing, and blocks that were to be written in their place may be damaged: the group cannot be
-//! committed. A copy that could not be written is a failure even when there are others.
+//! # Failures
+//! A write that fails waits until the pool can write ([`crate::store::suspend`]). Where waiting is of no use,
+//! a batch that is not written completely fails. Then its allocations are given back, its pointers are
+//! invalid, and blocks that were to be overwritten in place may be damaged: the group cannot be committed. A
+//! copy that could not be written is a failure even when other copies were written.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -29,8 +29,8 @@
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |
 //! | `offload` | batches on the compute threads |
-//! | `pace` | how fast that goes |
-//! | `written` | what became of the bytes, layer by layer |
+//! | `pace` | the measured speed of encoding |
+//! | `written` | counters of written bytes, layer by layer |
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c`.
 
@@ -73,29 +73,29 @@ use crate::vdev::write::Piece;
 use crate::vdev::{Class, Kind, Vdev};
 use crate::{Block, Bookmark};
 
-/// From this many bytes on a batch is worth the hand-over to the compute threads.
+/// A batch of at least this many bytes is worth the hand-over to the compute threads.
 const OFFLOAD_BYTES: usize = 256 << 10;
-/// The same for one that compresses hard, of a caller who has other things to do.
+/// The same limit for a batch with heavy compression, of a caller that has other work to do.
 const OFFLOAD_HEAVY_BYTES: usize = 16 << 10;
 
-/// Who waits for a batch.
+/// Who waits for a batch: a group, or a caller that needs it on stable storage.
 #[derive(Debug, Clone, Copy)]
 enum Haste<'a> {
-    /// A group, which may have a meter.
+    /// The sync of a group, which may have a meter.
     Group(Option<&'a Meter>),
-    /// Somebody who wants it stable: it is not encoded behind what groups have, nor on the thread that asks,
-    /// which others wait for.
+    /// A caller that needs the batch stable. It is not encoded behind the batches of groups, nor on the
+    /// calling thread, which other requests wait for.
     Stable,
 }
 
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct WriteRequest {
-    /// Which block, for messages. Its level goes into the pointer.
+    /// The bookmark of the block, for messages. Its level goes into the pointer.
     pub at: Bookmark,
     /// The bytes, of the block's logical size (a multiple of 512).
     pub data: Block,
-    /// Type of its object.
+    /// The type of its object.
     pub dmu_type: DmuType,
     /// Checksum; never `Inherit` or `On`.
     pub checksum: ChecksumType,
@@ -105,24 +105,24 @@ pub struct WriteRequest {
     pub zstd_level: u8,
     /// Copies, 1 to 3.
     pub copies: u8,
-    /// Where to put it, if there is such a class.
+    /// The class in which it is placed, if the pool has such a class.
     pub class: Class,
-    /// Of the normal class, what takes at most so many bytes as it is stored goes to the special class, if
+    /// A block of the normal class that is stored in at most this many bytes goes to the special class, if
     /// that has room for data.
     pub small_bytes: u64,
-    /// Whether it may stand in the pointer when it compresses that well.
+    /// Whether the block may be embedded in the pointer when it compresses well enough.
     pub may_embed: bool,
-    /// Whether it may be written in parts where no free run is long enough.
+    /// Whether the block may be written in parts where no free run is long enough.
     pub may_gang: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
     pub nopwrite: bool,
-    /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A
-    /// gang stays one.
+    /// The pointer that the new one replaces. A block of the same txg is overwritten in place when the new
+    /// bytes fit; a gang stays a gang.
     pub previous: Option<Blkptr>,
-    /// What the cache has of it afterwards: not what nobody is expected to read from it soon.
+    /// How much of the block the cache keeps afterwards: nothing of a block that is unlikely to be read soon.
     pub retain: Retain,
-    /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of
-    /// dnodes.
+    /// The fill count of the pointer: non-hole blocks below, including this one; for blocks of dnodes, the
+    /// allocated dnodes.
     pub fill: u64,
 }
 
@@ -142,50 +142,50 @@ impl Writer {
         Self { store, allocator, features: Arc::default(), written: Arc::default(), log_room: None }
     }
 
-    /// What the pool's blocks may be.
+    /// The features that blocks of the pool may use.
     pub fn features(&self) -> WriterFeatures {
         self.features.get()
     }
 
-    /// Says what the pool's blocks may be from now on. Holds for all clones of this writer.
+    /// Sets the features that blocks of the pool may use from now on, for all clones of this writer.
     pub fn set_features(&self, features: WriterFeatures) {
         self.features.set(features);
     }
 
-    /// Whether a gang was written since the last call for which larger headers would have been of use, in a
-    /// pool that may have them.
+    /// Whether a gang was written since the last call that larger headers would have helped, in a pool that
+    /// may have them.
     pub(crate) fn wanted_larger_gang_headers(&self) -> bool {
         self.features.take_wanted_larger_gang_headers()
     }
 
-    /// Has logs ask for what they take of the space that is for data; without, they take it.
+    /// Makes logs ask for the space that they take from data; without this, they take it unasked.
     pub fn with_log_room(self, log_room: Arc<dyn LogRoom>) -> Self {
         Self { log_room: Some(log_room), ..self }
     }
 
-    /// What lies under the blocks.
+    /// The store below the blocks.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// What was written until now, by this writer and its clones.
+    /// The bytes that this writer and its clones wrote until now.
     pub fn written(&self) -> WrittenBytes {
         self.written.snapshot()
     }
 
-    /// Where space comes from.
+    /// The allocator that gives the space.
     pub fn allocator(&self) -> &Arc<Allocator> {
         &self.allocator
     }
 
-    /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a
-    /// request. Where a pointer has the same addresses as the request's `previous`, that was written over or
-    /// kept; otherwise the caller frees `previous`.
+    /// Writes a batch, in order: neighbours in the batch become neighbours on the device. Returns one pointer
+    /// for each request. A pointer with the same addresses as the request's `previous` means that the block
+    /// was overwritten in place or kept; otherwise the caller frees `previous`.
     pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
         self.write_in(txg, batch, Haste::Group(None)).await
     }
 
-    /// As [`Writer::write`], measured.
+    /// Like [`Writer::write`], and measures the encoding.
     pub(crate) async fn write_metered(
         &self,
         txg: Txg,
@@ -195,13 +195,13 @@ impl Writer {
         self.write_in(txg, batch, Haste::Group(Some(meter))).await
     }
 
-    /// As [`Writer::write`], for somebody who waits for it to be stable: not behind what groups have to
-    /// encode.
+    /// Like [`Writer::write`], for a caller that waits for stable storage: the batch is not encoded behind
+    /// the batches of groups.
     pub(crate) async fn write_promptly(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
         self.write_in(txg, batch, Haste::Stable).await
     }
 
-    // In a box, so that this is compiled once, and not with everything that writes.
+    // In a box, so that it is compiled once, and not again in every caller.
     fn write_in<'a>(
         &'a self,
         txg: Txg,
@@ -260,8 +260,8 @@ impl Writer {
         Ok(pointers)
     }
 
-    /// For whoever found no place: nothing is placed on a vdev that is away, so that there may be room when
-    /// it is back. Gives the error back where none is.
+    /// For a caller whose allocation failed: no block is placed on a vdev that is away, so there may be room
+    /// when it is back. Returns the error when no vdev is away.
     async fn wait_for_room(&self, error: Error) -> Result<()> {
         let holds_data = |top: &&Vdev| !matches!(top.kind, Kind::Indirect(_) | Kind::Hole);
         let is_away = |top: &&Vdev| top.class() != Class::Log && !top.status().is_readable();
@@ -312,8 +312,8 @@ impl Writer {
         Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers }))
     }
 
-    /// Writes all pieces; those that fail again and again, as long as the pool waits for its devices. The
-    /// error is of the first block of which a piece failed.
+    /// Writes all pieces, and repeats those that fail as long as the pool waits for its devices. Returns the
+    /// error of the first block with a failed piece.
     async fn write_pieces(
         &self,
         txg: Txg,
@@ -347,7 +347,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The pointer to zeroes. What was never anything else has no birth.
+    /// The pointer to zeroes. A block that was never written has no birth.
     fn hole(&self, request: &WriteRequest, txg: Txg) -> Result<Blkptr> {
         let was_written = request.previous.is_some_and(|previous| previous.logical_birth() != Txg::NONE);
         if !self.features().hole_birth || !was_written {
@@ -357,7 +357,7 @@ impl Writer {
             .map_err(Error::format(request.at.to_string()))
     }
 
-    /// The previous pointer, when it leads to just these bytes and may be kept (`zio_nop_write`).
+    /// The previous pointer, if it leads to the same bytes and may be kept (`zio_nop_write`).
     fn unchanged(&self, request: &WriteRequest, block: &Stored) -> Option<Blkptr> {
         let previous = request.previous.filter(|_| request.nopwrite)?;
         let is_indirect = |dva: &Dva| {
@@ -382,7 +382,7 @@ impl Writer {
         same.then_some(previous)
     }
 
-    /// What the gangs consist of that will be written over.
+    /// The trees of the gangs that will be overwritten in place.
     async fn gangs_to_rewrite(
         &self,
         batch: &[WriteRequest],
@@ -404,8 +404,8 @@ impl Writer {
         tree.map_err(|tried| Error::Io { at: *at, tried })
     }
 
-    /// Gives the space of a block back in `txg`. Holes and embedded blocks have none. Of a gang, headers and
-    /// members.
+    /// Frees the space of a block in `txg`; of a gang, headers and members. Holes and embedded blocks have no
+    /// space.
     pub async fn free(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
@@ -418,7 +418,7 @@ impl Writer {
         self.addresses(bp).await?.iter().try_for_each(|dva| self.allocator.free(dva, txg, kept))
     }
 
-    /// The addresses of a block; of a gang, those of its headers and members.
+    /// The addresses of a block; of a gang, the addresses of its headers and members.
     async fn addresses(&self, bp: &Blkptr) -> Result<Vec<Dva>> {
         let mut places: Vec<Dva> = bp.dvas().collect();
         if bp.is_gang() {
@@ -428,8 +428,8 @@ impl Writer {
         Ok(places)
     }
 
-    /// Takes over the space of a block that no space map knows of: all of it or, on an error, nothing. Of a
-    /// gang, headers and members.
+    /// Claims the space of a block that no space map contains: all of it or, on an error, nothing. Of a gang,
+    /// headers and members.
     pub async fn claim(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         let places = self.addresses(bp).await?;
         for (index, dva) in places.iter().enumerate() {
@@ -441,28 +441,29 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back what a failed batch allocated.
+    /// Gives back the allocations of a failed batch.
     fn give_back(&self, fresh: &[Dva], txg: Txg) {
         for dva in fresh {
-            // Whoever made the batch stops committing anyway.
+            // The caller that made the batch stops committing in any case.
             if let Err(error) = self.allocator.free(dva, txg, false) {
                 tracing::warn!(%error, "what a failed write allocated cannot be given back");
             }
         }
     }
 
-    /// Makes all that was written durable.
+    /// Makes all written data durable.
     pub async fn flush(&self) -> Result<()> {
         self.flush_group(Txg(u64::MAX)).await
     }
 
-    /// As [`Writer::flush`], for whoever commits group `txg` ([`crate::vdev::VdevTree::flush_group`]).
+    /// Like [`Writer::flush`], for the thread that commits group `txg`
+    /// ([`crate::vdev::VdevTree::flush_group`]).
     pub(crate) async fn flush_group(&self, txg: Txg) -> Result<()> {
         let flushed = self.store.vdevs().flush_group(txg).await;
         flushed.map_err(|tried| Error::NotWritten { at: Bookmark::objset_root(0), tried })
     }
 
-    /// Bytes that a block counts for in quotas and listings: allocated, less parity (`bp_get_dsize`).
+    /// The bytes that a block counts for in quotas and listings: allocated, without parity (`bp_get_dsize`).
     pub fn dsize(&self, bp: &Blkptr) -> u64 {
         bp.dvas().map(|dva| self.allocator.deflated(&dva)).sum()
     }
@@ -478,26 +479,26 @@ fn members(tree: &GangTree, into: &mut Vec<Dva>) {
     }
 }
 
-/// A batch that has its places.
+/// A batch whose blocks have their places.
 struct Batch {
     pointers: Vec<Blkptr>,
-    /// Those that are stored.
+    /// The blocks that are stored.
     stored: Vec<usize>,
     pieces: Vec<Piece>,
     owners: Vec<usize>,
     fresh: Vec<Dva>,
-    /// Larger gang headers would have been of use.
+    /// Larger gang headers would have helped.
     wants_larger_headers: bool,
 }
 
-/// What became of a batch that was to be placed.
+/// The outcome of placing a batch.
 enum Placed {
     All(Batch),
-    /// Nothing is placed: this metaslab must be loaded first.
+    /// No block is placed: this metaslab must be loaded first.
     Load(MetaslabId),
 }
 
-/// Why a block has no place.
+/// The reason why a block has no place.
 #[derive(Debug)]
 enum Unplaced {
     NotLoaded(MetaslabId),
@@ -542,7 +543,7 @@ async fn encode_all(
     Ok((batch, encoded?))
 }
 
-/// The block in whose place an encoded one is written, if there is one.
+/// The block that an encoded one overwrites in place, if there is one.
 fn place_of<'a>(request: &'a WriteRequest, block: &Stored, txg: Txg) -> Option<&'a Blkptr> {
     predecessor(request, txg).filter(|place| {
         let headers = usize::from(request.copies).max(2);
@@ -551,7 +552,7 @@ fn place_of<'a>(request: &'a WriteRequest, block: &Stored, txg: Txg) -> Option<&
     })
 }
 
-/// Finds a place for a block, and has it written there.
+/// Finds a place for a block, and schedules the write to it.
 fn store<S: place::Space>(
     placement: &mut Placement<'_, S>,
     owner: usize,

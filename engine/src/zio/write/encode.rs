@@ -1,5 +1,5 @@
-//! From a block's bytes to what stands on the devices: the hole, the embedded form, or compressed bytes with
-//! their checksum.
+//! From a block's bytes to its form on the devices: a hole, an embedded block, or compressed bytes with their
+//! checksum.
 //!
 //! Pure functions on plain data, so that a batch can be spread over threads.
 //!
@@ -7,12 +7,12 @@
 //! - A block of zeroes is a hole, unless compression is off.
 //! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it
 //!   is.
-//! - What compresses to at most 112 bytes stands in its pointer where the caller allows it: level 0, no
-//!   dnodes, no object sets.
-//! - What takes the place of a block of the same group, with a checksum in its pointer, keeps the place
-//!   whenever it fits: it is padded to the size of its predecessor. A group's sync writes its last blocks
-//!   several times, and so sizes only grow, up to the logical size, and the sync ends. (OpenZFS gives up
-//!   compression after some passes for the same end.)
+//! - A block that compresses to at most 112 bytes is embedded in its pointer where the caller allows it:
+//!   level 0, no dnodes, no object sets.
+//! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
+//!   fits: it is padded to the size of its predecessor. The sync of a group writes its last blocks several
+//!   times; so sizes only grow, up to the logical size, and the sync ends. (OpenZFS stops compressing after
+//!   some passes for the same purpose.)
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c`
 //! (`spa_min_alloc`).
@@ -29,16 +29,16 @@ use super::WriteRequest;
 use crate::error::{Error, Result};
 use crate::vdev::{Class, Kind, VdevTree};
 
-/// Sizes of the pool that decide about sizes of blocks.
+/// Sizes of the pool that determine the sizes of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Units {
     /// The smallest allocation on any vdev (`spa_min_alloc`).
     pub min_alloc: u64,
-    /// What divides all allocations (`spa_gcd_alloc`).
+    /// The greatest common divisor of all allocations (`spa_gcd_alloc`).
     pub gcd_alloc: u64,
 }
 
-/// The smallest allocation on any vdev: of what no longer run is free for, blocks are put together.
+/// The smallest allocation on any vdev: gangs are built of pieces of at least this size.
 pub(crate) fn min_alloc(tree: &VdevTree) -> u64 {
     Units::of(tree).min_alloc
 }
@@ -57,15 +57,15 @@ impl Units {
         units.unwrap_or(Self { min_alloc: 512, gcd_alloc: 512 })
     }
 
-    /// The size of what is stored in whole units (`zio_roundup_alloc_size`).
+    /// The size in whole units (`zio_roundup_alloc_size`).
     pub fn round_up(&self, bytes: u64) -> u64 {
         if bytes > self.min_alloc { bytes.next_multiple_of(self.gcd_alloc) } else { self.min_alloc }
     }
 
-    /// The most that the compressed form of a block may take.
+    /// The most bytes that the compressed form of a block may take.
     fn compressed_max(&self, ty: CompressType, lsize: u64) -> u64 {
         let most = lsize - (lsize >> 3);
-        // As OpenZFS: zle is given all of it.
+        // As in OpenZFS: zle may use the whole size.
         if ty == CompressType::Zle {
             return most;
         }
@@ -78,18 +78,18 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What became of a block.
+/// The encoded form of a block.
 #[derive(Debug)]
 pub(super) enum Encoded {
     /// All zeroes.
     Hole,
-    /// It stands in this pointer.
+    /// It is embedded in this pointer.
     Embedded(Blkptr),
     /// It is to be stored.
     Stored(Stored),
 }
 
-/// A block as it is to be stored.
+/// A block in the form in which it is stored.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     /// Physical size.
@@ -102,7 +102,7 @@ pub(super) struct Stored {
     pub bytes: SharedBuf,
 }
 
-/// The block that a request overwrites in the same group, when it has a place of its own.
+/// The block that a request overwrites in the same group, if it has a place of its own.
 pub(super) fn predecessor(request: &WriteRequest, txg: Txg) -> Option<&Blkptr> {
     let lsize = request.data.len() as u64;
     request.previous.as_ref().filter(|bp| {
@@ -117,7 +117,7 @@ pub(super) fn predecessor(request: &WriteRequest, txg: Txg) -> Option<&Blkptr> {
     })
 }
 
-/// Compresses a block and takes its checksum.
+/// Compresses a block and computes its checksum.
 pub(super) fn encode(
     request: &WriteRequest,
     units: &Units,
@@ -163,13 +163,13 @@ pub(super) fn encode(
     Ok(Encoded::Stored(Stored { psize: Psize(bytes.len() as u64), compress: ty, digest, bytes }))
 }
 
-/// The level that stands in the pointer: object sets are data to it.
+/// The level that goes into the pointer: object sets count as data.
 pub(super) fn level_of(request: &WriteRequest) -> Level {
     Level(i8::try_from(request.at.level.max(0)).unwrap_or(i8::MAX))
 }
 
-/// The compressed bytes at the start of a buffer of the logical size, and their number; `None` when they save
-/// too little.
+/// The compressed bytes at the start of a buffer of the logical size, and their number; `None` when
+/// compression saves too little.
 fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize)> {
     if request.compress == CompressType::Off {
         return None;

@@ -1,7 +1,7 @@
-//! What the features of a pool allow in its blocks.
+//! Which forms of blocks the features of a pool allow.
 //!
-//! Pools of old versions, and pools with features disabled, hold blocks of older forms. The writer asks here
-//! for each batch, because `zpool upgrade` may enable a feature while the pool is written.
+//! Pools of old versions, and pools with disabled features, contain blocks of older forms. The writer asks
+//! here for each batch, because `zpool upgrade` may enable a feature while the pool is written.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio_compress.c` (`zio_compress_select`), `zio.c` (`zio_write_compress`);
 //! OpenZFS 2.4 `zio.c` (`zio_write_gang_block`).
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use ondisk::blkptr::CompressType;
 
-/// Addresses that a block pointer has room for.
+/// The number of addresses for which a block pointer has room.
 const MAX_COPIES: u8 = 3;
 
 /// How large the gang headers of a pool are.
@@ -19,33 +19,33 @@ const MAX_COPIES: u8 = 3;
 pub enum GangHeaders {
     /// 512 bytes.
     Small,
-    /// 512 bytes, until a gang would have needed more pointers than these have room for.
+    /// 512 bytes, until a gang needs more pointers than fit into a header of that size.
     SmallYet,
-    /// As large as the smallest allocation of the vdevs that they lie on.
+    /// As large as the smallest allocation of the vdevs on which they lie.
     Large,
 }
 
-/// The features of a pool that say how its blocks may be written.
+/// The features of a pool that determine how its blocks may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriterFeatures {
-    /// Holes say when they were made.
+    /// Holes record when they were made.
     pub hole_birth: bool,
-    /// Small blocks may stand in their pointers.
+    /// Small blocks may be embedded in their pointers.
     pub embedded_data: bool,
-    /// Compression without a name is lz4; lzjb in pools without it.
+    /// Compression `on` is lz4; in pools without this feature, lzjb.
     pub lz4_compress: bool,
     /// Datasets may have intent logs.
     pub intent_logs: bool,
     /// How large gang headers are.
     pub gang_headers: GangHeaders,
-    /// Most addresses of a block or gang header, 1 to 3.
+    /// The most addresses of a block or gang header, 1 to 3.
     pub max_copies: u8,
-    /// Dnodes count their space in bytes; in sectors of 512 bytes in pools without it.
+    /// Dnodes count their space in bytes; in pools without this feature, in sectors of 512 bytes.
     pub used_in_bytes: bool,
 }
 
 impl WriterFeatures {
-    /// What pools with the default features have.
+    /// The features of a pool with the default features.
     pub const ALL: Self = Self {
         hole_birth: true,
         embedded_data: true,
@@ -56,7 +56,7 @@ impl WriterFeatures {
         used_in_bytes: true,
     };
 
-    /// The compression that is meant: `On` is lz4 where the pool may have it.
+    /// The compression to use: `On` is lz4 where the pool may have it.
     pub(super) fn compress(self, asked: CompressType) -> CompressType {
         match asked {
             CompressType::On if self.lz4_compress => CompressType::Lz4,
@@ -66,7 +66,7 @@ impl WriterFeatures {
     }
 }
 
-/// The same, while `zpool upgrade` may enable more.
+/// The same, for a pool in which `zpool upgrade` may enable more.
 #[derive(Debug)]
 pub(super) struct LiveWriterFeatures {
     hole_birth: AtomicBool,
@@ -76,7 +76,7 @@ pub(super) struct LiveWriterFeatures {
     gang_headers: AtomicU8,
     max_copies: AtomicU8,
     used_in_bytes: AtomicBool,
-    /// A gang would have needed larger headers.
+    /// A gang needed larger headers.
     larger_wanted: AtomicBool,
 }
 
@@ -107,12 +107,12 @@ impl LiveWriterFeatures {
         self.used_in_bytes.store(features.used_in_bytes, Ordering::Relaxed);
     }
 
-    /// Notes that larger gang headers would be of use.
+    /// Notes that larger gang headers would help.
     pub(super) fn want_larger_gang_headers(&self) {
         self.larger_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was noted since the last call.
+    /// Whether larger headers were wanted since the last call.
     pub(super) fn take_wanted_larger_gang_headers(&self) -> bool {
         self.larger_wanted.swap(false, Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! Gangs: a block in parts, for which no free run is long enough.
+//! Gangs: blocks written in parts, because no free run is long enough.
 //!
-//! In place of the block stands a *gang header* of 512 bytes, or more:
+//! The address of the block leads to a *gang header* of 512 bytes, or more:
 //!
 //! | offset | size | name | meaning |
 //! |---:|---:|---|---|
@@ -8,20 +8,21 @@
 //! | | | | zeroes |
 //! | size - 40 | 40 | `zg_tail` | trailer (`codec::checksum::embedded`), sealed for the first address of the header and its birth |
 //!
-//! A member is as large a part of what is left as finds room (half of it, a quarter, and so on), in whole
-//! units of allocation, and at least what is left divided by the pointers that are left; one that finds no
-//! room is a gang again. A member has as many copies as the block; a header has at least two (one in pools of
-//! version 1), since without it the members are lost. Each address of the block counts the header there and,
-//! member by member, the copy of the same number. The block's own checksum is over the whole.
+//! A member is as large a part of the remaining bytes as finds room (half of them, a quarter, and so on), in
+//! whole units of allocation, and at least the remaining bytes divided by the remaining pointers. A member
+//! that finds no room is a gang again. A member has as many copies as the block; a header has at least two
+//! (one in pools of version 1), because without the header the members are lost. The size of each address of
+//! the block includes its header and, for each member, the copy with the same number. The block's own
+//! checksum covers the whole.
 //!
 //! # Larger headers
-//! A header takes the smallest allocation of its vdev whatever its size is. In pools in which the feature
-//! `dynamic_gang_header` is active it has that size, of its vdevs the smallest: 31 pointers in 4096 bytes.
-//! The feature becomes active in the group after the one in which a gang found no room for a part for which a
-//! larger header would have had pointers; and never inactive again. Headers from before stay as they are:
-//! readers try both sizes.
+//! A header occupies the smallest allocation of its vdev, whatever its own size is. In pools in which the
+//! feature `dynamic_gang_header` is active, headers have the full size of the smallest allocation among their
+//! vdevs: 31 pointers in 4096 bytes. The feature becomes active in the group after one in which a gang found
+//! no room for a part, and a larger header would have had a pointer for it. It never becomes inactive again.
+//! Older headers stay as they are: readers try both sizes.
 //!
-//! A gang that is written again in its group keeps all its places ([`rewrite`]).
+//! A gang that is overwritten in its group keeps all its places ([`rewrite`]).
 //!
 //! Source of the facts: OpenZFS 2.4 `zio.c` (`zio_write_gang_block`), `zio.h` (`gbh_nblkptrs`), `vdev.h`
 //! (`vdev_gang_header_psize`).
@@ -38,7 +39,7 @@ use crate::alloc::{Denied, MetaslabId};
 use crate::vdev::Class;
 use crate::zio::GangTree;
 
-/// What all parts of a gang have in common.
+/// The parameters that all parts of a gang share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gang<'a> {
     /// Index in the batch.
@@ -49,7 +50,7 @@ pub(super) struct Gang<'a> {
     pub salt: Option<&'a [u8; 32]>,
 }
 
-/// Why a gang could not be made.
+/// The reason why a gang could not be made.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// Not even the parts find room.
@@ -69,7 +70,7 @@ impl From<Denied> for Refused {
     }
 }
 
-/// Places `data` as a gang. Gives the addresses of its header.
+/// Places `data` as a gang. Returns the addresses of its header.
 pub(super) fn create<S: Space>(
     placement: &mut Placement<'_, S>,
     gang: Gang<'_>,
@@ -102,7 +103,7 @@ pub(super) fn create<S: Space>(
                 let may_grow = placement.gang_headers == GangHeaders::SmallYet;
                 placement.wants_larger_headers |=
                     may_grow && placement.largest_header(&headers) > GANG_HEADER_SIZE;
-                // Smaller than this nothing can be placed.
+                // No allocation is smaller than this.
                 if size <= placement.units.min_alloc {
                     return Err(Refused::NoSpace);
                 }
@@ -118,8 +119,8 @@ pub(super) fn create<S: Space>(
     Ok(headers)
 }
 
-/// Space for the next member of a gang of which `rest` bytes are left: as many of them as find room, and
-/// `least` at least. Gives the size of the member, and nothing when there is no room.
+/// Space for the next member of a gang of which `rest` bytes are left: as many of them as find room, but at
+/// least `least`. Returns the size of the member, or nothing when there is no room.
 fn member_place<S: Space>(
     placement: &mut Placement<'_, S>,
     gang: Gang<'_>,
@@ -137,7 +138,7 @@ fn member_place<S: Space>(
     }
 }
 
-/// Writes `data`, which is as long as before, into the places of a gang of the same group.
+/// Writes `data`, which has the same length as before, into the places of a gang of the same group.
 pub(super) fn rewrite<S: Space>(
     placement: &mut Placement<'_, S>,
     gang: Gang<'_>,

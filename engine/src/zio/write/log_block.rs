@@ -1,15 +1,15 @@
-//! Blocks of intent logs: allocated before they are written, sealed by who writes them.
+//! Blocks of intent logs: allocated before they are written, sealed by their writer.
 //!
-//! A log is a chain: each block holds the pointer to the next, which is allocated first. So allocating and
-//! writing are two steps. The pointer's checksum words are not a checksum but say which block of which log is
-//! meant; the log puts them in.
+//! A log is a chain: each block contains the pointer to the next, which is allocated first. So allocation and
+//! writing are two steps. The pointer's checksum words are no checksum: they identify the log and the block.
+//! The log fills them in.
 //!
 //! # Room
-//! Logs have log vdevs, or a metaslab of each large normal vdev. Where these are full, or there are none, as
-//! on small pools, a log takes what is for data. It takes it at once, while data that were accepted get their
-//! place when their group is written: so a log that took what it found would leave nothing for them, and the
-//! pool would stop. Therefore who accepts data lends it ([`LogRoom`]), and where nothing is lent the outcome
-//! is a group to wait for.
+//! Logs have log vdevs, or a metaslab of each large normal vdev. When these are full, or do not exist, as on
+//! small pools, a log takes space that is meant for data. It takes the space at once, but accepted data get
+//! their places only when their group is written. A log that took all free space would leave none for these
+//! data, and the pool would stop. Therefore the layer that accepts data lends the space ([`LogRoom`]); when
+//! it lends nothing, the log's caller must wait for a group.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_alloc_zil`).
 
@@ -26,22 +26,22 @@ use crate::error::{Error, Result};
 use crate::vdev::Class;
 use crate::vdev::write::Piece;
 
-/// Who accepts data, and lends the intent logs of the space that is for them. Bytes are of blocks, without
-/// parity.
+/// The layer that accepts data, and lends intent logs some of the space for data. Sizes are bytes of blocks,
+/// without parity.
 pub trait LogRoom: Send + Sync + Debug {
-    /// Whether `bytes` would be lent now.
+    /// Whether it would lend `bytes` now.
     fn has(&self, bytes: u64) -> bool;
 
-    /// Lends `bytes` until what is free is counted anew, or nothing.
+    /// Lends `bytes` until the free space is counted again, or nothing.
     fn lend(&self, bytes: u64) -> bool;
 }
 
-/// How many times the space of a log that is to be written must be free where only logs are: blocks are
-/// larger than what they hold, and there is parity.
+/// How many times the size of a log must be free where only logs are written: blocks are larger than their
+/// contents, and there is parity.
 const LOG_SHARE: u64 = 4;
 
 impl Writer {
-    /// Whether a log of `bytes` is likely to find room. There are no logs in pools of very old versions.
+    /// Whether a log of `bytes` is likely to find room. Pools of very old versions have no logs.
     pub fn has_log_room(&self, bytes: u64) -> bool {
         if !self.features().intent_logs {
             return false;
@@ -50,14 +50,14 @@ impl Writer {
         self.allocator.free_for_log() / LOG_SHARE >= bytes || is_lent()
     }
 
-    /// Takes `bytes` of what is for data, for the sake of a log; false where they are not lent.
+    /// Borrows `bytes` of the space for data for a log; returns false when they are not lent.
     fn borrow_for_log(&self, bytes: u64) -> bool {
         self.log_room.as_ref().is_none_or(|room| room.lend(bytes))
     }
 
-    /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from log devices
-    /// when there are any that work, from the log class embedded in normal vdevs otherwise, and of what is
-    /// for data where that has no room. The pointer is without checksum words; its checksum type is `Zilog2`.
+    /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from working log
+    /// devices if there are any, else from the log class embedded in normal vdevs, else from the space for
+    /// data. The pointer has no checksum words yet; its checksum type is `Zilog2`.
     pub async fn allocate_log_block(&self, txg: Txg, size: u64) -> Result<Blkptr> {
         let dvas = match self.allocator.allocate(Class::Log, size, 1, txg).await? {
             None if self.borrow_for_log(size) => self.allocator.allocate(Class::Normal, size, 1, txg).await?,
@@ -87,7 +87,7 @@ impl Writer {
         })
     }
 
-    /// Writes the sealed bytes of a log block. Flushed, and durable, only with `durably`.
+    /// Writes the sealed bytes of a log block. They are flushed, and durable, only with `durably`.
     pub async fn write_log_block(&self, bp: &Blkptr, bytes: IoBuf, durably: bool) -> Result<()> {
         let psize = bp.psize().get();
         let [_, _, objset, sequence] = bp.checksum();

@@ -1,11 +1,11 @@
-//! Work for all cores: a batch is given to the compute threads as a whole, and its result awaited.
+//! Work for all cores: the compute threads get a batch as a whole, and the caller awaits its result.
 //!
-//! The hand-over costs some microseconds, so it is for batches only. Meanwhile the thread that waits drives
+//! The hand-over costs some microseconds, so it is used only for batches. Meanwhile the waiting thread drives
 //! its ring.
 //!
-//! What somebody waits for to be stable has threads of its own. On those of the groups it would come behind
-//! whole batches of theirs, in the order of arrival; so the processors are shared by the kernel, thread by
-//! thread.
+//! Batches whose callers wait for stable storage have threads of their own. On the threads of the groups they
+//! would queue behind whole batches of groups; with their own threads, the kernel shares the processors
+//! between both.
 
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -13,15 +13,15 @@ use std::task::{Poll, Waker};
 
 struct Slot<T> {
     result: Option<T>,
-    /// The worker is gone, with or without a result.
+    /// The worker has ended, with or without a result.
     done: bool,
     waker: Option<Waker>,
 }
 
-/// Threads of what is to be stable: enough that one large block does not hold up all others.
+/// The number of threads for stable writes: enough that one large block does not delay all others.
 const STABLE_THREADS: usize = 2;
 
-/// `None` where there can be no more threads.
+/// `None` if the threads could not be started.
 static STABLE: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
     let threads = rayon::ThreadPoolBuilder::new().num_threads(STABLE_THREADS);
     let built = threads.thread_name(|number| format!("stable-{number}")).build();
@@ -33,7 +33,7 @@ pub(super) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send +
     run(work, None).await
 }
 
-/// Runs `work` on the threads of what is to be stable. `None` when it panicked.
+/// Runs `work` on the threads for stable writes. `None` when it panicked.
 pub(super) async fn promptly<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     run(work, STABLE.as_ref()).await
 }
@@ -64,7 +64,7 @@ async fn run<T: Send + 'static>(
     .await
 }
 
-/// Wakes who waits, whatever became of the work.
+/// Wakes the waiting caller, however the work ended.
 struct Done<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Drop for Done<T> {

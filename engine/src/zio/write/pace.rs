@@ -1,15 +1,14 @@
-//! How fast blocks are encoded: the time in which anything of a sync was being encoded, and how much that
-//! was.
+//! How fast blocks are encoded: the time of a sync in which at least one batch was being encoded, and the
+//! bytes encoded in it.
 //!
-//! Batches overlap, so it is not the sum of their times that counts, but the time in which at least one was
-//! under way.
+//! Batches overlap, so the sum of their times would be too long.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ondisk::blkptr::CompressType;
 
-/// Below this a pace is an accident.
+/// With fewer bytes, a pace is an accident.
 const LEAST_BYTES: u64 = 256 << 10;
 
 /// Measures one sync.
@@ -29,7 +28,7 @@ impl Meter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes are being encoded until what this gives is dropped.
+    /// Counts this many bytes as being encoded until the returned value is dropped.
     pub(super) fn begin(&self, bytes: u64) -> Encoding<'_> {
         let mut state = self.state();
         state.under_way += 1;
@@ -37,7 +36,7 @@ impl Meter {
         Encoding { meter: self, bytes }
     }
 
-    /// Bytes per second until now, if that can be told.
+    /// Bytes per second until now, if enough was measured.
     pub(crate) fn pace(&self) -> Option<u64> {
         let state = self.state();
         let busy = state.busy + state.since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -47,7 +46,7 @@ impl Meter {
     }
 }
 
-/// Something is being encoded.
+/// A batch that is being encoded.
 pub(super) struct Encoding<'a> {
     meter: &'a Meter,
     bytes: u64,
@@ -66,7 +65,7 @@ impl Drop for Encoding<'_> {
     }
 }
 
-/// Whether a compression takes far longer than checksums and devices do.
+/// Whether a compression takes far longer than checksums and devices.
 pub(crate) fn is_heavy(compress: CompressType) -> bool {
     !matches!(
         compress,

@@ -1,7 +1,7 @@
-//! Where encoded blocks go: space for each, and the pieces that are to be written there.
+//! Where encoded blocks go: the space for each block, and the pieces to write there.
 //!
-//! Plain functions over [`Space`], so that gangs can be tested without a pool. A [`Placement`] collects the
-//! pieces of a batch, and what it allocated, to give it back when the batch fails.
+//! These are plain functions over [`Space`], so that gangs can be tested without a pool. A [`Placement`]
+//! collects the pieces of a batch and its allocations, so that these can be given back when the batch fails.
 
 use device::SharedBuf;
 use ondisk::Txg;
@@ -13,15 +13,15 @@ use crate::alloc::{Allocator, Denied};
 use crate::vdev::write::Piece;
 use crate::vdev::{Class, Vdev};
 
-/// Where space comes from.
+/// The source of space.
 pub(super) trait Space {
-    /// As [`Allocator::try_allocate`].
+    /// See [`Allocator::try_allocate`].
     fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, Denied>;
 
-    /// As [`Allocator::takes_small_blocks`].
+    /// See [`Allocator::takes_small_blocks`].
     fn takes_small_blocks(&self) -> bool;
 
-    /// The smallest allocation, in bytes, of the vdev on which that is smallest.
+    /// The smallest allocation among the vdevs of these addresses, in bytes.
     fn min_alloc_of(&self, dvas: &[Dva]) -> u64;
 }
 
@@ -46,14 +46,14 @@ pub(super) struct Placement<'a, S: Space> {
     pub units: Units,
     pub txg: Txg,
     pub gang_headers: GangHeaders,
-    /// Most copies of a gang header.
+    /// The most copies of a gang header.
     pub max_copies: usize,
-    /// A gang found no room for a part for which there would have been a pointer in a larger header.
+    /// A gang found no room for a part, and a larger header would have had a pointer for it.
     pub wants_larger_headers: bool,
-    /// What is written, and for which block of the batch.
+    /// The pieces to write, each with its block in the batch.
     pub pieces: Vec<Piece>,
     pub owners: Vec<usize>,
-    /// Allocated by this batch. The addresses of gang headers without their members.
+    /// The addresses that this batch allocated. The size of a gang header is without its members.
     pub fresh: Vec<Dva>,
 }
 
@@ -79,7 +79,7 @@ impl<'a, S: Space> Placement<'a, S> {
         Ok(dvas)
     }
 
-    /// Bytes that a gang header at these addresses may have at most: it takes its place on each of them.
+    /// The most bytes that a gang header at these addresses may have: it must fit at each of them.
     pub fn largest_header(&self, headers: &[Dva]) -> usize {
         let size = self.space.min_alloc_of(headers);
         size.clamp(GANG_HEADER_SIZE as u64, MAX_BLOCK_SIZE) as usize
@@ -93,7 +93,7 @@ impl<'a, S: Space> Placement<'a, S> {
         }
     }
 
-    /// Has `bytes` written to all of `dvas`. The vdevs fill their last sectors with zeroes.
+    /// Schedules a write of `bytes` to all of `dvas`. The vdevs fill their last sectors with zeroes.
     pub fn write(&mut self, owner: usize, dvas: &[Dva], bytes: SharedBuf) {
         for dva in dvas {
             let (top, offset_bytes) = (dva.vdev.get(), dva.offset.get());

@@ -1,5 +1,4 @@
-//! Encoding and placing on plain data. Whole batches on pools are tested where there are pools
-//! (`engine/tests/write`).
+//! Encoding and placing on plain data. Tests with pools cover whole batches (`engine/tests/write`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,14 +14,14 @@ use super::place::Space;
 use super::*;
 
 const TXG: Txg = Txg(50);
-/// A pool of today, but for its gang headers.
+/// A current pool, except for its gang headers.
 fn with_headers(gang_headers: GangHeaders) -> WriterFeatures {
     WriterFeatures { gang_headers, ..WriterFeatures::ALL }
 }
 
 const UNITS: Units = Units { min_alloc: 4096, gcd_alloc: 4096 };
 
-/// Noise, of which `noise` in 255 parts, and after it what compresses well.
+/// Bytes of which `noise` in 255 parts are noise; the rest compresses well.
 fn bytes(length: usize, seed: u64, noise: u8) -> Vec<u8> {
     let mut state = seed | 1;
     (0..length)
@@ -125,11 +124,11 @@ fn sizes_of_a_block_written_again_in_its_group_only_grow() {
     let mut out = vec![0; good.len()];
     decompress(block.compress, &block.bytes, &mut out).unwrap();
     assert_eq!(out, good);
-    // A block of an earlier group is never written over.
+    // A block of an earlier group is never overwritten.
     let later = stored(encode(&again, &UNITS, None, Txg(51)).unwrap());
     assert_eq!(later.psize, alone.psize);
     assert!(place_of(&again, &later, Txg(51)).is_none());
-    // And what was stored as it is stays so.
+    // And a block that was stored uncompressed stays so.
     let plain = WriteRequest { previous: Some(pointer(Psize(32768), TXG)), ..request(&good) };
     assert_eq!(stored(encode(&plain, &UNITS, None, TXG).unwrap()).compress, CompressType::Off);
 }
@@ -175,7 +174,7 @@ struct Chopped {
     longest: u64,
     left: Cell<usize>,
     next: RefCell<[u64; 2]>,
-    /// Whether the special class takes data, and which classes were asked.
+    /// Whether the special class takes data, and the classes that were asked.
     takes_small: bool,
     asked: RefCell<Vec<Class>>,
 }
@@ -220,15 +219,15 @@ impl Space for Chopped {
 
 type Disk = BTreeMap<(u32, u64), Vec<u8>>;
 
-/// What the pieces leave on the devices.
+/// The contents of the devices after these pieces.
 fn apply(disk: &mut Disk, pieces: Vec<crate::vdev::write::Piece>) {
     for piece in pieces {
         disk.insert((piece.top, piece.offset_bytes), piece.data.to_vec());
     }
 }
 
-/// Joins a gang as a reader would, and counts what is allocated for each copy; checks every checksum on the
-/// way.
+/// Joins a gang as a reader would, and counts the bytes allocated for each copy; verifies every checksum on
+/// the way.
 fn join(disk: &Disk, bp: &Blkptr, copy: usize, allocated: &mut u64) -> (Vec<u8>, GangTree) {
     let first = bp.dva(0).unwrap();
     let dva = bp.dva(copy).unwrap();
@@ -292,7 +291,7 @@ proptest! {
             prop_assert_eq!(bp.dva(copy).unwrap().asize.get(), allocated);
         }
 
-        // Written again in its group: the same places, other bytes.
+        // Overwritten in its group: the same places, other bytes.
         let (_, tree) = join(&disk, &bp, 0, &mut 0);
         let below = |tree: &GangTree| tree.members.iter().filter(|(_, below)| below.is_some()).count();
         prop_assert_eq!(wants_larger, !large && below(&tree) > 0, "a part was cut again");

@@ -1,13 +1,14 @@
-//! What became of the bytes that were written, layer by layer.
+//! Counters of the written bytes, layer by layer.
 //!
-//! A byte of a file or volume is part of a block, and a small write makes a whole block dirty; the block gets
-//! smaller by compression, larger by copies, parity and padding; and pointers, dnodes and space maps are
-//! written with it. The counters say how much of which, since the pool was opened. They only grow; what came
-//! of one load is the difference of two [`WrittenBytes`], taken when everything before was committed. Blocks
-//! that are written again in their place within a group count each time, because devices see them each time.
+//! A byte of a file or volume is part of a block, and a small write makes a whole block dirty. Compression
+//! makes the block smaller; copies, parity and padding make it larger; and pointers, dnodes and space maps
+//! are written with it. The counters record the bytes of each layer since the pool was opened. They only
+//! grow; the bytes of one load are the difference of two [`WrittenBytes`], each taken when everything before
+//! it was committed. Blocks that are overwritten in place within a group count each time, because devices
+//! write them each time.
 //!
-//! What reaches the devices beside this (labels, uberblocks, resilvered blocks) is in the counters of the
-//! vdevs only.
+//! Other writes to the devices (labels, uberblocks, resilvered blocks) appear only in the counters of the
+//! vdevs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,14 +36,14 @@ struct Layers {
     devices: AtomicU64,
 }
 
-/// What was written until some moment.
+/// The bytes written until some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WrittenBytes {
     /// Blocks of files and volumes.
     pub data: LayerBytes,
     /// All other blocks.
     pub metadata: LayerBytes,
-    /// Blocks of intent logs, as they are allocated.
+    /// Blocks of intent logs, by their allocated size.
     pub log_bytes: u64,
     /// The same, once for each device of a mirror.
     pub log_device_bytes: u64,
@@ -53,11 +54,11 @@ pub struct WrittenBytes {
 pub struct LayerBytes {
     /// Before compression: whole blocks.
     pub logical: u64,
-    /// After compression. Holes and blocks that stand in their pointers have none.
+    /// After compression. Holes and embedded blocks have none.
     pub physical: u64,
     /// With copies, parity and padding.
     pub allocated: u64,
-    /// The same, once for each device of a mirror: a pool's space counts a mirror once.
+    /// The same, counted for each device of a mirror: a pool's space counts a mirror once.
     pub devices: u64,
 }
 
@@ -80,7 +81,7 @@ impl Layers {
 }
 
 impl Written {
-    /// What was written until now.
+    /// The bytes written until now.
     pub fn snapshot(&self) -> WrittenBytes {
         WrittenBytes {
             data: self.data.snapshot(),
@@ -90,7 +91,7 @@ impl Written {
         }
     }
 
-    /// Counts a block, with the pointer that it got on these vdevs where it was stored.
+    /// Counts a block, with the pointer that it got on these vdevs if it was stored.
     pub(super) fn count(&self, request: &WriteRequest, stored: Option<&Blkptr>, vdevs: &VdevTree) {
         let layers = if is_data(request) { &self.data } else { &self.metadata };
         let logical = request.data.len() as u64;
@@ -109,7 +110,8 @@ impl Written {
     }
 }
 
-/// What a block takes on all devices together: on each of a mirror's, also those that are away.
+/// The bytes that a block takes on all devices together. Every device of a mirror counts, including those
+/// that are away.
 fn device_bytes(bp: &Blkptr, vdevs: &VdevTree) -> u64 {
     let ways = |top: &Vdev| match top.kind {
         Kind::Mirror | Kind::Replacing | Kind::Spare => top.children.len().max(1) as u64,
@@ -118,7 +120,7 @@ fn device_bytes(bp: &Blkptr, vdevs: &VdevTree) -> u64 {
     bp.dvas().map(|dva| dva.asize.get() * vdevs.top(dva.vdev.get()).map_or(1, ways)).sum()
 }
 
-/// Whether a block has bytes of a file or volume.
+/// Whether a block contains bytes of a file or volume.
 fn is_data(request: &WriteRequest) -> bool {
     let Bookmark { objset, level, .. } = request.at;
     let is_of_users = matches!(request.dmu_type, DmuType::PLAIN_FILE_CONTENTS | DmuType::ZVOL);

@@ -1,8 +1,8 @@
-//! Space: which is free, and who gets it. How that is kept on disk is [`crate::space_maps`].
+//! Space: which of it is free, and which block gets it. [`crate::space_maps`] keeps it on disk.
 //!
-//! A top-level vdev is cut into metaslabs. What is allocated in each is an object in the MOS, its space map:
-//! a log of allocations and frees. In memory a metaslab is the set of its free runs, and what the groups not
-//! yet committed changed.
+//! A top-level vdev is cut into metaslabs. Each metaslab has an object in the MOS that records its allocated
+//! space, the space map: a log of allocations and frees. In memory a metaslab is the set of its free runs,
+//! and the changes of the groups that are not committed yet.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | `metaslab` | one metaslab: free, allocating, freeing, deferred |
 //! | `group` | the metaslabs of one vdev: which one gives the next block |
 //! | `class` | vdevs of one purpose: which one gives the next block |
-//! | `allocator` | all of a pool, by class |
-//! | `log` | the log space maps: what is in them, and when metaslabs are flushed |
-//! | `vdev_map` | space maps of whole vdevs: what is obsolete of removed ones, what is kept for the checkpoint |
+//! | `allocator` | all space of a pool, by class |
+//! | `log` | the log space maps: their contents, and when metaslabs are flushed |
+//! | `vdev_map` | space maps of whole vdevs: obsolete ranges, ranges kept for the checkpoint |
 //! | `grow` | vdevs that become larger |
-//! | `checkpoint` | space that only the checkpoint refers to: keeping it, giving it up |
+//! | `checkpoint` | space that only the checkpoint refers to: keeping it, and freeing it afterwards |
 
 pub mod allocator;
 pub(crate) mod checkpoint;

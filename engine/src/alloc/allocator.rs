@@ -1,9 +1,9 @@
-//! [`Allocator`]: which space of a pool is free, and who gets it.
+//! [`Allocator`]: which space of a pool is free, and which block gets it.
 //!
 //! # The idea
-//! Vdevs belong to classes by what they are for; a request names a class, and goes on to the next when that
-//! is full or has no vdev, as OpenZFS does (but for the log: what is for data it is lent by who accepts data,
-//! see [`crate::zio::LogRoom`]):
+//! Each vdev belongs to a class of allocations. A request names a class, and goes on to the next class when
+//! that one is full or has no vdev, as in OpenZFS. The exception is the log, which borrows space for data
+//! from the layer that accepts data (see [`crate::zio::LogRoom`]):
 //!
 //! | asked for | then |
 //! |---|---|
@@ -12,23 +12,22 @@
 //! | dedup | special, normal |
 //! | log | the metaslabs set apart for the log on normal vdevs |
 //!
-//! Copies of a block go to different vdevs while there are any that have room, and far apart on one
-//! otherwise.
+//! Copies of a block go to different vdevs while several have room; otherwise they lie far apart on one vdev.
 //!
-//! Space that a group frees is handed out again when two more groups are committed, so that the states before
-//! can still be opened after a crash, and not while somebody reads a state that refers to it. When little is
-//! left the two groups are not waited for, as in OpenZFS.
+//! Space that a group frees is handed out again after two more groups are committed, so that the states
+//! before can still be opened after a crash, and not while a reader holds a view that refers to it. When
+//! little space is left, the two groups are not waited for, as in OpenZFS.
 //!
-//! What is free in a metaslab is read when space in it is first asked for ([`Allocator::load_metaslab`]).
-//! Allocating itself never waits: it says which metaslab it lacks.
+//! The free space of a metaslab is read when space in it is first requested ([`Allocator::load_metaslab`]).
+//! Allocation itself never waits: it returns the metaslab that must be loaded.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `maps` | the space map objects: they are not written while one is read; held across awaits | first |
-//! | `state` | everything in memory; never held across an await | after it |
+//! | `state` | everything in memory; never held across an await | after `maps` |
 //!
-//! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state
-//! first.
+//! Only the sync thread calls `sync`, `sync_done` and `add_top`; it first copies from the state what it
+//! writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,39 +53,39 @@ use super::slop_bytes;
 use super::vdev_map::VdevMap;
 use crate::range_set::RangeSet;
 
-/// Why there is no space.
+/// The reason why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// No free run is long enough, or the pool is full.
     NoSpace,
-    /// This metaslab must be loaded first ([`Allocator::load_metaslab`]). Then ask again.
+    /// This metaslab must be loaded first ([`Allocator::load_metaslab`]). Then the caller asks again.
     NotLoaded(MetaslabId),
 }
 
-/// A metaslab, by its vdev and its place there.
+/// A metaslab: its vdev and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetaslabId {
     /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// Which of its metaslabs, from 0.
+    /// The index of the metaslab on its vdev, from 0.
     pub place: usize,
 }
 
-/// What a sector counts for on a vdev without parity.
+/// The deflated size of a sector on a vdev without parity.
 const SECTOR_BYTES: u64 = 512;
-/// This share of the special class is for metadata alone (`zfs_special_class_metadata_reserve_pct`).
+/// This share of the special class is reserved for metadata (`zfs_special_class_metadata_reserve_pct`).
 const METADATA_RESERVE_PERCENT: u128 = 25;
-/// Metaslabs from which nothing was taken for so many groups are let go.
+/// A metaslab is unloaded when no space was taken from it for this many groups.
 const UNLOAD_AFTER_TXGS: u64 = 64;
-/// So many free runs of metaslabs that nothing is taken from may be in memory; beyond that those not used for
-/// longest are let go earlier,
+/// The number of free runs of idle metaslabs that may be in memory; beyond it the metaslabs that were idle
+/// for longest are unloaded earlier,
 const IDLE_RUNS: usize = 1 << 20;
-/// after so many groups.
+/// after this many groups.
 const UNLOAD_EARLY_AFTER_TXGS: u64 = 8;
 
-/// Where space maps are read from: the MOS, which stands on the blocks whose space this is.
+/// The source of space maps: the MOS, whose own blocks occupy the space that the maps describe.
 pub(crate) trait SpaceMaps: fmt::Debug + Send + Sync {
-    /// What the space map `map` says is allocated of a metaslab.
+    /// The ranges of a metaslab that the space map `map` records as allocated.
     fn read(&self, map: ObjectId, bounds: Bounds) -> BoxFuture<'_, Result<RangeSet>>;
 }
 
@@ -94,7 +93,7 @@ pub(crate) trait SpaceMaps: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Allocator {
     pub(crate) store: Arc<Store>,
-    /// Where the space maps are, once there are any.
+    /// The source of the space maps, once there are any.
     pub(crate) source: OnceLock<Box<dyn SpaceMaps>>,
     pub(crate) maps: AsyncMutex<()>,
     /// The group of the pool's checkpoint; 0 for none.
@@ -107,20 +106,20 @@ pub struct Allocator {
 pub struct ClassSpace {
     /// Size.
     pub size_bytes: u64,
-    /// Allocated, what is freed but not yet reusable included.
+    /// Allocated, including freed space that is not yet reusable.
     pub allocated_bytes: u64,
-    /// Of that, freed and waiting to be reusable.
+    /// Of that, freed and waiting to become reusable.
     pub deferred_bytes: u64,
-    /// Size less parity, as `available` counts.
+    /// Size without parity, as in `available`.
     pub deflated_size_bytes: u64,
-    /// Allocated less parity, as `used` counts.
+    /// Allocated without parity, as in `used`.
     pub deflated_allocated_bytes: u64,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Whether the pool accounts in deflated space, as all but the oldest do.
+    /// Whether the pool accounts in deflated space, as all but the oldest pools do.
     pub(crate) deflate: bool,
     /// By number of the vdev; absent for removed vdevs and holes.
     pub(crate) groups: Vec<Option<Group>>,
@@ -130,17 +129,17 @@ pub(crate) struct State {
     pub(crate) rotors: [Rotor; 5],
     /// Log space maps.
     pub(crate) logs: Logs,
-    /// Runs of changes of all metaslabs that their own maps lack.
+    /// Runs of changes of all metaslabs that their own maps do not contain yet.
     pub(crate) unflushed_runs: usize,
     /// The next sync flushes all metaslabs.
     pub(crate) flush_all: bool,
-    /// Uses of features that were begun or ended, not reported yet.
+    /// Uses of features that began or ended, not reported yet.
     pub(crate) feature_changes: Vec<(Feature, i64)>,
-    /// The group that is being synced, and its passes so far.
+    /// The group that is being synced, and its number of passes so far.
     pub(crate) pass: (Txg, u16),
 }
 
-/// The places that a request is tried at: classes, and the metaslabs set apart for the log.
+/// The index of a source of space: a class, or the metaslabs set apart for the log.
 fn slot(class: Class, usage: Use) -> usize {
     match (class, usage) {
         (_, Use::EmbeddedLog) => 4,
@@ -151,7 +150,7 @@ fn slot(class: Class, usage: Use) -> usize {
     }
 }
 
-/// Where a request for a class is tried, in order.
+/// The sources that a request for a class tries, in order.
 fn chain(class: Class) -> &'static [(Class, Use)] {
     const NORMAL: (Class, Use) = (Class::Normal, Use::Class);
     match class {
@@ -163,7 +162,7 @@ fn chain(class: Class) -> &'static [(Class, Use)] {
 }
 
 impl State {
-    /// Without vdevs.
+    /// A state without vdevs.
     pub(crate) fn new(deflate: bool) -> Self {
         Self {
             deflate,
@@ -183,7 +182,7 @@ impl State {
         if self.deflate { group.deflate(bytes) } else { bytes }
     }
 
-    /// Takes up a vdev.
+    /// Adds a vdev.
     pub(crate) fn add_group(&mut self, group: Group) {
         let place = group.vdev as usize;
         self.rotors[slot(group.class, Use::Class)].members.push(place);
@@ -203,13 +202,13 @@ impl State {
         })
     }
 
-    /// Bytes of all vdevs of a class, or of what is set apart on them for the log.
+    /// Bytes of all vdevs of a class, or of their metaslabs that are set apart for the log.
     fn totals(&self, class: Class, usage: Use) -> Totals {
         let groups = self.groups.iter().flatten().filter(|group| group.class == class);
         groups.map(|group| group.totals(usage)).fold(Totals::default(), Totals::plus)
     }
 
-    /// In the first place that has room of those where a request for `class` is tried.
+    /// Allocates from the first source with room among those that a request for `class` tries.
     fn allocate(
         &mut self,
         class: Class,
@@ -226,7 +225,7 @@ impl State {
         Err(Denied::NoSpace)
     }
 
-    /// All copies in one class, or nothing.
+    /// Allocates all copies in one class, or nothing.
     fn allocate_in(
         &mut self,
         (class, usage): (Class, Use),
@@ -257,7 +256,7 @@ impl State {
     ) -> Result<Dva, Denied> {
         let slot = slot(class, usage);
         let members = self.rotors[slot].members.len();
-        // First those that have no copy yet, then all.
+        // First the vdevs without a copy of the block, then all.
         for same_vdev in [false, true] {
             if same_vdev && others.is_empty() {
                 break;
@@ -306,7 +305,7 @@ impl State {
         }
     }
 
-    /// Lets metaslabs go that were not used for long.
+    /// Unloads metaslabs that were not used for long.
     fn unload_idle(&mut self, txg: Txg) {
         let groups = self.groups.iter().enumerate();
         let idle = groups.filter_map(|(vdev, group)| Some((vdev, group.as_ref()?)));
@@ -354,20 +353,20 @@ impl Allocator {
         Self::of(store, State::new(deflate))
     }
 
-    /// The ZAP of a top-level vdev, which it did not have.
+    /// Sets the ZAP of a top-level vdev that had none.
     pub(crate) fn set_top_zap(&self, top: usize, zap: ObjectId) -> Result<()> {
         let id = u32::try_from(top).map_err(|_| Error::corrupt("vdev tree", "too many vdevs"))?;
         self.state().group(VdevId(id))?.top_zap = Some(zap);
         Ok(())
     }
 
-    /// The power of two that a metaslab of a top-level vdev is large; none where it has no metaslabs.
+    /// The size of a top-level vdev's metaslabs as a power of two; none if it has no metaslabs.
     pub(crate) fn metaslab_shift(&self, vdev: VdevId) -> Option<u8> {
         self.state().group(vdev).ok().map(|group| group.ms_shift)
     }
 
-    /// Has space counted without its parity from now on, if that is the same on all vdevs there are. Whether
-    /// it is.
+    /// Counts space without its parity from now on, if the ratio is the same on all present vdevs. Returns
+    /// whether it is.
     pub(crate) fn deflate_if_equal(&self) -> bool {
         let mut state = self.state();
         let is_equal = |group: &Group| group.deflate_ratio == SECTOR_BYTES;
@@ -375,8 +374,8 @@ impl Allocator {
         state.deflate
     }
 
-    /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not
-    /// asked for again.
+    /// Reads the space map of a metaslab, so that its space can be handed out. A metaslab that cannot be read
+    /// is not read again.
     pub async fn load_metaslab(&self, id: MetaslabId) -> Result<()> {
         let _turn = self.maps.lock().await;
         let (bounds, on_disk) = {
@@ -407,9 +406,9 @@ impl Allocator {
         Ok(())
     }
 
-    /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as
-    /// OpenZFS falls back. Copies lie on different vdevs where there are several, and far apart otherwise.
-    /// Nothing stays allocated on an error.
+    /// Allocates `copies` copies of a block of `psize` bytes, in `class` or, when that has no room, in the
+    /// classes that OpenZFS falls back to. Copies lie on different vdevs if there are several, and far apart
+    /// otherwise. Nothing stays allocated on an error.
     pub fn try_allocate(
         &self,
         class: Class,
@@ -424,7 +423,7 @@ impl Allocator {
         self.state().allocate(class, copies, txg, &asize_on)
     }
 
-    /// As [`Allocator::try_allocate`], and loads what must be loaded. `None`: there is no space.
+    /// Like [`Allocator::try_allocate`], and loads metaslabs as necessary. `None`: there is no space.
     pub async fn allocate(
         &self,
         class: Class,
@@ -441,20 +440,20 @@ impl Allocator {
         }
     }
 
-    /// Whether small blocks of data may go to the special class: there is one, and what is kept free in it
-    /// for metadata is not reached.
+    /// Whether small blocks of data may go to the special class: it exists, and has more free space than the
+    /// reserve for metadata.
     pub fn takes_small_blocks(&self) -> bool {
         let special = self.state().totals(Class::Special, Use::Class);
         let limit = u128::from(special.size) * (100 - METADATA_RESERVE_PERCENT) / 100;
         u128::from(special.allocated + special.waiting) < limit
     }
 
-    /// Takes back what was just allocated in `txg`, as if it had not been: nothing was written there.
+    /// Undoes an allocation that was just made in `txg`; nothing was written there.
     pub fn undo(&self, dvas: &[Dva], txg: Txg) {
         self.state().undo(dvas, txg);
     }
 
-    /// Bytes that an address takes itself: of a gang, the header.
+    /// The bytes that an address occupies itself; of a gang, its header.
     fn range_of(&self, dva: &Dva, txg: Txg) -> (u64, u64) {
         let size = match self.store.vdevs().top(dva.vdev.get()) {
             Some(top) if dva.gang => {
@@ -465,10 +464,10 @@ impl Allocator {
         (dva.offset.get(), dva.offset.get().saturating_add(size))
     }
 
-    /// Gives one address back in `txg`; of a gang, its header. It is reused when no state that could be
-    /// opened refers to it any more. An error when it is not allocated: then what is known of space is wrong,
-    /// and nothing must be committed any more. What is to be `kept` for the checkpoint stays allocated
-    /// ([`Allocator::keeps`]).
+    /// Frees one address in `txg`; of a gang, its header. It is reused when no state that could be opened
+    /// refers to it any more. An error when it is not allocated: then the free space is not known correctly,
+    /// and no group must be committed any more. An address that is to be `kept` for the checkpoint stays
+    /// allocated ([`Allocator::keeps`]).
     pub fn free(&self, dva: &Dva, txg: Txg, kept: bool) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
         let vdevs = self.store.vdevs();
@@ -482,7 +481,7 @@ impl Allocator {
             match is_removed {
                 false if kept => state.keep(vdev, from, to, txg)?,
                 false => state.group(vdev)?.free(from, to, txg)?,
-                // Where there is no map, what is obsolete is not noted.
+                // Without a map, obsolete ranges are not noted.
                 true => state.vdev_maps.get_mut(&vdev).map_or(Ok(()), |map| map.add(from, to, txg))?,
             }
         }
@@ -499,9 +498,8 @@ impl Allocator {
         self.state().group(dva.vdev)?.claim(from, to, txg)
     }
 
-    /// The group is committed. Space that was freed becomes reusable two groups later, and not before views
-    /// of the pool from before the group are gone: `oldest_view` is the oldest group that somebody still
-    /// reads.
+    /// The group is committed. Its freed space becomes reusable two groups later, and not while older views
+    /// of the pool are held: `oldest_view` is the oldest group that a reader still uses.
     pub fn sync_done(&self, txg: Txg, oldest_view: Txg) {
         let mut state = self.state();
         let by_rule = reusable_after(txg, oldest_view);
@@ -519,7 +517,7 @@ impl Allocator {
         state.unload_idle(txg);
     }
 
-    /// Whether more space is freed and cannot be used again yet than is free.
+    /// Whether more space is freed but not reusable yet than is free.
     pub fn waits_for_much(&self) -> bool {
         let state = self.state();
         [Class::Normal, Class::Special, Class::Dedup].into_iter().any(|class| {
@@ -528,32 +526,31 @@ impl Allocator {
         })
     }
 
-    /// Whether some space for data is freed and cannot be used again yet.
+    /// Whether some space for data is freed but not reusable yet.
     pub fn has_deferred(&self) -> bool {
         self.state().totals(Class::Normal, Use::Class).waiting > 0
     }
 
-    /// How many metaslabs have their free space in memory, and how many there are.
+    /// The number of metaslabs whose free space is in memory, and the number of all metaslabs.
     pub fn loaded_metaslabs(&self) -> (usize, usize) {
         let state = self.state();
         let metaslabs = || state.groups.iter().flatten().flat_map(Group::metaslabs);
         (metaslabs().filter(|metaslab| metaslab.is_loaded()).count(), metaslabs().count())
     }
 
-    /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see
+    /// The space of one class, without the space on normal vdevs that is set apart for the intent log: see
     /// [`Allocator::embedded_log_space`].
     pub fn space(&self, class: Class) -> ClassSpace {
         self.space_of(|group| (group.class == class).then(|| group.totals(Use::Class)))
     }
 
-    /// Raw bytes that only the intent log may take and that are free: of log vdevs, and set apart on normal
-    /// ones.
+    /// Free raw bytes that only the intent log may take: on log vdevs, and set apart on normal ones.
     pub fn free_for_log(&self) -> u64 {
         let state = self.state();
         state.totals(Class::Log, Use::Class).free() + state.totals(Class::Normal, Use::EmbeddedLog).free()
     }
 
-    /// Space that is set apart on normal vdevs for the intent log.
+    /// The space on normal vdevs that is set apart for the intent log.
     pub fn embedded_log_space(&self) -> ClassSpace {
         self.space_of(|group| Some(group.totals(Use::EmbeddedLog)))
     }
@@ -573,10 +570,10 @@ impl Allocator {
         space
     }
 
-    /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the
-    /// normal class without what is set apart for the log, less the slop that is kept back so that deleting
-    /// always works, and what is allocated on special and dedup vdevs. With a checkpoint, or blocks whose
-    /// freeing is put off, that is still less ([`crate::dsl::pool_space::PoolSpace::adjusted_bytes`]).
+    /// The deflated bytes that all datasets together may occupy, without the savings of dedup and clones: the
+    /// normal class without the space set apart for the log, less the slop that is reserved so that deleting
+    /// always works, plus the allocated bytes of special and dedup vdevs. A checkpoint, or blocks whose
+    /// freeing is deferred, reduce it further ([`crate::dsl::pool_space::PoolSpace::adjusted_bytes`]).
     pub fn usable_bytes(&self) -> u64 {
         let (real, slop) = self.real_and_slop_bytes();
         let state = self.state();
@@ -587,12 +584,12 @@ impl Allocator {
         real.saturating_sub(slop).saturating_add(special)
     }
 
-    /// Deflated bytes of the normal class that are kept back so that deleting always works.
+    /// Deflated bytes of the normal class that are reserved so that deleting always works.
     pub fn slop_bytes(&self) -> u64 {
         self.real_and_slop_bytes().1
     }
 
-    /// Deflated bytes of the normal class where data may be put, and how many of them are kept back.
+    /// Deflated bytes of the normal class for data, and how many of them are reserved.
     fn real_and_slop_bytes(&self) -> (u64, u64) {
         let (mut real, mut embedded) = (0u64, 0u64);
         let state = self.state();
@@ -605,8 +602,8 @@ impl Allocator {
         (real, slop_bytes(real, embedded).min(real))
     }
 
-    /// Deflated bytes that are free where data may be put now: on vdevs of the normal class, without what is
-    /// set apart for the log.
+    /// Deflated bytes that are free for data now: on vdevs of the normal class, without the space set apart
+    /// for the log.
     pub fn free_for_data(&self) -> u64 {
         let state = self.state();
         let groups = state.groups.iter().flatten();
@@ -614,8 +611,8 @@ impl Allocator {
         groups.map(|group| state.deflated(group, group.totals(Use::Class).free())).sum()
     }
 
-    /// Deflated bytes that a copy of a block of `psize` bytes takes at most, wherever data may be put:
-    /// sectors that are not full, and parity and padding of small blocks, are in it.
+    /// The most deflated bytes that a copy of a block of `psize` bytes takes on any vdev for data, including
+    /// sectors that are not full, and the parity and padding of small blocks.
     pub fn most_for(&self, psize: u64, txg: Txg) -> u64 {
         let state = self.state();
         let groups = state.groups.iter().flatten();
@@ -627,21 +624,21 @@ impl Allocator {
         takes.max().unwrap_or(psize)
     }
 
-    /// Deflated bytes of an address: what it counts for in quotas and listings.
+    /// The deflated bytes of an address, as quotas and listings count them.
     pub fn deflated(&self, dva: &Dva) -> u64 {
         let (state, asize) = (self.state(), dva.asize.get());
         let group = state.groups.get(dva.vdev.get() as usize).and_then(Option::as_ref);
         group.map_or(asize, |group| state.deflated(group, asize))
     }
 
-    /// Has the next sync write all that is in log space maps to the metaslabs' own maps: before a pool is
+    /// Makes the next sync write all contents of log space maps to the metaslabs' own maps: before a pool is
     /// exported, so that it opens quickly.
     pub fn flush_all(&self) {
         self.state().flush_all = true;
     }
 
-    /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them
-    /// in the MOS before the group is committed.
+    /// Uses of features that began (or ended) since the last call: the sync counts them in the MOS before the
+    /// group is committed.
     pub fn take_feature_changes(&self) -> Vec<(Feature, i64)> {
         std::mem::take(&mut self.state().feature_changes)
     }

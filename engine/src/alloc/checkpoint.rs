@@ -1,12 +1,12 @@
 //! Space that only the pool's checkpoint refers to.
 //!
 //! # The idea
-//! A checkpoint is the uberblock of a group. What was born up to that group, and is freed later, stays
-//! allocated in the space maps of metaslabs; it is noted in a space map of its vdev ([`super::vdev_map`]). So
-//! nothing that the checkpoint refers to is ever written over, and going back to it is no more than using its
-//! uberblock.
+//! A checkpoint is the uberblock of a group. A block that was born up to that group, and is freed later,
+//! stays allocated in the space maps of metaslabs; it is recorded in a space map of its vdev
+//! ([`super::vdev_map`]). So no block that the checkpoint refers to is ever overwritten, and a rewind only
+//! has to use the checkpoint's uberblock.
 //!
-//! When the checkpoint is given up, what was noted is freed in earnest, from the end of the maps to their
+//! When the checkpoint is discarded, the recorded ranges are really freed, from the end of the maps to their
 //! beginning, a bounded number of blocks of maps in each group.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `metaslab.c` (`metaslab_free`).
@@ -24,7 +24,7 @@ use super::vdev_map::{Purpose, VdevMap};
 use crate::error::{Error, Result};
 
 impl Allocator {
-    /// From now on, what was born up to group `txg` is kept; `None`: nothing is.
+    /// From now on, blocks that were born up to group `txg` are kept; with `None`, none are.
     pub fn set_checkpoint(&self, txg: Option<Txg>) {
         self.checkpoint.store(txg.unwrap_or(Txg::NONE).get(), Ordering::Release);
     }
@@ -32,16 +32,16 @@ impl Allocator {
     /// Whether a block that is freed in `txg` must be kept for the checkpoint.
     pub fn keeps(&self, bp: &Blkptr, txg: Txg) -> bool {
         let checkpoint = Txg(self.checkpoint.load(Ordering::Acquire));
-        // A cloned block is older than its pointer; one that was rewritten is younger than its contents.
+        // A cloned block is older than its pointer; a rewritten block is younger than its contents.
         let born = bp.birth().min(bp.physical_birth());
         checkpoint != Txg::NONE && born <= checkpoint && txg > checkpoint
     }
 
-    /// Refuses a checkpoint where a vdev cannot keep what it needs.
+    /// Refuses a checkpoint if a vdev cannot record the ranges to keep.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]: a vdev of a very old pool has no ZAP, or is larger than the entries of a space
-    /// map reach that are not of two words.
+    /// [`Error::Unsupported`]: a vdev of a very old pool has no ZAP, or is larger than the one-word entries
+    /// of a space map reach.
     pub fn require_keeping(&self, two_words: bool) -> Result<()> {
         self.state().groups.iter().flatten().try_for_each(|group| group.require_keeping(two_words))
     }
@@ -54,14 +54,14 @@ impl Allocator {
 }
 
 impl Group {
-    /// As [`Allocator::require_keeping`].
+    /// See [`Allocator::require_keeping`].
     fn require_keeping(&self, two_words: bool) -> Result<()> {
         let vdev = self.vdev;
         if self.top_zap.is_none() {
             let why = "has no ZAP, as in pools of very old versions";
             return Err(Error::Unsupported(format!("top-level vdev {vdev} {why}")));
         }
-        // An entry of one word reaches so far from the beginning of its vdev, in sectors.
+        // The reach of an entry of one word from the beginning of its vdev, in sectors.
         let is_within = |last: Bounds| {
             last.start.saturating_add(last.size) >> last.shift <= Segment::ONE_WORD_OFFSET_LIMIT
         };
@@ -76,13 +76,13 @@ impl Group {
 }
 
 impl State {
-    /// The maps of what is kept.
+    /// The maps of the kept ranges.
     pub(crate) fn kept(&self) -> impl DoubleEndedIterator<Item = (VdevId, &VdevMap)> {
         let maps = self.vdev_maps.iter().map(|(vdev, map)| (*vdev, map));
         maps.filter(|(_, map)| matches!(map.purpose, Purpose::Checkpoint { .. }))
     }
 
-    /// Notes that a range, which stays allocated, is only the checkpoint's from group `txg` on.
+    /// Records that from group `txg` on only the checkpoint refers to a range, which stays allocated.
     pub(crate) fn keep(&mut self, vdev: VdevId, from: u64, to: u64, txg: Txg) -> Result<()> {
         let group = self.group(vdev)?;
         let shift = group.check_allocated(from, to)?;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_needs_space_maps_that_describe_the_whole_vdev() {
-        // Of 512-byte sectors, 64 PiB.
+        // With 512-byte sectors, 64 PiB.
         let most = Segment::ONE_WORD_OFFSET_LIMIT << 9;
         let group = |end: u64, top_zap| {
             let config = GroupConfig {

@@ -1,38 +1,39 @@
 //! Which vdev gives the next block (OpenZFS: metaslab class and its rotor).
 //!
-//! A rotor stands on one vdev until its share, the *aliquot*, is taken, then moves on, so that neighbours in
-//! a file lie together on one vdev and long writes keep all vdevs busy. Emptier vdevs have larger shares: in
-//! the long run all fill up together.
+//! A rotor stays on one vdev until the vdev's share, the *aliquot*, is taken, then moves on, so that
+//! neighbours in a file lie together on one vdev and long writes keep all vdevs busy. Emptier vdevs have
+//! larger shares: in the long run all fill up together.
 
 use super::group::Totals;
 
-/// How much of a device is taken before the next one's turn.
+/// The bytes taken from a device before the next device's turn.
 pub const ALIQUOT_BYTES: u64 = 512 << 10;
-/// An almost full vdev keeps this part of its share, an empty one among full ones has at most this many.
+/// An almost full vdev keeps this part of its share; an empty vdev among full ones has at most this many
+/// shares.
 const MAX_BIAS: u64 = 8;
 
 /// The turn of the vdevs of one class.
 #[derive(Debug, Default)]
 pub struct Rotor {
-    /// Places of the groups.
+    /// The indices of the groups.
     pub members: Vec<usize>,
-    /// Whose turn it is.
+    /// The member whose turn it is.
     at: usize,
-    /// Taken in this turn.
+    /// The bytes taken in this turn.
     taken_bytes: u64,
 }
 
 impl Rotor {
-    /// The members in the order in which they are asked.
+    /// The members in the order in which they are tried.
     pub fn order(&self) -> impl Iterator<Item = usize> + '_ {
         let (before, from) = self.members.split_at(self.at.min(self.members.len()));
         from.iter().chain(before).copied()
     }
 
-    /// `size` bytes were taken from `group`, whose share is `share_bytes`.
+    /// Notes that `size` bytes were taken from `group`, whose share is `share_bytes`.
     pub fn took(&mut self, group: usize, size: u64, share_bytes: u64) {
         if self.members.get(self.at) != Some(&group) {
-            // Those before could give nothing.
+            // The members before it could give nothing.
             self.at = self.members.iter().position(|&member| member == group).unwrap_or(0);
             self.taken_bytes = 0;
         }
@@ -44,7 +45,7 @@ impl Rotor {
     }
 }
 
-/// The share of a vdev: its aliquot, times how much emptier it is than its class.
+/// The share of a vdev: its aliquot, scaled by how much emptier it is than its class.
 pub fn share(aliquot_bytes: u64, vdev: Totals, class: Totals) -> u64 {
     let of_vdev = u128::from(vdev.free()) * u128::from(class.size);
     let of_class = u128::from(class.free()) * u128::from(vdev.size);

@@ -1,18 +1,18 @@
 //! [`FreeSet`]: the free runs of one metaslab, found by place and by length.
 //!
 //! # The idea
-//! Two ordered trees hold the same runs: one by start, for neighbours and for the way upwards from a cursor,
-//! one by length, for the longest run and the tightest fit. Places are counted in sectors from the metaslab's
-//! start, so that a run takes two `u32` in each tree.
+//! Two ordered trees hold the same runs: one by start, to find neighbours and the next run after a cursor;
+//! one by length, to find the longest run and the tightest fit. Positions are counted in sectors from the
+//! metaslab's start, so that a run takes two `u32` in each tree.
 //!
 //! # The open run
 //! Blocks of one sync should lie one behind the other. So the run that is being handed out, the *open run*,
-//! stands outside of both trees and only its start moves: most allocations touch no tree. It goes back when
-//! it has become too short for what is asked.
+//! is in neither tree, and only its start moves: most allocations touch no tree. It returns to the trees when
+//! it has become too short for a request.
 //!
-//! The next one is the first long enough after the cursor (*next fit*), if one comes soon, else the longest:
-//! a sync then walks upwards through the metaslab. When little is left, or only in short runs, the tightest
-//! fit is taken instead, so that what is long stays long.
+//! The next open run is the first one after the cursor that is long enough (*next fit*), if it is near, else
+//! the longest: a sync then moves upwards through the metaslab. When little space is left, or only short
+//! runs, the tightest fit is taken instead, so that long runs stay long.
 //!
 //! Invariants: runs neither overlap nor touch, the open run included; both trees hold the same runs.
 
@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::space_map::HISTOGRAM_BUCKETS;
 
-/// How many runs after the cursor are looked at.
+/// The number of runs after the cursor that are examined.
 const LOOK_AHEAD: usize = 32;
-/// Below this share of free sectors (one in so many) the tightest fit is taken.
+/// Below this share of free sectors (one in this many) the tightest fit is taken.
 const NEARLY_FULL: u64 = 25;
 
 /// Free runs of a metaslab, in sectors from its start.
@@ -34,18 +34,18 @@ pub struct FreeSet {
     by_length: BTreeSet<(u32, u32)>,
     /// Start and length of the open run; in neither tree.
     open: Option<(u32, u32)>,
-    /// Where the last allocation ended.
+    /// The end of the last allocation.
     cursor: u32,
-    /// All of it, the open run included.
+    /// All free sectors, including the open run.
     total: u64,
     size: u32,
-    /// No run shorter than this is searched by place: they are found by length.
+    /// Runs shorter than this are not searched by place, but found by length.
     short: u32,
 }
 
 impl FreeSet {
-    /// A set of which nothing is free, for a metaslab of `size` sectors. When no run has `short` sectors any
-    /// more the tightest fit is taken.
+    /// A set without free sectors, for a metaslab of `size` sectors. When no run has `short` sectors any more
+    /// the tightest fit is taken.
     pub fn new(size: u32, short: u32) -> Self {
         Self {
             by_start: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl FreeSet {
         in_trees.max(self.open.map_or(0, |(_, length)| length))
     }
 
-    /// Takes `length` sectors in one run and gives their start.
+    /// Takes `length` sectors in one run and returns their start.
     pub fn allocate(&mut self, length: u32) -> Option<u32> {
         if length == 0 {
             return None;
@@ -104,20 +104,20 @@ impl FreeSet {
         next.or(Some((at, longest)))
     }
 
-    /// Puts the open run back.
+    /// Returns the open run to the trees.
     fn close(&mut self) {
         if let Some((start, length)) = self.open.take() {
             self.put(start, length);
         }
     }
 
-    /// Takes a run out of the trees.
+    /// Removes a run from the trees.
     fn take(&mut self, start: u32, length: u32) {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
     }
 
-    /// Puts a run into the trees, one with those that it touches.
+    /// Adds a run to the trees, merged with the runs that it touches.
     fn put(&mut self, mut start: u32, mut length: u32) {
         if let Some((&before, &its_length)) = self.by_start.range(..start).next_back()
             && before + its_length == start
@@ -133,8 +133,8 @@ impl FreeSet {
         self.by_length.insert((length, start));
     }
 
-    /// Makes a run free. False, and nothing changes, when some of it is free already or it reaches beyond the
-    /// end.
+    /// Makes a run free. Returns false, and changes nothing, when some of it is free already or it reaches
+    /// beyond the end.
     #[must_use]
     pub fn add(&mut self, start: u32, length: u32) -> bool {
         let fits = start.checked_add(length).is_some_and(|end| end <= self.size);
@@ -149,7 +149,7 @@ impl FreeSet {
         true
     }
 
-    /// Takes a given run. False, and nothing changes, unless all of it is free.
+    /// Takes a given run. Returns false, and changes nothing, unless all of it is free.
     #[must_use]
     pub fn remove(&mut self, start: u32, length: u32) -> bool {
         self.close();
@@ -194,8 +194,8 @@ impl FreeSet {
     }
 }
 
-/// Counts a run of `sectors` in a histogram of powers of two; what is longer than the last counts as many of
-/// the last.
+/// Counts a run of `sectors` in a histogram of powers of two; a run longer than the last bucket counts as
+/// several of that bucket.
 pub fn count(histogram: &mut [u64; HISTOGRAM_BUCKETS], sectors: u64) {
     let Some(power) = sectors.checked_ilog2() else { return };
     let last = HISTOGRAM_BUCKETS as u32 - 1;

@@ -1,26 +1,27 @@
 //! The metaslabs of one top-level vdev, and which of them gives the next block (OpenZFS: metaslab group).
 //!
 //! # The idea
-//! Blocks that are written together shall lie together, so a group keeps an *active* metaslab for each copy
-//! of blocks and takes from it until it has no run that is long enough, or only much shorter ones than it
-//! began with. The next active one is that with the longest runs; among equals the one nearest to the
-//! beginning. How long the longest run is, is rounded down to a power of two, so that nearness decides often.
+//! Blocks that are written together should lie together. So a group keeps an *active* metaslab for each copy
+//! of blocks, and takes from it until it has no run that is long enough, or only much shorter runs than it
+//! began with. The next active metaslab is the one with the longest runs; among equals, the one nearest to
+//! the beginning. The length of the longest run is rounded down to a power of two, so that nearness often
+//! decides.
 //!
 //! Copies of one block on one vdev lie an eighth of the vdev apart if possible, else in different metaslabs,
 //! else anywhere.
 //!
-//! On vdevs of the normal class with more than 64 metaslabs the emptiest is set apart for the intent log, as
-//! OpenZFS does when it opens a pool: nothing on disk says which. Its blocks are freed all at once, so that
-//! it stays in one piece.
+//! On vdevs of the normal class with more than 64 metaslabs, the emptiest one is set apart for the intent
+//! log. As in OpenZFS, this is chosen when the pool is opened and not recorded on disk. The blocks of the log
+//! are freed all at once, so that the metaslab stays in one piece.
 //!
-//! The order of candidates is kept lazily: a metaslab's rank is an upper bound while blocks are taken from
-//! it, and is set right when it is considered, and when something became free.
+//! The order of candidates is updated lazily: a metaslab's rank is an upper bound while blocks are taken from
+//! it, and is corrected when the metaslab is considered, and when some of its space became free.
 //!
 //! # Loading
-//! The best candidate may be one that is not loaded. Then the caller is told which, loads it and asks again.
-//! Its rank is estimated, so when no candidate is good enough, those that are not loaded and have the room
-//! are tried one after the other before the answer is no. Those that were not used for long are let go
-//! ([`Group::idle`]).
+//! The best candidate may be a metaslab that is not loaded. Then the answer names it, and the caller loads it
+//! and asks again. Its rank is an estimate, so when no candidate is good enough, the metaslabs that are not
+//! loaded and have the room are tried one after the other before the answer is no. Metaslabs that were not
+//! used for long are unloaded ([`Group::idle`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -32,26 +33,26 @@ use crate::error::{Error, Result};
 use crate::range_set::RangeSet;
 use crate::vdev::Class;
 
-/// The largest number of metaslabs with which none is set apart for the intent log.
+/// Up to this number of metaslabs, none is set apart for the intent log.
 const EMBEDDED_LOG_MAX_NONE: usize = 64;
 /// A metaslab stops being active when its longest run is this many powers of two shorter than when it became
 /// so.
 const PASSIVATE_STEPS: u32 = 2;
-/// Copies of one block are one part in so many of the vdev apart.
+/// The distance between copies of one block is this fraction of the vdev.
 const COPY_DISTANCE: usize = 8;
-/// Most copies of a block.
+/// The most copies of a block.
 pub const MAX_COPIES: usize = 3;
 
-/// What the metaslabs are used for.
+/// The use of a metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// What the vdev's class is for.
+    /// The use of the vdev's class.
     Class,
     /// The intent log, on vdevs of the normal class.
     EmbeddedLog,
 }
 
-/// What a group answers.
+/// The answer of a group to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Space at this byte.
@@ -62,12 +63,12 @@ pub enum Answer {
     None,
 }
 
-/// Which metaslabs are taken from, in which order.
+/// The metaslabs to take from, and their order.
 #[derive(Debug, Default)]
 struct Picker {
     /// Rank and place; best first.
     order: BTreeSet<(Reverse<u32>, usize)>,
-    /// For each copy the metaslab that is taken from, and its rank when that began.
+    /// For each copy the active metaslab, and its rank when it became active.
     active: [Option<(usize, u32)>; MAX_COPIES],
 }
 
@@ -76,7 +77,7 @@ struct Picker {
 pub struct Group {
     /// Its number.
     pub vdev: u32,
-    /// What it is for.
+    /// Its class.
     pub class: Class,
     /// Metaslab size as a power of two.
     pub ms_shift: u8,
@@ -86,9 +87,9 @@ pub struct Group {
     pub top_zap: Option<ObjectId>,
     /// Data bytes for 512 raw bytes.
     pub deflate_ratio: u64,
-    /// How much is taken from it before the next vdev's turn, before bias.
+    /// The bytes taken from it before the next vdev's turn, before bias.
     pub aliquot_bytes: u64,
-    /// The group that brings it, while that is not committed.
+    /// The group that adds it, while that is not committed.
     pub added: Option<Txg>,
     /// Whether new blocks may be put on it.
     pub allocating: bool,
@@ -97,9 +98,9 @@ pub struct Group {
     ranks: Vec<u32>,
     embedded_log: Option<usize>,
     pickers: [Picker; 2],
-    /// Metaslabs with changes that are not over.
+    /// Metaslabs with changes that are not finished.
     busy: BTreeSet<usize>,
-    /// Metaslabs that come when a group is committed.
+    /// Metaslabs that are added when a group is committed.
     coming: Option<(Txg, Vec<Metaslab>)>,
     totals: Totals,
 }
@@ -109,14 +110,14 @@ pub struct Group {
 pub struct Totals {
     /// Size.
     pub size: u64,
-    /// Neither free nor waiting to be.
+    /// Neither free nor waiting to be free.
     pub allocated: u64,
     /// Freed and waiting to be reusable.
     pub waiting: u64,
 }
 
 impl Totals {
-    /// Of one metaslab.
+    /// The totals of one metaslab.
     fn of(metaslab: &Metaslab) -> Self {
         Self {
             size: metaslab.bounds().size,
@@ -125,7 +126,7 @@ impl Totals {
         }
     }
 
-    /// What may be handed out.
+    /// The bytes that may be handed out.
     pub fn free(&self) -> u64 {
         self.size.saturating_sub(self.allocated).saturating_sub(self.waiting)
     }
@@ -148,12 +149,12 @@ impl Totals {
     }
 }
 
-/// What is known of a vdev before its metaslabs.
+/// The description of a vdev before its metaslabs are known.
 #[derive(Debug, Clone)]
 pub struct GroupConfig {
     /// Number of the vdev.
     pub vdev: u32,
-    /// What it is for.
+    /// Its class.
     pub class: Class,
     /// Metaslab size as a power of two.
     pub ms_shift: u8,
@@ -163,9 +164,9 @@ pub struct GroupConfig {
     pub top_zap: Option<ObjectId>,
     /// Data bytes for 512 raw bytes.
     pub deflate_ratio: u64,
-    /// How much is taken from it before the next vdev's turn.
+    /// The bytes taken from it before the next vdev's turn.
     pub aliquot_bytes: u64,
-    /// The group that brings it, while that is not committed.
+    /// The group that adds it, while that is not committed.
     pub added: Option<Txg>,
     /// Whether new blocks may be put on it.
     pub allocating: bool,
@@ -235,7 +236,7 @@ impl Group {
         (bytes >> 9).saturating_mul(self.deflate_ratio)
     }
 
-    /// Sets right how good a metaslab is.
+    /// Corrects the rank of a metaslab.
     fn rerank(&mut self, place: usize) -> u32 {
         let (old, new) = (self.ranks[place], self.metaslabs[place].rank());
         if old != new {
@@ -248,7 +249,7 @@ impl Group {
         new
     }
 
-    /// Does something to a metaslab and keeps the totals right.
+    /// Applies a function to a metaslab and updates the totals.
     fn change<T>(&mut self, place: usize, change: impl FnOnce(&mut Metaslab) -> T) -> T {
         let metaslab = &mut self.metaslabs[place];
         let before = Totals::of(metaslab);
@@ -260,8 +261,8 @@ impl Group {
         result
     }
 
-    /// Takes `size` bytes for copy `copy` of a block. `others` are where copies of the same block lie on this
-    /// vdev.
+    /// Takes `size` bytes for copy `copy` of a block. `others` are the places of other copies of the same
+    /// block on this vdev.
     pub fn allocate(&mut self, usage: Use, size: u64, txg: Txg, copy: usize, others: &[u64]) -> Answer {
         let others: Vec<usize> =
             others.iter().map(|&at| usize::try_from(at >> self.ms_shift).unwrap_or(usize::MAX)).collect();
@@ -306,7 +307,7 @@ impl Group {
                 return self.any_unloaded(usage, size, &is_apart).map_or(Answer::None, Answer::Load);
             };
             if self.rerank(place) < rank {
-                // It comes again where it belongs.
+                // It comes up again at its new rank.
                 continue;
             }
             after = Some((Reverse(rank), place));
@@ -323,7 +324,7 @@ impl Group {
         }
     }
 
-    /// A metaslab that has the room, if perhaps not in one piece: that is known when it is loaded.
+    /// A metaslab that has the room, though perhaps not in one piece: that is known after loading it.
     fn any_unloaded(&self, usage: Use, size: u64, is_apart: &dyn Fn(usize) -> bool) -> Option<usize> {
         let mut places = (0..self.metaslabs.len()).filter(|&place| self.use_of(place) == usage);
         places.find(|&place| {
@@ -332,8 +333,8 @@ impl Group {
         })
     }
 
-    /// Takes up, in group `txg`, the space map of a metaslab that is not loaded; `None` is one that cannot be
-    /// read.
+    /// Sets, in group `txg`, the contents of the space map of a metaslab that is not loaded; `None` means
+    /// that it cannot be read.
     pub fn load(&mut self, place: usize, allocated: Option<RangeSet>, txg: Txg) -> Result<()> {
         let Some(metaslab) = self.metaslabs.get_mut(place).filter(|metaslab| metaslab.is_unloaded()) else {
             return Ok(());
@@ -347,8 +348,8 @@ impl Group {
         loaded
     }
 
-    /// Loaded metaslabs that nothing is taken from now and that could be read again: the group in which each
-    /// was used last, its place and its runs in memory.
+    /// Loaded metaslabs that no space is taken from now and that could be read again: for each, the group of
+    /// its last use, its index and its number of runs in memory.
     pub fn idle(&self) -> impl Iterator<Item = (Txg, usize, usize)> + '_ {
         let is_active = |place: usize| {
             self.pickers.iter().flat_map(|picker| picker.active).flatten().any(|(active, _)| active == place)
@@ -360,7 +361,7 @@ impl Group {
         loaded.map(|(place, metaslab)| (metaslab.used_in(), place, metaslab.runs()))
     }
 
-    /// Lets a metaslab go: see [`Metaslab::unload`].
+    /// Unloads a metaslab: see [`Metaslab::unload`].
     pub fn unload(&mut self, place: usize) {
         if let Some(metaslab) = self.metaslabs.get_mut(place) {
             metaslab.unload();
@@ -389,14 +390,14 @@ impl Group {
         self.change(place, |metaslab| metaslab.free(from, to, txg))
     }
 
-    /// See [`Metaslab::check_allocated`]. Gives the sector size as a power of two.
+    /// See [`Metaslab::check_allocated`]. Returns the sector size as a power of two.
     pub fn check_allocated(&self, from: u64, to: u64) -> Result<u8> {
         let metaslab = &self.metaslabs[self.place_of(from)?];
         metaslab.check_allocated(from, to)?;
         Ok(metaslab.bounds().shift)
     }
 
-    /// The metaslab of a range, when it must be loaded to claim that.
+    /// The metaslab of a range, if it must be loaded to claim the range.
     pub fn unloaded_at(&self, from: u64) -> Result<Option<usize>> {
         let place = self.place_of(from)?;
         Ok(self.metaslabs[place].is_unloaded().then_some(place))
@@ -408,7 +409,7 @@ impl Group {
         self.change(place, |metaslab| metaslab.claim(from, to, txg))
     }
 
-    /// Metaslabs that group `txg` changed since they were last asked for.
+    /// The metaslabs that group `txg` changed since the last call.
     pub fn changed(&self, txg: Txg) -> Vec<usize> {
         self.busy.iter().copied().filter(|&place| self.metaslabs[place].has_changes(txg)).collect()
     }
@@ -418,7 +419,7 @@ impl Group {
         self.metaslabs.get_mut(place)
     }
 
-    /// These metaslabs come after the others when group `txg` is committed.
+    /// These metaslabs are added after the others when group `txg` is committed.
     pub fn grow_with(&mut self, txg: Txg, metaslabs: Vec<Metaslab>) {
         self.coming = Some((txg, metaslabs));
     }
@@ -433,8 +434,8 @@ impl Group {
         }
     }
 
-    /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose frees
-    /// may be reused.
+    /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose freed
+    /// space may be reused.
     pub fn sync_done(&mut self, txg: Txg, reusable: Txg) {
         if self.added.is_some_and(|added| added <= txg) {
             self.added = None;
@@ -453,8 +454,8 @@ impl Group {
     }
 }
 
-/// The last group whose frees may be handed out again once `txg` is committed and `oldest_view` is the oldest
-/// that is read.
+/// The last group whose freed space may be handed out again once `txg` is committed and `oldest_view` is the
+/// oldest view that is read.
 pub fn reusable_after(txg: Txg, oldest_view: Txg) -> Txg {
     Txg(txg.get().saturating_sub(DEFER_TXGS).min(oldest_view.get()))
 }
@@ -519,7 +520,7 @@ mod tests {
     fn a_full_vdev_asks_for_all_that_is_not_loaded_before_it_says_no() {
         let mut group = group(4);
         while got(&mut group, Use::Class, 1 << 20, 0, &[]).is_some() {}
-        // All allocated but the last sector, which the header's histogram does not count.
+        // All allocated except the last sector, which the header's histogram does not count.
         let bounds = group.metaslabs[2].bounds();
         let mut allocated = RangeSet::default();
         allocated.add(bounds.start, bounds.start + bounds.size - 4096);

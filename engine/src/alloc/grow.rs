@@ -1,8 +1,8 @@
 //! Vdevs that become larger.
 //!
-//! All that a larger vdev needs on disk is its size in the configuration: space maps of metaslabs begin with
-//! their first block. The new metaslabs are handed out when the group that says so is committed, and not
-//! before: after a crash the pool has the old size again, and nothing that an intent log acknowledged may lie
+//! On disk, a larger vdev only needs its size in the configuration: space maps of metaslabs begin with their
+//! first block. The new metaslabs are handed out after the group with the new size is committed, and not
+//! before: after a crash the pool has the old size again, and no data that an intent log acknowledged may lie
 //! beyond it.
 
 use ondisk::metaslab::MetaslabLayout;
@@ -17,7 +17,7 @@ use crate::vdev::Vdev;
 pub(crate) const MAX_METASLABS: u64 = 1 << 20;
 
 impl Allocator {
-    /// A vdev has `asize` bytes as soon as group `txg` is committed.
+    /// Gives a vdev `asize` bytes as soon as group `txg` is committed.
     pub fn grow(&self, top: &Vdev, asize: u64, txg: Txg) -> Result<()> {
         let vdev = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
         let mut state = self.state();
@@ -29,7 +29,7 @@ impl Allocator {
     }
 }
 
-/// Where the metaslabs of a vdev lie.
+/// The bounds of the metaslabs of a vdev.
 pub fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
     if layout.count() > MAX_METASLABS {
         return Err(Error::corrupt(&top.name, format!("{} metaslabs", layout.count())));

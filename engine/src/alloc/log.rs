@@ -1,21 +1,22 @@
-//! What the log space maps hold, and when metaslabs are flushed.
+//! The contents of the log space maps, and when metaslabs are flushed.
 //!
 //! # The idea
-//! A group that allocates and frees in many metaslabs would write as many space maps. With the feature
-//! `log_spacemap` it writes one: the *log* of the group, which has the changes of all metaslabs of the pool.
-//! What a metaslab's own map lacks is kept in memory too, and written to it when the metaslab is *flushed*,
-//! many groups' changes at once, those that undid each other left out. A log goes when no metaslab needs it
-//! any more.
+//! A group that allocates and frees in many metaslabs would have to write as many space maps. With the
+//! feature `log_spacemap` it writes one: the *log* of the group, with the changes of all metaslabs of the
+//! pool. Changes that a metaslab's own map does not contain yet are also kept in memory. They are written to
+//! the map when the metaslab is *flushed*, the changes of many groups at once, without those that cancelled
+//! each other. A log is freed when no metaslab needs it any more.
 //!
-//! For each metaslab that was ever logged there is the group *since* which its changes are in logs only; its
-//! own map is as before that group. A metaslab is *dirty* when it was changed since. The log of every such
-//! group exists: OpenZFS looks for it.
+//! For each metaslab that was ever logged, there is the group *since* which its changes are in logs only; its
+//! own map is the state before that group. A metaslab is *dirty* when it was changed since. The log of every
+//! such group exists, because OpenZFS looks for it.
 //!
 //! # Which metaslabs are flushed
-//! Those flushed longest ago, and as many as it takes to keep the logs below limits (blocks, groups) when
-//! blocks come as they did in the last groups: none while there is time to flush them one a group later, so
-//! that few metaslabs are flushed seldom, and many evenly. Clean ones on the way only move on to the group.
-//! All are flushed at export.
+//! The metaslabs that were flushed longest ago are flushed first. Their number is the smallest that keeps the
+//! logs below the limits (blocks, groups), if blocks keep coming as in the last groups: none while there is
+//! time to flush them one in each group later. So few metaslabs are flushed when there is little to do, and
+//! many are flushed evenly. Clean metaslabs on the way only get the new group as their *since*. An export
+//! flushes all.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`. Plain data without a lock; the allocator's guards
 //! it.
@@ -26,16 +27,17 @@ use ondisk::{ObjectId, Txg, VdevId};
 
 use super::allocator::MetaslabId;
 
-/// Blocks of all logs for each dirty metaslab.
+/// The limit on the blocks of all logs, for each dirty metaslab.
 const BLOCKS_EACH: u64 = 4;
 /// Limits on the blocks of all logs, whatever the number of metaslabs.
 const MIN_BLOCKS: u64 = 1000;
 const MAX_BLOCKS: u64 = 1 << 17;
-/// Most logs: a pool that was not exported reads them all when it is opened.
+/// The most logs: when a pool that was not exported is opened, all of them are read.
 const MAX_LOGS: u64 = 256;
-/// Groups whose blocks tell how many will come.
+/// The number of recent groups whose blocks predict those of the next groups.
 const RECENT: usize = 5;
-/// Runs of unflushed changes in memory above which metaslabs are flushed whatever the logs have: some 64 MiB.
+/// The number of unflushed runs in memory above which metaslabs are flushed however small the logs are: some
+/// 64 MiB.
 const MAX_RUNS: usize = 1 << 20;
 
 /// One log space map.
@@ -43,11 +45,11 @@ const MAX_RUNS: usize = 1 << 20;
 pub struct Log {
     /// Its object.
     pub object: ObjectId,
-    /// Bytes of it that count.
+    /// The bytes of it that are valid.
     pub length_bytes: u64,
     /// Bytes in each of its blocks.
     pub block_bytes: u64,
-    /// Allocated less freed.
+    /// Allocated bytes less freed bytes.
     pub allocated_bytes: i64,
     /// Whether its header has a histogram, and so counts as a use of that feature.
     pub has_histogram: bool,
@@ -69,15 +71,15 @@ struct State {
 /// The log space maps of a pool.
 #[derive(Debug, Default)]
 pub struct Logs {
-    /// The ZAP that leads to them.
+    /// The ZAP that lists them.
     pub zap: Option<ObjectId>,
     by_txg: BTreeMap<Txg, Log>,
-    /// For each vdev the object that says how far its metaslabs are flushed.
+    /// For each vdev the object that records how far its metaslabs are flushed.
     arrays: BTreeMap<VdevId, ObjectId>,
     metaslabs: BTreeMap<MetaslabId, State>,
     /// The same by group, oldest first.
     by_since: BTreeSet<(Txg, MetaslabId)>,
-    /// Dirty ones by group.
+    /// The number of dirty metaslabs by group.
     dirty: BTreeMap<Txg, u64>,
 }
 
@@ -87,22 +89,22 @@ impl Logs {
         self.by_txg.get(&txg).copied()
     }
 
-    /// There is a log, or it has become longer.
+    /// Notes that there is a log, or that it has become longer.
     pub fn set_log(&mut self, txg: Txg, log: Log) {
         self.by_txg.insert(txg, log);
     }
 
-    /// The object that says how far the metaslabs of a vdev are flushed.
+    /// The object that records how far the metaslabs of a vdev are flushed.
     pub fn array(&self, vdev: VdevId) -> Option<ObjectId> {
         self.arrays.get(&vdev).copied()
     }
 
-    /// There is such an object.
+    /// Notes that there is such an object.
     pub fn set_array(&mut self, vdev: VdevId, array: ObjectId) {
         self.arrays.insert(vdev, array);
     }
 
-    /// Forgets a vdev. Gives the object that said how far its metaslabs are flushed.
+    /// Forgets a vdev. Returns the object that recorded how far its metaslabs are flushed.
     pub fn forget(&mut self, vdev: VdevId) -> Option<ObjectId> {
         let gone: Vec<MetaslabId> = self.metaslabs.keys().filter(|id| id.vdev == vdev).copied().collect();
         for id in gone {
@@ -113,7 +115,7 @@ impl Logs {
         self.arrays.remove(&vdev)
     }
 
-    /// How far a metaslab is flushed.
+    /// Sets how far a metaslab is flushed.
     pub fn set(&mut self, id: MetaslabId, since: Txg, dirty: bool) {
         if let Some(before) = self.metaslabs.insert(id, State { since, dirty }) {
             self.by_since.remove(&(before.since, id));
@@ -132,7 +134,8 @@ impl Logs {
         }
     }
 
-    /// A metaslab changes in group `txg`. True when from now on its changes since this group count.
+    /// Notes that group `txg` changes a metaslab. Returns true if its changes since this group count from now
+    /// on.
     pub fn change(&mut self, id: MetaslabId, txg: Txg) -> bool {
         match self.metaslabs.get(&id) {
             Some(State { dirty: true, .. }) => false,
@@ -159,8 +162,8 @@ impl Logs {
         std::mem::replace(&mut self.by_txg, needed).into_iter().collect()
     }
 
-    /// The metaslabs that the sync of `txg` moves on, and whether each is dirty. `runs_of` says how many runs
-    /// of unflushed changes a metaslab has.
+    /// The metaslabs that the sync of `txg` moves on, and whether each is dirty. `runs_of` returns the number
+    /// of a metaslab's unflushed runs.
     pub fn plan(
         &self,
         txg: Txg,
@@ -184,7 +187,7 @@ impl Logs {
         plan
     }
 
-    /// How many dirty metaslabs are to be flushed in the group `txg`.
+    /// The number of dirty metaslabs to flush in the group `txg`.
     fn flushes(&self, txg: Txg) -> u64 {
         let logs = || self.by_txg.iter().filter(|(log_txg, _)| **log_txg != txg).map(|(_, log)| log);
         let (count, blocks) = logs().fold((0, 0), |(count, blocks), log| (count + 1, blocks + log.blocks()));
@@ -192,8 +195,8 @@ impl Logs {
         let limit = (dirty * BLOCKS_EACH).clamp(MIN_BLOCKS, MAX_BLOCKS);
         let recent: Vec<u64> = logs().rev().take(RECENT).map(Log::blocks).collect();
         let incoming = recent.iter().sum::<u64>().div_ceil(recent.len().max(1) as u64).max(1);
-        // Going on like this, the limits are passed in so many groups; from then on each group must end as
-        // many blocks as it brings. The oldest go first.
+        // At this rate the limits are exceeded after this many groups; from then on each group must free as
+        // many blocks as it adds. The oldest go first.
         let mut room_blocks = limit.saturating_sub(blocks);
         let mut room_logs = MAX_LOGS.saturating_sub(count);
         let (mut groups, mut flushed, mut most) = (1, 0, 0);
@@ -229,8 +232,8 @@ mod tests {
         }
     }
 
-    /// Syncs groups that each change some metaslabs and write a log; gives the most logs and blocks that
-    /// there were, and the most flushes in a group.
+    /// Syncs groups that each change some metaslabs and write a log; returns the largest number of logs and
+    /// of blocks, and of flushes in a group.
     fn run(groups: u64, metaslabs: usize, changed: usize, blocks: u64) -> (usize, u64, usize) {
         let mut logs = Logs::default();
         let mut most = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! One metaslab: what is free in it, and what is on its way to being allocated or free.
+//! One metaslab: its free space, and the space that is about to be allocated or free.
 //!
 //! # The states of a sector
 //!
@@ -12,20 +12,20 @@
 //!            and two groups later
 //! ```
 //!
-//! The space map on disk calls free what is free, freed, deferred, or allocating in a group that is not
-//! synced yet. What was allocated and freed in one group never reaches the space map, and still is not handed
-//! out before the group is long committed: its old contents may be on their way to the device, or be read by
-//! somebody who saw them before.
+//! The space map on disk contains as free the sectors that are free, freed, deferred, or allocating in a
+//! group that is not synced yet. Space that was allocated and freed in one group never reaches the space map,
+//! but still is not handed out before the group is long committed: its old contents may be on their way to
+//! the device, or a reader that saw them before may read them.
 //!
 //! # Loading
-//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out: the header of
-//! its map says how much is allocated, and about how long the longest free run is. It is loaded when space in
-//! it is asked for, and let go when it was not used for many groups. One whose map cannot be read is *broken*:
-//! it is not asked again.
+//! A metaslab whose space map was not read (*not loaded*) takes frees, but hands nothing out: the header of
+//! its map contains the allocated size and, roughly, the length of the longest free run. It is loaded when
+//! space in it is requested, and unloaded when it was not used for many groups. A metaslab whose map cannot
+//! be read is *broken*: it is not tried again.
 //!
 //! # Unflushed changes
-//! Where changes are logged for the whole pool ([`super::log`]), the metaslab's own map is that of an older
-//! group, and what came since is kept in memory besides ([`Changes`]), until the metaslab is flushed.
+//! When changes are logged for the whole pool ([`super::log`]), the metaslab's own map is the state of an
+//! older group. Later changes are also kept in memory ([`Changes`]), until the metaslab is flushed.
 //!
 //! Plain data without a lock; the allocator's guards it.
 
@@ -39,19 +39,20 @@ use crate::error::{Error, Result};
 use crate::range_set::RangeSet;
 use crate::vdev::{Kind, Vdev};
 
-/// Groups that must be committed after the one that freed something before that is reused (`TXG_DEFER_SIZE`).
+/// The number of groups that must be committed after a group before the space that it freed is reused
+/// (`TXG_DEFER_SIZE`).
 pub const DEFER_TXGS: u64 = 2;
-/// Runs shorter than this are found by length only.
+/// Runs shorter than this are found only by length.
 const SHORT_RUN_BYTES: u64 = 128 << 10;
 
-/// Where a metaslab lies.
+/// The bounds of a metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// First byte on its vdev.
+    /// The first byte on its vdev.
     pub start: u64,
-    /// Bytes; whole sectors.
+    /// The size in bytes; whole sectors.
     pub size: u64,
-    /// Sector size as a power of two.
+    /// The sector size as a power of two.
     pub shift: u8,
 }
 
@@ -98,14 +99,14 @@ impl Bounds {
     }
 }
 
-/// The space map object as it is on disk, after the last call of sync.
+/// The space map object on disk, after the last call of sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// The object; absent while the metaslab was never used.
     pub object: Option<ObjectId>,
-    /// Bytes of it that count.
+    /// The bytes of it that are valid.
     pub length_bytes: u64,
-    /// What it calls allocated.
+    /// The bytes that it records as allocated.
     pub allocated_bytes: i64,
 }
 
@@ -118,22 +119,22 @@ struct Pending {
     freed: RangeSet,
 }
 
-/// Changes that the metaslab's own space map lacks: they are in log space maps.
+/// Changes that the metaslab's own space map does not contain: they are in log space maps.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// Free in the space map, allocated now.
+    /// Ranges that are free in the space map and allocated now.
     pub allocs: RangeSet,
-    /// Allocated in the space map, free now.
+    /// Ranges that are allocated in the space map and free now.
     pub frees: RangeSet,
 }
 
 impl Changes {
-    /// Whether there are none.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.allocs.is_empty() && self.frees.is_empty()
     }
 
-    /// How many runs they have.
+    /// The number of their runs.
     pub fn runs(&self) -> usize {
         self.allocs.runs() + self.frees.runs()
     }
@@ -155,7 +156,7 @@ impl Changes {
     }
 }
 
-/// Takes out of `undone` what it has of a range, and adds the rest to `done`.
+/// Removes a range from `undone` as far as it is in there, and adds the rest to `done`.
 fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
     let undo: Vec<(u64, u64)> = undone.within(from, to).collect();
     let mut at = from;
@@ -167,15 +168,15 @@ fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
     done.add(at, to);
 }
 
-/// What may be handed out of a metaslab, as far as that is known.
+/// The space of a metaslab that may be handed out, as far as it is known.
 #[derive(Debug)]
 enum Free {
     /// The space map was read.
     Loaded(FreeSet),
-    /// It was not. The length of the longest run is about this power of two, plus one; 0 when nothing is
-    /// free.
+    /// The space map was not read. The length of the longest run is about this power of two, plus one; 0 when
+    /// nothing is free.
     Estimated(u32),
-    /// It cannot be read.
+    /// The space map cannot be read.
     Broken,
 }
 
@@ -185,21 +186,21 @@ pub struct Metaslab {
     bounds: Bounds,
     /// Its space map.
     pub on_disk: OnDisk,
-    /// What may be handed out.
+    /// The space that may be handed out.
     free: Free,
     /// Groups with changes, in no order; three at most.
     pending: Vec<Pending>,
-    /// By group, oldest first.
+    /// Freed ranges that are not reusable yet: by group, oldest first.
     deferred: VecDeque<(Txg, RangeSet)>,
-    /// What its own space map lacks.
+    /// The changes that its own space map does not contain.
     pub unflushed: Changes,
-    /// The last group in which something was taken from it, or in which it was loaded.
+    /// The group in which space was last taken from it, or in which it was loaded.
     used_in: Txg,
-    /// Frees, and what became of them, not yet free again.
+    /// Freed bytes that are not reusable yet.
     waiting_bytes: u64,
-    /// Neither free nor waiting.
+    /// Bytes that are neither free nor waiting.
     allocated_bytes: u64,
-    /// What became free, for those who trim; absent when nobody asks.
+    /// Ranges that became free, for trim; absent when no trim wants them.
     freed: Option<RangeSet>,
 }
 
@@ -209,24 +210,24 @@ pub fn rank_of(longest_bytes: u64) -> u32 {
 }
 
 impl Metaslab {
-    /// The runs that may be handed out; none while they are not known.
+    /// The runs that may be handed out; none while the metaslab is not loaded.
     pub fn free_runs(&mut self) -> Vec<(u64, u64)> {
         let bounds = self.bounds;
         let runs = self.loaded_mut().map(|free| free.iter().collect::<Vec<_>>()).unwrap_or_default();
         runs.into_iter().map(|(start, length)| bounds.to_bytes(start, length)).collect()
     }
 
-    /// From now on, or no more, notes what becomes free.
+    /// Starts or stops noting the ranges that become free.
     pub fn note_freed(&mut self, on: bool) {
         self.freed = on.then(|| self.freed.take().unwrap_or_default());
     }
 
-    /// What became free since this was last asked.
+    /// The ranges that became free since the last call.
     pub fn take_freed(&mut self) -> RangeSet {
         self.freed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// A metaslab of which nothing is allocated.
+    /// A metaslab without allocations.
     pub fn unused(bounds: Bounds) -> Self {
         let mut metaslab = Self::unloaded(bounds, OnDisk::default(), None);
         let mut free = metaslab.nothing_free();
@@ -259,7 +260,8 @@ impl Metaslab {
         }
     }
 
-    /// Takes up what logs add to its space map, as the pool is opened. An error when that cannot be.
+    /// Adds the changes in logs to its space map, as the pool is opened. An error when they contradict each
+    /// other.
     pub fn set_unflushed(&mut self, changes: Changes) -> Result<()> {
         let Bounds { start, size, .. } = self.bounds;
         let (allocs, frees) = (changes.allocs.total(), changes.frees.total());
@@ -272,7 +274,7 @@ impl Metaslab {
         if let Free::Estimated(rank) = &mut self.free {
             *rank = (*rank).max(rank_of(longest));
         } else if allocs > 0 {
-            // Never used, as its own map has it.
+            // According to its own map, it was never used.
             self.free = Free::Estimated(rank_of(size));
         }
         self.unflushed = changes;
@@ -284,8 +286,8 @@ impl Metaslab {
         FreeSet::new(self.bounds.sectors(), short)
     }
 
-    /// Takes up what its space map says: `allocated`. What is not flushed, what waits and what is on its way
-    /// is added here.
+    /// Sets the contents of its space map: the `allocated` ranges. Unflushed, waiting and pending changes are
+    /// added here.
     pub fn load(&mut self, mut allocated: RangeSet) -> Result<()> {
         let Bounds { start, size, .. } = self.bounds;
         for (from, to) in self.unflushed.frees.iter() {
@@ -327,12 +329,12 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Nothing is ever taken from it again: its space map cannot be read.
+    /// No space is ever taken from it again: its space map cannot be read.
     pub fn give_up(&mut self) {
         self.free = Free::Broken;
     }
 
-    /// Lets go of what may be handed out, if it can be read again.
+    /// Drops the free runs from memory, if they can be read again.
     pub fn unload(&mut self) {
         let rank = self.rank();
         if self.is_loaded() && !self.is_busy() && self.on_disk.object.is_some() {
@@ -340,7 +342,7 @@ impl Metaslab {
         }
     }
 
-    /// Whether what may be handed out is known.
+    /// Whether the space that may be handed out is known.
     pub fn is_loaded(&self) -> bool {
         matches!(self.free, Free::Loaded(_))
     }
@@ -369,32 +371,32 @@ impl Metaslab {
         self.loaded().map_or(0, FreeSet::runs)
     }
 
-    /// The last group in which something was taken from it, or in which it was loaded.
+    /// The group in which space was last taken from it, or in which it was loaded.
     pub fn used_in(&self) -> Txg {
         self.used_in
     }
 
-    /// It was loaded to be used in this group.
+    /// Notes that it was loaded to be used in this group.
     pub fn is_used_in(&mut self, txg: Txg) {
         self.used_in = self.used_in.max(txg);
     }
 
-    /// Where it lies.
+    /// Its bounds.
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Bytes neither free nor waiting to be.
+    /// Bytes that are neither free nor waiting to be free.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }
 
-    /// Bytes freed and not yet free again.
+    /// Bytes that were freed and are not reusable yet.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
     }
 
-    /// How long its longest free run is ([`rank_of`]); estimated while it is not loaded.
+    /// The rank of its longest free run ([`rank_of`]); an estimate while it is not loaded.
     pub fn rank(&self) -> u32 {
         match &self.free {
             Free::Loaded(free) => rank_of(u64::from(free.longest()) << self.bounds.shift),
@@ -408,7 +410,7 @@ impl Metaslab {
         self.bounds.size.saturating_sub(self.allocated_bytes).saturating_sub(self.waiting_bytes)
     }
 
-    /// Whether anything is to be done for it when a group is synced or committed.
+    /// Whether it has work to do when a group is synced or committed.
     pub fn is_busy(&self) -> bool {
         !self.pending.is_empty() || !self.deferred.is_empty()
     }
@@ -429,7 +431,7 @@ impl Metaslab {
         &mut self.pending[place]
     }
 
-    /// Takes `size` bytes, whole sectors, for group `txg`; gives their first byte.
+    /// Takes `size` bytes, whole sectors, for group `txg`; returns their first byte.
     pub fn allocate(&mut self, size: u64, txg: Txg) -> Option<u64> {
         let shift = self.bounds.shift;
         debug_assert!(size.trailing_zeros() >= shift.into(), "sizes are whole sectors");
@@ -442,7 +444,7 @@ impl Metaslab {
         Some(from)
     }
 
-    /// Takes back what [`Metaslab::allocate`] just gave, as if it had not: nobody has used it.
+    /// Undoes what [`Metaslab::allocate`] just did; the space was not used.
     pub fn undo(&mut self, from: u64, to: u64, txg: Txg) {
         let undone = self.pending(txg).allocating.remove(from, to);
         debug_assert_eq!(undone, to - from);
@@ -469,8 +471,8 @@ impl Metaslab {
         Ok(())
     }
 
-    /// An error when a range cannot be freed because it is not allocated, as far as that is known while the
-    /// metaslab is not loaded.
+    /// Returns an error when a range cannot be freed because it is not allocated, as far as that is known
+    /// while the metaslab is not loaded.
     pub fn check_allocated(&self, from: u64, to: u64) -> Result<()> {
         let sectors = self.bounds.to_sectors(from, to);
         let (start, length) = sectors.ok_or_else(|| self.damaged(from, to, "is freed and not inside"))?;
@@ -508,13 +510,13 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Whether group `txg` changed anything that was not taken yet.
+    /// Whether group `txg` has changes that were not taken yet.
     pub fn has_changes(&self, txg: Txg) -> bool {
         let of_txg = self.pending.iter().filter(|pending| pending.txg == txg);
         of_txg.into_iter().any(|pending| !pending.allocating.is_empty() || !pending.freeing.is_empty())
     }
 
-    /// What group `txg` changed since the last call. From now on it counts as written.
+    /// The changes of group `txg` since the last call. From now on they count as written.
     pub fn take(&mut self, txg: Txg) -> Changes {
         let pending = self.pending(txg);
         let allocs = std::mem::take(&mut pending.allocating);
@@ -525,8 +527,8 @@ impl Metaslab {
         Changes { allocs, frees }
     }
 
-    /// All that its space map is to call allocated, when that has more than twice the words that it needs,
-    /// and some blocks of `block_bytes`.
+    /// The ranges that its space map should record as allocated, if the map has more than twice the words
+    /// that it needs, and some blocks of `block_bytes`.
     pub fn rewrite(&mut self, block_bytes: u64) -> Option<Vec<(u64, u64)>> {
         let needed = (self.loaded()?.runs() as u64 + 1) * 8;
         let is_too_long =
@@ -534,7 +536,7 @@ impl Metaslab {
         is_too_long.then(|| self.written())
     }
 
-    /// What its space map is to call allocated after all that was taken.
+    /// The ranges that its space map records as allocated after all changes that were taken.
     fn written(&mut self) -> Vec<(u64, u64)> {
         let bounds = self.bounds;
         let mut free = RangeSet::default();
@@ -560,7 +562,7 @@ impl Metaslab {
         allocated
     }
 
-    /// All free runs by size, those not reusable yet included, as the header of its space map has them;
+    /// All free runs by size, including those that are not reusable yet, as in the header of its space map;
     /// `None` while it is not loaded.
     pub fn histogram(&self, txg: Txg) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         let mut histogram = self.loaded()?.histogram();
@@ -571,8 +573,8 @@ impl Metaslab {
         Some(histogram)
     }
 
-    /// Group `txg` is committed: what was freed in groups up to `reusable` is free again. True when something
-    /// became free.
+    /// Group `txg` is committed: space that was freed in groups up to `reusable` is free again. Returns true
+    /// when some space became free.
     pub fn sync_done(&mut self, txg: Txg, reusable: Txg) -> bool {
         for pending in self.pending.extract_if(.., |pending| pending.txg <= txg) {
             debug_assert!(pending.allocating.is_empty() && pending.freeing.is_empty(), "all was synced");
@@ -592,7 +594,7 @@ impl Metaslab {
                         debug_assert!(added, "what was freed is not free");
                     }
                 }
-                // It finds them free when it is loaded.
+                // Loading it will find them free.
                 Free::Estimated(rank) => {
                     let longest = ranges.iter().map(|(from, to)| to - from).max().unwrap_or(0);
                     *rank = (*rank).max(rank_of(longest));
@@ -616,7 +618,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { start: 1 << 24, size: 1 << 24, shift: 12 };
 
-    /// Syncs and commits a group that nobody views.
+    /// Syncs and commits a group that no view holds.
     fn commit(metaslab: &mut Metaslab, txg: u64) -> Changes {
         let taken = metaslab.take(Txg(txg));
         metaslab.sync_done(Txg(txg), Txg(txg.saturating_sub(DEFER_TXGS)));
@@ -683,7 +685,7 @@ mod tests {
         assert_eq!(taken.allocs.iter().collect::<Vec<_>>(), [(log, log + 4096)]);
     }
 
-    /// All but the third and fourth sector.
+    /// All sectors except the third and fourth.
     fn two_sectors_free() -> RangeSet {
         let mut allocated = RangeSet::default();
         allocated.add(BOUNDS.start, BOUNDS.start + 8192);
@@ -745,7 +747,7 @@ mod tests {
         assert_eq!((metaslab.rank(), metaslab.allocate(4096, Txg(5))), (rank_of(8192), None));
         metaslab.load(allocated).unwrap();
         assert_eq!(metaslab.allocate(8192, Txg(5)), Some(BOUNDS.start + 8192));
-        // What is on its way is nowhere else.
+        // Pending changes exist only in memory.
         metaslab.unload();
         assert!(metaslab.is_loaded());
     }

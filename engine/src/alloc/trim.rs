@@ -1,7 +1,7 @@
-//! Free space for whoever wants nothing but to tell devices that it is free ([`crate::pool::live`], trim).
+//! Borrowing free space to tell devices that it is free ([`crate::pool::live`], trim).
 //!
-//! Runs are taken as an allocation of the group that is being written takes them, and returned before that
-//! group's space maps are written. So nobody gets them meanwhile, and no space map ever tells of it.
+//! Trim takes runs like an allocation of the group that is being written, and returns them before that
+//! group's space maps are written. So no block is placed there meanwhile, and no space map ever records them.
 
 use ondisk::{Txg, VdevId};
 
@@ -34,9 +34,9 @@ impl Allocator {
         Some((bounds.start, bounds.start + bounds.size))
     }
 
-    /// Takes free runs of at least `min` bytes within a range of a metaslab: so many runs, and so many bytes,
-    /// at most. Of a metaslab that is not loaded, none. `txg` is the group that is being written;
-    /// [`Allocator::give_back`] must follow before its space maps are.
+    /// Takes free runs of at least `min` bytes within a range of a metaslab: at most this many runs and
+    /// bytes, and none of a metaslab that is not loaded. `txg` is the group that is being written; the caller
+    /// must call [`Allocator::give_back`] before its space maps are written.
     pub fn borrow_free(
         &self,
         id: MetaslabId,
@@ -65,7 +65,7 @@ impl Allocator {
         runs
     }
 
-    /// Returns what was borrowed.
+    /// Returns borrowed runs.
     pub fn give_back(&self, runs: &[Run], txg: Txg) {
         let mut state = self.state();
         for run in runs {
@@ -75,7 +75,7 @@ impl Allocator {
         }
     }
 
-    /// Whether what becomes free is to be noted for [`Allocator::take_freed`].
+    /// Sets whether ranges that become free are noted for [`Allocator::take_freed`].
     pub fn note_freed(&self, on: bool) {
         let mut state = self.state();
         for id in state.metaslab_ids() {
@@ -85,7 +85,7 @@ impl Allocator {
         }
     }
 
-    /// What became free since this was last asked, by metaslab; some of it may be in use again.
+    /// The ranges that became free since the last call, by metaslab; some of them may be in use again.
     pub fn take_freed(&self) -> Vec<(MetaslabId, Vec<(u64, u64)>)> {
         let mut state = self.state();
         let mut all = Vec::new();

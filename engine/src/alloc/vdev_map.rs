@@ -1,16 +1,17 @@
-//! Space maps of whole vdevs, beside those of their metaslabs.
+//! Space maps of whole vdevs, in addition to those of their metaslabs.
 //!
 //! # The idea
 //! A block that is freed does not always become free space:
 //!
-//! - A block whose address is on a *removed* vdev lies elsewhere ([`crate::vdev::indirect`]), and there its
-//!   space becomes free. Of the old range it is noted that nothing refers to it any more. From these *obsolete*
-//!   ranges OpenZFS sees which part of the mapping can be left out, and `zdb` which blocks there are.
-//! - A block that the pool's *checkpoint* refers to stays allocated. What is freed of such blocks is noted,
-//!   to be freed in earnest when the checkpoint is given up ([`super::checkpoint`]).
+//! - A block whose address is on a *removed* vdev lies elsewhere ([`crate::vdev::indirect`]), and its space
+//!   becomes free there. The old range is recorded as *obsolete*: no block refers to it any more. From the
+//!   obsolete ranges OpenZFS sees which part of the mapping can be left out, and `zdb` which blocks there
+//!   are.
+//! - A block that the pool's *checkpoint* refers to stays allocated. The freed ranges of such blocks are
+//!   recorded, and really freed when the checkpoint is discarded ([`super::checkpoint`]).
 //!
-//! Each such vdev has a space map that is only appended to. It is begun with the first range, and named in
-//! the vdev's ZAP.
+//! Each such vdev has a space map that is only appended to. It is created with the first range, and the
+//! vdev's ZAP names it.
 //!
 //! | for | entries | unit | bounds |
 //! |---|---|---|---|
@@ -31,12 +32,12 @@ use super::metaslab::OnDisk;
 use crate::error::{Error, Result};
 use crate::range_set::RangeSet;
 
-/// What a map is for.
+/// The purpose of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// What nothing refers to any more, of a removed vdev.
+    /// Ranges of a removed vdev that no block refers to any more.
     Obsolete,
-    /// What only the checkpoint refers to.
+    /// Ranges that only the checkpoint refers to.
     Checkpoint {
         /// Sector size of the vdev as a power of two.
         shift: u8,
@@ -46,7 +47,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The entry of the vdev's ZAP.
+    /// The name of its entry in the vdev's ZAP.
     pub fn entry(self) -> &'static str {
         match self {
             Self::Obsolete => top_zap::INDIRECT_OBSOLETE_SM,
@@ -69,7 +70,7 @@ impl Purpose {
         }
     }
 
-    /// Cuts a range as entries must be.
+    /// Cuts a range into valid entries.
     pub(crate) fn entries(self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
         let mut from = from;
         std::iter::from_fn(move || {
@@ -96,7 +97,7 @@ pub struct VdevMap {
 }
 
 impl VdevMap {
-    /// A map that is begun with its first range.
+    /// A map that is created with its first range.
     pub fn new(purpose: Purpose, top_zap: ObjectId) -> Self {
         Self { purpose, top_zap, on_disk: OnDisk::default(), pending: BTreeMap::new() }
     }
@@ -112,19 +113,19 @@ impl VdevMap {
         Ok(())
     }
 
-    /// Whether group `txg` adds anything that is not written.
+    /// Whether group `txg` adds ranges that are not written yet.
     pub fn has_changes(&self, txg: Txg) -> bool {
         self.pending.contains_key(&txg)
     }
 
-    /// Bytes of all its ranges that are written.
+    /// The bytes of all its written ranges.
     pub fn total_bytes(&self) -> u64 {
         self.on_disk.allocated_bytes.unsigned_abs()
     }
 }
 
 impl State {
-    /// Maps as they are, and what is to be added to each.
+    /// The present maps, and the ranges to add to each.
     pub(crate) fn take_vdev_maps(&mut self, txg: Txg) -> Vec<(VdevId, VdevMap, RangeSet)> {
         let maps = self.vdev_maps.iter_mut();
         maps.filter_map(|(vdev, map)| {

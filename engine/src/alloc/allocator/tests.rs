@@ -1,5 +1,5 @@
-//! Random use against a model of single sectors: nobody gets what somebody has, nothing comes back too early,
-//! the space maps and the totals are right.
+//! Random use against a model of single sectors: no sector has two owners, nothing is reused too early, the
+//! space maps and the totals are right.
 
 use std::collections::BTreeMap;
 
@@ -60,13 +60,13 @@ fn range(dva: &Dva) -> (u32, u64, u64) {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Class, sectors, copies, and whether the intent log does it, in the open group.
+    /// Class, sectors, copies, and whether the intent log allocates, in the open group.
     Allocate(u8, u64, usize, bool),
     /// Frees one of the blocks.
     Free(usize),
     /// One more pass of the sync.
     Pass,
-    /// The group is committed; a view of so many groups ago is held.
+    /// The group is committed, while a view of this many groups ago is held.
     Commit(u64),
 }
 
@@ -82,14 +82,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..250)
 }
 
-/// What is known apart from the allocator.
+/// The state that is known apart from the allocator.
 #[derive(Default)]
 struct Model {
-    /// The block that has a range: by vdev and start, its end.
+    /// The owner of a range: by vdev and start, the end of its block.
     owned: BTreeMap<(u32, u64), u64>,
     /// Freed in this group.
     freed: Vec<(u64, (u32, u64, u64))>,
-    /// What the space maps on disk say, by vdev.
+    /// The contents of the space maps on disk, by vdev.
     on_disk: BTreeMap<u32, RangeSet>,
 }
 
@@ -107,7 +107,7 @@ impl Model {
         Ok(())
     }
 
-    /// Replays what a pass of the sync writes, strictly.
+    /// Replays the writes of a pass of the sync, strictly.
     fn pass(&mut self, state: &mut State, txg: u64) -> Result<(), TestCaseError> {
         for group in state.groups.iter_mut().flatten() {
             let map = self.on_disk.entry(group.vdev).or_default();

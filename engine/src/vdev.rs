@@ -1,35 +1,36 @@
-//! The vdev tree: what turns (top-level vdev, offset, size) into transfers on devices.
+//! The vdev tree, which turns (top-level vdev, offset, size) into transfers on devices.
 //!
 //! # The idea
-//! A [`VdevTree`] holds the top-level vdevs that DVAs name by number. A read enters at the top with a *verdict*:
-//! a function that says whether bytes are the right ones. Redundant vdevs use it to tell a good copy from a
-//! bad one, so that silent damage is handled where the redundancy is, and the layer above sees right bytes or
-//! a list of what was tried. Inside raidz and draid a single column has no verdict of its own; there the
-//! verdict judges the assembled block.
+//! A [`VdevTree`] holds the top-level vdevs that DVAs name by number. A read enters at the top with a
+//! *verdict*: a function that judges whether bytes are the right ones. Redundant vdevs use it to distinguish
+//! a good copy from a bad one. So silent damage is handled where the redundancy is, and the layer above gets
+//! right bytes or a list of the attempts. Inside raidz and draid a single column has no verdict of its own;
+//! there the verdict judges the assembled block.
 //!
 //! # Stale devices
-//! A device that was away while others were written has a dirty time log ([`dtl`]): the txgs it missed. What
-//! it holds for those txgs is old data, maybe of another block. It is read for them only as a last resort,
-//! and only when a verdict can refuse old bytes; a block without a checksum is never taken from it.
+//! A device that was away while others were written has a dirty time log ([`dtl`]): the txgs that it missed.
+//! Its bytes for those txgs are old data, perhaps of another block. They are read only as a last resort, and
+//! only when a verdict can refuse old bytes; a block without a checksum is never taken from such a device.
 //!
-//! # Errors are counted
-//! as OpenZFS counts them: on the leaf that failed, and on each vdev above it that could not make up for it.
+//! # Counting of errors
+//! Errors are counted as in OpenZFS: on the leaf that failed, and on each vdev above it that could not make
+//! up for it.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
-//! | `capacity` | how much room devices give; vdevs that grow with them |
+//! | `capacity` | how much space devices provide; vdevs that grow with them |
 //! | `top_level` | the list of top-level vdevs, which grows |
 //! | `open` | opening devices for writing |
-//! | `slot` | what of a leaf may change: device and status |
-//! | `health` | giving up devices that fail, and taking them back |
+//! | `slot` | the changeable parts of a leaf: device and status |
+//! | `health` | giving up devices that fail, and reopening them |
 //! | `gpt` | partition tables of whole disks |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
 //! | `scrub` | reading all copies and parity |
-//! | `indirect` | removed vdevs: where their blocks went |
+//! | `indirect` | removed vdevs: the new places of their blocks |
 //! | `write` | writing blocks, flushing, discarding, labels and uberblocks |
 //! | `stats` | counters of transfers |
 //! | `dtl` | dirty time logs |
@@ -72,14 +73,14 @@ use write::{LabelRounds, Stable, Unflushed};
 
 pub use top_level::{Auxiliary, Tops};
 
-/// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
+/// Bytes at the front of every leaf for labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
-/// Where the boot area begins, after the two front labels.
+/// The offset of the boot area, after the two front labels.
 pub const BOOT_AREA_OFFSET: u64 = 512 << 10;
-/// Bytes at the end of every leaf that hold labels.
+/// Bytes at the end of every leaf for labels.
 pub const LABEL_END_BYTES: u64 = 512 << 10;
 
-/// All vdevs of a pool that hold blocks, and the auxiliary devices beside them.
+/// All vdevs of a pool that hold blocks, and the auxiliary devices.
 #[derive(Debug, Default)]
 pub struct VdevTree {
     /// Top-level vdevs; the index is the number that DVAs use.
@@ -88,14 +89,14 @@ pub struct VdevTree {
     pub spares: Auxiliary,
     /// Cache devices.
     pub l2cache: Auxiliary,
-    /// In which order labels were written.
+    /// The order in which labels were written.
     pub(crate) label_rounds: LabelRounds,
-    /// Keeps changes of statuses apart.
+    /// Serializes changes of statuses.
     pub(crate) changes: Changes,
 }
 
 impl VdevTree {
-    /// The top-level vdev that DVAs call `id`.
+    /// The top-level vdev with the number `id` in DVAs.
     pub fn top(&self, id: u32) -> Option<&Vdev> {
         self.tops.get(usize::try_from(id).ok()?)
     }
@@ -105,7 +106,7 @@ impl VdevTree {
         self.tops.iter().flat_map(Vdev::walk).filter(|vdev| vdev.children.is_empty())
     }
 
-    /// The vdev of this guid, at any depth, spares and cache devices included.
+    /// The vdev with this guid, at any depth, including spares and cache devices.
     pub fn find(&self, guid: Guid) -> Option<&Vdev> {
         let all = self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter());
         all.flat_map(Vdev::walk).find(|vdev| vdev.guid == guid)
@@ -121,50 +122,50 @@ pub struct Vdev {
     pub guid: Guid,
     /// Its name as `zpool status` prints it: a leaf's path, or `mirror-0`.
     pub name: String,
-    /// What it is and what that kind needs.
+    /// Its kind, with the data of that kind.
     pub kind: Kind,
     /// Its children, in the order of the config.
     pub children: Vec<Vdev>,
-    /// What a top-level vdev is used for, once its ZAP was read.
+    /// The class of a top-level vdev, once its ZAP was read.
     pub(crate) class: OnceLock<Class>,
     /// Sector size of the top-level vdev as a power of two.
     pub ashift: u32,
-    /// Allocatable bytes of a top-level vdev, which may become more; 0 where unknown.
+    /// Allocatable bytes of a top-level vdev, which may grow; 0 if unknown.
     asize: AtomicU64,
-    /// Whether and why it is (not) usable.
+    /// Whether it is usable, and why not.
     pub(in crate::vdev) status: StatusCell,
-    /// Bytes that a leaf must have for its part of the top-level vdev, labels aside; 0 where unknown.
+    /// Bytes that a leaf needs for its part of the top-level vdev, without labels; 0 if unknown.
     pub(crate) bytes_needed: AtomicU64,
     /// Errors since the pool was opened.
     pub errors: ErrorCounters,
-    /// What was transferred since the pool was opened.
+    /// Transfers since the pool was opened.
     pub stats: Stats,
-    /// It was a spare or cache device, and was removed.
+    /// It was a spare or cache device that was removed.
     pub(crate) is_removed: AtomicBool,
     /// Its device was asked to discard and cannot, or has not been open yet.
     pub(crate) cannot_discard: AtomicBool,
-    /// The transaction groups that it missed.
+    /// The transaction groups that its device missed.
     pub missing_txgs: Missed,
-    /// What its device was given and not yet asked to make durable.
+    /// Writes to its device that were not flushed yet.
     pub(crate) unflushed: Unflushed,
-    /// Whether stable writes were asked of it a short while ago.
+    /// Whether there were stable writes to it a short while ago.
     pub(crate) stable: Stable,
-    /// Transfers under way, to spread load over the children of a mirror.
+    /// Transfers in progress, to spread load over the children of a mirror.
     pub in_flight: AtomicU32,
-    /// The config it was made from, without the children.
+    /// The config that it was built from, without the children.
     pub config: VdevConfig,
 }
 
-/// What a vdev is.
+/// The kind of a vdev.
 #[derive(Debug)]
 pub enum Kind {
     /// A file or block device, or nothing when it could not be opened.
     Leaf(Slot),
-    /// Every child holds everything.
+    /// Every child holds all data.
     Mirror,
-    /// A mirror of an old device and the one that is to replace it.
+    /// A mirror of an old device and its replacement.
     Replacing,
-    /// A mirror of a failing device and the hot spare that stands in.
+    /// A mirror of a failing device and the hot spare in use for it.
     Spare,
     /// Blocks striped over the children, with parity.
     Raidz(Raidz),
@@ -174,21 +175,21 @@ pub enum Kind {
     DraidSpare {
         /// The draid top-level vdev.
         top: Guid,
-        /// Which of its spares.
+        /// The index of the spare.
         spare: usize,
     },
-    /// A removed vdev; its blocks live elsewhere.
+    /// A removed vdev; its blocks are elsewhere.
     Indirect(OnceLock<Moved>),
-    /// A number that no vdev has any more.
+    /// A number that no vdev uses any more.
     Hole,
-    /// A top-level vdev of which nothing is known.
+    /// A top-level vdev without any known config.
     Missing,
 }
 
-/// What a top-level vdev is used for.
+/// The class of a top-level vdev.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Everything.
+    /// All data.
     #[default]
     Normal,
     /// Metadata and small blocks.
@@ -214,7 +215,7 @@ pub enum State {
     Faulted,
     /// It works with less redundancy than it should have.
     Degraded,
-    /// All is well.
+    /// It works, with all its redundancy.
     #[serde(rename = "ONLINE")]
     Healthy,
 }
@@ -236,7 +237,7 @@ impl fmt::Display for State {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aux {
-    /// Nothing to add.
+    /// No further information.
     #[default]
     None,
     /// The device could not be opened.
@@ -245,7 +246,7 @@ pub enum Aux {
     CorruptData,
     /// Too many children are unusable.
     NoReplicas,
-    /// The sum of all guids is not what the uberblock says: a top-level vdev is missing from the config.
+    /// The sum of all guids differs from the uberblock's: a top-level vdev is missing from the config.
     BadGuidSum,
     /// The device is smaller than its config says.
     TooSmall,
@@ -261,17 +262,17 @@ pub enum Aux {
     ChildrenOffline,
 }
 
-/// State and reason.
+/// A state with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Why, where there is more to say.
+    /// The reason, if there is one.
     pub aux: Aux,
 }
 
 impl Status {
-    /// Nothing is wrong.
+    /// The status of a healthy vdev.
     pub const HEALTHY: Status = Status { state: State::Healthy, aux: Aux::None };
 
     /// A state with its reason.
@@ -285,9 +286,9 @@ impl Status {
     }
 }
 
-/// So many errors within [`ERROR_WINDOW`] make a device suspect.
+/// This many errors within [`ERROR_WINDOW`] make a device suspect.
 const TOO_MANY_ERRORS: usize = 10;
-/// Errors further apart than this have nothing to do with each other.
+/// Errors further apart than this are unrelated.
 const ERROR_WINDOW: Duration = Duration::from_secs(600);
 
 /// Errors of one vdev since the pool was opened.
@@ -296,20 +297,20 @@ pub struct ErrorCounters {
     read: AtomicU64,
     write: AtomicU64,
     checksum: AtomicU64,
-    /// When the last few happened.
+    /// The times of the last few errors.
     recent: Mutex<RecentErrors>,
 }
 
-/// Of transfers that failed, and of wrong bytes.
+/// The times of failed transfers, and of wrong bytes.
 #[derive(Debug, Default)]
 struct RecentErrors {
     transfers: VecDeque<Instant>,
     checksums: VecDeque<Instant>,
-    /// Transfers failed, and wrong bytes were read, since this was last looked at.
+    /// Whether transfers failed, and whether wrong bytes were read, since the last look.
     unseen: [bool; 2],
 }
 
-/// What went wrong lately.
+/// The recent errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recent {
     pub transfers_failed: bool,
@@ -328,7 +329,7 @@ impl ErrorCounters {
         self.write.load(Ordering::Relaxed)
     }
 
-    /// Reads that gave wrong bytes.
+    /// Reads that returned wrong bytes.
     pub fn checksum(&self) -> u64 {
         self.checksum.load(Ordering::Relaxed)
     }
@@ -349,7 +350,7 @@ impl ErrorCounters {
         recent.unseen[0] = true;
     }
 
-    /// What went wrong lately, if anything did since this was last asked.
+    /// The recent errors, if there were any since the last call.
     pub(crate) fn take_recent(&self) -> Option<Recent> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let [transfers_failed, checksums] = std::mem::take(&mut recent.unseen);
@@ -364,7 +365,7 @@ impl ErrorCounters {
         })
     }
 
-    /// Whether something went wrong that nobody looked at yet.
+    /// Whether there were errors that [`Self::take_recent`] did not return yet.
     pub(crate) fn has_unseen(&self) -> bool {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).unseen != [false; 2]
     }
@@ -394,7 +395,7 @@ fn note(times: &mut VecDeque<Instant>) {
 }
 
 impl Vdev {
-    /// What a top-level vdev is used for.
+    /// The class of a top-level vdev.
     pub fn class(&self) -> Class {
         self.class.get().copied().unwrap_or_default()
     }
@@ -404,10 +405,10 @@ impl Vdev {
         Box::new(std::iter::once(self).chain(self.children.iter().flat_map(Vdev::walk)))
     }
 
-    /// Whether it missed the writes of `txg`.
+    /// Whether it missed writes of `txg`.
     pub fn is_stale(&self, txg: u64) -> bool {
         match &self.kind {
-            // As good as its best child.
+            // It is as good as its best child.
             Kind::Mirror | Kind::Replacing | Kind::Spare => self
                 .children
                 .iter()
@@ -433,8 +434,7 @@ impl Vdev {
         }
     }
 
-    /// Bytes of the smallest block that is stored on this top-level vdev without waste
-    /// (`vdev_get_min_alloc`).
+    /// The smallest number of bytes that this top-level vdev allocates (`vdev_get_min_alloc`).
     pub fn min_alloc(&self) -> u64 {
         let sector = 1u64.checked_shl(self.ashift).unwrap_or(512);
         match &self.kind {
@@ -456,7 +456,7 @@ impl Vdev {
     }
 }
 
-/// The state of a vdev whose children have these states and which can do without `spare_children` of them.
+/// The state of a vdev with children in these states, of which it can do without `spare_children`.
 pub fn state_of_parent(children: &[Status], spare_children: usize) -> Status {
     let unusable = children.iter().filter(|child| !child.is_readable()).count();
     let imperfect = children.iter().filter(|child| child.state < State::Healthy).count();

@@ -1,12 +1,11 @@
-//! How much room devices give, and vdevs that grow with them.
+//! How much space devices provide, and vdevs that grow with them.
 //!
-//! A leaf gives what lies between its labels, counted in whole labels. A vdev above is as large as its
-//! smallest child allows. A vdev stays as large as its configuration says when its devices are larger; the
-//! difference is what it could grow by ([`Vdev::expandable_bytes`]), and is counted in metaslabs, since a
-//! vdev gets nothing but whole ones.
+//! A leaf provides the space between its labels, in whole labels. The size of a vdev with children follows
+//! from its smallest child. A vdev keeps the size in its configuration when its devices are larger. The
+//! difference is the space by which it could grow ([`Vdev::expandable_bytes`]), in whole metaslabs, because a
+//! vdev only grows by whole ones.
 //!
-//! When a device grows, its last two labels move to the new end. The first two stay where they are, and are
-//! copied there.
+//! When a device grows, its last two labels move to the new end. The first two stay, and are copied there.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_open`, `vdev_get_stats_ex`), `vdev_raidz.c`,
 //! `vdev_draid.c` (their `open`), `vdev_label.c` (`vdev_copy_uberblocks`).
@@ -23,12 +22,12 @@ use super::{Class, Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
 /// Bytes of each child in one row of draid groups.
 const DRAID_ROW_BYTES: u64 = 16 << 20;
 
-/// What of a device of this size holds blocks.
+/// The bytes of a device of this size that hold blocks.
 pub(crate) fn usable_bytes(device_bytes: u64) -> u64 {
     aligned_size(device_bytes).saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES)
 }
 
-/// The size of a vdev with so many children, the smallest of which has `smallest` bytes.
+/// The size of a vdev with this many children, the smallest of which has `smallest` bytes.
 pub(crate) fn size_of_parent(kind: &VdevKind, children: usize, smallest: u64) -> u64 {
     let children = children as u64;
     match kind {
@@ -51,18 +50,18 @@ impl VdevTree {
 }
 
 impl Vdev {
-    /// Allocatable bytes of a top-level vdev; 0 where unknown.
+    /// Allocatable bytes of a top-level vdev; 0 if unknown.
     pub fn asize(&self) -> u64 {
         self.asize.load(Ordering::Acquire)
     }
 
-    /// Bytes that the devices give; `None` while one of them is away.
+    /// The bytes that the devices provide; `None` while one of them is away.
     fn capacity(&self) -> Option<u64> {
         match &self.kind {
             Kind::Leaf(slot) if self.status().is_readable() => {
                 slot.device().map(|device| usable_bytes(device.size_bytes()))
             }
-            // It takes no room of its own.
+            // It uses no space of its own.
             Kind::DraidSpare { .. } => Some(u64::MAX),
             Kind::Mirror | Kind::Replacing | Kind::Spare | Kind::Raidz(_) | Kind::Draid(_) => {
                 let children = self.children.iter().map(Vdev::capacity);
@@ -73,8 +72,8 @@ impl Vdev {
         }
     }
 
-    /// The size that a top-level vdev would have if it used all that its devices give, where that is at least
-    /// a metaslab more.
+    /// The size that a top-level vdev would have if it used all space of its devices, if that is at least one
+    /// metaslab more.
     pub(crate) fn larger_asize(&self) -> Option<u64> {
         let shift = self.metaslab_shift()?;
         let asize = self.capacity()? >> self.ashift << self.ashift;
@@ -87,15 +86,15 @@ impl Vdev {
         larger.map_or(0, |(asize, shift)| (asize - self.asize()) >> shift << shift)
     }
 
-    /// Size of metaslabs as a power of two. A vdev that was made since the pool is open has it of the size
-    /// that it was made with.
+    /// The size of metaslabs as a power of two. For a vdev that was made since the pool was opened, this is
+    /// the size that it was made with.
     fn metaslab_shift(&self) -> Option<u32> {
         let asize = self.config.asize.map_or(0, |asize| asize.get());
         let shift = self.config.metaslab_shift.or_else(|| (asize > 0).then(|| choose_ms_shift(asize)))?;
         (shift < 64).then_some(shift.into())
     }
 
-    /// Makes a top-level vdev as large as `asize` says.
+    /// Sets the size of a top-level vdev to `asize`.
     pub(crate) fn set_asize(&self, asize: u64) {
         self.asize.store(asize, Ordering::Release);
         self.need(Needs { ashift: self.ashift, bytes: asize });
@@ -107,8 +106,8 @@ impl Vdev {
         self.children.iter().for_each(|child| child.need(of_child));
     }
 
-    /// Takes notice of a leaf's device that has grown: its last two labels lie at the new end from now on.
-    /// Returns whether it has grown.
+    /// Checks whether a leaf's device has grown. If so, its last two labels are at the new end from now on,
+    /// and the function returns true.
     pub(crate) async fn notice_growth(&self) -> bool {
         let Kind::Leaf(slot) = &self.kind else { return false };
         let Some(device) = slot.device().filter(|_| self.status().is_readable()) else { return false };
@@ -131,13 +130,13 @@ impl Vdev {
 const MIN_MS_SHIFT: u32 = 24;
 /// The usual size.
 const DEFAULT_MS_SHIFT: u32 = 29;
-/// The largest, unless there would be too many.
+/// The largest, unless there would be too many metaslabs.
 const MAX_MS_SHIFT: u32 = 34;
-/// Fewer make metaslabs smaller than usual.
+/// With fewer metaslabs than this, they are made smaller than usual.
 const MIN_METASLABS: u64 = 16;
-/// More make them larger.
+/// With more metaslabs than this, they are made larger.
 const USUAL_METASLABS: u64 = 200;
-/// More than this many make them larger than the largest.
+/// With more metaslabs than this, they are made larger than the largest usual size.
 const METASLABS_LIMIT: u64 = 1 << 17;
 
 /// The size of metaslabs of a new vdev of `asize` bytes, as a power of two (`vdev_metaslab_set_size`).

@@ -1,12 +1,12 @@
 //! Building a [`VdevTree`] from a config and the devices that were found.
 //!
-//! Devices are matched by guid alone, so that renamed and moved ones find their place. A leaf whose device is
-//! absent becomes an unusable leaf, not an error: whether the pool can do without it follows from the states
-//! of its parents.
+//! Devices are matched only by guid, so that renamed and moved devices find their place. A leaf without a
+//! device becomes an unusable leaf, not an error: the states of its parents show whether the pool can do
+//! without it.
 //!
-//! Importing a pool forgets that leaves were once *faulted* by errors or *removed* (a device that is back may
-//! be good; what it missed stands in its dirty time log), but not what a person decided: *offline*, and *faulted*
-//! by force. OpenZFS does the same.
+//! An import forgets that leaves were once *faulted* by errors or *removed*: a device that is back may be
+//! good, and its dirty time log lists the groups that it missed. An import does not forget the decisions of
+//! an administrator: *offline*, and *faulted* by force. OpenZFS does the same.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_alloc`, `vdev_open`, `vdev_propagate_state`).
 
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 pub type Devices = HashMap<Guid, Arc<dyn Device>>;
 
 /// Builds the tree under `root`, whose children are the top-level vdevs in order. `reflow` is the state of a
-/// raidz expansion that is under way, as the uberblock tells it.
+/// raidz expansion in progress, from the uberblock.
 pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) -> Result<VdevTree> {
     let builder = Builder { devices, reflow };
     let mut tops = Vec::with_capacity(root.children.len());
@@ -48,7 +48,7 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
 
 impl VdevTree {
     /// Adds a top-level vdev (`zpool add`), whose config has the next number. Returns that number. Blocks can
-    /// be read and written there at once; who adds vdevs sees to it that nobody else does so meanwhile.
+    /// be read and written there at once. The caller ensures that no other caller adds vdevs meanwhile.
     ///
     /// # Errors
     /// The config has another number, or cannot be built.
@@ -65,10 +65,10 @@ impl VdevTree {
 }
 
 impl VdevTree {
-    /// Puts a hole in the place of a top-level vdev that holds nothing any more. Its devices are closed.
+    /// Replaces a top-level vdev that holds no data any more by a hole. Its devices are closed.
     ///
     /// # Errors
-    /// There is no such vdev, or the config is not that of a hole.
+    /// There is no such vdev, or the config is not a hole's.
     pub(crate) fn make_hole(&self, id: u32, config: &VdevConfig) -> Result<()> {
         let (devices, wrong) = (Devices::new(), || Error::Invalid(format!("vdev {id} cannot become a hole")));
         let hole =
@@ -94,11 +94,11 @@ pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Auxi
     leaves.map(|(index, config)| builder.vdev(config, index as u64, Needs::of_top(config))).collect()
 }
 
-/// What a vdev asks of those below it.
+/// The sizes that a vdev requires of its children.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
     pub ashift: u32,
-    /// Bytes that the vdev must have at least for its part of the top-level vdev; 0 where unknown.
+    /// The least bytes that the vdev must have for its part of the top-level vdev; 0 if unknown.
     pub bytes: u64,
 }
 
@@ -108,11 +108,11 @@ impl Needs {
         Self { ashift: config.ashift.map_or(9, u32::from), bytes }
     }
 
-    /// What a vdev of these needs asks of each of so many children.
+    /// The requirements of a vdev for each of this many children.
     pub fn of_child(self, kind: &VdevKind, children: usize) -> Self {
         let bytes = match kind {
             VdevKind::Raidz { .. } => self.bytes / children.max(1) as u64,
-            // Its last rows may lie unevenly; devices that are too small show in their transfers.
+            // Its last rows may be uneven; devices that are too small show in their transfers.
             VdevKind::Draid { .. } => 0,
             _ => self.bytes,
         };
@@ -126,7 +126,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Depth is bounded by `VdevConfig`'s parser.
+    /// `VdevConfig`'s parser bounds the depth.
     fn vdev(&self, config: &VdevConfig, id: u64, needs: Needs) -> Result<Vdev> {
         let mut children = Vec::with_capacity(config.children.len());
         for (index, child) in config.children.iter().enumerate() {
@@ -138,7 +138,7 @@ impl Builder<'_> {
         }
         let kind = self.kind(config, needs.ashift)?;
         let status = status_of(config, &kind, &children, needs);
-        // Of a device that is not open it is not known what it can do.
+        // The abilities of a device that is not open are unknown.
         let is_closed = matches!(kind, Kind::Leaf(_)) && !status.is_readable();
         let class = match config.is_log {
             true => OnceLock::from(Class::Log),
@@ -235,7 +235,7 @@ fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], needs: Needs) 
     }
 }
 
-/// A person declared it faulted or degraded.
+/// An administrator declared it faulted or degraded.
 fn is_forced(config: &VdevConfig) -> bool {
     config.aux_state.as_ref().is_some_and(|state| state.as_bytes() == b"external")
 }
@@ -257,7 +257,7 @@ fn name_of(config: &VdevConfig, kind: &Kind, id: u64) -> String {
     }
 }
 
-/// The place of a device as a config states it, for people.
+/// The path of a device according to a config, for display.
 pub fn config_path(config: &VdevConfig) -> Option<PathBuf> {
     config.path.as_ref().and_then(|path| path.to_str()).map(PathBuf::from)
 }

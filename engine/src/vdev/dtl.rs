@@ -1,12 +1,12 @@
 //! Dirty time logs: the transaction groups that a device missed.
 //!
-//! A leaf that was unavailable while the pool was written has an object in the MOS, named by `DTL` in the
-//! vdev's config. It is a space map whose "offsets" are txgs and whose "sizes" are numbers of txgs.
+//! A leaf that was unavailable while the pool was written has an object in the MOS, which `DTL` in the vdev's
+//! config names. It is a space map whose "offsets" are txgs and whose "sizes" are numbers of txgs.
 //! Resilvering empties it.
 //!
-//! [`Missed`] is such a log in memory: what was read from the pool at import, and what the device has missed
-//! since. Reads ask it for every transfer, so that one that missed nothing, as nearly all, is asked without a
-//! lock.
+//! [`Missed`] is such a log in memory: the ranges read from the pool at import, and the groups that the
+//! device has missed since. Reads check it for every transfer; the check takes no lock for a device that
+//! missed nothing, as nearly all devices.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -27,7 +27,7 @@ pub struct TxgRanges {
 }
 
 impl TxgRanges {
-    /// The union of half-open ranges in any order; empty ones are left out.
+    /// The union of half-open ranges in any order; empty ranges are left out.
     pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut sorted: Vec<_> = ranges.into_iter().filter(|(start, end)| start < end).collect();
         sorted.sort_unstable();
@@ -46,7 +46,7 @@ impl TxgRanges {
         if start >= end {
             return;
         }
-        // Those that touch the new range become one with it.
+        // Ranges that touch the new one are merged with it.
         let first = self.ranges.partition_point(|range| range.1 < start);
         let last = self.ranges.partition_point(|range| range.0 <= end).max(first);
         let touched = self.ranges.get(first..last).unwrap_or_default();
@@ -55,7 +55,7 @@ impl TxgRanges {
         self.ranges.splice(first..last, [(start, end)]);
     }
 
-    /// Takes the half-open range `start..end` away.
+    /// Removes the half-open range `start..end`.
     pub fn remove(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -81,14 +81,14 @@ impl TxgRanges {
     }
 }
 
-/// What one vdev missed, changeable while it is read.
+/// The groups that one vdev missed; they may change while they are read.
 #[derive(Debug, Default)]
 pub struct Missed {
-    /// Whether there is anything in `ranges`.
+    /// Whether `ranges` is not empty.
     any: AtomicBool,
     /// Counts changes.
     version: AtomicU64,
-    /// The change up to which the log is in the pool.
+    /// The change up to which the log is stored in the pool.
     stored: AtomicU64,
     /// The log's object, once this process made one; 0 before.
     object: AtomicU64,
@@ -106,7 +106,7 @@ impl Missed {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// All that was missed.
+    /// All missed groups.
     pub fn ranges(&self) -> TxgRanges {
         self.read(TxgRanges::clone)
     }
@@ -116,47 +116,47 @@ impl Missed {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces all by what the pool says at import.
+    /// Replaces all ranges by those that the pool has at import.
     pub fn load(&self, ranges: TxgRanges) {
         self.change(|known| *known = ranges);
         self.stored.store(self.version(), Ordering::Release);
     }
 
-    /// The vdev missed a write of `txg`.
+    /// Notes that the vdev missed a write of `txg`.
     pub fn note(&self, txg: Txg) {
         if !self.contains(txg.get()) {
             self.note_range(txg, txg);
         }
     }
 
-    /// The vdev missed writes of the groups from `first` to `last`.
+    /// Notes that the vdev missed writes of the groups from `first` to `last`.
     pub fn note_range(&self, first: Txg, last: Txg) {
         self.change(|ranges| ranges.add(first.get(), last.get().saturating_add(1)));
     }
 
-    /// The vdev has got what it missed of the groups `start..end`.
+    /// Notes that the vdev now has the data of the groups `start..end`.
     pub fn forget(&self, start: Txg, end: Txg) {
         if !self.is_empty() {
             self.change(|ranges| ranges.remove(start.get(), end.get()));
         }
     }
 
-    /// Whether something changed that is not in the pool.
+    /// Whether there are changes that are not stored in the pool.
     pub fn is_unstored(&self) -> bool {
         self.version() != self.stored.load(Ordering::Acquire)
     }
 
-    /// What was read as of [`Missed::version`] `version` is stored.
+    /// Notes that the ranges of [`Missed::version`] `version` are stored.
     pub(crate) fn set_stored(&self, version: u64) {
         self.stored.store(version, Ordering::Release);
     }
 
-    /// The object of a log that was made since the pool was opened.
+    /// The object of a log that was created since the pool was opened.
     pub(crate) fn object(&self) -> Option<ObjectId> {
         Some(ObjectId(self.object.load(Ordering::Acquire))).filter(|object| object.get() != 0)
     }
 
-    /// The log has an object now.
+    /// Sets the object of the log.
     pub(crate) fn set_object(&self, object: ObjectId) {
         self.object.store(object.get(), Ordering::Release);
     }

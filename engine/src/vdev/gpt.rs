@@ -1,10 +1,9 @@
-//! Partition tables of disks that a pool was given as a whole.
+//! Partition tables of whole disks in a pool.
 //!
 //! # The idea
 //! A disk without a partition table looks empty to other systems, which then offer to format it. So OpenZFS
-//! puts a GPT on it: partition 1 for the pool, and partition 9, 8 MiB at the end that nobody uses, which
-//! leave room for a replacement disk that is a little smaller. `zpool` goes on calling it by the name of the
-//! disk.
+//! puts a GPT on it: partition 1 for the pool, and partition 9, 8 MiB at the end, which stay unused so that a
+//! replacement disk may be a little smaller. `zpool` still calls the device by the name of the disk.
 //!
 //! # Layout
 //!
@@ -43,29 +42,29 @@ use std::path::{Path, PathBuf};
 use device::{Device, IoBuf, IoError};
 use ondisk::{ByteOrder, Writer};
 
-/// Entries in a table, and bytes of one.
+/// The number of entries in a table, and the bytes of one.
 const ENTRIES: u64 = 128;
 const ENTRY_BYTES: u64 = 128;
 const HEADER_BYTES: usize = 92;
 const REVISION_1_0: u32 = 0x0001_0000;
-/// Where partition 1 begins.
+/// The start of partition 1.
 const START_BYTES: u64 = 1 << 20;
-/// Size of partition 9.
+/// The size of partition 9.
 const RESERVED_BYTES: u64 = 8 << 20;
 /// Its number, from 0.
 const RESERVED_INDEX: usize = 8;
-/// The length of partition 1 is a multiple of so many sectors.
+/// The length of partition 1 is a multiple of this many sectors.
 const LENGTH_UNIT_SECTORS: u64 = 2048;
 /// The smallest device that a pool accepts.
 const MIN_PARTITION_BYTES: u64 = ondisk::label::MIN_DEVICE_SIZE;
 
-/// The type of partition 1, `6a898cc3-1dd2-11b2-99a6-080020736631` (`BF01` of sgdisk, "Solaris /usr & Apple
-/// ZFS"), as it is stored.
+/// The type of partition 1, `6a898cc3-1dd2-11b2-99a6-080020736631` (`BF01` in sgdisk, "Solaris /usr & Apple
+/// ZFS"), in its stored form.
 const TYPE_ZFS: [u8; 16] = solaris_type(0x6a89_8cc3);
 /// The type of partition 9, `6a945a3b-1dd2-11b2-99a6-080020736631` (`BF07`, "Solaris reserved").
 const TYPE_RESERVED: [u8; 16] = solaris_type(0x6a94_5a3b);
 
-/// All of Solaris's types differ in their first part only. The first three parts are stored in little-endian
+/// All Solaris types differ only in their first part. The first three parts are stored in little-endian
 /// order.
 const fn solaris_type(first: u32) -> [u8; 16] {
     let [a, b, c, d] = first.to_le_bytes();
@@ -75,11 +74,11 @@ const fn solaris_type(first: u32) -> [u8; 16] {
 /// A partition table, ready to be written.
 #[derive(Debug)]
 pub struct Table {
-    /// From the beginning of the disk: protective MBR, header, entries.
+    /// The bytes at the beginning of the disk: protective MBR, header, entries.
     pub front: Vec<u8>,
-    /// To the end of the disk: entries, header.
+    /// The bytes at the end of the disk: entries, header.
     pub back: Vec<u8>,
-    /// Where `back` begins, in bytes.
+    /// The offset of `back`, in bytes.
     pub back_offset: u64,
     /// Bytes of partition 1.
     pub partition: Range<u64>,
@@ -95,8 +94,7 @@ struct Entry {
 }
 
 impl Table {
-    /// The table of a disk that is given to a pool as a whole. `None` when the disk is too small. `random`
-    /// makes the guids.
+    /// The table for a whole disk in a pool. `None` when the disk is too small. `random` makes the guids.
     pub fn whole_disk(size_bytes: u64, sector_bytes: u32, mut random: impl FnMut() -> u64) -> Option<Self> {
         if !sector_bytes.is_power_of_two() || !(512..=1 << 20).contains(&sector_bytes) {
             return None;
@@ -146,8 +144,8 @@ impl Table {
         Some(Self { front, back, back_offset: back_start * sector, partition: start * sector..end * sector })
     }
 
-    /// Writes the table, its second copy first, and makes it durable. What the pool's partition held of old
-    /// labels at its ends is blanked, so that nobody takes it for a pool.
+    /// Writes the table, its second copy first, and makes it durable. Old labels at the ends of the pool's
+    /// partition are blanked, so that they are not found as a pool.
     pub async fn write(&self, disk: &dyn Device) -> Result<(), IoError> {
         let label_bytes = 2 * ondisk::label::LABEL_SIZE;
         for offset in [self.partition.start, self.partition.end - label_bytes] {
@@ -159,7 +157,7 @@ impl Table {
     }
 }
 
-/// Where the system shows partition 1 of a disk: `/dev/sda1`, `/dev/nvme0n1p1`, `/dev/disk/by-id/…-part1`.
+/// The path of partition 1 of a disk: `/dev/sda1`, `/dev/nvme0n1p1`, `/dev/disk/by-id/…-part1`.
 pub fn partition_path(disk: &Path) -> PathBuf {
     let mut path = disk.as_os_str().to_owned();
     path.push(match path.as_encoded_bytes().last() {
@@ -199,7 +197,7 @@ fn protective_mbr(sectors: u64, sector_bytes: usize) -> Vec<u8> {
     mbr
 }
 
-/// A GUID of version 4, as it is stored.
+/// A GUID of version 4, in its stored form.
 fn random_guid(words: [u64; 2]) -> [u8; 16] {
     let mut guid = [0; 16];
     for (bytes, word) in guid.chunks_exact_mut(8).zip(words) {
@@ -269,7 +267,7 @@ mod tests {
         let mut parted = std::process::Command::new("parted");
         parted.arg("-ms").arg(file.path()).args(["unit", "s", "print"]);
         let parted = parted.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
-        // Not every machine has it; the layout is also checked above.
+        // `parted` may be missing; the checks above cover the layout too.
         let Ok(output) = parted else { return };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));

@@ -1,32 +1,32 @@
-//! Devices that fail: when a leaf is given up, and how it comes back.
+//! Devices that fail: when a leaf is given up, and how it is reopened.
 //!
 //! # The idea
-//! Transfers only count errors. [`VdevTree::diagnose`] looks at the leaves that had some since it last
-//! looked, and judges them as OpenZFS and its event daemon do:
+//! Transfers only count errors. [`VdevTree::diagnose`] examines the leaves that had errors since its last
+//! call, and judges them as OpenZFS and its event daemon do:
 //!
-//! | what | becomes |
+//! | observation | new state |
 //! |---|---|
-//! | a small transfer to the blank part of its label says that the device is gone | `REMOVED` |
+//! | a small transfer to the blank part of its label shows that the device is gone | `REMOVED` |
 //! | that transfer fails in another way | `FAULTED`, too many errors |
-//! | it goes well, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` where nothing could stand in for it |
-//! | ten reads within ten minutes gave wrong bytes | `DEGRADED`, too many errors |
+//! | that transfer succeeds, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` without redundancy for it |
+//! | ten reads within ten minutes returned wrong bytes | `DEGRADED`, too many errors |
 //!
-//! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written; what it misses goes into its dirty
-//! time log, so that later, when it is back, it is not trusted for that. It comes back by
-//! [`VdevTree::reopen`], when its label says that it is still the same device.
+//! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written. The groups that it misses go into
+//! its dirty time log, so that it is not trusted for them when it is back. [`VdevTree::reopen`] brings it
+//! back when its label shows that it is still the same device.
 //!
-//! What a device was given and had not made durable when it was opened anew counts as missed: it may have
-//! lost power. Where nothing stands in for it, it is in doubt instead, until it is read back
+//! Writes to a device that were not durable when it was reopened count as missed, because the device may have
+//! lost power. If no other device holds these data, they are in doubt instead, until they are read back
 //! ([`super::write`]).
 //!
 //! # Without redundancy
-//! A device that nothing can stand in for is given up too when it is gone. Then its pool is suspended
+//! A device without redundancy is also given up when it is gone. Then its pool is suspended
 //! ([`super::super::pool::live`]) until it is back.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `Changes` | that one change of statuses is made at a time; for a few lines | before those of slots |
-//! | `ErrorCounters::recent` | when errors happened | taken alone |
+//! | `Changes` | one change of statuses at a time; for a few lines | before those of slots |
+//! | `ErrorCounters::recent` | the times of errors | taken alone |
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
 //! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
@@ -43,20 +43,20 @@ use super::open::open_for_writing;
 use super::write::Flushed;
 use super::{Aux, Kind, State, Status, Vdev, VdevTree, state_of_parent};
 
-/// Bytes at the beginning of a label that hold nothing.
+/// Unused bytes at the beginning of a label.
 const BLANK_BYTES: usize = 8 << 10;
 
-/// Linux's numbers of the errors of devices that are gone.
+/// Linux's error numbers for devices that are gone.
 const GONE: [i32; 2] = [6, 19];
 
-/// Keeps changes of statuses apart, and counts them.
+/// Serializes changes of statuses, and counts them.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     turn: Mutex<()>,
     version: AtomicU64,
 }
 
-/// Why the device of a leaf cannot be taken away.
+/// The error when the device of a leaf is needed and cannot be taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Required;
 
@@ -66,7 +66,7 @@ impl VdevTree {
         self.changes.version.load(Ordering::Acquire)
     }
 
-    /// Sets the status of a leaf, and of the vdevs above it what follows.
+    /// Sets the status of a leaf, and updates the vdevs above it.
     pub fn set_status(&self, leaf: &Vdev, status: Status) {
         let _turn = self.changes.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if leaf.status.set(status) {
@@ -76,13 +76,13 @@ impl VdevTree {
         self.tops.iter().for_each(Vdev::refresh);
     }
 
-    /// Whether a leaf had errors since [`VdevTree::diagnose`] last looked.
+    /// Whether a leaf had errors since the last [`VdevTree::diagnose`].
     pub(crate) fn has_unseen_errors(&self) -> bool {
         self.leaves().any(|leaf| leaf.errors.has_unseen())
     }
 
-    /// Gives up the leaves that had too many errors since this was last asked, and takes those devices for
-    /// gone that are. Returns whether any changed.
+    /// Gives up the leaves that had too many errors since the last call, and marks devices that are gone as
+    /// removed. Returns whether any status changed.
     pub async fn diagnose(&self) -> bool {
         let before = self.status_version();
         for leaf in self.leaves() {
@@ -112,12 +112,11 @@ impl VdevTree {
         self.status_version() != before
     }
 
-    /// Whether all that is stored can be read without this leaf (`vdev_dtl_required`, the other way round).
+    /// Whether all stored data can be read without this leaf (the opposite of `vdev_dtl_required`).
     pub fn can_do_without(&self, leaf: &Vdev) -> bool {
         let mut tops = self.tops.iter().filter(|top| top.walk().any(|vdev| vdev.guid == leaf.guid));
         tops.all(|top| {
-            // Between the beginnings of what leaves missed it only gets better; in the future nothing is
-            // missed.
+            // Between the starts of the missed ranges, redundancy only improves; no future group is missed.
             let beginnings = top.beginnings().into_iter();
             std::iter::once(u64::MAX).chain(beginnings).all(|txg| top.holds(txg, Some(leaf.guid)))
         })
@@ -126,7 +125,7 @@ impl VdevTree {
     /// Closes the device of a leaf and gives the leaf this status.
     ///
     /// # Errors
-    /// Nothing could stand in for it.
+    /// The leaf is needed: no other device holds its data.
     pub async fn take_away(&self, leaf: &Vdev, status: Status) -> Result<(), Required> {
         if leaf.status().is_readable() && !self.can_do_without(leaf) {
             return Err(Required);
@@ -135,7 +134,7 @@ impl VdevTree {
         Ok(())
     }
 
-    /// The same for a leaf that holds nothing that the pool needs.
+    /// The same for a leaf whose data the pool does not need.
     pub(crate) async fn take_away_unneeded(&self, leaf: &Vdev, status: Status) {
         let Kind::Leaf(slot) = &leaf.kind else { return };
         if let Some(device) = slot.device() {
@@ -145,7 +144,7 @@ impl VdevTree {
         slot.replace(None);
     }
 
-    /// Closes all devices: each when its last transfer is done. Nothing can be read or written from then on.
+    /// Closes all devices, each when its last transfer is done. Later reads and writes fail.
     pub fn let_go(&self) {
         for vdev in self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter()).flat_map(Vdev::walk)
         {
@@ -168,14 +167,14 @@ impl VdevTree {
         }
     }
 
-    /// Opens the device of a leaf again if it does not work as it is, and gives the leaf the status that
-    /// follows. `pool` is what the label must name, `path` where the device is to be found; where it has
-    /// none, as devices in memory, the device that was there is asked.
+    /// Reopens the device of a leaf if it does not work, and updates the leaf's status. `pool` is the guid
+    /// that the label must have; `path` is the path of the device. Without a path, as for devices in memory,
+    /// the previous device is used.
     pub async fn reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
         let status = self.try_reopen(leaf, pool, path).await;
         if status.is_readable() {
             leaf.errors.clear();
-            // Where it was not in use, its device is asked anew.
+            // If it was not in use, its device is checked again.
             if !leaf.status().is_readable() {
                 leaf.cannot_discard.store(false, Ordering::Relaxed);
             }
@@ -193,7 +192,7 @@ impl VdevTree {
         }
         let cannot_open = Status::new(State::CantOpen, Aux::OpenFailed);
         let Some(path) = path.filter(|path| path.is_absolute()) else { return cannot_open };
-        // A file is locked as long as it is open.
+        // A file is locked while it is open.
         drop(slot.replace(None));
         let device = match open_for_writing(path, leaf.ashift) {
             Ok(device) => device,
@@ -216,7 +215,7 @@ impl VdevTree {
         status
     }
 
-    /// Whether this is the device that the leaf had.
+    /// Whether this is the same device that the leaf had.
     async fn validated(&self, leaf: &Vdev, pool: Guid, device: &dyn Device) -> Status {
         let label = best_label(read_labels(device).await).map(|label| (label.guid, label.pool_guid));
         let right = match label {
@@ -238,7 +237,7 @@ impl Vdev {
         self.status.get()
     }
 
-    /// Sets the status of each vdev with children to what follows from theirs.
+    /// Updates the status of each vdev with children from their statuses.
     fn refresh(&self) {
         self.children.iter().for_each(Vdev::refresh);
         let spare_children = match &self.kind {
@@ -252,13 +251,13 @@ impl Vdev {
     }
 }
 
-/// Reads the blank part of the first label, and writes it as it was.
+/// Reads the blank part of the first label, and writes it back unchanged.
 async fn probe(device: &dyn Device) -> Result<(), IoError> {
     let blank = device.read(0, BLANK_BYTES).await?;
     device.write(0, blank).await.map(drop)
 }
 
-/// Whether an error says that there is no device any more.
+/// Whether an error means that the device is gone.
 pub(super) fn is_gone(error: &IoError) -> bool {
     matches!(error.cause, Cause::Missing) || GONE.contains(&error.errno())
 }

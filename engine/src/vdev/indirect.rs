@@ -1,15 +1,15 @@
-//! Removed vdevs: where their blocks went.
+//! Removed vdevs: the new places of their blocks.
 //!
 //! Removing a top-level vdev copies its allocated space in segments to other vdevs and leaves an *indirect*
-//! vdev behind: block pointers keep their old addresses, and a mapping in the MOS says where each range of
-//! the old address space lies now. A block may straddle segments; it is then put together from pieces on
+//! vdev behind. Block pointers keep their old addresses, and a mapping in the MOS maps each range of the old
+//! address space to its new place. A block may straddle segments; it is then assembled from pieces on
 //! different vdevs. The new place may itself be on a vdev that was removed later.
 //!
-//! A second array, the *births*, tells in which txg a range was copied; for a device that was away (see
-//! [`super::dtl`]) that txg counts, not the block's birth.
+//! A second array, the *births*, contains the txg in which each range was copied. For a device that was away
+//! (see [`super::dtl`]) that txg counts, not the block's birth.
 //!
-//! The pieces of a straddling block have no checksums of their own. When the whole is wrong and pieces lie on
-//! mirrors, their copies are combined in turn until the whole is right, as OpenZFS does.
+//! The pieces of a straddling block have no checksums of their own. When the whole is wrong and pieces are on
+//! mirrors, combinations of their copies are tried until the whole is right, as in OpenZFS.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_indirect.c`, `vdev_indirect_mapping.h`.
 
@@ -22,17 +22,17 @@ use super::read::{ReadResult, Request, yield_now};
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Error, Failure, Result};
 
-/// Combinations of copies tried before a block is given up (OpenZFS tries as many).
+/// The most combinations of copies that are tried before a block is given up (as many as in OpenZFS).
 const MAX_COMBINATIONS: usize = 4096;
-/// After checking so many bytes other work of the thread gets its turn.
+/// After checking this many bytes, the thread yields to its other work.
 const TURN_BYTES: usize = 64 << 20;
 /// How deep removed vdevs may lead to each other.
 const MAX_MOVES: u32 = 64;
 
-/// Where a removed vdev's space went, and when.
+/// Where the space of a removed vdev was moved, and when.
 #[derive(Debug, Clone, Default)]
 pub struct Moved {
-    /// Where each range is now.
+    /// The new place of each range.
     pub mapping: IndirectMapping,
     /// When each range was copied there, by end offset.
     pub births: Vec<BirthEntry>,
@@ -47,16 +47,16 @@ pub struct Place {
     pub from: u64,
     /// First byte after it.
     pub to: u64,
-    /// Whether the vdev was removed, so that nothing lies there any more.
+    /// Whether the vdev was removed, so that the place holds no data any more.
     pub is_removed: bool,
 }
 
 impl VdevTree {
-    /// All that a range stands for: itself and, where its vdev was removed, the places that its pieces were
-    /// moved to, from one to the next.
+    /// All places of a range: itself and, if its vdev was removed, the places to which its pieces were moved,
+    /// from one to the next.
     ///
     /// # Errors
-    /// A part of it was not moved, or moves lead on without end.
+    /// A part of it was not moved, or the moves form a cycle.
     pub fn places(&self, vdev: VdevId, from: u64, to: u64) -> Result<Vec<Place>> {
         let mut places = Vec::new();
         let mut pending = vec![(vdev, from, to, 0)];
@@ -87,7 +87,8 @@ impl Vdev {
             Ok(pieces) => pieces,
             Err(error) => return Err(self.failed(request.offset, Failure::Malformed(error.to_string()))),
         };
-        // What was copied later than the block was born is missing on devices that were away then.
+        // A range that was copied after the block was born is missing on devices that were away during the
+        // copy.
         let copied = pieces.iter().filter_map(|piece| phys_birth(&moved.births, piece.source)).max();
         let txg = copied.map_or(request.txg, |copied| copied.get().max(request.txg));
         let request = Request { txg, ..request };
@@ -155,7 +156,7 @@ impl Vdev {
         None
     }
 
-    /// Different contents that the copies of a piece have, with a leaf-side vdev that gave each.
+    /// The different contents of the copies of a piece, with a leaf-side vdev for each.
     async fn all_copies<'a>(
         &self,
         request: &Request<'a>,
@@ -181,7 +182,7 @@ impl Vdev {
     }
 }
 
-/// Counts a checksum error where a piece has other contents than the ones that proved right.
+/// Counts a checksum error where a piece differs from the right contents.
 fn blame_differing(request: &Request<'_>, copies: &[Vec<(IoBuf, Option<&Vdev>)>], right: &[usize]) {
     for (copies, &right) in copies.iter().zip(right) {
         for (index, (_, vdev)) in copies.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Reading the labels of a device, and wiping them.
 //!
 //! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label
-//! is a config (an nvlist) and a ring of uberblocks; both carry checksums that include their position on the
-//! device. A label that fails is ignored; among the good ones the one with the highest txg counts.
+//! is a config (an nvlist) and a ring of uberblocks; both have checksums that include their position on the
+//! device. A label with a bad checksum is ignored; among the good ones the one with the highest txg is valid.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c`.
 
@@ -19,19 +19,19 @@ use ondisk::vdev_config::{PoolConfig, PoolState};
 use super::LABEL_START_BYTES;
 use crate::error::{Error, Result};
 
-/// Bytes of the header of a cache device, which stands where data begin elsewhere, in sectors of its own.
+/// Bytes of the header of a cache device, which is at the start of the data area, in sectors of its own size.
 const CACHE_HEADER_BYTES: usize = 512;
 
 /// One label of a device.
 pub type Label = Result<PoolConfig>;
 
-/// The configs of the four labels, each with what is wrong with it.
+/// The configs of the four labels, or the error of each.
 pub async fn read_labels(device: &dyn Device) -> [Label; LABELS] {
     let mut labels = Vec::with_capacity(LABELS);
     for index in 0..LABELS {
         labels.push(read_label(device, index).await);
     }
-    // The loop above makes exactly as many.
+    // The loop above makes exactly this many.
     labels.try_into().unwrap_or_else(|_| std::array::from_fn(|_| Err(Error::Invalid("no label".into()))))
 }
 
@@ -50,18 +50,18 @@ async fn read_label(device: &dyn Device, index: usize) -> Label {
     PoolConfig::parse(config).map_err(Error::format(what()))
 }
 
-/// The label that counts: the highest txg among the good ones.
+/// The valid label: the highest txg among the good ones.
 pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
-    // `max_by_key` takes the last of equals; the first label is the one to prefer.
+    // `max_by_key` takes the last of equals; the first label is preferred.
     labels.into_iter().filter_map(Result::ok).rev().max_by_key(|config| config.txg)
 }
 
-/// Makes a device nobody's: the configs and uberblocks of its labels go, and the header of a cache device. A
-/// place where no label is may hold somebody's data, and is left as it is; so is the room for boot loaders
-/// before a config.
+/// Removes a device from its pool: wipes the configs and uberblocks of its labels, and the header of a cache
+/// device. A place without a label may hold other data, and is left as it is; so is the space for boot
+/// loaders before a config.
 ///
 /// # Errors
-/// One of them could not be written, or not made durable; the others are gone.
+/// One of them could not be written, or not made durable; the others are wiped.
 pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
     let mut wiped = Ok(());
     let mut is_cache = false;
@@ -79,21 +79,20 @@ pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
     wiped.and(device.flush().await)
 }
 
-/// The config of a label whose checksum does not count: for tools that show what is left of it, never to open
-/// a pool by.
+/// The config of a label with a bad checksum: for tools that show damaged labels, never for opening a pool.
 pub async fn read_damaged_label(device: &dyn Device, index: usize) -> Option<PoolConfig> {
     let start = label_offset(device.size_bytes(), index)?;
     PoolConfig::parse(config_in(device, start.get() + VDEV_PHYS.start).await?).ok()
 }
 
-/// The config at a place where that of a label may be, whatever its checksum.
+/// The config at the position of a label's config, whatever its checksum.
 async fn config_in(device: &dyn Device, position: u64) -> Option<Nvlist> {
     let area = device.read(position, (VDEV_PHYS.end - VDEV_PHYS.start) as usize).await.ok()?;
     parse_config(&area).ok()
 }
 
-/// What the config of a label is for, where one is. Its checksum does not count: a label that is damaged is
-/// one still.
+/// The state in the config of a label, if there is one. Its checksum does not matter: a damaged label is
+/// still a label.
 async fn state_in(device: &dyn Device, position: u64) -> Option<PoolState> {
     let config = config_in(device, position).await?;
     let number = |name: &str| match config.get(name) {
@@ -133,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A cache device with sectors of 4 KiB whose first label has a config, with no valid checksum.
+    /// A cache device with sectors of 4 KiB whose first label has a config without a valid checksum.
     fn cache_device() -> MemoryDevice {
         let sectors = SectorSizes { logical_bytes: 4096, physical_bytes: 4096 };
         let disk = MemoryDevice::new("<cache>", 64 << 20).with_sector_sizes(sectors);

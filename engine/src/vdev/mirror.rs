@@ -1,9 +1,9 @@
 //! Mirror, replacing and spare vdevs: each child holds every block.
 //!
-//! The child with the fewest transfers under way is asked first; among equals the offset decides, in pieces
+//! The child with the fewest transfers in progress is read first. Among equals the offset decides, in pieces
 //! of 2 MiB, so that a sequential reader stays on one disk for a while and several readers spread. When the
-//! answer is an error or fails the verdict, the others are asked in turn. Children that missed the block's
-//! txg come last, and only when a verdict can refuse what they hold.
+//! read fails, or its bytes fail the verdict, the other children are read in turn. Children that missed the
+//! block's txg come last, and only when a verdict can refuse old bytes.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_mirror.c`.
 
@@ -27,7 +27,7 @@ impl Vdev {
         Err(tried)
     }
 
-    /// Children to ask, best first. Those that cannot be asked are added to `tried`.
+    /// The children to read, best first. Unusable children are added to `tried`.
     fn children_in_order(&self, request: &Request<'_>, tried: &mut Vec<Attempt>) -> Vec<&Vdev> {
         let count = self.children.len().max(1);
         let favourite = ((request.offset >> LOCALITY_SHIFT) % count as u64) as usize;

@@ -1,12 +1,12 @@
 //! Opening devices for writing.
 //!
-//! Looking for pools opens every device it sees, for reading and without a lock. Before a pool is written,
-//! its own devices are opened again: for reading and writing, and locked, so that neither another process nor
-//! another pool of this one writes to them meanwhile. A block device is also claimed from the kernel
-//! (`O_EXCL`), which refuses when it is mounted or part of an array.
+//! The search for pools opens every device that it finds, for reading and without a lock. Before a pool is
+//! written, its own devices are opened again: for reading and writing, and locked, so that neither another
+//! process nor another pool of this process writes to them meanwhile. A block device is also claimed from the
+//! kernel (`O_EXCL`), which refuses when it is mounted or part of an array.
 //!
-//! What was read of a device before it was locked may have changed since: whoever opens a pool for writing
-//! reads labels and uberblocks again.
+//! Data that were read from a device before it was locked may have changed since. So the code that opens a
+//! pool for writing reads labels and uberblocks again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use device::{Cause, Device, FileDevice, IoError, OpenOptions};
 
 use super::gpt::{Table, partition_path};
 
-/// How often a partition is looked for that the system has yet to show.
+/// The interval between checks for a partition that the system does not show yet.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Opens a device for writing that is open for reading; `None` when it is not there any more. One that can be
-/// written already stays as it is. `ashift` is the sector size of the vdev as a power of two: what is written
-/// need not be aligned to more.
+/// Opens a device for writing that is open for reading; `None` when it is not there any more. A device that
+/// is already writable stays as it is. `ashift` is the sector size of the vdev as a power of two: writes need
+/// no larger alignment.
 ///
 /// # Errors
-/// Someone uses the device, or it cannot be written.
+/// The device is in use, or cannot be written.
 pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Option<Arc<dyn Device>>, IoError> {
     if !device.is_read_only() {
         return Ok(Some(Arc::clone(device)));
@@ -40,18 +40,18 @@ pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Optio
     }
 }
 
-/// Opens a file or block device to be written in sectors of `1 << ashift` bytes.
+/// Opens a file or block device for writing in sectors of `1 << ashift` bytes.
 ///
 /// # Errors
-/// As [`reopen_for_writing`].
+/// See [`reopen_for_writing`].
 pub fn open_for_writing(path: &Path, ashift: u32) -> Result<Arc<dyn Device>, IoError> {
     let sector_bytes = 1u32.checked_shl(ashift).unwrap_or(512);
     OpenOptions::read_write().unit_at_most(sector_bytes).open_device(path)
 }
 
-/// Makes a whole disk ready for a pool: partitions it, and opens the partition that the pool gets. Everything
-/// that the disk held is lost. Waits until the system shows the partition, for as long as `patience`; so not
-/// for a thread that others wait for. `random` makes the guids.
+/// Prepares a whole disk for a pool: partitions it, and opens the pool's partition. All data on the disk are
+/// lost. Waits at most `patience` until the system shows the partition, so a thread that serves other
+/// requests must not call it. `random` makes the guids.
 ///
 /// # Errors
 /// The disk is in use, too small, or cannot be partitioned.
@@ -67,7 +67,7 @@ pub async fn take_whole_disk(
         .ok_or_else(|| error(Cause::OutOfRange { size_bytes: device.size_bytes() }))?;
     table.write(&device).await?;
     device.reread_partitions()?;
-    // The partition can be claimed only when the disk is let go.
+    // The partition can be claimed only after the disk is released.
     drop(device);
     let partition = partition_path(disk);
     let start = Instant::now();
@@ -84,7 +84,7 @@ pub async fn take_whole_disk(
     }
 }
 
-/// Linux's numbers of the errors that mean that a device is not there.
+/// Linux's error numbers for a device that is not there.
 mod libc_errno {
     pub const ENOENT: i32 = 2;
     pub const ENXIO: i32 = 6;

@@ -1,13 +1,14 @@
-//! Reading a block of a raidz or draid vdev: columns from the children, and what to do when some are missing
-//! or wrong.
+//! Reading a block of a raidz or draid vdev: the columns of the children, and the reaction when some are
+//! missing or wrong.
 //!
 //! # The order of attempts
-//! 1. Data columns only, and as much parity as there are columns known to be lost (an absent or stale child).
-//! 2. A transfer failed: the remaining columns are read too, and the lost ones are rebuilt.
-//! 3. Nothing failed and yet the verdict is "wrong": everything is read, and each set of children that could
-//!    have given wrong bytes is distrusted in turn, smallest sets first, until the rebuilt block is right.
-//!    Those whose bytes differ get a checksum error counted.
-//! 4. Children that missed the block's txg are read as if they had not, since the verdict can tell.
+//! 1. Only data columns are read, and as many parity columns as columns are known to be lost (an absent or
+//!    stale child).
+//! 2. If a transfer failed, the remaining columns are read too, and the lost ones are rebuilt.
+//! 3. If no transfer failed and the verdict is still "wrong", all columns are read. Each set of children that
+//!    could have returned wrong bytes is distrusted in turn, smallest sets first, until the rebuilt block is
+//!    right. The children whose bytes differ get a checksum error counted.
+//! 4. Children that missed the block's txg are read like the others, since the verdict can refuse old bytes.
 //!
 //! Neighbouring columns of one child are read in one transfer: a block of an expanded raidz has a column for
 //! every sector.
@@ -27,25 +28,25 @@ use crate::error::{Attempt, Failure};
 /// Columns of one child that are no further apart than this are read in one transfer.
 const MERGE_GAP_BYTES: u64 = 16 << 10;
 
-/// How many sets of children are distrusted at most. Every set of three of 84 children fits.
+/// The most sets of children that are distrusted. Every set of three of 84 children fits.
 const MAX_HYPOTHESES: usize = 100_000;
 
-/// Bytes that are rebuilt and checked for one block at most, before it is given up.
+/// The most bytes that are rebuilt and checked for one block before it is given up.
 const MAX_TRIED_BYTES: usize = 64 << 30;
-/// After so many bytes other work of the thread gets its turn.
+/// After this many bytes, the thread yields to its other work.
 const TURN_BYTES: usize = 64 << 20;
 
-/// What is known of one column.
+/// The state of one column.
 enum Piece {
     /// Not read yet.
     Unread,
-    /// `bytes[start..]` of a transfer hold it.
+    /// Its bytes are `bytes[start..]` of a transfer.
     Read { transfer: usize, start: usize },
-    /// Cannot be read, or must not be believed.
+    /// It cannot be read, or must not be trusted.
     Lost { stale: bool },
 }
 
-/// A block in the course of being read.
+/// A block while it is being read.
 struct Columns<'a> {
     vdev: &'a Vdev,
     map: &'a Map,
@@ -80,8 +81,8 @@ impl<'a> Columns<'a> {
         columns
     }
 
-    /// The steps of the module's description. The error is the failure of the block as a whole, if it is not
-    /// one of its columns'.
+    /// Runs the steps of the module's description. The error is the failure of the block as a whole, unless a
+    /// column's failure explains it.
     async fn run(&mut self) -> Result<IoBuf, Option<Failure>> {
         self.read(self.needed_at_least()).await;
         let mut failure = None;
@@ -150,8 +151,8 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Lets stale columns be read after all. False when there are none, or nothing could tell that they are
-    /// old.
+    /// Makes stale columns readable after all. Returns false when there are none, or no verdict could refuse
+    /// old bytes.
     fn trust_stale(&mut self) -> bool {
         if self.request.verdict.is_none() {
             return false;
@@ -193,7 +194,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// A phantom column counts as read: it is zeros.
+    /// A phantom column counts as read: it contains zeroes.
     fn is_read(&self, index: usize) -> bool {
         self.column(index).size == 0 || matches!(self.pieces[index], Piece::Read { .. })
     }
@@ -242,7 +243,7 @@ impl<'a> Columns<'a> {
         let Some(child) = self.vdev.children.get(first.child) else {
             return Err(self.vdev.failed(first.offset, Failure::Unavailable));
         };
-        // Bounded by the size of the block, its parity and the gaps between columns.
+        // The size of the block, its parity and the gaps between columns bound this.
         let size = (last.offset + last.size - first.offset) as usize;
         let request =
             Request { offset: first.offset, size, verdict: None, scratch: first.scratch, ..self.request };
@@ -277,7 +278,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The block from what was read, lost data rebuilt.
+    /// The block from the columns that were read, with lost data rebuilt.
     fn assemble(&self) -> Result<IoBuf, TooManyLost> {
         let mut block = IoBuf::for_overwrite(self.map.data_bytes() as usize);
         for row in self.rows() {
@@ -299,7 +300,7 @@ impl<'a> Columns<'a> {
         Ok(block)
     }
 
-    /// All columns of a row, those in `missing` (indices into the map) computed from the others.
+    /// All columns of a row; those in `missing` (indices into the map) are computed from the others.
     fn rebuild_row(
         &self,
         row: std::ops::Range<usize>,
@@ -318,7 +319,7 @@ impl<'a> Columns<'a> {
         Ok(columns)
     }
 
-    /// Every readable column was read, yet the block is wrong: distrust children in turn.
+    /// Every readable column was read, but the block is wrong: distrusts children in turn.
     async fn try_hypotheses(&mut self) -> Option<IoBuf> {
         self.request.verdict?;
         let lost: Vec<usize> = (0..self.pieces.len()).filter(|&index| !self.is_read(index)).collect();
@@ -358,7 +359,7 @@ impl<'a> Columns<'a> {
         rows.collect()
     }
 
-    /// Counts a checksum error on each child that gave bytes other than the rebuilt ones.
+    /// Counts a checksum error on each child whose bytes differ from the rebuilt ones.
     fn blame(&self, hypothesis: &[usize], rows: &[Option<Vec<Vec<u8>>>]) {
         let mut guilty = BTreeSet::new();
         for &index in hypothesis.iter().filter(|&&index| self.is_read(index)) {
@@ -371,7 +372,7 @@ impl<'a> Columns<'a> {
         self.count_checksums(guilty);
     }
 
-    /// No set of children explains the damage: any of them may have done it.
+    /// No set of children explains the damage: any of them may have caused it.
     fn blame_everyone(&self) {
         let read = (0..self.pieces.len()).filter(|&index| matches!(self.pieces[index], Piece::Read { .. }));
         self.count_checksums(read.map(|index| self.column(index).child).collect());
@@ -386,7 +387,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// More columns of a row are lost than its parity can give back.
+/// More columns of a row are lost than its parity can restore.
 struct TooManyLost;
 
 fn put(block: &mut [u8], column: &Column, bytes: &[u8]) {

@@ -17,11 +17,11 @@ use crate::error::{Attempt, Failure};
 /// indirect vdevs.
 pub(super) const MAX_DEPTH: u32 = 64;
 
-/// Says whether bytes are the ones asked for, and if not, how they fail.
+/// Judges whether bytes are the requested ones, and if not, returns the failure.
 pub type Verdict<'a> = &'a (dyn Fn(&[u8]) -> Result<(), Failure> + Sync);
 
-/// The leaves that failed while a block was read: what they hold of it is worth rewriting when another place
-/// had the right bytes.
+/// The leaves that failed while a block was read. Their bytes of it should be rewritten if another place had
+/// the right bytes.
 #[derive(Debug, Default)]
 pub struct Noticed(Mutex<Vec<Guid>>);
 
@@ -33,32 +33,32 @@ impl Noticed {
         }
     }
 
-    /// The leaves, each once.
+    /// The leaves, without duplicates.
     pub fn into_leaves(self) -> Vec<Guid> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The bytes, or everything that was tried.
+/// The bytes, or all attempts.
 pub type ReadResult = Result<IoBuf, Vec<Attempt>>;
 
-/// What is to be read.
+/// A request to read.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The tree that the vdev belongs to.
     pub tree: &'a VdevTree,
     /// Offset in the vdev's allocatable space, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub size: usize,
     /// The transaction group in which the block was written there.
     pub txg: u64,
-    /// What the bytes must satisfy. `None`: nothing can tell right bytes from wrong ones here.
+    /// The test that the bytes must pass. `None`: right and wrong bytes cannot be distinguished here.
     pub verdict: Option<Verdict<'a>>,
-    /// Is told which leaves failed.
+    /// Collects the leaves that failed.
     pub(super) noticed: Option<&'a Noticed>,
-    /// Whether the block may not exist (the end of an intent log is found so): failures are not the devices'
-    /// fault and are not counted.
+    /// Whether the block may not exist (a reader finds the end of an intent log this way): failures are not
+    /// the devices' fault and are not counted.
     pub(super) speculative: bool,
     /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
     pub(super) scratch: bool,
@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
         Self { tree, offset, size, txg, verdict, noticed: None, speculative: false, scratch: false, depth: 0 }
     }
 
-    /// The same request, which tells `noticed` of the leaves that fail.
+    /// The same request, which adds failing leaves to `noticed`.
     pub fn noticing(self, noticed: Option<&'a Noticed>) -> Self {
         Self { noticed, ..self }
     }
@@ -96,7 +96,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Counts wrong bytes from `vdev`.
+    /// Counts wrong bytes of `vdev`.
     pub(super) fn count_checksum(&self, vdev: &Vdev) {
         if !self.speculative {
             vdev.errors.count_checksum();
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Counts that `vdev` could not make up for what its children failed to give.
+    /// Counts that `vdev` could not make up for the failures of its children.
     pub(super) fn count_failure(&self, vdev: &Vdev, tried: &[Attempt]) {
         let damaged =
             |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
@@ -128,8 +128,8 @@ impl<'a> Request<'a> {
 }
 
 impl Vdev {
-    /// Reads from this vdev and whatever redundancy it has: bytes that satisfy the request's verdict, or what
-    /// was tried.
+    /// Reads from this vdev with all its redundancy: bytes that satisfy the request's verdict, or the
+    /// attempts.
     pub fn read<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             if !self.status().is_readable() {
@@ -157,7 +157,7 @@ impl Vdev {
                 },
                 Kind::Hole | Kind::Missing => Err(self.failed(request.offset, Failure::Unavailable)),
             };
-            // Leaves count for themselves.
+            // Leaves count their transfers themselves.
             if request.depth == 0 && result.is_ok() && !self.children.is_empty() {
                 self.stats.count(Transfer::Read, request.size as u64, started);
             }
@@ -165,7 +165,7 @@ impl Vdev {
         })
     }
 
-    /// A single failure of this vdev, as the list that [`ReadResult`] wants.
+    /// A single failure of this vdev, as a list for [`ReadResult`].
     pub(super) fn failed(&self, offset_bytes: u64, failure: Failure) -> Vec<Attempt> {
         vec![Attempt { vdev: self.name.clone(), offset_bytes, failure }]
     }
@@ -202,7 +202,7 @@ impl Vdev {
             }
             Kind::DraidSpare { top, spare } => match behind_spare(request.tree, request.offset, *top, *spare)
             {
-                // No verdict there: it was this leaf that was asked, so it is judged and counted here.
+                // No verdict for the child: the request was for this leaf, so it judges and counts here.
                 Some(child) => child.read(Request { verdict: None, ..request }.deeper()).await,
                 None => Err(self.failed(request.offset, Failure::Unavailable)),
             },
@@ -210,14 +210,14 @@ impl Vdev {
         }
     }
 
-    /// Transfers under way on the leaves below.
+    /// Transfers in progress on the leaves below.
     pub(super) fn load(&self) -> u32 {
         let own = self.in_flight.load(Ordering::Relaxed);
         self.children.iter().fold(own, |sum, child| sum.saturating_add(child.load()))
     }
 }
 
-/// Lets other work of the thread have its turn.
+/// Yields to other work of the thread.
 pub(crate) async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
@@ -237,7 +237,7 @@ pub(super) fn behind_spare(tree: &VdevTree, offset: u64, top: Guid, spare: usize
     top.children.get(draid.spare_child(spare, offset)?)
 }
 
-/// Counts a transfer as under way on a leaf for as long as it lives.
+/// Counts a transfer as in progress on a leaf for as long as it lives.
 pub(super) struct Load<'a> {
     vdev: &'a Vdev,
     _under_way: UnderWay<'a>,

@@ -1,13 +1,13 @@
-//! Reading everything that is stored of a block: all children of mirrors, all columns of raidz, parity
+//! Reading everything that is stored of a block: all children of mirrors, all columns of raidz; parity is
 //! compared.
 //!
-//! [`Vdev::scrub`] is to [`Vdev::read`] what an audit is to a purchase: it looks at every copy and says which
-//! are bad, also when others are good.
+//! [`Vdev::read`] stops at the first good copy. [`Vdev::scrub`] looks at every copy and reports which are
+//! bad, also when others are good.
 //!
 //! # Windows
-//! Blocks that lie side by side are best read together. [`Vdev::extents`] says which ranges of which leaves a
-//! scrub of a block will touch; the caller joins the ranges of many blocks, reads them into a [`Window`], and
-//! scrubs the blocks out of memory. What the window does not hold is read as usual.
+//! Blocks that lie side by side are best read together. [`Vdev::extents`] lists the ranges of leaves that a
+//! scrub of a block will read. The caller joins the ranges of many blocks, reads them into a [`Window`], and
+//! scrubs the blocks from memory. Ranges that are not in the window are read as usual.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -24,7 +24,7 @@ use crate::error::{Attempt, Failure};
 
 /// Ranges of a leaf that are no further apart than this are read in one transfer.
 const JOIN_GAP_BYTES: u64 = 32 << 10;
-/// Longest transfer made of joined ranges.
+/// The longest transfer made of joined ranges.
 const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 
 /// A range of a leaf, from the beginning of the device.
@@ -43,7 +43,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Reads all extents, joined where they are near each other. Transfers that fail are left out.
+    /// Reads all extents, joined where they are near each other. Failed transfers are left out.
     pub async fn read(mut extents: Vec<Extent<'_>>) -> Self {
         extents.sort_by_key(|extent| (extent.leaf.guid, extent.start));
         let mut joined: Vec<Extent<'_>> = Vec::new();
@@ -56,7 +56,7 @@ impl Window {
                 {
                     last.end = last.end.max(extent.end);
                 }
-                // Overlapping what is already long enough: only the rest is read.
+                // It overlaps a transfer that is long enough already: only the rest is read.
                 Some(last) if last.leaf.guid == extent.leaf.guid && extent.start < last.end => {
                     let start = last.end;
                     if extent.end > start {
@@ -69,7 +69,7 @@ impl Window {
         let transfers = joined.into_iter().filter_map(|extent| {
             let Kind::Leaf(slot) = &extent.leaf.kind else { return None };
             let device = slot.device()?;
-            // Bounded by MAX_TRANSFER_BYTES or one block.
+            // MAX_TRANSFER_BYTES or one block bounds this.
             let size = (extent.end - extent.start) as usize;
             Some(async move {
                 let _under_way = extent.leaf.stats.begin(Queue::Scrub);
@@ -91,7 +91,7 @@ impl Window {
         window
     }
 
-    /// The bytes of a range of a leaf, if all are here.
+    /// The bytes of a range of a leaf, if all are in the window.
     fn get(&self, leaf: Guid, start: u64, size: usize) -> Option<&[u8]> {
         let pieces = self.leaves.get(&leaf)?;
         let index = pieces.partition_point(|(from, _)| *from <= start).checked_sub(1)?;
@@ -101,12 +101,12 @@ impl Window {
     }
 }
 
-/// What a scrub of one copy of a block found.
+/// The result of a scrub of one copy of a block.
 #[derive(Debug, Default)]
 pub struct Scrubbed {
-    /// The right bytes, from whichever place had them.
+    /// The right bytes, from any place that had them.
     pub bytes: Option<IoBuf>,
-    /// Every place that had not.
+    /// Every place that had wrong bytes.
     pub bad: Vec<Attempt>,
 }
 
@@ -155,7 +155,7 @@ impl Vdev {
         }
     }
 
-    /// Reads and judges everything that is stored here of a block.
+    /// Reads and judges everything that is stored of a block here.
     pub fn scrub<'a>(&'a self, request: Request<'a>, window: &'a Window) -> BoxFuture<'a, Scrubbed> {
         Box::pin(async move {
             if !self.status().is_readable() || request.is_too_deep() {
@@ -188,7 +188,7 @@ impl Vdev {
         })
     }
 
-    /// For what has no parts that could be judged alone.
+    /// For vdevs without parts that could be judged alone.
     async fn scrub_by_reading(&self, request: Request<'_>) -> Scrubbed {
         match self.read(request).await {
             Ok(bytes) => Scrubbed { bytes: Some(bytes), bad: Vec::new() },
@@ -214,7 +214,7 @@ impl Vdev {
     async fn scrub_mirror(&self, request: Request<'_>, window: &Window) -> Scrubbed {
         let mut found = Scrubbed::default();
         for child in &self.children {
-            // What a device missed is no damage; what is absent is known without reading.
+            // Groups that a device missed are not damage; an absent device is known without reading.
             if !child.status().is_readable() || child.is_stale(request.txg) {
                 continue;
             }
@@ -268,7 +268,7 @@ impl Vdev {
             }
         }
         block.truncate(request.size);
-        // Reading once more finds out which column is wrong, rebuilds it, and counts.
+        // Another read finds out which column is wrong, rebuilds it, and counts.
         if request.judge(&block).is_err() {
             let mut again = self.scrub_by_reading(request).await;
             again.bad.extend(self.failed(request.offset, Failure::Checksum));
@@ -282,7 +282,7 @@ impl Vdev {
         Scrubbed { bytes: Some(block), bad }
     }
 
-    /// The parity columns that do not match the data, which are known to be right.
+    /// The parity columns that do not match the data, which are right.
     fn compare_parity(&self, request: &Request<'_>, map: &Map, columns: &[Option<IoBuf>]) -> Vec<Attempt> {
         let mut bad = Vec::new();
         for (row, columns) in map.rows().zip(columns.chunks_exact(map.width())) {
@@ -311,7 +311,7 @@ impl Vdev {
     }
 }
 
-/// The data columns that hold something, with their bytes.
+/// The data columns that are not empty, with their bytes.
 fn data_columns<'a>(
     map: &'a Map,
     columns: &'a [Option<IoBuf>],

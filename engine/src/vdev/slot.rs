@@ -1,12 +1,11 @@
-//! What of a leaf may change while it is read and written: its device and its status.
+//! The parts of a leaf that may change while it is read and written: its device and its status.
 //!
-//! A device that failed is taken away from its leaf, and given back once it was opened anew. Whoever
-//! transfers asks the [`Slot`] for the device and keeps that one to the end of the transfer; so a device is
-//! closed when the last transfer is done.
+//! A device that failed is taken away from its leaf, and put back after it was reopened. A transfer gets the
+//! device from the [`Slot`] and keeps it to its end; so a device is closed when the last transfer is done.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `Slot` | the device of one leaf, for the time it takes to clone or replace it | taken alone |
+//! | `Slot` | the device of one leaf, while it is cloned or replaced | taken alone |
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -30,13 +29,13 @@ impl Slot {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the device. Returns what was there.
+    /// Replaces the device. Returns the previous one.
     pub(super) fn replace(&self, device: Option<Arc<dyn Device>>) -> Option<Arc<dyn Device>> {
         std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), device)
     }
 }
 
-/// A status that can be changed while others look at it.
+/// A status that can change while other threads read it.
 #[derive(Debug)]
 pub(super) struct StatusCell(AtomicU16);
 
@@ -67,7 +66,7 @@ impl StatusCell {
         Status::new(state, AUXES.get(usize::from(aux)).copied().unwrap_or_default())
     }
 
-    /// Sets the status. Returns whether it is another than before.
+    /// Sets the status. Returns whether it differs from the previous one.
     pub(super) fn set(&self, status: Status) -> bool {
         self.0.swap(pack(status), Ordering::AcqRel) != pack(status)
     }

@@ -1,58 +1,58 @@
-//! How much a vdev transferred, and how long that took: what `zpool iostat` shows.
+//! How much a vdev transferred, and how long that took: the figures of `zpool iostat`.
 //!
-//! A leaf counts the transfers of its device. A vdev with children at the top counts what was asked of it: a
+//! A leaf counts the transfers of its device. A top-level vdev with children counts the requests to it: a
 //! block that a mirror writes to two children is one write of the mirror and one of each child. So the sum
-//! over the top-level vdevs is what the pool did.
+//! over the top-level vdevs is the work of the pool.
 //!
-//! Counters only grow; whoever wants rates takes [`Stats::snapshot`]s and the difference of two. Nothing is
-//! locked: a snapshot taken while transfers end may have one in one number and not yet in another.
+//! Counters only grow; a caller that wants rates takes two [`Stats::snapshot`]s and subtracts them. There are
+//! no locks: a snapshot that is taken while a transfer ends may count it in one number and not yet in
+//! another.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than
-/// `1 << (n + 1)` nanoseconds; the last one all that took longer.
+/// `1 << (n + 1)` nanoseconds; the last bucket counts all longer ones.
 pub const LATENCY_BUCKETS: usize = 37;
 
 /// Buckets of a histogram of sizes: bucket `n` counts transfers of at least `512 << n` and less than
-/// `1024 << n` bytes; the first one all that were smaller, the last one all that were larger.
+/// `1024 << n` bytes; the first bucket counts all smaller ones, the last bucket all larger ones.
 pub const SIZE_BUCKETS: usize = 16;
 
-/// Transfers that take so long count as slow (`zio_slow_io_ms`).
+/// Transfers that take this long count as slow (`zio_slow_io_ms`).
 const SLOW: Duration = Duration::from_secs(30);
 
-/// What was transferred.
+/// The kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transfer {
-    /// Bytes came from the vdev.
+    /// Bytes were read from the vdev.
     Read,
-    /// Bytes went to the vdev.
+    /// Bytes were written to the vdev.
     Write,
-    /// What had gone there was made durable.
+    /// Written bytes were made durable.
     Flush,
-    /// Ranges were given up.
+    /// Ranges were discarded.
     Discard,
-    /// Bytes went there that were to be durable as soon as they were written: the intent log's. They count
-    /// among [`Transfer::Write`] too.
+    /// Writes that had to be durable at once: those of the intent log. They count as [`Transfer::Write`] too.
     SyncWrite,
-    /// Bytes came from there that a sweep looks at. They count among [`Transfer::Read`] too.
+    /// Reads of a sweep. They count as [`Transfer::Read`] too.
     Scrub,
 }
 
-/// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are
-/// the columns that `zpool iostat -q` has for them.
+/// The purpose of a transfer in progress. There are no queues here, because transfers go to the system at
+/// once; these are the columns of `zpool iostat -q`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Queue {
-    /// A block that somebody wants.
+    /// A read of a block that a reader waits for.
     SyncRead,
-    /// What is to be durable as soon as it is written: the intent log's.
+    /// A write that must be durable at once: the intent log's.
     SyncWrite,
-    /// What a transaction group writes.
+    /// A write of a transaction group.
     AsyncWrite,
-    /// What a sweep looks at.
+    /// A read of a sweep.
     Scrub,
-    /// Ranges that are given up.
+    /// A discard.
     Trim,
 }
 
@@ -66,7 +66,7 @@ pub struct Stats {
     slow: AtomicU64,
 }
 
-/// A transfer that is under way for as long as this lives.
+/// A transfer that is in progress as long as this lives.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a>(&'a AtomicU64);
 
@@ -110,15 +110,15 @@ impl Default for Counters {
 /// The counters of one kind of transfer at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Transfers that ended well.
+    /// Successful transfers.
     pub operations: u64,
-    /// Their bytes together.
+    /// The sum of their bytes.
     pub bytes: u64,
-    /// Their durations together.
+    /// The sum of their durations.
     pub total_ns: u64,
-    /// How many took how long.
+    /// Transfers by latency.
     pub latency: [u64; LATENCY_BUCKETS],
-    /// How many were how large.
+    /// Transfers by size.
     pub sizes: [u64; SIZE_BUCKETS],
 }
 
@@ -130,12 +130,12 @@ impl Stats {
         UnderWay(under_way)
     }
 
-    /// How many transfers are under way.
+    /// The number of transfers in progress.
     pub fn under_way(&self, queue: Queue) -> u64 {
         self.under_way[queue as usize].load(Ordering::Relaxed)
     }
 
-    /// A transfer that began at `start` ended well.
+    /// A transfer that began at `start` succeeded.
     pub(crate) fn count(&self, transfer: Transfer, bytes: u64, start: Instant) {
         self.count_lasting(transfer, bytes, start.elapsed());
     }
@@ -155,17 +155,17 @@ impl Stats {
         }
     }
 
-    /// Transfers that ended well and took half a minute or more, since the errors were cleared.
+    /// Successful transfers that took half a minute or more, since the errors were cleared.
     pub fn slow(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// Counts slow transfers from zero, as `zpool clear` does.
+    /// Sets the number of slow transfers to zero, as `zpool clear` does.
     pub(crate) fn clear_slow(&self) {
         self.slow.store(0, Ordering::Relaxed);
     }
 
-    /// Wrong bytes of the vdev were replaced by the right ones.
+    /// Wrong bytes of the vdev were replaced by right ones.
     pub(crate) fn count_healed(&self, bytes: u64) {
         self.healed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -175,12 +175,12 @@ impl Stats {
         self.healed_bytes.load(Ordering::Relaxed)
     }
 
-    /// For how long this was counted.
+    /// The time for which the counters have run.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// The counters as they are now.
+    /// The present counters.
     pub fn snapshot(&self, transfer: Transfer) -> Snapshot {
         let counters = &self.by_transfer[transfer as usize];
         let latency = array::from_fn(|bucket| counters.latency[bucket].load(Ordering::Relaxed));
@@ -195,7 +195,7 @@ impl Stats {
 }
 
 impl Snapshot {
-    /// What happened since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             operations: self.operations.saturating_sub(earlier.operations),
@@ -235,7 +235,7 @@ mod tests {
         let stats = Stats::default();
         stats.count_lasting(Transfer::Read, 512, SLOW - Duration::from_millis(1));
         assert_eq!(stats.slow(), 0);
-        // What counts twice is slow once.
+        // Such a transfer counts in two kinds, but once as slow.
         for transfer in [Transfer::Write, Transfer::SyncWrite, Transfer::Read, Transfer::Scrub] {
             stats.count_lasting(transfer, 512, SLOW);
         }

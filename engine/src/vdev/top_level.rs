@@ -1,10 +1,10 @@
-//! The list of top-level vdevs, and those of spares and cache devices: they only grow, and are read without a
-//! lock.
+//! The list of top-level vdevs, and the lists of spares and cache devices: they only grow, and are read
+//! without a lock.
 //!
-//! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the
-//! list: what was removed stays as an indirect vdev or a hole, which takes its place once and for all. A
-//! spare or cache device has no number; one that was removed is passed over. Adding one happens while others
-//! read and write; those who are in the list do not move.
+//! The pointers of all blocks contain the number of their vdev, so vdevs are never taken out of the list. A
+//! removed vdev becomes an indirect vdev or a hole in the same place, once and for all. A spare or cache
+//! device has no number; a removed one is skipped. Vdevs are added while other threads read and write; the
+//! entries of the list do not move.
 
 use std::fmt;
 use std::ops::Index;
@@ -17,7 +17,7 @@ use super::{Kind, Vdev};
 #[derive(Default)]
 pub struct Tops(boxcar::Vec<Place>);
 
-/// A place in the list: a vdev, and what came in its place.
+/// A place in the list: a vdev, and its replacement.
 struct Place {
     vdev: Vdev,
     successor: OnceLock<Vdev>,
@@ -34,12 +34,12 @@ impl Place {
 }
 
 impl Tops {
-    /// How many there are.
+    /// The number of vdevs.
     pub fn len(&self) -> usize {
         self.0.count()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -49,30 +49,30 @@ impl Tops {
         self.0.get(index).map(Place::now)
     }
 
-    /// All that there are at this moment, by number.
+    /// All present vdevs, by number.
     pub fn iter(&self) -> Iter<'_> {
         Iter { tops: self, front: 0, back: self.len() }
     }
 
-    /// Adds a vdev. Returns its number. Whoever adds vdevs sees to it that nobody else does so meanwhile.
+    /// Adds a vdev. Returns its number. The caller ensures that no other thread adds vdevs meanwhile.
     pub(super) fn push(&self, vdev: Vdev) -> usize {
         self.0.push(Place::of(vdev))
     }
 
-    /// Puts another vdev in the place of one. Whoever has the old one keeps it. False where that was done
-    /// before, or there is none.
+    /// Replaces a vdev. Callers that hold the old vdev keep it. Returns false if it was replaced before, or
+    /// does not exist.
     pub(super) fn replace(&self, index: usize, vdev: Vdev) -> bool {
         self.0.get(index).is_some_and(|place| place.successor.set(vdev).is_ok())
     }
 }
 
-/// Spares or cache devices: some may be added, and some removed, while others look. Whoever changes the list
-/// sees to it that nobody else does so meanwhile.
+/// Spares or cache devices: devices may be added and removed while other threads read the list. The caller
+/// that changes the list ensures that no other thread changes it meanwhile.
 #[derive(Debug, Default)]
 pub struct Auxiliary(Tops);
 
 impl Auxiliary {
-    /// Those that were not removed.
+    /// The devices that were not removed.
     pub fn iter(&self) -> impl Iterator<Item = &Vdev> {
         self.0.iter().filter(|vdev| !vdev.is_removed.load(Ordering::Acquire))
     }
@@ -82,17 +82,17 @@ impl Auxiliary {
         self.iter().next().is_none()
     }
 
-    /// The vdevs of a list that nobody else has.
+    /// The vdevs of a list that is not shared.
     pub(crate) fn into_vdevs(self) -> impl Iterator<Item = Vdev> {
         self.0.0.into_iter().map(|place| place.vdev)
     }
 
-    /// Adds one.
+    /// Adds a device.
     pub(crate) fn push(&self, vdev: Vdev) {
         self.0.push(vdev);
     }
 
-    /// Removes one. Its device is closed.
+    /// Removes a device and closes it.
     pub(crate) fn remove(&self, vdev: &Vdev) {
         vdev.is_removed.store(true, Ordering::Release);
         if let Kind::Leaf(slot) = &vdev.kind {

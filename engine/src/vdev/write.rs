@@ -1,35 +1,35 @@
 //! Writing to the vdev tree.
 //!
 //! # The idea
-//! A batch of [`Piece`]s is taken apart into *parts*, each for one place of one leaf (`plan`): a mirror's
-//! part for each child, a raidz's for each column, parity included. The parts of each leaf are sorted and
-//! neighbours become one transfer (`transfer`), so that what was allocated in one go is written in one go,
-//! whatever the order and size of the blocks was. Parts share the bytes of their piece; nothing is copied but
-//! parity.
+//! A batch of [`Piece`]s is split into *parts*, each for one place of one leaf (`plan`): for a mirror, a part
+//! for each child; for raidz, a part for each column, parity included. The parts of each leaf are sorted and
+//! neighbours become one transfer (`transfer`), so that space that was allocated together is written
+//! together, whatever the order and size of the blocks. Parts share the bytes of their piece; only parity
+//! needs memory of its own.
 //!
 //! # When is a piece written?
-//! When the vdev that it belongs to can give it back: one child of a mirror, all but parity columns of each
-//! row of a raidz. Whoever missed it then is noted with the txg in its dirty time log ([`super::dtl`]), which
-//! makes readers prefer others and a later resilver bring what is missing. Leaves that are offline, faulted
-//! or missing are not even tried. A transfer that fails is tried once more, part by part, so that one bad
-//! sector does not cost its neighbours; then it counts as an error of the leaf.
+//! A piece is written when its vdev can return it: one child of a mirror has it, or all but parity-many
+//! columns of each row of a raidz. The txg goes into the dirty time log ([`super::dtl`]) of each device that
+//! missed the piece. So readers prefer other devices, and a later resilver copies the missing data. Leaves
+//! that are offline, faulted or missing are not tried. A failed transfer is tried once more, part by part, so
+//! that one bad sector does not cost its neighbours; then it counts as an error of the leaf.
 //!
 //! # When is it durable?
-//! What [`VdevTree::write_durably`] wrote is durable at once: a single block of an intent log, for which a
-//! write and a flush would be one wait more than is needed. All else is after [`VdevTree::flush`], which asks
-//! only leaves that were written to since they were last asked. A flush that fails is a failure of everything
-//! that the leaf was given since: it has missed all those txgs. The flush as a whole fails only when some
-//! vdev can then not give back what it was given, and then so do all later ones: several callers flush the
-//! same leaves (the sync, intent logs), and whose writes were lost is not known. Of labels and uberblocks it
-//! is enough that one leaf has them. What other writes are to a leaf gives way to stable ones (`transfer`).
+//! [`VdevTree::write_durably`] writes durably at once: it is for a single block of an intent log, for which a
+//! write and a separate flush would wait twice. All other writes are durable after [`VdevTree::flush`], which
+//! flushes only leaves with writes since their last flush. A failed flush is a failure of all writes to the
+//! leaf since: it has missed all those txgs. The flush as a whole fails only when some vdev then cannot
+//! return its data; and then all later flushes fail too, because several callers flush the same leaves (the
+//! sync, intent logs), and it is unknown whose writes were lost. Labels and uberblocks need only one leaf
+//! that has them. Other writes to a leaf give way to stable ones (`transfer`).
 //!
-//! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it
-//! may be there when the device is back. As long as nothing stands in for it, flushes fail; whoever has read
-//! it back says so (`VdevTree::believe`, or `VdevTree::disbelieve`).
+//! A device that goes away between writes and flush is a different case. Its unflushed data are in *doubt*:
+//! they may be there when the device is back. As long as no other device holds them, flushes fail. The caller
+//! that has read them back reports the result (`VdevTree::believe`, or `VdevTree::disbelieve`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `Unflushed` | what one leaf was given since its last flush; held for a few lines | taken alone |
+//! | `Unflushed` | the writes to one leaf since its last flush; held for a few lines | taken alone |
 
 mod discard;
 mod heal;
@@ -61,40 +61,41 @@ pub(crate) use transfer::Stable;
 /// One piece for one top-level vdev.
 #[derive(Debug, Clone)]
 pub struct Piece {
-    /// Top-level vdev.
+    /// The top-level vdev.
     pub top: u32,
     /// Offset in its allocatable space, a multiple of its sector.
     pub offset_bytes: u64,
-    /// The bytes. What is missing of the last sector is written as zeroes.
+    /// The bytes. The rest of the last sector is filled with zeroes.
     pub data: SharedBuf,
 }
 
-/// How far a write goes before it counts as done.
+/// When a write counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// The device has taken it.
+    /// When the device has received it.
     Taken,
-    /// It is durable, where the device can say so of a single write.
+    /// When it is durable, if the device can write durably without a flush.
     Durable,
 }
 
 impl Until {
-    /// Whether what this device was given is durable without a flush.
+    /// Whether writes to this device are done in this sense without a flush.
     fn is_met_by(self, device: &dyn Device) -> bool {
         self == Self::Durable && device.has_durable_writes()
     }
 }
 
 impl VdevTree {
-    /// Writes all pieces of group `txg`. Runs that lie together on a leaf become one transfer. One result a
-    /// piece: written to as many devices as its vdev needs to be able to read it again, or what failed.
+    /// Writes all pieces of group `txg`. Neighbouring runs on a leaf become one transfer. Returns one result
+    /// for each piece: success when enough devices have it for its vdev to read it again, or the failures.
     /// Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
     pub async fn write(&self, txg: Txg, pieces: Vec<Piece>) -> Vec<Result<(), Vec<Attempt>>> {
         self.write_until(txg, pieces, Until::Taken).await.0
     }
 
-    /// Writes one piece of group `txg`, which is durable when this is done; as [`VdevTree::write`] and
-    /// [`VdevTree::flush_tops`] otherwise. Where the devices can do both in one, nothing else is flushed.
+    /// Writes one piece of group `txg`, which is durable when this returns; otherwise like
+    /// [`VdevTree::write`] and [`VdevTree::flush_tops`]. If the devices can do both in one step, no other
+    /// data are flushed.
     pub async fn write_durably(&self, txg: Txg, piece: Piece) -> Result<(), Vec<Attempt>> {
         let top = piece.top;
         let (written, is_durable) = self.write_until(txg, vec![piece], Until::Durable).await;
@@ -102,7 +103,7 @@ impl VdevTree {
         if is_durable { Ok(()) } else { self.flush_tops(&[top]).await }
     }
 
-    /// Writes pieces. Tells also whether all that was written is durable.
+    /// Writes pieces. Also returns whether all written data are durable.
     async fn write_until(
         &self,
         txg: Txg,
@@ -118,35 +119,35 @@ impl VdevTree {
         (judged, parts.iter().all(|part| until.is_met_by(&*part.device)))
     }
 
-    /// Makes all that was written durable on every leaf that was written to since its last flush.
+    /// Makes all written data durable on every leaf with writes since its last flush.
     pub async fn flush(&self) -> Result<(), Vec<Attempt>> {
         self.flush_group(Txg(u64::MAX)).await
     }
 
-    /// As [`VdevTree::flush`], for whoever commits group `txg`: what later groups gave to devices that went
-    /// away is not asked about.
+    /// Like [`VdevTree::flush`], for the thread that commits group `txg`: writes of later groups to devices
+    /// that went away do not matter.
     pub async fn flush_group(&self, txg: Txg) -> Result<(), Vec<Attempt>> {
         let auxiliary = self.spares.iter().chain(self.l2cache.iter()).flat_map(Vdev::walk);
         let vdevs = self.tops.iter().flat_map(Vdev::walk).chain(auxiliary).collect();
         self.flush_leaves(vdevs, txg, true).await
     }
 
-    /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its
-    /// own need not wait for the others.
+    /// Like [`VdevTree::flush`], only for the leaves of these top-level vdevs: an intent log on devices of
+    /// its own need not wait for other devices.
     pub async fn flush_tops(&self, tops: &[u32]) -> Result<(), Vec<Attempt>> {
         let vdevs: Vec<_> = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
         vdevs.iter().for_each(|vdev| vdev.stable.asked());
         self.flush_leaves(vdevs, Txg(u64::MAX), false).await
     }
 
-    /// Flushes the leaves among these vdevs, for groups up to `txg`. With `labels` it also tells whether the
-    /// labels or uberblocks written last are durable anywhere.
+    /// Flushes the leaves among these vdevs, for groups up to `txg`. With `labels` it also returns whether
+    /// the labels or uberblocks written last are durable on any leaf.
     async fn flush_leaves(&self, vdevs: Vec<&Vdev>, txg: Txg, labels: bool) -> Result<(), Vec<Attempt>> {
         let flushes = vdevs.iter().filter_map(|leaf| {
             let Kind::Leaf(slot) = &leaf.kind else { return None };
             let given = leaf.unflushed.take()?;
             let Some(device) = slot.device() else {
-                // Taken away since.
+                // Its device was taken away meanwhile.
                 self.gone_with(leaf, &given);
                 return None;
             };
@@ -160,7 +161,8 @@ impl VdevTree {
                     }
                     Err(error) if is_gone(error) => self.gone_with(leaf, &given),
                     Err(_) => {
-                        // Noted before it counts as done: others may rely on this flush.
+                        // Noted before the flush counts as done, because other callers may rely on this
+                        // flush.
                         self.note_missed(leaf, given.txgs);
                         leaf.unflushed.flushed(&given, Flushed::Lost);
                     }
@@ -193,8 +195,8 @@ impl VdevTree {
         Err(failed)
     }
 
-    /// The top-level vdevs above a leaf that cannot give back all of these groups; with `without`, if they
-    /// had to do without that leaf.
+    /// The top-level vdevs above a leaf that cannot return all data of these groups; with `without`, not even
+    /// if that leaf were lost.
     fn tops_without(
         &self,
         leaf: &Vdev,
@@ -204,8 +206,8 @@ impl VdevTree {
         self.tops.iter().filter(move |top| top.has(leaf) && !top.holds_all(range, without))
     }
 
-    /// The device of a leaf went away with what it was given and had not made durable. Where others hold that
-    /// it missed it; otherwise that is in doubt.
+    /// The device of a leaf went away with unflushed data. If other devices hold the data, the leaf missed
+    /// them; otherwise they are in doubt.
     pub(super) fn gone_with(&self, leaf: &Vdev, given: &Given) {
         let is_held = |range| self.tops_without(leaf, range, Some(leaf.guid)).next().is_none();
         if given.txgs.is_none_or(is_held) {
@@ -216,8 +218,8 @@ impl VdevTree {
         }
     }
 
-    /// Whether all is there again that may tell what became of groups up to `txg`; `None` when nothing of
-    /// them is in doubt.
+    /// Whether all devices with data in doubt of groups up to `txg` are back; `None` when no data of them are
+    /// in doubt.
     pub(crate) fn can_be_read_back(&self, txg: Txg) -> Option<bool> {
         let doubtful = self.leaves().filter(|leaf| leaf.unflushed.is_doubtful(txg));
         doubtful.map(|leaf| leaf.status().is_readable()).reduce(|all, readable| all && readable)
@@ -231,20 +233,20 @@ impl VdevTree {
         })
     }
 
-    /// All that was given to devices in groups up to `txg`, before they went away, was read back from them.
-    /// The next flush makes it durable.
+    /// All data of groups up to `txg` that were written to devices before they went away were read back. The
+    /// next flush makes them durable.
     pub(crate) fn believe(&self, txg: Txg) {
         self.leaves().for_each(|leaf| leaf.unflushed.believe(txg));
     }
 
-    /// Some of what was given to devices before they went away is not there.
+    /// Some of the data that were written to devices before they went away are lost.
     pub(crate) fn disbelieve(&self) {
         for leaf in self.leaves() {
             self.note_missed(leaf, leaf.unflushed.disbelieve());
         }
     }
 
-    /// A leaf missed these groups, and with it the distributed spares that may use its space.
+    /// Notes that a leaf missed these groups, and also the distributed spares that may use its space.
     pub(super) fn note_missed(&self, leaf: &Vdev, txgs: Option<(u64, u64)>) {
         let Some((first, last)) = txgs else { return };
         leaf.missing_txgs.note_range(Txg(first), Txg(last));
@@ -261,15 +263,15 @@ impl Vdev {
         self.walk().any(|vdev| vdev.guid == other.guid)
     }
 
-    /// Whether it can give back everything that was written in the groups of `range`, as far as is known;
-    /// with `without`, even without that leaf.
+    /// Whether it can return all data written in the groups of `range`, as far as is known; with `without`,
+    /// even without that leaf.
     fn holds_all(&self, (first, last): (u64, u64), without: Option<Guid>) -> bool {
-        // Between the beginnings of what leaves missed, it only gets better.
+        // Between the starts of the missed ranges, redundancy only improves.
         let inside = self.beginnings().into_iter().filter(|start| (first..=last).contains(start));
         std::iter::once(first).chain(inside).all(|txg| self.holds(txg, without))
     }
 
-    /// The groups with which begins what leaves missed, or what is in doubt of them.
+    /// The first groups of the ranges that leaves missed, or that are in doubt.
     pub(super) fn beginnings(&self) -> Vec<u64> {
         let of_vdev = |vdev: &Vdev| {
             let missed = vdev.missing_txgs.ranges();
@@ -279,7 +281,7 @@ impl Vdev {
         self.walk().flat_map(of_vdev).collect()
     }
 
-    /// Whether it can give back everything that was written in `txg`; with `without`, even without that leaf.
+    /// Whether it can return all data written in `txg`; with `without`, even without that leaf.
     pub(super) fn holds(&self, txg: u64, without: Option<Guid>) -> bool {
         let lost = || self.children.iter().filter(|child| !child.holds(txg, without)).count();
         match &self.kind {
@@ -292,13 +294,13 @@ impl Vdev {
             }
             Kind::Raidz(raidz) => lost() <= raidz.nparity(),
             Kind::Draid(draid) => lost() <= draid.config().nparity,
-            // Never written to.
+            // Nothing was ever written to it.
             Kind::Indirect(_) | Kind::Hole | Kind::Missing => true,
         }
     }
 }
 
-/// What became of the labels or uberblocks written last. One leaf that has them is enough.
+/// The outcome for the labels or uberblocks written last. One leaf that has them is enough.
 #[derive(Default)]
 struct Taken {
     given: bool,
@@ -318,8 +320,8 @@ impl Taken {
     }
 }
 
-/// Numbers the rounds in which labels are written: an uberblock to all leaves that take it, one half of the
-/// labels of all leaves. What a flush says of a round is said of all leaves of it together.
+/// Numbers the rounds in which labels are written: an uberblock to all leaves, or one half of the labels of
+/// all leaves. The result of a flush is for all leaves of a round together.
 #[derive(Debug, Default)]
 pub(crate) struct LabelRounds(Mutex<(u64, Option<Round>)>);
 
@@ -334,7 +336,7 @@ impl LabelRounds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the round that a write is part of. Each uberblock begins one, and so does the first
+    /// The number of the round that a write belongs to. Each uberblock starts a round, and so does the first
     /// label of a half.
     fn enter(&self, round: Round) -> u64 {
         let mut state = self.state();
@@ -349,7 +351,7 @@ impl LabelRounds {
     }
 }
 
-/// What a leaf's device was given since it was last asked to make it durable.
+/// The writes to a leaf's device since its last flush.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed(Mutex<Given>);
 
@@ -357,20 +359,20 @@ pub(crate) struct Unflushed(Mutex<Given>);
 pub(super) struct Given {
     /// Completed writes since the device was opened.
     writes: u64,
-    /// So many of them were followed by a flush that came to its end, well or not.
+    /// The number of writes that were followed by a finished flush, successful or not.
     asked: u64,
-    /// First and last group of the others.
+    /// The first and last group of the other writes.
     pub(super) txgs: Option<(u64, u64)>,
-    /// First and last group of those whose flush failed. What was lost stays lost, whatever later flushes
-    /// say.
+    /// The first and last group of writes whose flush failed. Lost data stay lost, whatever the results of
+    /// later flushes.
     failed: Option<(u64, u64)>,
-    /// First and last group of those with which the device went away, where nothing else holds them.
+    /// The first and last group of writes with which the device went away, if no other device holds them.
     doubtful: Option<(u64, u64)>,
-    /// The last round in which a label or uberblock was among them; 0 for none.
+    /// The last round with a label or uberblock among the writes; 0 for none.
     label_round: u64,
-    /// Of these, the last round whose flush failed.
+    /// The last of these rounds whose flush failed.
     label_failed_round: u64,
-    /// Whether that label is among the others.
+    /// Whether that label is not flushed yet.
     label_pending: bool,
 }
 
@@ -394,13 +396,13 @@ impl Unflushed {
         given.label_pending = true;
     }
 
-    /// What a flush that begins now is about; `None` when there is nothing.
+    /// The writes that a flush starting now covers; `None` when there are none.
     pub(super) fn take(&self) -> Option<Given> {
         let given = self.given();
         (given.writes > given.asked).then(|| given.clone())
     }
 
-    /// A flush that began when `asked` was all came to its end.
+    /// A flush that started when `asked` were all writes has finished.
     pub(super) fn flushed(&self, asked: &Given, how: Flushed) {
         let mut given = self.given();
         given.asked = given.asked.max(asked.writes);
@@ -418,7 +420,7 @@ impl Unflushed {
         }
     }
 
-    /// Whether something of a group up to `txg` is in doubt.
+    /// Whether data of a group up to `txg` are in doubt.
     fn is_doubtful(&self, txg: Txg) -> bool {
         self.given().doubtful.is_some_and(|(first, _)| first <= txg.get())
     }
@@ -427,7 +429,7 @@ impl Unflushed {
         self.given().doubtful.is_some_and(|(first, last)| (first..=last).contains(&txg))
     }
 
-    /// What was in doubt of groups up to `txg` counts as written just now.
+    /// Data in doubt of groups up to `txg` count as just written.
     fn believe(&self, txg: Txg) {
         let mut given = self.given();
         let Some((first, last)) = given.doubtful.filter(|(first, _)| *first <= txg.get()) else { return };
@@ -436,7 +438,7 @@ impl Unflushed {
         given.writes += 1;
     }
 
-    /// All that was in doubt counts as lost. Gives the first and last group of it.
+    /// All data in doubt count as lost. Returns their first and last group.
     fn disbelieve(&self) -> Option<(u64, u64)> {
         let mut given = self.given();
         let doubtful = given.doubtful.take();
@@ -445,16 +447,16 @@ impl Unflushed {
     }
 }
 
-/// What became of that which a leaf was given before a flush.
+/// The outcome of a flush for the writes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flushed {
     Durable,
     Lost,
-    /// The device went away with it.
+    /// The device went away with them.
     Doubtful,
 }
 
-/// First and last of both.
+/// The first and last group of both.
 fn joined(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
     match (one, other) {
         (Some((first, last)), Some((a, b))) => Some((first.min(a), last.max(b))),

@@ -1,11 +1,11 @@
-//! Telling devices which ranges of theirs hold nothing any more (`autotrim`, `zpool trim`).
+//! Discarding the unused ranges of devices (`autotrim`, `zpool trim`).
 //!
-//! A range of a top-level vdev becomes one range of each leaf at most: a mirror's children give up the same,
-//! and what a run of raidz sectors occupies of one child is a run too. Draid vdevs are left out. It is
-//! advice: failures change nothing, and a device that cannot do it is not asked again.
+//! A range of a top-level vdev becomes at most one range of each leaf: all children of a mirror discard the
+//! same range, and a run of raidz sectors occupies one run of each child. Draid vdevs are left out. A discard
+//! is advice: failures change nothing, and a device that does not support it is not asked again.
 //!
-//! Who calls this sees to it that nothing is allocated in the ranges meanwhile, and that no state of the pool
-//! to which one could go back refers to them.
+//! The caller ensures that no block is allocated in the ranges meanwhile, and that no state of the pool to
+//! which a rewind could go refers to them.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_xlate`), `vdev_trim.c`.
 
@@ -22,20 +22,20 @@ use super::super::read::MAX_DEPTH;
 use super::super::stats::{Queue, Transfer};
 use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
 
-/// The numbers of the errors with which a system says that it cannot do this.
+/// The error numbers with which a system reports that it does not support discards.
 const NOT_SUPPORTED: [i32; 3] = [EOPNOTSUPP, ENOSYS, ENOTTY];
 const EOPNOTSUPP: i32 = 95;
 const ENOSYS: i32 = 38;
 const ENOTTY: i32 = 25;
 
-/// Space of a top-level vdev that nobody uses.
+/// Unused space of a top-level vdev.
 #[derive(Debug, Clone, Copy)]
 pub struct Unused {
     /// Top-level vdev.
     pub top: u32,
     /// Offset in its allocatable space, a multiple of its sector.
     pub offset_bytes: u64,
-    /// Bytes as they are allocated, parity included; whole sectors.
+    /// Allocated bytes, parity included; whole sectors.
     pub size_bytes: u64,
 }
 
@@ -48,14 +48,15 @@ pub(super) struct Range<'a> {
 }
 
 impl VdevTree {
-    /// Gives ranges up, on those leaves that `is_chosen` says. Returns how many bytes of devices were.
+    /// Discards ranges, on the leaves that `is_chosen` selects. Returns the number of device bytes that were
+    /// discarded.
     pub async fn discard(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
         let mut ranges = self.ranges(unused, is_chosen);
         ranges.retain(|range| !range.leaf.cannot_discard.load(Ordering::Relaxed));
         join_all(ranges.into_iter().map(discard)).await.into_iter().sum()
     }
 
-    /// What ranges are of those leaves that `is_chosen` says, by leaf and place.
+    /// The ranges of the leaves that `is_chosen` selects, by leaf and place.
     pub(super) fn ranges(
         &self,
         unused: &[Unused],
@@ -99,7 +100,7 @@ impl Vdev {
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 self.children.iter().for_each(|child| child.unused(start, end, depth + 1, ranges));
             }
-            // While sectors are being moved, both their places count.
+            // While sectors are being moved, both their places are in use.
             Kind::Raidz(_) if !matches!(self.config.kind, VdevKind::Raidz { expanding: true, .. }) => {
                 let width = self.children.len() as u64;
                 let (first, last) = (start.div_ceil(1 << self.ashift), end >> self.ashift);

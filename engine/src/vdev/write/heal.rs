@@ -1,22 +1,21 @@
-//! Rewriting what a leaf holds of a block when it is not what the block is made of.
+//! Rewriting the bytes of a block on a leaf when they are wrong.
 //!
 //! # The idea
-//! The right bytes of a block are known. The block is taken apart as if it were written anew (`plan`): mirror
-//! children, raidz and draid columns, parity and spares included. Each part is read back and compared; the
-//! parts that differ, or cannot be read, are written.
+//! The right bytes of a block are known. The block is split as for a new write (`plan`): mirror children,
+//! raidz and draid columns, parity and spares included. Each part is read back and compared; the parts that
+//! differ, or cannot be read, are written.
 //!
-//! The caller guarantees that the place belongs to the block until this is done ([`crate::pool::live`]), and
-//! that the bytes are right.
+//! The caller guarantees that the place belongs to the block until the repair is done
+//! ([`crate::pool::live`]), and that the bytes are right.
 //!
 //! # What is left alone
-//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver brings them
-//!   what they missed.
-//! - Sectors of a raidz block that hold nothing.
-//! - Removed vdevs: their pieces are rewritten in their new places, where whole sectors of those are
-//!   concerned.
+//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver copies the
+//!   groups that they missed.
+//! - Unused sectors of a raidz block.
+//! - Removed vdevs: their pieces are rewritten in their new places, as far as they are whole sectors there.
 //!
-//! A part that cannot be written counts as a write error of its leaf. It misses nothing that it had before,
-//! so its dirty time log stays as it is.
+//! A part that cannot be written counts as a write error of its leaf. The leaf does not miss any data that it
+//! had before, so its dirty time log stays as it is.
 
 use std::time::Instant;
 
@@ -41,16 +40,16 @@ pub(crate) struct Known<'a> {
     pub counted: &'a [Guid],
 }
 
-/// What was done about one place of a block.
+/// The result of the repair of one place of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Healed {
     /// Bytes that were rewritten.
     pub bytes: u64,
-    /// Parts that were to be rewritten and could not.
+    /// Parts that should have been rewritten and could not be.
     pub failed: usize,
 }
 
-/// What a leaf holds in the place of a part.
+/// The bytes of a leaf in the place of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Right,
@@ -61,11 +60,12 @@ enum Holds {
 }
 
 impl VdevTree {
-    /// Rewrites what differs. `txg` is the group that is open: a flush that fails concerns what it is given.
+    /// Rewrites the parts that differ. `txg` is the open group: a failed flush concerns the writes of that
+    /// group.
     pub(crate) async fn heal(&self, known: Known<'_>, txg: Txg) -> Healed {
         let mut plan = Plan::new(self, known.birth);
         for piece in self.present_places(known.piece) {
-            // Not judged: what cannot be written now is missing from nowhere that had it.
+            // Not judged: a part that cannot be written now is missing from no leaf that had it.
             let _ = plan.piece(piece);
         }
         let birth = known.birth.get();
@@ -98,8 +98,8 @@ impl VdevTree {
         healed
     }
 
-    /// A piece, or where a removed vdev's bytes of it are now. What cannot be moved by whole sectors is left
-    /// out.
+    /// A piece, or the present places of its bytes on a removed vdev. Bytes that are not whole sectors there
+    /// are left out.
     fn present_places(&self, piece: Piece) -> Vec<Piece> {
         let mut present = Vec::new();
         let mut pending = vec![(piece, 0)];
@@ -132,7 +132,7 @@ impl VdevTree {
 }
 
 impl<'a> Part<'a> {
-    /// The leaf whose errors its errors are.
+    /// The leaf on which its errors are counted.
     fn owner(&self) -> &'a Vdev {
         self.spare.unwrap_or(self.leaf)
     }

@@ -1,8 +1,7 @@
-//! Writing a pattern over ranges that hold nothing (`zpool initialize`).
+//! Writing a pattern over unused ranges (`zpool initialize`).
 //!
-//! Each leaf is written one piece after the other, so that what the pool itself reads and writes is not held
-//! up by more than one of them. It is no more than an attempt: what fails is counted as an error of the
-//! device, which is judged by that.
+//! Each leaf gets one write after the other, so that at most one of them delays the pool's own transfers.
+//! Failures are counted as errors of the device, whose health is judged by them.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_initialize.c`.
 
@@ -15,14 +14,14 @@ use super::super::stats::{Queue, Transfer};
 use super::super::{Vdev, VdevTree};
 use super::discard::{Range, Unused};
 
-/// What is written, word by word.
+/// The pattern, word by word.
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 /// Bytes of one write.
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl VdevTree {
-    /// Writes the pattern over ranges, on those leaves that `is_chosen` says. Returns how many bytes of
-    /// devices were written.
+    /// Writes the pattern over ranges, on the leaves that `is_chosen` selects. Returns the number of device
+    /// bytes that were written.
     pub async fn initialize(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
         let ranges = self.ranges(unused, is_chosen);
         let mut pattern = IoBuf::zeroed(PIECE_BYTES as usize);

@@ -1,15 +1,16 @@
 //! Writing labels and uberblocks.
 //!
-//! A label is replaced in two steps with a flush between them, so that two of the four are whole at any time:
-//! which half is written is up to the caller ([`VdevTree::write_label`]). An uberblock goes into one slot of
-//! the ring in all four labels; that it is valid says its seal, and nothing depends on it while older slots
-//! stand. What else is in a label (blank space, boot environment) is only written when a device is taken into
-//! a pool ([`VdevTree::initialize_label`]).
+//! A label is replaced in two steps with a flush between them, so that two of the four labels are whole at
+//! any time. The caller chooses the half to write ([`VdevTree::write_label`]). An uberblock goes into one
+//! slot of the ring in all four labels. Its seal shows that it is valid, and the pool does not depend on it
+//! while older slots exist. The other parts of a label (blank space, boot environment) are written only when
+//! a device becomes part of a pool ([`VdevTree::initialize_label`]).
 //!
-//! When a device grows the last two labels lie elsewhere, where anything may stand: they are made copies of
-//! the first ([`copy_labels_to_end`]).
+//! When a device grows, its last two labels are at a new place, which may contain any data: they are made
+//! copies of the first two ([`copy_labels_to_end`]).
 //!
-//! A leaf has what it was given when at least one of its labels has: readers take the best of the four.
+//! A leaf has a write to its labels when at least one of the labels has it: readers take the best of the
+//! four.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`,
 //! `vdev_label_sync`).
@@ -34,7 +35,7 @@ use crate::error::{Attempt, Failure, Result};
 
 impl VdevTree {
     /// Writes an uberblock (the encoded bytes, unsealed) into the slot of its txg, in all four labels of the
-    /// leaves given. Error when no leaf took it. Not flushed.
+    /// given leaves. Returns an error when no leaf took it. Not flushed.
     pub async fn write_uberblock(
         &self,
         leaves: &[Guid],
@@ -56,7 +57,7 @@ impl VdevTree {
         if taken { Ok(()) } else { Err(failed) }
     }
 
-    /// Writes a heartbeat (the encoded bytes of an uberblock) into the slot that is kept for them, in one
+    /// Writes a heartbeat (the encoded bytes of an uberblock) into the slot reserved for heartbeats, in one
     /// label of a leaf. Not flushed; other hosts see it.
     pub async fn write_heartbeat(
         &self,
@@ -90,8 +91,8 @@ impl VdevTree {
         one_of(join_all(writes).await)
     }
 
-    /// Writes the configuration into two of a leaf's labels: 0 and 2, or 1 and 3 (`odd`). Error when neither
-    /// took it. Not flushed.
+    /// Writes the configuration into two of a leaf's labels: 0 and 2, or 1 and 3 (`odd`). Returns an error
+    /// when neither took it. Not flushed.
     pub async fn write_label(&self, leaf: Guid, odd: bool, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let area = config_area(leaf, config)?;
@@ -101,8 +102,8 @@ impl VdevTree {
         one_of(join_all(writes).await)
     }
 
-    /// Makes a leaf of a device: writes all of the four labels, with the configuration, an empty boot
-    /// environment and without any uberblock. Error when one of them could not be written. Not flushed.
+    /// Makes a device a leaf: writes all parts of the four labels, with the configuration, an empty boot
+    /// environment and no uberblock. Returns an error when one of them could not be written. Not flushed.
     pub async fn initialize_label(&self, leaf: Guid, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let config = config_area(leaf, config)?;
@@ -126,7 +127,7 @@ impl VdevTree {
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
-    /// The leaf of this guid, spares and cache devices included, if it can be written.
+    /// The leaf with this guid, including spares and cache devices, if it can be written.
     fn writable_leaf(&self, guid: Guid) -> Result<(&Vdev, Arc<dyn Device>), Vec<Attempt>> {
         let Some(leaf) = self.find(guid) else {
             let failure = Failure::Malformed("there is no such vdev".into());
@@ -142,8 +143,8 @@ impl VdevTree {
     }
 }
 
-/// Fills the places of the last two labels with what is good of the first, or else of the second. Not
-/// flushed; what cannot be written is written with the next change.
+/// Fills the places of the last two labels with the good parts of the first label, or else of the second. Not
+/// flushed; a failed write is repeated with the next change.
 pub(in crate::vdev) async fn copy_labels_to_end(leaf: &Vdev, device: &dyn Device) {
     let slots = (0..uberblock_count(leaf.ashift)).map(|slot| uberblock_slot(leaf.ashift, slot).get());
     let slot_bytes = 1u64 << uberblock_shift(leaf.ashift);
@@ -250,7 +251,7 @@ fn too_small(leaf: &Vdev) -> Vec<Attempt> {
     leaf.failed(0, Failure::Malformed("the device is too small for labels".into()))
 }
 
-/// Right when one of them is.
+/// Success if one of them succeeded.
 fn one_of(results: Vec<Result<(), Vec<Attempt>>>) -> Result<(), Vec<Attempt>> {
     if results.iter().any(Result::is_ok) {
         return Ok(());

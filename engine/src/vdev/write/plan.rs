@@ -1,10 +1,10 @@
-//! From pieces to parts: which bytes go to which place of which leaf, and which of them may fail.
+//! From pieces to parts: which bytes go to which place of which leaf, and how many of them may fail.
 //!
-//! # Sectors that hold nothing
+//! # Unused sectors
 //! - The skip sectors of a raidz block belong to it and are never read. They are planned as *filler*: zeroes
-//!   that are written only where they make one transfer of two.
-//! - The columns of a draid row are all written to the length of the longest one, with zeroes. Its parity
-//!   covers them, and a rebuild by rows (without block pointers) relies on them.
+//!   that are written only if they join two transfers to one.
+//! - All columns of a draid row are filled up with zeroes to the length of the longest one. The row's parity
+//!   covers the zeroes, and a rebuild by rows (without block pointers) relies on them.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_raidz.c`, `vdev_draid.c` (`vdev_draid_map_alloc_write`).
 
@@ -24,7 +24,7 @@ use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
 use super::Piece;
 use crate::error::{Attempt, Failure, Result};
 
-/// One transfer's worth of zeroes, for filler.
+/// Zeroes of one transfer, for filler.
 const ZEROES_BYTES: usize = 64 << 10;
 
 /// Bytes for one place of one leaf.
@@ -32,23 +32,23 @@ const ZEROES_BYTES: usize = 64 << 10;
 pub(super) struct Part<'a> {
     pub leaf: &'a Vdev,
     pub device: Arc<dyn Device>,
-    /// From the beginning of the device.
+    /// The offset from the beginning of the device.
     pub position: u64,
     pub data: SharedBuf,
-    /// The distributed spare that it is written for, whose space is on `leaf`.
+    /// The distributed spare for which it is written, whose space is on `leaf`.
     pub spare: Option<&'a Vdev>,
-    /// Zeroes that nobody misses.
+    /// Zeroes that may be left out.
     pub filler: bool,
 }
 
-/// What it takes for a vdev to be able to give a piece back.
+/// The condition under which a vdev can return a piece.
 #[derive(Debug)]
 enum Need {
     /// This part is written.
     Part(usize),
     /// It cannot be written at all.
     Lost,
-    /// All but `may_fail` of them are met.
+    /// All but `may_fail` of these are met.
     Group { may_fail: usize, of: Vec<Need> },
 }
 
@@ -64,7 +64,7 @@ impl Need {
     }
 }
 
-/// A piece that was taken apart.
+/// A piece that was split.
 #[derive(Debug)]
 pub(super) struct Planned<'a> {
     top: Option<&'a Vdev>,
@@ -76,8 +76,8 @@ pub(super) struct Planned<'a> {
 }
 
 impl<'a> Planned<'a> {
-    /// Whether it is written, when these parts are not. Leaves that it is missing from are noted only then:
-    /// what is nowhere will be written again, or is never committed.
+    /// Whether the piece is written when these parts are not. Only then the leaves that miss it are noted: a
+    /// piece that was not written at all will be written again, or is never committed.
     pub(super) fn judge(
         self,
         txg: Txg,
@@ -85,7 +85,7 @@ impl<'a> Planned<'a> {
         failed: &HashMap<usize, Attempt>,
         started: Instant,
     ) -> Result<(), Vec<Attempt>> {
-        // A leaf counts for itself.
+        // A leaf counts its errors itself.
         let top = self.top.filter(|top| !matches!(top.kind, Kind::Leaf(_)));
         if self.need.is_met(failed) {
             let failed =
@@ -106,14 +106,14 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// The parts of a batch as they are found.
+/// The parts of a batch, in the order in which they are found.
 pub(super) struct Plan<'a> {
     tree: &'a VdevTree,
     txg: Txg,
     parts: Vec<Part<'a>>,
-    /// Of the piece at hand: what cannot be written.
+    /// The failures of the present piece.
     lost: Vec<Attempt>,
-    /// Of the piece at hand: who misses it.
+    /// The vdevs that miss the present piece.
     missed: Vec<&'a Vdev>,
     spare: Option<&'a Vdev>,
     filler: bool,
@@ -136,7 +136,7 @@ impl<'a> Plan<'a> {
         self.parts
     }
 
-    /// Takes a piece apart.
+    /// Splits a piece into parts.
     pub(super) fn piece(&mut self, piece: Piece) -> Planned<'a> {
         let start = self.parts.len();
         let size_bytes = piece.data.len() as u64;
@@ -237,7 +237,7 @@ impl<'a> Plan<'a> {
         Need::Lost
     }
 
-    /// The columns of a block, parity computed. With `even`, all columns of a row are made as long as its
+    /// The columns of a block, with computed parity. With `even`, all columns of a row get the length of its
     /// longest.
     fn columns(&mut self, vdev: &'a Vdev, map: &Map, data: SharedBuf, even: bool, depth: u32) -> Need {
         let data = padded(data, map.data_bytes() as usize);
@@ -276,7 +276,7 @@ impl<'a> Plan<'a> {
         Need::Group { may_fail: 0, of: rows }
     }
 
-    /// The sectors that belong to the block after its last one.
+    /// The sectors that belong to the block after its last used one.
     fn skip_sectors(&mut self, vdev: &'a Vdev, raidz: &Raidz, map: &Map, offset: u64, depth: u32) {
         let ashift = vdev.ashift;
         let used: u64 = map.columns().iter().map(|column| column.size >> ashift).sum();
@@ -296,7 +296,7 @@ fn is_expanding(vdev: &Vdev) -> bool {
 }
 
 fn longest(row: &[codec::raidz::Column]) -> usize {
-    // Bounded by the size of the block.
+    // The size of the block bounds this.
     row.iter().map(|column| column.size).max().unwrap_or(0) as usize
 }
 
@@ -322,7 +322,7 @@ fn parity_of(map: &Map, data: &[u8]) -> Result<SharedBuf, String> {
     Ok(buf.into())
 }
 
-/// The bytes, lengthened with zeroes.
+/// The bytes, padded with zeroes.
 fn padded(data: SharedBuf, size: usize) -> SharedBuf {
     if data.len() >= size {
         return data;

@@ -1,6 +1,7 @@
 //! Trees of every kind over devices in memory, written and read.
 //!
-//! The judge is the read side: what is written is read back, whole and with every child missing that may be.
+//! The read side is the judge: everything that was written is read back, with all children, and without every
+//! set of children that may be missing.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -102,7 +103,7 @@ fn every_kind() -> Vec<(Nvlist, usize)> {
     ]
 }
 
-/// Devices of a tree by guid, each with a layer in which faults can be injected.
+/// The devices of a tree by guid, each with a layer that injects faults.
 struct Disks {
     memory: BTreeMap<Guid, Arc<MemoryDevice>>,
     faulty: BTreeMap<Guid, Arc<SimulatedDevice>>,
@@ -110,7 +111,7 @@ struct Disks {
 
 impl Disks {
     fn of(top: &VdevConfig) -> Self {
-        // A row of draid is 16 MiB of each child; other kinds are content with less.
+        // A row of draid is 16 MiB of each child; other kinds need less.
         let size = LABEL_START_BYTES + SPACE_BYTES + LABEL_END_BYTES;
         let mut disks = Self { memory: BTreeMap::new(), faulty: BTreeMap::new() };
         for guid in guids_of_leaves(top) {
@@ -123,7 +124,7 @@ impl Disks {
         disks
     }
 
-    /// Whether something was ever written to it.
+    /// Whether it was ever written.
     fn is_touched(&self, guid: Guid) -> bool {
         self.memory[&guid].content().iter().any(|byte| *byte != 0xee)
     }
@@ -174,7 +175,7 @@ fn write(tree: &VdevTree, blocks: &[(u64, Vec<u8>)]) -> Vec<Result<(), Vec<Attem
 fn assert_reads(tree: &VdevTree, blocks: &[(u64, Vec<u8>)]) {
     for (offset, bytes) in blocks {
         let verdict = |read: &[u8]| if read == bytes { Ok(()) } else { Err(Failure::Checksum) };
-        // Once believing whatever comes, as an intent log is read, and once with a checksum.
+        // Once trusting all bytes, as an intent log is read, and once with a checksum.
         for verdict in [None, Some(&verdict as _)] {
             let request = Request::new(tree, *offset, bytes.len(), TXG.get(), verdict);
             let read = block_on(tree.tops[0].read(request)).expect("reads");
@@ -198,7 +199,7 @@ fn losses(top: &VdevConfig, most: usize) -> Vec<Vec<Guid>> {
     sets
 }
 
-/// Counts the transfers and flushes of a device, of which each transfer takes a moment.
+/// Counts the transfers and flushes of a device, each of which takes a moment.
 #[derive(Debug)]
 struct Counting {
     memory: MemoryDevice,

@@ -1,11 +1,11 @@
 //! Writing parts: in the order of each leaf, neighbours together.
 //!
-//! # Beside stable writes
-//! A device works off what it was given, more or less in order, so that a stable write that comes behind the
-//! transfers of a whole group waits for all of them. So a leaf of which stable writes were asked a short
-//! while ago ([`Stable`]) gets the transfers of a batch one after the other, and smaller ones. "A short
-//! while" is counted in such transfers: when none was asked during the last [`TRANSFERS_IN_TURN`], the others
-//! are given together, as to every other leaf.
+//! # Stable writes
+//! A device handles its transfers more or less in order, so a stable write after the transfers of a whole
+//! group would wait for all of them. So a leaf that had stable writes a short while ago ([`Stable`]) gets the
+//! transfers of a batch one after the other, and smaller ones. "A short while" is counted in such transfers:
+//! without a stable write during the last [`TRANSFERS_IN_TURN`], the remaining ones are submitted together,
+//! as to every other leaf.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use super::Until;
 use super::plan::Part;
 use crate::error::{Attempt, Failure};
 
-/// What is made of neighbours.
+/// The limits of a joined transfer.
 #[derive(Clone, Copy)]
 struct Longest {
     bytes: u64,
@@ -29,24 +29,24 @@ struct Longest {
 }
 
 impl Longest {
-    /// Far fewer parts than the kernel takes.
+    /// Far fewer parts than the kernel accepts.
     const TOGETHER: Self = Self { bytes: 1 << 20, parts: 256 };
-    /// Beside stable writes: a fraction of a millisecond on a fast device.
+    /// On leaves with stable writes: a fraction of a millisecond on a fast device.
     const IN_TURN: Self = Self { bytes: 256 << 10, parts: 64 };
 }
 
-/// For so many transfers a stable write is expected to be followed by another.
+/// After a stable write, another one is expected within this many transfers.
 const TRANSFERS_IN_TURN: u32 = 16;
 
-/// Whether stable writes were asked of a leaf a short while ago.
+/// Whether a leaf had stable writes a short while ago.
 #[derive(Debug, Default)]
 pub(crate) struct Stable {
-    /// Transfers that still give way to the next.
+    /// The number of transfers that will still give way.
     left: AtomicU32,
 }
 
 impl Stable {
-    /// A stable write is asked of the leaf.
+    /// Notes a stable write to the leaf.
     pub(super) fn asked(&self) {
         self.left.store(TRANSFERS_IN_TURN, Relaxed);
     }
@@ -55,13 +55,13 @@ impl Stable {
         self.left.load(Relaxed) > 0
     }
 
-    /// Whether the transfer that comes next gives way.
+    /// Whether the next transfer gives way.
     fn gives_way(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-/// Writes all parts. Returns those that failed, filler aside.
+/// Writes all parts. Returns the failed ones, without filler.
 pub(super) async fn perform(txg: Txg, parts: &[Part<'_>], until: Until) -> HashMap<usize, Attempt> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|&index| (parts[index].leaf.guid, parts[index].position));
@@ -168,7 +168,7 @@ async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Res
         }
     }
     if !is_durable {
-        // Also one that failed may have left something in the device's cache.
+        // A failed write may also have left data in the device's cache.
         first.leaf.unflushed.wrote(txg);
     }
     result

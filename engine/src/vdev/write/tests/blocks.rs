@@ -1,4 +1,4 @@
-//! What is written is read back; what fails is noted and judged.
+//! Written blocks are read back; failures are noted and judged.
 
 use super::*;
 
@@ -63,7 +63,8 @@ fn a_child_that_fails_is_noted_and_counted_and_the_block_is_written() {
         assert_eq!(written, may_fail > 0, "{}", tree.tops[0].name);
         let failed = tree.find(victim).expect("there");
         assert!(failed.errors.write() > 0);
-        // What is nowhere nobody missed: it will be written again, or is never committed.
+        // No leaf misses a block that was not written at all: it will be written again, or is never
+        // committed.
         assert_eq!(failed.is_stale(TXG.get()), written);
         assert!(!failed.is_stale(TXG.get() + 1));
         let others = tree.leaves().filter(|leaf| leaf.guid != victim);
@@ -85,7 +86,7 @@ fn with_more_failures_than_parity_a_block_is_not_written() {
         let root = parsed(top);
         let top = &root.children[0];
         if top.children.iter().any(|child| child.kind.type_name() == "spare") {
-            // What it holds is also in space of the others.
+            // Its data are also in space of the others.
             continue;
         }
         let disks = Disks::of(top);

@@ -1,4 +1,4 @@
-//! What is given up, and what is counted.
+//! Which ranges are discarded, and which are counted.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn what_is_discarded_is_all_of_a_block_and_nothing_of_its_neighbours() {
             _ => 1,
         };
         let allocated: u64 = unused.iter().map(|unused| unused.size_bytes).sum();
-        // A child that is being replaced has all it holds twice.
+        // A child that is being replaced has two copies of its data.
         assert!(discarded >= copies * allocated && used(&disks) > zeroes, "{}", tree.tops[0].name);
         let kept: Vec<_> = blocks.iter().skip(1).step_by(2).cloned().collect();
         assert_reads(&tree, &kept);

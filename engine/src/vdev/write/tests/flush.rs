@@ -1,4 +1,4 @@
-//! Who is flushed, and what a flush that fails means.
+//! Which leaves are flushed, and the consequences of a failed flush.
 
 use super::*;
 
@@ -68,12 +68,12 @@ fn what_one_flush_lost_no_later_flush_denies() {
     let (disks, tree) = counted(&root, 1);
     write(&tree, &[(0, vec![1; 512])]);
     disks[0].flushes_fail.store(true, Relaxed);
-    // An intent log asks first, then the sync.
+    // First an intent log flushes, then the sync.
     assert!(block_on(tree.flush_tops(&[0])).is_err());
     disks[0].flushes_fail.store(false, Relaxed);
     assert!(block_on(tree.flush()).is_err());
     assert!(block_on(tree.flush()).is_err());
-    // Until it is there again.
+    // Until the data are there again.
     tree.tops[0].missing_txgs.forget(TXG, Txg(TXG.get() + 1));
     block_on(tree.flush()).expect("nothing is missing");
 }
@@ -88,7 +88,7 @@ fn an_uberblock_must_be_durable_on_one_leaf() {
     block_on(tree.flush()).expect("the second has it");
     disks[1].flushes_fail.store(true, Relaxed);
     block_on(tree.write_uberblock(&both, TXG, &[])).expect("writes");
-    // Whoever else flushed them meanwhile.
+    // Another caller may have flushed them meanwhile.
     let _ = block_on(tree.flush_tops(&[0]));
     disks.iter().for_each(|disk| disk.flushes_fail.store(false, Relaxed));
     assert!(block_on(tree.flush()).is_err());

@@ -1,4 +1,4 @@
-//! What a leaf holds wrong of a block is rewritten, parity included, and nothing else.
+//! The wrong bytes of a block on a leaf are rewritten, parity included, and no other bytes.
 
 use super::super::heal::{Healed, Known};
 use super::*;
@@ -38,7 +38,7 @@ fn every_leaf_of_every_kind_gets_back_what_it_held_and_then_all_others_may_be_mi
             let healed_now = healed(&all, &blocks);
             assert_eq!((healed_now.bytes > 0, healed_now.failed), (is_touched, 0));
             for leaf in all.leaves().filter(|leaf| !matches!(leaf.kind, Kind::DraidSpare { .. })) {
-                // In a draid a part of it may have been a distributed spare's.
+                // In a draid a part of it may have belonged to a distributed spare.
                 let counted = leaf.errors.checksum() > 0;
                 assert!(!counted || leaf.guid == victim, "{} is blamed", leaf.name);
                 assert_eq!(leaf.stats.healed_bytes() > 0, counted);

@@ -1,8 +1,8 @@
-//! What other writes do where stable ones are asked: they give way.
+//! Other writes give way on leaves with stable writes.
 
 use super::*;
 
-/// The transfers that a batch of 1 MiB is for each device, and how many of them were under way at once.
+/// The number of transfers of a batch of 1 MiB on each device, and how many of them were in progress at once.
 fn transfers(disks: &[Arc<Counting>], tree: &VdevTree) -> Vec<(usize, usize)> {
     let blocks = blocks(tree, &[64 << 10; 16]);
     disks.iter().for_each(|disk| {
@@ -42,7 +42,7 @@ fn what_is_left_of_a_batch_when_no_stable_write_came_is_given_together() {
     for _ in 0..3 {
         assert_eq!(transfers(&disks, &tree), [(4, 1)]);
     }
-    // Four of sixteen are left, and this batch lies in eight places.
+    // Four of sixteen are left, and this batch has eight places.
     let scattered: Vec<_> = blocks(&tree, &[32 << 10; 16]).into_iter().step_by(2).collect();
     disks[0].writes.store(0, Relaxed);
     disks[0].most_under_way.store(0, Relaxed);

@@ -1,21 +1,21 @@
-//! Appending to space maps: which words a change becomes.
+//! Appending to space maps: the words of a change.
 //!
-//! A segment is one word where it fits, two where the pool has the feature `spacemap_v2` and it does not fit
-//! (or names its vdev, as in log space maps), and several one-word entries otherwise. Each batch begins with
-//! a word that says when it was made. An entry of two words never lies in two blocks of the object: a padding
-//! word fills the block.
+//! A segment is one word if it fits. It is two words if the pool has the feature `spacemap_v2` and the
+//! segment does not fit into one (or names its vdev, as in log space maps), and several one-word entries
+//! otherwise. Each batch begins with a word that records its time. An entry of two words never spans two
+//! blocks of the object: a padding word fills the block.
 
 use ondisk::space_map::{DebugEntry, MapType, Segment};
 use ondisk::{ByteOffset, Txg, VdevId};
 
 use crate::error::{Error, Result};
 
-/// How segments of one map are written.
+/// The form of the segments of one map.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
-    /// Where the map's region starts on its vdev.
+    /// The start of the map's region on its vdev.
     pub start: ByteOffset,
-    /// Units of offsets and lengths, as a power of two.
+    /// The unit of offsets and lengths, as a power of two.
     pub shift: u8,
     /// Bytes in a block of the object.
     pub block_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Form {
     pub two_words: bool,
 }
 
-/// Words to be appended to a map.
+/// Words to append to a map.
 #[derive(Debug)]
 pub struct Words {
     form: Form,
@@ -33,23 +33,23 @@ pub struct Words {
 }
 
 impl Words {
-    /// For a map of which `length_bytes` bytes count.
+    /// Words for a map of which `length_bytes` bytes are valid.
     pub fn new(form: Form, length_bytes: u64) -> Self {
         Self { form, length_bytes, words: Vec::new() }
     }
 
-    /// Bytes of the map with these.
+    /// Bytes of the map, including these words.
     pub fn length_bytes(&self) -> u64 {
         self.length_bytes + self.words.len() as u64 * 8
     }
 
-    /// The bytes to write where the map ended before.
+    /// The bytes to write at the old end of the map.
     pub fn bytes(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Appends what was allocated or freed, as byte ranges of the vdev, in one pass of the sync of `txg`.
-    /// `vdev` is for log space maps.
+    /// Appends the allocations or frees, as byte ranges of the vdev, of one pass of the sync of `txg`. `vdev`
+    /// is for log space maps.
     pub fn batch(
         &mut self,
         kind: MapType,

@@ -1,4 +1,4 @@
-//! Giving up what is kept for a checkpoint ([`crate::alloc::checkpoint`]).
+//! Freeing the space that was kept for a checkpoint ([`crate::alloc::checkpoint`]).
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::dmu::zap::edit;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
-/// Most blocks of maps that one group gives back: some hundred thousand entries.
+/// The most blocks of maps that one group handles: some hundred thousand entries.
 const DISCARD_BLOCKS: usize = 8;
 
 impl Allocator {
-    /// Frees some of what was kept for a checkpoint that is given up. False when there is no more.
+    /// Frees some of the space that was kept for a discarded checkpoint. Returns false when none is left.
     pub async fn discard_kept(&self, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<bool> {
         for _ in 0..DISCARD_BLOCKS {
             let last = self.state().kept().next_back().map(|(vdev, map)| (vdev, map.clone()));
@@ -30,7 +30,7 @@ impl Allocator {
         Ok(self.state().kept().next().is_some())
     }
 
-    /// Frees what the last block of a map has; the map itself when that was all.
+    /// Frees the ranges in the last block of a map; the map itself after its last block.
     async fn discard_block(&self, mos: &Arc<LiveObjset>, tx: &Tx, vdev: VdevId, map: &VdevMap) -> Result<()> {
         let what = || format!("what the checkpoint keeps of top-level vdev {vdev}");
         let OnDisk { object: Some(id), length_bytes, allocated_bytes } = map.on_disk else {

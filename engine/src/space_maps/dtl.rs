@@ -1,9 +1,9 @@
 //! Storing dirty time logs ([`crate::vdev::dtl`]).
 //!
-//! [`sync_dtls`] writes each log that changed into its object, as one list of ranges, in the sync of a group:
-//! what was missed up to then is on the devices when the group is. What fails after that, in the last writes
-//! of a group or in its flush, is written with the next one. The objects have the short header, without a
-//! histogram, so that they do not count as users of the feature `spacemap_histogram`.
+//! In the sync of a group, [`sync_dtls`] writes each log that changed into its object, as one list of ranges.
+//! So the groups that were missed up to then are on disk with the group. Failures after that, in the last
+//! writes of a group or in its flush, are written with the next group. The objects have the short header,
+//! without a histogram, so that they do not count as users of the feature `spacemap_histogram`.
 
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ use crate::vdev::{Kind, Vdev, VdevTree};
 /// Bytes in a block of a log's object (`zfs_vdev_dtl_sm_blksz`).
 const BLOCK_BYTES: u32 = 4 << 10;
 
-/// Writes the logs of all leaves that changed since they were last written. Returns the leaves whose log has
-/// a new object: it goes into their config as `DTL`. Part of the sync of the MOS, so that it may be called
-/// again in the same group.
+/// Writes the changed logs of all leaves. Returns the leaves whose log has a new object: it goes into their
+/// config as `DTL`. Part of the sync of the MOS, so that it may be called again in the same group.
 ///
 /// # Errors
 /// The MOS cannot be changed.
@@ -34,7 +33,7 @@ pub async fn sync_dtls(tree: &VdevTree, mos: &Arc<LiveObjset>, tx: &Tx) -> Resul
         if !missed.is_unstored() {
             continue;
         }
-        // The version first: what is missed meanwhile makes it differ.
+        // The version first: groups that are missed meanwhile change it.
         let version = missed.version();
         let ranges = missed.ranges();
         let object = object_of(leaf);
@@ -58,7 +57,7 @@ fn object_of(leaf: &Vdev) -> Option<ObjectId> {
     leaf.missing_txgs.object().or(leaf.config.dtl_object)
 }
 
-/// Replaces what a log's object holds. Makes the object where there is none.
+/// Replaces the contents of a log's object, or creates the object.
 async fn write_log(
     mos: &Arc<LiveObjset>,
     tx: &Tx,
@@ -84,7 +83,8 @@ async fn write_log(
     words.batch(MapType::Alloc, (tx.txg(), 1), None, ranges.ranges().iter().copied())?;
     object.punch(tx, 0, u64::MAX).await?;
     object.write_at(tx, 0, &words.bytes()).await?;
-    // A header with a histogram keeps it: it belongs to the sizes of free space, of which there is none here.
+    // A header with a histogram keeps it: the histogram is for sizes of free space, of which there is none
+    // here.
     let order = object.dnode().order;
     let phys = SpaceMapPhys::parse(&object.bonus(), order).map_err(Error::format("dirty time log"))?;
     let missed: u64 = ranges.ranges().iter().map(|(start, end)| end - start).sum();
@@ -134,7 +134,7 @@ mod tests {
             (found, phys.expect("reads").allocated_bytes)
         };
         leaf.missing_txgs.note(Txg(5));
-        // Longer than one entry can tell.
+        // Too long for one entry.
         leaf.missing_txgs.note_range(Txg(100), Txg(99_999));
         let created = sync();
         assert_eq!(created.iter().map(|(guid, _)| *guid).collect::<Vec<_>>(), [leaf.guid]);

@@ -1,12 +1,12 @@
 //! Writing the log of a group, and the metaslabs that are flushed in it.
 //!
-//! Before the first change of a group is written, metaslabs are flushed ([`super::log`] says which): what
-//! their own maps lack *from before the group* is appended to them, or the map is written anew without what
-//! is long over. Then the group's log takes the group's changes, pass by pass. Logs that no metaslab needs
-//! any more are freed.
+//! Before the first change of a group is written, metaslabs are flushed ([`super::log`] chooses them). The
+//! changes *from before the group* that their own maps lack are appended to the maps, or the map is rewritten
+//! without obsolete entries. Then the changes of the group go to the group's log, pass by pass. Logs that no
+//! metaslab needs any more are freed.
 //!
-//! An entry of a log names its vdev, so it has two words; offsets and lengths count 512 bytes, whatever the
-//! vdev's sectors are.
+//! An entry of a log names its vdev, so it has two words. Offsets and lengths are in units of 512 bytes,
+//! whatever the vdev's sector size is.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl State {
         })
     }
 
-    /// What is to be flushed in `txg`: dirty metaslabs as jobs, and those that only move on.
+    /// The work of a flush in `txg`: dirty metaslabs as jobs, and the clean ones that only get a new *since*.
     fn plan_flush(&mut self, txg: Txg) -> Result<(Vec<Job>, Vec<MetaslabId>)> {
         let all = std::mem::take(&mut self.flush_all);
         let runs_of = |id: MetaslabId| {
@@ -86,7 +86,7 @@ impl State {
 }
 
 impl Allocator {
-    /// The log of the group of `tx`, begun if it is not. In the first pass metaslabs are flushed.
+    /// The log of the group of `tx`, which is created if necessary. The first pass also flushes metaslabs.
     pub(crate) async fn log_of(
         &self,
         mos: &Arc<LiveObjset>,
@@ -135,7 +135,7 @@ impl Allocator {
         Ok(log)
     }
 
-    /// Flushes as many metaslabs as should be.
+    /// Flushes the metaslabs that are due.
     async fn flush(&self, mos: &Arc<LiveObjset>, tx: &Tx, pass: u16, enabled: Enabled) -> Result<()> {
         let (jobs, clean) = self.state().plan_flush(tx.txg())?;
         let mut moved = clean;
@@ -156,7 +156,7 @@ impl Allocator {
         self.write_since(mos, tx, &moved).await
     }
 
-    /// Notes in the MOS that changes of these metaslabs count from the group of `tx` on.
+    /// Records in the MOS that changes of these metaslabs count from the group of `tx` on.
     async fn write_since(&self, mos: &Arc<LiveObjset>, tx: &Tx, ids: &[MetaslabId]) -> Result<()> {
         for id in ids {
             let known = self.state().logs.array(id.vdev);
@@ -199,7 +199,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Appends to the log what metaslabs changed in this pass.
+    /// Appends the changes of metaslabs in this pass to the log.
     pub(crate) async fn append_to_log(
         &self,
         mos: &Arc<LiveObjset>,
@@ -254,8 +254,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Makes the map of a metaslab that is used for the first time: empty, with what the header tells of its
-    /// free runs.
+    /// Creates the map of a metaslab that is used for the first time: empty, with the sizes of its free runs
+    /// in the header.
     async fn begin_map(
         &self,
         mos: &Arc<LiveObjset>,

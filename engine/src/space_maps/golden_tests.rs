@@ -75,7 +75,7 @@ fn golden_pools_have_the_space_that_their_headers_say() {
     }
 }
 
-/// How many logs there are, in pools that have them.
+/// The number of logs, in pools that have them.
 async fn logs(mos: &Arc<LiveObjset>) -> Option<usize> {
     let root = mos.view().object(DIRECTORY_OBJECT).await.unwrap();
     let zap = zap::lookup_u64(&root, pool_directory::LOG_SPACEMAP_ZAP).await.unwrap()?;
@@ -122,7 +122,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
                         let psize = 512 * (1 + (number * 7 + pass + txg) % 256);
                         let copies = 1 + number as usize % 3;
                         let allocate = |class| allocator.allocate(class, psize, copies, Txg(txg));
-                        // Few have room that only logs may take.
+                        // Few pools have space that only logs may use.
                         let dvas = match allocate(class).await.unwrap() {
                             None => allocate(Class::Normal).await.unwrap(),
                             dvas => dvas,
@@ -144,7 +144,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
                 assert_eq!(vdevs(&again.state()), vdevs(&allocator.state()), "{name}");
                 changes.extend(allocator.take_feature_changes());
             }
-            // Flushed, only the log of the last group is needed.
+            // After a flush, only the log of the last group is needed.
             allocator.flush_all();
             let tx = Tx::syncing(Txg(committed + 6));
             let flushed = allocator.sync(&mos, &tx).await.unwrap();

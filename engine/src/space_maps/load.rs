@@ -1,8 +1,8 @@
-//! Reading what is allocated when a pool is opened, and laying out a new vdev.
+//! Reading the allocated space when a pool is opened, and laying out a new vdev.
 //!
-//! A metaslab's state is its space map, and on top of it the log space maps of groups since it was last
-//! flushed. When a pool is opened, only the headers of the maps are read, and all logs: how much is allocated
-//! where is known then, and what is free is read when space is asked for.
+//! The state of a metaslab is its space map plus the log space maps of the groups since its last flush.
+//! Opening a pool reads only the headers of the maps, and all logs. Then the amount of allocated space is
+//! known everywhere; the free runs of a metaslab are read when its space is requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,17 +33,17 @@ use crate::txg::Tx;
 use crate::vdev::capacity::choose_ms_shift;
 use crate::vdev::{Kind, Vdev};
 
-/// Most log space maps.
+/// The most log space maps.
 const MAX_LOGS: usize = 1 << 20;
 /// Log space maps count in sectors of 512 bytes, whatever the vdev's sector size.
 pub const LOG_SHIFT: u8 = 9;
-/// A block whose raw size tells how much of a vdev is parity.
+/// The block whose raw size determines the share of parity on a vdev.
 const DEFLATE_BLOCK_BYTES: u64 = 128 << 10;
 
-/// What of a vdev's config matters here.
+/// The relevant parts of a vdev's config.
 fn config_of(top: &Vdev, array: ObjectId, ms_shift: u8, added: Option<Txg>) -> Result<GroupConfig> {
     let vdev = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
-    // As it was before any expansion.
+    // The size before any expansion.
     let asize = top.psize_to_asize(DEFLATE_BLOCK_BYTES, 0);
     let asize = asize.ok_or_else(|| Error::corrupt(&top.name, "has no sizes of blocks"))?;
     Ok(GroupConfig {
@@ -90,7 +90,7 @@ pub fn new_array() -> NewObject {
     }
 }
 
-/// The MOS as the place of space maps.
+/// The MOS as the source of space maps.
 #[derive(Debug)]
 struct Mos(Arc<LiveObjset>);
 
@@ -102,16 +102,15 @@ impl SpaceMaps for Mos {
 }
 
 impl Allocator {
-    /// The space of a pool, as the MOS (and its log space maps) says.
+    /// The space of a pool, according to the MOS and its log space maps.
     pub async fn load(store: &Arc<Store>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
         let allocator = Self::of(store, load(store, &mos.view()).await?);
         let _ = allocator.source.set(Box::new(Mos(Arc::clone(mos))));
         Ok(allocator)
     }
 
-    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives
-    /// (metaslab array, ms_shift). Until the group of `tx` is committed, only blocks of that group are put on
-    /// it.
+    /// Adds a new top-level vdev with this ZAP: creates its metaslab array in the MOS. Returns (metaslab
+    /// array, ms_shift). Until the group of `tx` is committed, only blocks of that group are placed on it.
     pub async fn add_top(
         &self,
         mos: &Arc<LiveObjset>,
@@ -180,16 +179,16 @@ pub async fn load(store: &Store, mos: &Arc<Objset>) -> Result<State> {
     Ok(state)
 }
 
-/// What log space maps add to the metaslabs.
+/// The changes of metaslabs in log space maps.
 #[derive(Default)]
 struct Unflushed {
-    /// By vdev, for each metaslab the group since which changes are only in logs.
+    /// By vdev, for each metaslab the group since which its changes are only in logs.
     since: BTreeMap<u64, Vec<Txg>>,
     /// By vdev and metaslab.
     changes: BTreeMap<(u64, u64), Changes>,
 }
 
-/// The metaslabs of a vdev; `None` where it has none.
+/// The metaslabs of a vdev; `None` if it has none.
 async fn load_group(mos: &Arc<Objset>, top: &Vdev, unflushed: &mut Unflushed) -> Result<Option<Group>> {
     let Some((array, layout)) = layout_of(top)? else { return Ok(None) };
     if top.config.removing {
@@ -212,7 +211,7 @@ async fn load_group(mos: &Arc<Objset>, top: &Vdev, unflushed: &mut Unflushed) ->
     Ok(Some(Group::new(config_of(top, array, ms_shift, None)?, metaslabs)))
 }
 
-/// A metaslab as the header of its map has it.
+/// A metaslab according to the header of its map.
 async fn unloaded_metaslab(mos: &Arc<Objset>, bounds: Bounds, map: ObjectId) -> Result<Metaslab> {
     let (on_disk, histogram) = read_header(mos, map).await?;
     if u64::try_from(on_disk.allocated_bytes).ok().is_none_or(|allocated| allocated > bounds.size) {
@@ -234,7 +233,7 @@ pub async fn read_header(
     Ok((OnDisk { object: Some(map), length_bytes, allocated_bytes }, histogram))
 }
 
-/// The metaslab array of a vdev, and how it is cut; `None` for one without metaslabs.
+/// The metaslab array of a vdev, and the layout of its metaslabs; `None` for a vdev without metaslabs.
 fn layout_of(top: &Vdev) -> Result<Option<(ObjectId, MetaslabLayout)>> {
     if matches!(top.kind, Kind::Indirect(_) | Kind::Hole | Kind::Missing) {
         return Ok(None);
@@ -246,7 +245,7 @@ fn layout_of(top: &Vdev) -> Result<Option<(ObjectId, MetaslabLayout)>> {
     Ok(Some((array, layout)))
 }
 
-/// The numbers in an object; 0 is none. Beyond its end there are none.
+/// The numbers in an object; 0 means none, and so do numbers beyond its end.
 async fn array_of_words(mos: &Arc<Objset>, id: ObjectId, count: u64) -> Result<Vec<Option<ObjectId>>> {
     let object = mos.object(id).await?;
     let length = object.end().min(count.min(MAX_METASLABS) * 8);
@@ -255,7 +254,7 @@ async fn array_of_words(mos: &Arc<Objset>, id: ObjectId, count: u64) -> Result<V
     Ok(space_maps(&bytes, order).collect())
 }
 
-/// How far the metaslabs of a vdev are flushed, and the object that says so.
+/// How far the metaslabs of a vdev are flushed, and the object that records it.
 async fn unflushed_txgs(mos: &Arc<Objset>, top: &Vdev) -> Result<Option<(ObjectId, Vec<Txg>)>> {
     let Some(zap_id) = top.config.top_zap else { return Ok(None) };
     let zap_object = mos.object(zap_id).await?;
@@ -306,7 +305,7 @@ async fn read_changes(
         let phys = replay::for_each(mos, log.object, |segment| {
             let what = || format!("log space map {}", log.object);
             let vdev = u64::from(segment.vdev.map_or(0, VdevId::get));
-            // Removed since: its space is gone with it.
+            // The vdev was removed since, with its space.
             let Some(layout) = layouts.get(&vdev) else { return Ok(()) };
             let (start, length) =
                 segment.bytes(ByteOffset(0), u64::MAX, LOG_SHIFT).map_err(Error::format(what()))?;

@@ -1,8 +1,8 @@
-//! Giving up a top-level vdev that holds nothing.
+//! Removing a top-level vdev that holds no data.
 //!
-//! First nothing new is put on it ([`Allocator::set_allocating`]). When all that was there is freed, and free
-//! for good ([`Allocator::is_unused`]), what the MOS has of its metaslabs goes. Entries of log space maps
-//! that name it stay where they are: a vdev without metaslabs is passed over.
+//! First no new blocks are placed on the vdev ([`Allocator::set_allocating`]). When all its blocks are freed,
+//! and their space is no longer deferred ([`Allocator::is_unused`]), the objects of its metaslabs are removed
+//! from the MOS. Entries of log space maps that name it stay: readers skip a vdev without metaslabs.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Whether nothing is allocated on a vdev, and nothing waits to be free.
+    /// Whether nothing is allocated on a vdev, and no space waits to be free.
     pub fn is_unused(&self, vdev: VdevId) -> Result<bool> {
         Ok(self.state().group(vdev)?.is_unused())
     }
 
-    /// Gives up a vdev that is not used, in syncing context.
+    /// Removes an unused vdev, in syncing context.
     pub async fn remove_top(&self, mos: &Arc<LiveObjset>, tx: &Tx, vdev: VdevId) -> Result<()> {
         let (group, since) = {
             let mut state = self.state();

@@ -1,7 +1,8 @@
 //! Reading space maps: the log of allocations and frees of a range of space.
 //!
-//! A space map object is an append-only log of words; replaying it gives what is allocated. The bonus tells
-//! how many bytes of the object count. Dirty time logs use the same format for txgs instead of bytes.
+//! A space map object is an append-only log of words; replaying it yields the allocated ranges. The bonus
+//! contains the number of valid bytes of the object. Dirty time logs use the same format for txgs instead of
+//! bytes.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::range_set::RangeSet;
 
-/// Largest space map that is replayed: 64 GiB of log is more than any pool keeps.
+/// The largest space map that is replayed: 64 GiB of log is more than any pool keeps.
 const MAX_LOG_BYTES: u64 = 64 << 30;
 
 /// Calls `each` for every segment of the space map `object` of the MOS, oldest first.
@@ -45,8 +46,8 @@ pub async fn for_each(
     Ok(phys)
 }
 
-/// Replays a space map whose ranges begin at `start` and count in units of `1 << shift`; ranges must lie
-/// within `size`.
+/// Replays a space map whose ranges begin at `start` and are in units of `1 << shift`; ranges must lie within
+/// `size`.
 pub async fn load(mos: &Arc<Objset>, object: ObjectId, start: u64, size: u64, shift: u8) -> Result<RangeSet> {
     let mut set = RangeSet::default();
     for_each(mos, object, |segment| {

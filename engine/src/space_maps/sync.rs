@@ -1,14 +1,14 @@
-//! Writing what a group changed: space maps and their headers, or the group's log.
+//! Writing the changes of a group: space maps and their headers, or the group's log.
 //!
 //! # The idea
-//! A pass takes, under the lock, what a group changed since the last pass, and writes it without the lock:
-//! first allocations, then frees. Blocks that this makes dirty in the MOS are allocated when the MOS is
-//! written, which may change metaslabs again; the next pass appends that. It ends, because blocks that were
-//! born in the group are written in place.
+//! A pass takes, under the lock, the changes of a group since the last pass, and writes them without the
+//! lock: first allocations, then frees. This makes blocks of the MOS dirty, which are allocated when the MOS
+//! is written, and so may change metaslabs again; the next pass appends those changes. The passes end,
+//! because blocks that were born in the group are overwritten in place.
 //!
-//! Changes go to the log of the group ([`crate::alloc::log`]) in pools with the feature `log_spacemap`, to each
-//! metaslab's own map in others. A map that has become much longer than what it says is written anew from
-//! memory (*condensed*): when it is flushed, or in the first pass.
+//! In pools with the feature `log_spacemap`, changes go to the log of the group ([`crate::alloc::log`]); in
+//! other pools, to each metaslab's own map. A map that has become much longer than its contents is rewritten
+//! from memory (*condensed*): when it is flushed, or in the first pass.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::dmu::{LiveObject, LiveObjset, NewObject, Objset};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
-/// Bytes in a block of a new space map. One sector of most vdevs, so that writing it again never changes its
+/// Bytes in a block of a new space map: one sector of most vdevs, so that overwriting it never changes its
 /// size.
 pub const MAP_BLOCK_BYTES: u32 = 4096;
-/// The same where changes are logged, and a map takes many at once.
+/// The same in pools with logs, where a map gets many changes at once.
 const LOGGED_MAP_BLOCK_BYTES: u32 = 16 << 10;
 
-/// Which features of space maps the pool may use.
+/// The features of space maps that the pool may use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Enabled {
     pub histogram: bool,
@@ -59,7 +59,7 @@ impl Enabled {
     }
 }
 
-/// What is to be written to the map of one metaslab.
+/// The changes to write to the map of one metaslab.
 #[derive(Debug)]
 pub struct Job {
     pub id: MetaslabId,
@@ -68,14 +68,14 @@ pub struct Job {
     pub bounds: Bounds,
     pub on_disk: OnDisk,
     pub changes: Changes,
-    /// All that is allocated with the changes, when the map is to be written anew.
+    /// All allocated ranges including the changes, if the map is to be rewritten.
     pub rewrite: Option<Vec<(u64, u64)>>,
     /// Free runs by size; absent while the metaslab is not loaded.
     pub histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
 }
 
 impl State {
-    /// Which pass of the sync of `txg` this is, from 1.
+    /// The number of this pass of the sync of `txg`, from 1.
     fn next_pass(&mut self, txg: Txg) -> u16 {
         let before = if self.pass.0 == txg { self.pass.1 } else { 0 };
         self.pass = (txg, before.saturating_add(1));
@@ -90,7 +90,7 @@ impl State {
             || self.vdev_maps.values().any(|map| map.has_changes(txg))
     }
 
-    /// Takes what `txg` changed: what goes to the log, and what to the metaslabs' own maps.
+    /// Takes the changes of `txg`: those for the log, and those for the metaslabs' own maps.
     fn take_changes(&mut self, txg: Txg, pass: u16, logs: bool) -> (Vec<(MetaslabId, Changes)>, Vec<Job>) {
         let (mut logged, mut jobs) = (Vec::new(), Vec::new());
         for group in self.groups.iter_mut().flatten() {
@@ -115,10 +115,10 @@ impl State {
 }
 
 impl Allocator {
-    /// Writes what was allocated and freed in the group of `tx` since the last call. False when there was
-    /// nothing.
+    /// Writes the allocations and frees of the group of `tx` since the last call. Returns false when there
+    /// were none.
     ///
-    /// After the last call, [`Allocator::take_feature_changes`] tells what to count.
+    /// After the last call, [`Allocator::take_feature_changes`] returns the uses of features to count.
     pub async fn sync(&self, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<bool> {
         let txg = tx.txg();
         let _turn = self.maps.lock().await;
@@ -132,7 +132,8 @@ impl Allocator {
         };
         let enabled = Enabled::read(&mos.view()).await?;
         if enabled.logs {
-            // What is flushed is from before this group, so none of its changes must be taken yet.
+            // A flush writes changes from before this group, so no changes of the group may have been taken
+            // yet.
             self.log_of(mos, tx, pass, enabled).await?;
         }
         self.write_vdev_maps(mos, tx, pass, enabled).await?;
@@ -197,7 +198,7 @@ pub async fn write_map(
         object.punch(tx, kept, u64::MAX).await?;
     }
     set_header(&object, tx, on_disk.length_bytes, allocated_bytes, |mut old| {
-        // What is not loaded loses some accuracy until it is.
+        // While a metaslab is not loaded, its histogram loses some accuracy.
         job.histogram.unwrap_or_else(|| {
             for (from, to) in changes.frees.iter() {
                 free_set::count(&mut old, (to - from) >> bounds.shift);
@@ -208,7 +209,7 @@ pub async fn write_map(
     Ok(on_disk)
 }
 
-/// Writes the header of a map. One without a histogram gets none.
+/// Writes the header of a map. A header without a histogram does not get one.
 pub fn set_header(
     object: &LiveObject,
     tx: &Tx,

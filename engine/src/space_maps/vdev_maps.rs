@@ -22,7 +22,7 @@ use crate::txg::Tx;
 const BLOCK_BYTES: u32 = 128 << 10;
 
 impl VdevMap {
-    /// As the MOS has it; `None` when it was not begun.
+    /// The map according to the MOS; `None` when it was not created yet.
     pub async fn load(mos: &Arc<Objset>, purpose: Purpose, top_zap: ObjectId) -> Result<Option<Self>> {
         let map = zap::lookup_u64(&mos.object(top_zap).await?, purpose.entry()).await?;
         let Some(map) = map.filter(|map| *map != 0) else { return Ok(None) };
@@ -34,7 +34,7 @@ impl VdevMap {
 }
 
 impl Allocator {
-    /// Writes what the group of `tx` added to maps of vdevs.
+    /// Writes the ranges that the group of `tx` added to maps of vdevs.
     pub(crate) async fn write_vdev_maps(
         &self,
         mos: &Arc<LiveObjset>,

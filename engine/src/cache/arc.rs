@@ -1,39 +1,38 @@
-//! The ARC: blocks in memory under one byte budget, keeping both what was used lately and what is used often.
+//! The ARC: blocks in memory under one byte budget, which keeps both recently and frequently used blocks.
 //!
 //! # The idea
-//! Megiddo and Modha's adaptive replacement cache, in bytes. Each shard has four lists: blocks seen once
-//! (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list that remembers the keys
-//! of what was evicted from it. A miss that finds its key in a ghost list says that the list in front of it
-//! was too small; the shard then moves its `recent_target`, the share of the budget that `recent` may keep.
+//! This is Megiddo and Modha's adaptive replacement cache, with sizes in bytes. Each shard has four lists:
+//! blocks seen once (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list with the
+//! keys of evicted blocks. A miss whose key is in a ghost list shows that the corresponding list was too
+//! small; the shard then moves its `recent_target`, the share of the budget that `recent` may keep.
 //!
-//! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a
-//! block becomes frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms
-//! instead; we need no clock). Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at
-//! all: the read that it was loaded for is the first, and leaves it behind those that still wait. Otherwise
-//! whatever is read in order would be frequent, and would put out the blocks that still wait for their
-//! reader.
+//! A reader of one record in small pieces touches its block many times in a row; that is one use, not many.
+//! So a block becomes frequent only when other blocks came in since it was last touched (OpenZFS requires 62
+//! ms instead; a count needs no clock). Loading a block ahead of its reader ([`Retain::Ahead`]) is not a use
+//! at all: the read for which it was loaded is the first, and leaves it behind the blocks that still wait.
+//! Otherwise all sequentially read blocks would become frequent, and would evict the blocks that still wait
+//! for their reader.
 //!
-//! A shard has room for the largest block at least, so that a small cache has few shards: in many small ones
-//! the blocks that wait for their reader would meet by chance, and put each other out.
+//! A shard has room for at least the largest block, so a small cache has few shards. In many small shards,
+//! blocks that wait for their reader would sometimes meet by chance and evict each other.
 //!
 //! # One budget
-//! Data that are not written yet are in memory too. They are *lent* their bytes out of the cache's budget
-//! ([`ArcCache::lend`]), so that the cache shrinks while there are many and grows again when they are
-//! written; a quarter of the budget stays the cache's own. Lending makes room in one shard at a time, which
-//! the others follow as they take in blocks.
+//! Dirty data are in memory too. The cache *lends* them bytes of its budget ([`ArcCache::lend`]), so that it
+//! shrinks while there are many dirty data and grows again when they are written. A quarter of the budget is
+//! never lent. Lending makes room in one shard at a time; the other shards follow as they insert blocks.
 //!
 //! # Loading
-//! The first reader that misses becomes the loader; later ones wait for it and share its result. A loader
-//! that is dropped (its client went away) wakes the waiters and one of them takes over: nobody waits for a
-//! party that is gone.
+//! The first reader that misses becomes the loader; later readers wait for it and share its result. A loader
+//! that is dropped (its client went away) wakes the waiters, and one of them takes over: no reader waits for
+//! a loader that is gone.
 //!
 //! # Invariants
 //! - The lock of a shard is held for a bounded number of steps, never across an await, and never together
 //!   with another lock.
 //! - A hit takes one shard lock, allocates nothing and finishes in the first poll.
-//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, save by its newest
-//!   block.
-//! - Ghosts hold no bytes of blocks, and are no more than would fill the budget once again.
+//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, except by its
+//!   newest block.
+//! - Ghosts hold no bytes of blocks, and their blocks would at most fill the budget once again.
 
 use std::future::Future;
 use std::hash::BuildHasher;
@@ -47,23 +46,23 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::{Block, Retain};
 use crate::error::Result;
 
-/// Most shards, each with its own lock.
+/// The most shards, each with its own lock.
 const MAX_SHARDS: u64 = 64;
-/// Least share of the budget that a shard has, where the budget is as large: the size of the largest block.
+/// The least share of the budget of a shard, if the budget is that large: the size of the largest block.
 const MIN_SHARE_BYTES: u64 = 16 << 20;
 
-/// This part of the budget is never lent: one in so many.
+/// The part of the budget that is never lent: one in this many.
 const OWN_SHARE: u64 = 4;
-/// The budget when nobody says another.
+/// The default budget.
 const DEFAULT_BUDGET_BYTES: u64 = 512 << 20;
 
-/// Touches that come while fewer than this many blocks came into the shard count as one use.
+/// Touches before this many blocks came into the shard count as one use.
 const SAME_USE_INSERTS: u64 = 4;
 
-/// What a block costs beside its bytes: the node, its table slot, the handle.
+/// The cost of a block besides its bytes: the node, its table slot, the handle.
 const NODE_BYTES: usize = 128;
 
-/// Which block: the place and time of its first copy tell all blocks of a pool apart.
+/// The key of a block: the place and birth of its first copy are unique among the blocks of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Number of the open pool, from [`ArcCache::register_pool`].
@@ -74,8 +73,7 @@ pub struct Key {
     pub offset_bytes: u64,
     /// Physical birth txg.
     pub birth: u64,
-    /// The checksum mixed into one word, so that even two block pointers that contradict each other do not
-    /// share bytes.
+    /// The checksum mixed into one word, so that even two contradictory block pointers do not share bytes.
     pub checksum_word: u64,
 }
 
@@ -88,13 +86,13 @@ pub struct ArcStats {
     pub misses: u64,
     /// Reads that waited for another reader's load.
     pub shared_loads: u64,
-    /// Blocks put out to make room.
+    /// Blocks evicted to make room.
     pub evictions: u64,
     /// Bytes of blocks in memory.
     pub size_bytes: u64,
     /// The budget.
     pub budget_bytes: u64,
-    /// Bytes of it that are lent to data not written yet.
+    /// Bytes of it that are lent to dirty data.
     pub lent_bytes: u64,
 }
 
@@ -104,7 +102,7 @@ pub struct ArcCache {
     shards: Box<[Mutex<Shard>]>,
     budget_bytes: u64,
     lent_bytes: AtomicU64,
-    /// Where room is made next for what is lent.
+    /// The shard that makes room for the next lent bytes.
     next_shard: AtomicUsize,
     pools: AtomicU64,
 }
@@ -116,7 +114,7 @@ impl std::fmt::Debug for ArcCache {
 }
 
 impl ArcCache {
-    /// The cache that the caller brings, or one of 512 MiB.
+    /// The cache of the caller, or a new one of 512 MiB.
     pub(crate) fn or_default(given: Option<&Arc<Self>>) -> Arc<Self> {
         given.map_or_else(|| Arc::new(Self::new(DEFAULT_BUDGET_BYTES)), Arc::clone)
     }
@@ -146,12 +144,12 @@ impl ArcCache {
         self.budget_bytes - self.budget_bytes / OWN_SHARE
     }
 
-    /// Bytes of it that are lent now.
+    /// Bytes of the budget that are lent now.
     pub fn lent_bytes(&self) -> u64 {
         self.lent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` of the budget for data that are not written yet.
+    /// Lends `bytes` of the budget to dirty data.
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
@@ -165,20 +163,20 @@ impl ArcCache {
         drop(evicted);
     }
 
-    /// Gives bytes back that were lent.
+    /// Takes lent bytes back.
     pub fn take_back(&self, bytes: u64) {
         let before = self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more is given back than was lent");
     }
 
-    /// What each shard may keep now.
+    /// The bytes that each shard may keep now.
     fn share(&self) -> usize {
         let own = self.budget_bytes.saturating_sub(self.lent_bytes());
         let own = own.max(self.budget_bytes / OWN_SHARE);
         usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }
 
-    /// A number that tells this opening of a pool from all others of the process.
+    /// A number that distinguishes this opening of a pool from all others of the process.
     pub fn register_pool(&self) -> u32 {
         // Wraps after four billion imports; the blocks of the first ones are long evicted.
         self.pools.fetch_add(1, Ordering::Relaxed) as u32
@@ -190,8 +188,8 @@ impl ArcCache {
         self.shard(hash).hit(hash, key, retain)
     }
 
-    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be
-    /// [`Retain::In`] or loaded [`Retain::Ahead`].
+    /// The block from memory, or from a load in progress, or from `load`. The cache keeps the result of
+    /// `load` if `retain` is [`Retain::In`] or [`Retain::Ahead`].
     ///
     /// `load` is called at most once, and not at all when the block is in memory or another reader is loading
     /// it.
@@ -207,7 +205,7 @@ impl ArcCache {
                 Lookup::Hit(block) => return Ok(block),
                 Lookup::Wait(flight) => {
                     if let Some(result) = Wait::new(flight).await {
-                        // Whoever loaded it may have kept it. Freed outside of the lock.
+                        // The loader may have inserted it. Freed outside of the lock.
                         let removed = self.shard(hash).note_read(hash, &key, retain);
                         drop(removed);
                         return result;
@@ -224,7 +222,7 @@ impl ArcCache {
         }
     }
 
-    /// Puts a block in that nothing loaded.
+    /// Inserts a block that no reader loaded.
     #[cfg(test)]
     pub(crate) fn insert(&self, key: Key, block: Block) {
         let hash = self.hasher.hash_one(key);
@@ -236,10 +234,9 @@ impl ArcCache {
         drop(evicted);
     }
 
-    /// Puts in a block that takes the place of another, which is dropped: mostly nobody reads the old bytes
-    /// of what was written over, and who does (a snapshot, a clone) loads them again. It is as much in use as
-    /// that one was. Where that one was not in memory, the new block is put in only if it is to be
-    /// [`Retain::In`].
+    /// Inserts a block that replaces another one, which is dropped. Overwritten bytes are rarely read; a
+    /// snapshot or clone that reads them loads them again. The new block inherits the use of the old one. If
+    /// the old one was not in memory, the new block is inserted only with [`Retain::In`].
     pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, retain: Retain) {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);
@@ -268,7 +265,7 @@ impl ArcCache {
         }
     }
 
-    /// The counters now, summed over the shards.
+    /// The present counters, summed over the shards.
     pub fn stats(&self) -> ArcStats {
         let lent_bytes = self.lent_bytes();
         let mut stats = ArcStats { budget_bytes: self.budget_bytes, lent_bytes, ..ArcStats::default() };
@@ -309,8 +306,8 @@ impl ArcCache {
     }
 }
 
-/// No code that runs under these locks panics; were it to, a list could lose a node, never change a block's
-/// bytes.
+/// No code that runs under these locks panics. If it did, a list could lose a node, but a block's bytes would
+/// never change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -321,7 +318,7 @@ enum Lookup<'a> {
     Load(Ticket<'a>),
 }
 
-/// A load in progress, and who waits for it.
+/// A load in progress, with its waiters.
 #[derive(Default)]
 struct Flight(Mutex<FlightState>);
 
@@ -348,7 +345,8 @@ impl Flight {
     }
 }
 
-/// The right and the duty to load one block. Dropped without [`Ticket::finish`], it lets a waiter take over.
+/// The right and the duty to load one block. If it is dropped without [`Ticket::finish`], a waiter takes
+/// over.
 struct Ticket<'a> {
     cache: &'a ArcCache,
     hash: u64,
@@ -385,7 +383,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Waits for a flight to land: its result, or `None` when the loader went away.
+/// Waits for a load in progress: its result, or `None` when the loader went away.
 struct Wait {
     flight: Arc<Flight>,
     slot: Option<usize>,
@@ -445,7 +443,7 @@ struct Node {
     bytes: usize,
     list: usize,
     touched_at: u64,
-    /// Whether it still waits for the read that it was loaded for.
+    /// Whether it still waits for the read for which it was loaded.
     is_ahead: bool,
     newer: u32,
     older: u32,
@@ -513,7 +511,7 @@ impl Shard {
         node.touched_at = now;
         self.hits += 1;
         if is_first {
-            // It stays behind those that still wait: they are wanted sooner.
+            // It stays behind the blocks that still wait: they are needed sooner.
             return Some(block);
         }
         let list = if again { FREQUENT } else { node.list };
@@ -524,7 +522,8 @@ impl Shard {
         Some(block)
     }
 
-    /// A block that a reader waited for was read. Returns it if it is not to stay.
+    /// Notes that a block was read by a reader that waited for it. Returns the block if the cache does not
+    /// keep it.
     fn note_read(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
         match retain {
             Retain::Out => self.remove(hash, key).map(|(_, block)| block),
@@ -537,7 +536,7 @@ impl Shard {
         }
     }
 
-    /// Takes a block out. With it the list that it was in.
+    /// Removes a block. Returns it with its list.
     fn remove(&mut self, hash: u64, key: &Key) -> Option<(usize, Block)> {
         let index = self.find(hash, key)?;
         let node = &mut self.nodes[index as usize];
@@ -546,8 +545,8 @@ impl Shard {
         removed
     }
 
-    /// Puts a block in, into the list `unknown` if nothing is known of it. Returns what was evicted, for the
-    /// caller to free outside of the lock.
+    /// Inserts a block, into the list `unknown` if its key is not known. Returns the evicted blocks, which
+    /// the caller frees outside of the lock.
     fn insert_into(
         &mut self,
         unknown: usize,
@@ -576,7 +575,8 @@ impl Shard {
         evicted
     }
 
-    /// A key came back. Learns from the ghost list it was in; says which list it belongs to now.
+    /// A known key came back. Adapts the target if it was in a ghost list, and returns the list to which it
+    /// belongs now.
     fn adapt(&mut self, index: u32) -> usize {
         let node = &self.nodes[index as usize];
         let ratio = |a: usize, b: usize| (a / b.max(1)).clamp(1, 16);
@@ -737,7 +737,7 @@ mod tests {
         assert_eq!((read(Retain::AsItWas, false), is_there()), (1, true));
         assert_eq!((read(Retain::Out, false), is_there()), (1, false));
         assert_eq!((cache.stats().hits, cache.stats().misses), (2, 3));
-        // What replaces it takes it along, too.
+        // Its replacement removes it, too.
         read(Retain::In, true);
         cache.supersede(Some(key(1)), key(2), block(2), Retain::Out);
         assert!(!is_there());
@@ -828,7 +828,7 @@ mod tests {
         let fill = |from: u64| (from..from + 40_000).for_each(|n| cache.insert(key(n), block(1)));
         fill(0);
         assert!(cache.stats().size_bytes > 50 << 20);
-        // As many small writes as make up 40 MiB: no block is read meanwhile.
+        // Many small writes that add up to 40 MiB, without a read between them.
         (0..40).for_each(|_| cache.lend(1 << 20));
         (0..64).for_each(|_| cache.lend(0));
         assert!(cache.stats().size_bytes <= 24 << 20, "{:?}", cache.stats());
@@ -867,14 +867,14 @@ mod tests {
     #[test]
     fn what_is_loaded_ahead_waits_for_its_reader_whose_read_is_its_first_use() {
         let (mut shard, hasher) = shard_with(16);
-        // A long read in order, ten blocks ahead.
+        // A long sequential read, ten blocks ahead.
         (0..10).for_each(|n| put_ahead(&mut shard, &hasher, n));
         for n in 0..1000 {
             put_ahead(&mut shard, &hasher, n + 10);
             assert!(has(&mut shard, &hasher, n), "{n} was put out before it was read");
         }
         assert_eq!(shard.lists[FREQUENT].bytes, 0);
-        // Again after others came: a second use.
+        // Read again after other blocks came in: a second use.
         assert!(has(&mut shard, &hasher, 995));
         assert!(shard.lists[FREQUENT].bytes > 0);
     }

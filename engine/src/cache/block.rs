@@ -1,8 +1,8 @@
 //! [`Block`]: one logical block's bytes, verified, decrypted and decompressed, shared by handle.
 //!
 //! A clone is one reference count. The bytes start on a 64-byte boundary, so that SIMD code and copies into
-//! network buffers run at full speed. A block is immutable as long as it is shared: nobody who holds one can
-//! see it change. A hole of any size is a window on one static run of zeroes and costs nothing.
+//! network buffers run at full speed. A block is immutable while it is shared: no holder can see it change. A
+//! hole of any size is a window on one static run of zeroes and costs nothing.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,8 +13,9 @@ use device::{IoBuf, SharedBuf};
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 
-/// What holes read as. As a constant it would be as large in the program's file. It is a byte longer than
-/// buffers that are used again, so that it is fresh memory, of which a page takes room once it is read.
+/// The bytes of holes. As a constant they would be as large in the program's file. The buffer is a byte
+/// longer than recycled buffers, so that it is fresh memory, whose pages need memory only after they are
+/// read.
 static ZEROES: LazyLock<IoBuf> = LazyLock::new(|| IoBuf::zeroed(MAX_BLOCK_BYTES + 1));
 
 /// One logical block's bytes; cheap to clone, immutable.
@@ -28,17 +29,17 @@ enum Bytes {
 }
 
 impl Block {
-    /// A block of zeroes: what a hole reads as. `len_bytes` is capped at [`MAX_BLOCK_BYTES`].
+    /// A block of zeroes: the contents of a hole. `len_bytes` is capped at [`MAX_BLOCK_BYTES`].
     pub fn zero(len_bytes: usize) -> Self {
         Self(Bytes::Zero(len_bytes.min(MAX_BLOCK_BYTES)))
     }
 
-    /// True when the block was made from a hole. A stored block full of zeroes answers false.
+    /// True when the block was made from a hole. For a stored block full of zeroes it is false.
     pub fn is_hole(&self) -> bool {
         matches!(self.0, Bytes::Zero(_))
     }
 
-    /// The bytes to write to, as long as nobody else holds the block. What others hold never changes.
+    /// The bytes for writing, if no other handle shares the block. Shared bytes never change.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Bytes::Zero(_) => None,
@@ -63,7 +64,7 @@ impl Block {
         }
     }
 
-    /// Memory that the block holds, for accounting.
+    /// The memory of the block, for accounting.
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
             Bytes::Zero(_) => 0,
@@ -74,7 +75,7 @@ impl Block {
 
 impl From<IoBuf> for Block {
     fn from(buf: IoBuf) -> Self {
-        // Windows onto direct reads begin at sectors of 512 bytes, all else at pages.
+        // Windows onto direct reads begin at sectors of 512 bytes, other buffers at pages.
         debug_assert!((buf.as_ptr() as usize).is_multiple_of(64));
         Self(Bytes::Owned(Arc::new(buf)))
     }

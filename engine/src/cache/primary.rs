@@ -1,11 +1,11 @@
-//! `primarycache`: what of a dataset the ARC takes in.
+//! `primarycache`: which blocks of a dataset the ARC keeps.
 //!
 //! # The idea
-//! A read says what it wants the cache to hold afterwards ([`Retain`]). Of a dataset that is cached that is
-//! always the block. Of one that is not, what was loaded goes to the reader and nowhere else, with one
-//! exception: what is read ahead of a stream, or before a group in which a part of it is changed, has to wait
-//! somewhere. That waits in the ARC, and who reads it to its end, or changes it, takes it out again. So a
-//! stream in small pieces loads each block once, and random reads go to the devices each time.
+//! A reader specifies what the cache shall hold afterwards ([`Retain`]). For a cached dataset that is always
+//! the block. For an uncached dataset, a loaded block goes only to the reader, with one exception: a block
+//! that is read ahead of a stream, or before a change of a part of it, has to wait somewhere. It waits in the
+//! ARC, and the reader that reads it to its end, or the change, removes it again. So a stream in small pieces
+//! loads each block once, and random reads go to the devices each time.
 //!
 //! Metadata are indirect blocks, spill blocks, dnodes, and objects of a type that is metadata (directories
 //! and the like), as in OpenZFS.
@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The values of `primarycache`, by the numbers that they are stored as.
+/// The values of `primarycache`, by their stored numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Primary {
@@ -30,7 +30,7 @@ pub enum Primary {
 }
 
 impl Primary {
-    /// The value that is stored as `number`; everything is cached where that is none.
+    /// The value with the stored `number`; an unknown number means all.
     pub fn from_number(number: u64) -> Self {
         match number {
             0 => Self::None,
@@ -39,7 +39,7 @@ impl Primary {
         }
     }
 
-    /// Whether such a block is taken in.
+    /// Whether a block of this kind is cached.
     pub fn takes(self, is_metadata: bool) -> bool {
         match self {
             Self::None => false,
@@ -49,7 +49,7 @@ impl Primary {
     }
 }
 
-/// The `primarycache` of an open object set, for all who read it: it can be set meanwhile.
+/// The `primarycache` of an open object set, shared by all its readers: it can be set meanwhile.
 #[derive(Debug, Clone)]
 pub struct PrimaryCache(Arc<AtomicU8>);
 
@@ -60,33 +60,33 @@ impl Default for PrimaryCache {
 }
 
 impl PrimaryCache {
-    /// What it is.
+    /// The present value.
     pub fn get(&self) -> Primary {
         Primary::from_number(self.0.load(Ordering::Relaxed).into())
     }
 
-    /// From the next block on.
+    /// Sets the value, from the next block on.
     pub fn set(&self, primary: Primary) {
         self.0.store(primary as u8, Ordering::Relaxed);
     }
 }
 
-/// What a read or a write of a block leaves in the cache.
+/// What the cache holds after a read or a write of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retain {
     /// The block.
     In,
-    /// The block, for somebody who is going to read it: that read will be its first use.
+    /// The block, for a reader that will come: that read will be its first use.
     Ahead,
-    /// What there was: the block if it was there, or if what it is written instead of was.
+    /// The same as before: the block if it, or the block that it overwrites, was in the cache.
     AsItWas,
-    /// Not the block, nor what it is written instead of.
+    /// Neither the block nor the block that it overwrites.
     Out,
 }
 
 impl Retain {
-    /// What a read up to byte `end` of a block of `size` bytes leaves of a block that is not to be cached:
-    /// whoever goes on after it needs it again.
+    /// The choice for an uncached block of `size` bytes after a read up to byte `end`: a reader that stops
+    /// before the end needs the block again.
     pub fn of_part(end: usize, size: u64) -> Self {
         if end as u64 >= size { Self::Out } else { Self::AsItWas }
     }

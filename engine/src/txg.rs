@@ -1,30 +1,30 @@
-//! Transaction groups: which one is open, who holds it open, how much of it may be dirty.
+//! Transaction groups: which one is open, which operations hold it open, how much of it may be dirty.
 //!
 //! # The idea
 //! Every change belongs to one transaction group (*txg*). At any time one group is open: a [`Tx`] holds it
 //! open while one operation changes memory, never for longer. To commit it, the sync thread *quiesces* it: it
-//! opens the next group for those who come from now on, waits until the last [`Tx`] of the old one is
-//! dropped, and writes the group out. At most one group is being written while the next one is open, so that
-//! a change is always in one of two places.
+//! opens the next group for new operations, waits until the last [`Tx`] of the old one is dropped, and writes
+//! the group out. At most one group is being written while the next one is open, so that a change is always
+//! in one of two places.
 //!
 //! # Back-pressure
-//! Whoever begins a change says how many bytes it will make dirty, and of which dataset. All dirty bytes, of
-//! both groups, come from one budget; when it is used up, changes wait, and go on as the sync thread writes
-//! dirty bytes out. So the speed of writers follows the speed of the devices smoothly, and memory is bounded.
-//! Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools
-//! that share a cache share what it lends.
+//! An operation that begins a change declares how many bytes it will make dirty, and in which dataset. All
+//! dirty bytes, of both groups, share one budget. When it is used up, changes wait, and continue as the sync
+//! thread writes dirty bytes out. So the speed of writers follows the speed of the devices smoothly, and
+//! memory is bounded. The pool's cache lends the dirty bytes from its budget ([`ArcCache::lend`]) and shrinks
+//! by them; pools that share a cache share the bytes that it lends.
 //!
-//! Each dataset has a lane of its own (`lanes`). One that compresses hard has no more dirty than the
-//! processors encode in two seconds, as its last syncs measured it; one that has little dirty waits for
-//! nobody. So who writes little and wants it stable does not queue behind those who write much, and groups
-//! close in a time that is bounded however scarce processors are.
+//! Each dataset has a lane of its own (`lanes`). A dataset with heavy compression has no more dirty data than
+//! the processors encode in two seconds, as measured in its last syncs. A dataset with little dirty data does
+//! not wait for others. So a client with few stable writes does not queue behind clients with many writes,
+//! and the time for closing a group is bounded however scarce processors are.
 //!
 //! # Streams
-//! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is
-//! stored once, and indirect blocks are shared by more. Neither is to be had from large blocks that are new,
-//! as when somebody copies files; and there the devices would have nothing to do until the group is full, and
-//! whoever waits for it at the end would wait for all of it. So a group is also committed when `STREAM_BYTES`
-//! of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is
+//! A commit is worth its cost when the group has much dirty data ([`Limits::sync_bytes`]): data that are
+//! overwritten meanwhile are stored once, and more blocks share indirect blocks. Large new blocks, as in a
+//! copy of files, gain neither. If the group waited until it is full, the devices would be idle until then,
+//! and a caller that waits at the end would wait for all of it. So a group is also committed when
+//! `STREAM_BYTES` of such blocks came fast. If the devices are slower, groups grow all the same: while one is
 //! written, the next one fills.
 //!
 //! | lock | guards | order |
@@ -50,9 +50,9 @@ use crate::queue::{Place, Queue, Queued};
 /// How much may be dirty, and how long a group stays open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Most dirty bytes of all groups together.
+    /// The most dirty bytes of all groups together.
     pub dirty_bytes: u64,
-    /// Dirty bytes of the open group from which on it is committed without waiting for the time.
+    /// With this many dirty bytes the open group is committed before its time is over.
     pub sync_bytes: u64,
     /// How long a group with changes stays open.
     pub timeout: Duration,
@@ -64,26 +64,24 @@ impl Default for Limits {
     }
 }
 
-/// How often a change without room waits for a group to make some: those who come later may take it each
-/// time.
+/// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 8;
 
-/// What may be dirty beside the smallest cache: a group needs some data to be worth its commit.
+/// The least limit of dirty bytes, for the smallest cache: a group needs some data to be worth its commit.
 const LEAST_DIRTY_BYTES: u64 = 16 << 20;
-/// What may be dirty beside the largest cache.
+/// The largest limit of dirty bytes, for the largest cache.
 const MOST_DIRTY_BYTES: u64 = 4 << 30;
 
-/// Bytes of large new blocks, one soon after the other, from which on a group is committed without waiting
-/// for the time.
+/// After this many bytes of large new blocks in quick succession, a group is committed before its time is
+/// over.
 const STREAM_BYTES: u64 = 32 << 20;
-/// The slowest stream for which that is done, in bytes per second: slower ones would keep a slow disk busy
-/// with commits.
+/// The slowest such stream, in bytes per second: slower ones would keep a slow disk busy with commits.
 const STREAM_BYTES_PER_SECOND: u64 = 256 << 20;
 
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
 
-/// Large new blocks that come in one soon after the other.
+/// Large new blocks in quick succession.
 #[derive(Debug, Clone, Copy)]
 struct Stream {
     bytes: u64,
@@ -95,7 +93,7 @@ impl Stream {
         Self { bytes: 0, began: Instant::now() }
     }
 
-    /// So many bytes came at `now`.
+    /// Notes that this many bytes came at `now`.
     fn note(&mut self, bytes: u64, now: Instant) {
         let micros = u64::try_from((now - self.began).as_micros()).unwrap_or(u64::MAX);
         let least = micros.saturating_mul(STREAM_BYTES_PER_SECOND / 1_000_000);
@@ -105,15 +103,15 @@ impl Stream {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether there is enough for a commit.
+    /// Whether the stream is long enough for a commit.
     fn is_due(&self) -> bool {
         self.bytes >= STREAM_BYTES
     }
 }
 
 impl Limits {
-    /// For pools whose dirty bytes are lent from this cache: a quarter of it, where that is more than by
-    /// default. The more writes all over an object one group has, the fewer indirect blocks it writes for
+    /// The limits of pools whose dirty bytes this cache lends: a quarter of it, if that is more than the
+    /// default. The more random writes to an object one group has, the fewer indirect blocks it writes for
     /// each of them.
     pub fn beside(cache: &ArcCache) -> Self {
         let least = Self::default();
@@ -121,33 +119,33 @@ impl Limits {
         Self { dirty_bytes, sync_bytes: dirty_bytes / 4, ..least }
     }
 
-    /// These, or less where a cache has less to lend.
+    /// These limits, or less if a cache can lend less.
     fn within(self, cache: &ArcCache) -> Self {
         let dirty_bytes = self.dirty_bytes.min(cache.lendable_bytes().max(LEAST_DIRTY_BYTES));
         Self { dirty_bytes, sync_bytes: self.sync_bytes.min(dirty_bytes / 4), ..self }
     }
 }
 
-/// Holds a transaction group open for one operation. Dropped, it lets the group go. Where a panic drops it,
-/// what was changed with it may be half a change, which must not be committed: the pool stops.
+/// Holds a transaction group open for one operation, until it is dropped. If a panic drops it, its change may
+/// be half done and must not be committed: the pool stops.
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
-    /// Whose dirty bytes it counts.
+    /// The lane of its dirty bytes.
     who: u64,
     /// Absent for the sync thread's own changes.
     held: Option<Arc<Txgs>>,
-    /// Whether anything was changed with it.
+    /// Whether anything was changed in it.
     changed: AtomicBool,
 }
 
 impl Tx {
-    /// The group that changes made with this belong to.
+    /// The group to which its changes belong.
     pub fn txg(&self) -> Txg {
         self.txg
     }
 
-    /// So many bytes of large new blocks were written.
+    /// Notes that this many bytes of large new blocks were written.
     pub(crate) fn note_streamed(&self, bytes: u64) {
         if let Some(txgs) = self.held.as_ref().filter(|_| bytes > 0) {
             txgs.note_streamed(self.txg, bytes);
@@ -163,12 +161,12 @@ impl Tx {
         Self { txg, who, held: Some(Arc::clone(txgs)), changed: AtomicBool::new(false) }
     }
 
-    /// Something is changed with it.
+    /// Notes that something is changed in it.
     pub(crate) fn note_changed(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anything was changed with it.
+    /// Whether anything was changed in it.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed)
     }
@@ -192,9 +190,9 @@ pub struct Txgs {
     state: Mutex<State>,
     /// For the sync thread, which waits without a runtime.
     due: Condvar,
-    /// Whose memory dirty bytes take.
+    /// The cache that lends memory for dirty bytes.
     cache: Option<Arc<ArcCache>>,
-    /// What groups under way were given may become room.
+    /// Whether committing the groups in progress may free space.
     may_gain_room: AtomicBool,
 }
 
@@ -202,25 +200,25 @@ pub struct Txgs {
 struct State {
     open: Txg,
     synced: Txg,
-    /// `Tx`s of the open group, and of the one before it.
+    /// The number of `Tx`s of the open group, and of the one before it.
     holds: [u64; 2],
-    /// Dirty bytes of the open group, and of the one being written.
+    /// The dirty bytes of the open group, and of the one being written.
     dirty: [u64; 2],
     opened_at: Instant,
-    /// Of the open group.
+    /// The stream of the open group.
     stream: Stream,
-    /// Somebody waits for this group to be committed.
+    /// The group whose commit a caller waits for.
     wanted: Txg,
-    /// The same by datasets, and writers without room.
+    /// Dirty bytes by dataset, and writers that wait for room.
     lanes: Lanes,
     waiters: Vec<Waker>,
     stopped: Option<Error>,
-    /// Nothing new may begin for now.
+    /// New changes are refused for now, with this error.
     refused: Option<Error>,
     /// No group is committed any more ([`Txgs::freeze`]).
     frozen: bool,
     ending: bool,
-    /// A thread waits for groups to commit.
+    /// Whether a thread waits for groups to commit.
     has_committer: bool,
 }
 
@@ -230,7 +228,7 @@ impl Txgs {
         Self::of(synced, limits, None)
     }
 
-    /// The same, whose dirty bytes take memory of a cache, and no more than it may lend.
+    /// The same; a cache lends the memory for dirty bytes, which limits them.
     pub fn beside(synced: Txg, limits: Limits, cache: &Arc<ArcCache>) -> Arc<Self> {
         Self::of(synced, limits.within(cache), Some(Arc::clone(cache)))
     }
@@ -270,7 +268,7 @@ impl Txgs {
         self.state().open
     }
 
-    /// The last group that is committed.
+    /// The last committed group.
     pub fn synced_txg(&self) -> Txg {
         self.state().synced
     }
@@ -280,13 +278,13 @@ impl Txgs {
         self.state().dirty.iter().sum()
     }
 
-    /// As [`Self::begin_of`], for a change that belongs to no dataset.
+    /// Like [`Self::begin_of`], for a change that belongs to no dataset.
     pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
         self.begin_of(ObjsetId(NOBODY), bytes).await
     }
 
     /// Holds the open group for an operation that makes `bytes` of a dataset dirty, as soon as there is room
-    /// for them. The bytes count as dirty until the group is written, or the sync thread takes them off.
+    /// for them. The bytes count as dirty until the group is written, or the sync thread subtracts them.
     pub async fn begin_of(self: &Arc<Self>, dataset: ObjsetId, bytes: u64) -> Result<Tx> {
         let who = dataset.get();
         let lane = Lane { txgs: self, who };
@@ -330,10 +328,9 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// As [`Self::begin_of`], for a change that makes other bytes dirty in one group than in another:
-    /// `dirtied` says what, by what the group has dirty already, and how many bytes of data that is.
-    /// `require` fails when the group that is held has no room for it. As long as groups under way may make
-    /// room, they are waited for.
+    /// Like [`Self::begin_of`], for a change whose dirty bytes depend on the group: `dirtied` returns them,
+    /// given the dirty blocks of the group, and how many of them are data. `require` fails when the held
+    /// group has no room for the change. As long as groups in progress may free space, it waits for them.
     pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
         dataset: ObjsetId,
@@ -358,7 +355,7 @@ impl Txgs {
     ) -> Result<Tx> {
         let (_, expected) = dirtied(self.open_txg());
         let tx = self.begin_of(dataset, expected).await?;
-        // Whoever waits may begin in a later group, which has none of the blocks.
+        // A change that waited may begin in a later group, in which none of the blocks is dirty.
         let (all, bytes) = dirtied(tx.txg());
         if let Err(error) = require(tx.txg(), all) {
             self.change_dirty(&tx, 0, expected);
@@ -368,7 +365,7 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// More bytes of a group that is held are dirty, or less.
+    /// Adds and subtracts dirty bytes of a held group.
     fn change_dirty(&self, tx: &Tx, more: u64, less: u64) {
         if more == 0 && less == 0 {
             return;
@@ -391,9 +388,10 @@ impl Txgs {
         }
     }
 
-    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that
-    /// is larger than the whole budget goes alone; and a few bytes are every pool's own, lest it waits for
-    /// another one, perhaps suspended, whose dirty bytes take all that their cache lends.
+    /// Whether `bytes` more may be dirty. A pool without dirty data may always begin a change, so that a
+    /// change larger than the whole budget goes alone. A few bytes are reserved for every pool, so that it
+    /// does not wait for another pool, perhaps a suspended one, whose dirty bytes use up all that the shared
+    /// cache lends.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
         let before: u64 = state.dirty.iter().sum();
         let dirty = before.saturating_add(bytes);
@@ -404,23 +402,23 @@ impl Txgs {
         before == 0 || dirty <= self.limits.dirty_bytes && self.cache.as_ref().is_none_or(is_lent)
     }
 
-    /// Whether the open group has enough for its commit.
+    /// Whether the open group has enough dirty data for its commit.
     fn is_full(&self, state: &State) -> bool {
         state.dirty[0] >= self.limits.sync_bytes || state.lanes.open_debt() >= nanos(MOST_DEBT) / 4
     }
 
-    /// Whether what is dirty will take the processors a good part of a second, so that waiting for a group is
-    /// worse than writing twice.
+    /// Whether encoding the dirty data will take the processors a good part of a second, so that waiting for
+    /// a group is worse than writing twice.
     pub(crate) fn is_slow(&self) -> bool {
         self.state().lanes.is_slow()
     }
 
-    /// How many bytes of a dataset are encoded in a second, where it is slow.
+    /// The bytes of a dataset that are encoded in a second, if the dataset is slow.
     pub(crate) fn pace(&self, dataset: ObjsetId) -> Option<u64> {
         self.state().lanes.pace(dataset.get())
     }
 
-    /// How many bytes of a dataset are encoded in a second; `None` when that is not to be limited.
+    /// Sets the bytes of a dataset that are encoded in a second; `None` means no limit.
     pub(crate) fn set_pace(&self, dataset: ObjsetId, bytes_per_second: Option<u64>) {
         let mut state = self.state();
         state.lanes.set_pace(dataset.get(), bytes_per_second);
@@ -430,8 +428,8 @@ impl Txgs {
         }
     }
 
-    /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent
-    /// log's allocations.
+    /// Holds the open group for an operation that makes nothing dirty and must not wait behind those that do:
+    /// the intent log's allocations.
     pub(crate) fn hold(self: &Arc<Self>) -> Result<Tx> {
         let mut state = self.state();
         if let Some(error) = &state.stopped {
@@ -461,7 +459,7 @@ impl Txgs {
         }
     }
 
-    /// `bytes` of a dataset, of the group being written, are written.
+    /// Notes that `bytes` of a dataset, of the group being written, are written.
     pub(crate) fn written(&self, dataset: ObjsetId, bytes: u64) {
         let mut state = self.state();
         let written = bytes.min(state.dirty[1]);
@@ -471,14 +469,14 @@ impl Txgs {
         state.lanes.wake_all();
     }
 
-    /// So many bytes are dirty no more.
+    /// Notes that this many bytes are no longer dirty.
     fn give_back(&self, bytes: u64) {
         if let Some(cache) = &self.cache {
             cache.take_back(bytes);
         }
     }
 
-    /// Waits until `txg` is committed, and sees to it that it will be.
+    /// Waits until `txg` is committed, and requests its commit.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
         poll_fn(|context| {
             let mut state = self.state();
@@ -499,7 +497,7 @@ impl Txgs {
         .await
     }
 
-    /// Whether there may be more room when the groups under way are committed: they have something.
+    /// Whether the commit of the groups in progress may free space.
     pub fn may_gain_room(&self) -> bool {
         self.may_gain_room.load(Ordering::Acquire)
     }
@@ -509,14 +507,15 @@ impl Txgs {
         self.may_gain_room.store(may, Ordering::Release);
     }
 
-    /// Sees to it that the open group is committed soon.
+    /// Requests the commit of the open group.
     pub fn kick(&self) {
         let mut state = self.state();
         state.wanted = state.wanted.max(state.open);
         self.due.notify_all();
     }
 
-    /// For the sync thread: waits until a group is to be committed. False when there will be no more.
+    /// For the sync thread: waits until a group should be committed. Returns false when no more groups will
+    /// be committed.
     pub(crate) fn wait_until_due(&self) -> bool {
         let mut state = self.state();
         state.has_committer = true;
@@ -540,12 +539,11 @@ impl Txgs {
         }
     }
 
-    /// Closes the open group, opens the next one, and waits until nobody holds the closed one. The group
-    /// before it must be committed.
+    /// Closes the open group, opens the next one, and waits until no operation holds the closed one. The
+    /// group before it must be committed.
     ///
     /// # Errors
-    /// Nothing can be committed any more. Whoever holds the closed group may go on waiting for what never
-    /// comes.
+    /// Nothing can be committed any more. Operations that hold the closed group may go on waiting in vain.
     pub(crate) async fn quiesce(&self) -> Result<Txg> {
         let txg = {
             let mut state = self.state();
@@ -573,7 +571,7 @@ impl Txgs {
         .await
     }
 
-    /// The quiesced group is committed.
+    /// Notes that the quiesced group is committed.
     pub(crate) fn committed(&self, txg: Txg) {
         let mut state = self.state();
         state.synced = txg;
@@ -583,7 +581,7 @@ impl Txgs {
         state.wake_all();
     }
 
-    /// Nothing can be committed any more: everybody who waits, and whoever comes, gets `error`.
+    /// Nothing can be committed any more: all waiting and later callers get `error`.
     pub(crate) fn stop(&self, error: Error) {
         let mut state = self.state();
         state.stopped.get_or_insert(error);
@@ -592,15 +590,14 @@ impl Txgs {
         self.due.notify_all();
     }
 
-    /// Until this is called with `None`, whoever begins a change gets the error. What began before is not
-    /// touched.
+    /// New changes get this error until it is set to `None`. Changes in progress continue.
     pub(crate) fn refuse(&self, error: Option<Error>) {
         let mut state = self.state();
         state.refused = error;
         state.lanes.wake_all();
     }
 
-    /// No group is committed from now on, so that only intent logs grow. Whoever waits for a group gets an
+    /// No group is committed from now on, so that only intent logs grow. Callers that wait for a group get an
     /// error.
     pub(crate) fn freeze(&self) {
         let mut state = self.state();
@@ -615,7 +612,7 @@ impl Txgs {
         self.state().frozen
     }
 
-    /// Why nothing can be committed any more.
+    /// The reason why nothing can be committed any more.
     pub fn stopped(&self) -> Option<Error> {
         self.state().stopped.clone()
     }
@@ -627,7 +624,7 @@ impl Txgs {
     }
 }
 
-/// What whoever waits for a group of a frozen pool gets.
+/// The error for callers that wait for a group of a frozen pool.
 fn frozen() -> Error {
     Error::Suspended(
         "the pool is frozen: nothing is committed until it is exported and imported again".into(),
@@ -650,7 +647,7 @@ impl Queued for Lane<'_> {
     fn with_queue(&self, change: impl FnOnce(&mut Queue)) {
         let mut state = self.txgs.state();
         change(&mut state.lanes.of(self.who).queue);
-        // Another one may be the first now, which has its turn among the lanes still to get.
+        // Another change may be the first now, and still has to get its turn among the lanes.
         state.lanes.first_left(self.who);
     }
 }
@@ -682,7 +679,7 @@ mod tests {
         assert!(after(2 * STREAM_BYTES_PER_SECOND, STREAM_BYTES / MIB).is_due());
         assert!(!after(2 * STREAM_BYTES_PER_SECOND, STREAM_BYTES / MIB - 1).is_due());
         assert!(!after(STREAM_BYTES_PER_SECOND / 2, 10 * STREAM_BYTES / MIB).is_due());
-        // One that begins after a pause.
+        // A stream that begins after a pause.
         let mut stream = Stream { bytes: 0, began };
         let later = began + Duration::from_secs(3600);
         stream.note(STREAM_BYTES - 1, later);
@@ -762,7 +759,7 @@ mod tests {
         for writer in &mut waiting {
             assert!(writer.as_mut().now_or_never().is_none(), "there is no room");
         }
-        // The first gives up; the others still wait, and keep their places when they look again.
+        // The first change gives up; the others still wait, and keep their places when they look again.
         drop(waiting.remove(0));
         for writer in &mut waiting {
             assert!(writer.as_mut().now_or_never().is_none(), "there is no room");

@@ -1,28 +1,29 @@
-//! Who made what dirty: one *lane* for each dataset.
+//! Dirty bytes by dataset: one *lane* for each dataset.
 //!
 //! # The idea
-//! Dirty bytes are not equal. Those of a dataset with `compression=gzip-9` keep a group closing for a hundred
-//! times as long as those of a dataset without compression, the longer the more other programs want the
-//! processors. With one limit in bytes for all, whoever compresses hard fills it, and the others wait until
-//! that is compressed. So each dataset has a lane with a *pace*: how many of its bytes are encoded
-//! (compressed, checksummed) in a second, as its last syncs measured it. Its dirty bytes over its pace are
-//! its *debt*: how long the processors will be busy with them.
+//! Dirty bytes are not equal. Those of a dataset with `compression=gzip-9` keep a group closing a hundred
+//! times as long as those of a dataset without compression, and even longer when other programs use the
+//! processors. With one limit in bytes for all, a dataset with heavy compression would fill it, and the
+//! others would wait until its data are compressed. So each dataset has a lane with a *pace*: the number of
+//! its bytes that are encoded (compressed, checksummed) in a second, as measured in its last syncs. Its dirty
+//! bytes divided by its pace are its *debt*: how long the processors will be busy with them.
 //!
-//! | limit | of | who waits for it |
+//! | limit | of | changes that wait for it |
 //! |---|---|---|
 //! | [`MOST_DEBT`] | the debt of all lanes, in both groups | changes of lanes that are slow |
-//! | the pool's dirty bytes | bytes of all lanes | everyone, but a lane that has little |
+//! | the pool's dirty bytes | bytes of all lanes | all changes, except those of a lane with little |
 //!
-//! So a lane that is slow never has more than it can encode in a moment, and leaves the bytes to others; and
-//! how long a group closes is bounded by the debt, whatever the processors do: it is also what a snapshot
-//! waits for, or the first `fsync` of a dataset without a log.
+//! So a slow lane never has more dirty data than can be encoded in a moment, and leaves the bytes to others.
+//! The time for closing a group is bounded by the debt, whatever the processors do. A snapshot waits for that
+//! time, and so does the first `fsync` of a dataset without a log.
 //!
 //! # Invariants
-//! - A lane with nothing dirty may always begin one change, however slow it is.
-//! - Changes of a lane go on in the order in which they came. Small ones may go before others and a little
-//!   over the limits, but each group has few such bytes, so that the others come to their turn.
+//! - A lane without dirty data may always begin one change, however slow it is.
+//! - Changes of a lane begin in the order of their arrival. Small ones may go before others and a little over
+//!   the limits, but each group has few such bytes, so that the others get their turn.
 //! - Of the lanes whose changes wait for bytes, the one that has waited longest goes first.
-//! - A lane that has little waits for nobody else's bytes, up to a quarter over the pool's limit.
+//! - A lane with few dirty bytes does not wait for the bytes of others, up to a quarter over the pool's
+//!   limit.
 //!
 //! Plain state; the lock of [`super::Txgs`] guards it.
 
@@ -31,36 +32,36 @@ use std::time::Duration;
 
 use crate::queue::Queue;
 
-/// The most encoding that may be owed by all lanes together. A group is committed when it has a quarter of
-/// it.
+/// The largest debt of all lanes together. A group is committed when it has a quarter of it.
 pub(super) const MOST_DEBT: Duration = Duration::from_secs(2);
-/// From this pace on, in bytes per second, a lane is not slow: the devices are what it waits for.
+/// From this pace on, in bytes per second, a lane is not slow: it waits for the devices.
 const FAST_BYTES_PER_SECOND: u64 = 256 << 20;
-/// A lane of which nothing was measured, but that compresses hard.
+/// The pace of a lane without measurements and with heavy compression.
 pub(crate) const GUESSED_BYTES_PER_SECOND: u64 = 32 << 20;
 /// Changes up to this size may go before larger ones of their own lane.
 const SMALL_BYTES: u64 = 256 << 10;
-/// Of the pool's limit, one part in so many may be of small changes that went before others, in each group;
-/// and so much may be over the limit by them.
+/// In each group, small changes that went before others may have one part in this many of the pool's limit;
+/// and they may exceed the limit by as much.
 const SMALL_SHARE: u64 = 8;
-/// A lane has little up to one part in so many of the pool's limit.
+/// A lane has little up to one part in this many of the pool's limit.
 const LITTLE_SHARE: u64 = 16;
-/// Those that have little may be over the pool's limit by one part in so many, and small changes over the
-/// limit of debts.
+/// Lanes that have little may exceed the pool's limit by one part in this many, and small changes may exceed
+/// the limit of debts.
 const OVER_SHARE: u64 = 4;
 
-/// Of one dataset.
+/// The lane of one dataset.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Dirty bytes of the open group, and of the one being written.
+    /// The dirty bytes of the open group, and of the one being written.
     dirty: [u64; 2],
-    /// Nanoseconds of encoding that these take.
+    /// The nanoseconds of encoding that these take.
     debt: [u64; 2],
     /// Bytes per second; 0 when it is not slow.
     pace: u64,
-    /// Those who wait, first come first served.
+    /// The waiting changes, first come first served.
     pub(super) queue: Queue,
-    /// The first of them waits for bytes, not for the lane's own pace, and began to then.
+    /// Set when the first of them waits for bytes, not for the lane's own pace: the turn in which it began to
+    /// wait.
     waits_since: Option<u64>,
     /// Bytes of small changes that went before others, in the open group.
     went_before: u64,
@@ -86,28 +87,28 @@ impl Lane {
 /// A change that wants to begin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
-    /// Whose.
+    /// Its lane.
     pub who: u64,
-    /// What it makes dirty.
+    /// The bytes that it makes dirty.
     pub bytes: u64,
-    /// No other of its lane came before.
+    /// No earlier change of its lane waits.
     pub is_first: bool,
-    /// The pool may have so many bytes more.
+    /// The pool may have this many more dirty bytes.
     pub fits: bool,
-    /// What all lanes have.
+    /// The dirty bytes of all lanes.
     pub dirty: u64,
-    /// What the pool may have.
+    /// The limit of the pool.
     pub most: u64,
-    /// Somebody commits groups whenever a change waits, so that it may wait for its lane.
+    /// A thread commits groups whenever a change waits, so that the change may wait for its lane.
     pub is_committed: bool,
 }
 
-/// Whether it may.
+/// Whether a change may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It may.
     Go,
-    /// Others of the lane are before it, or have as much as is encoded in a moment.
+    /// Other changes of the lane are before it, or the lane has as much dirty data as is encoded in a moment.
     WaitForLane,
     /// The pool has too many dirty bytes.
     WaitForBytes,
@@ -119,7 +120,7 @@ pub(super) struct Lanes {
     lanes: HashMap<u64, Lane>,
     /// The sum of all lanes' debts.
     debt: [u64; 2],
-    /// Numbers for those who wait for bytes, in the order in which they came.
+    /// The next number for changes that wait for bytes, in the order of their arrival.
     next_turn: u64,
 }
 
@@ -129,27 +130,27 @@ impl Lanes {
         self.lanes.entry(who).or_default()
     }
 
-    /// Nanoseconds of encoding that the open group owes.
+    /// The nanoseconds of encoding that the open group owes.
     pub(super) fn open_debt(&self) -> u64 {
         self.debt[0]
     }
 
-    /// Whether what is dirty takes a good part of [`MOST_DEBT`] to be encoded.
+    /// Whether encoding the dirty data takes a good part of [`MOST_DEBT`].
     pub(super) fn is_slow(&self) -> bool {
         self.debt[0].saturating_add(self.debt[1]) >= nanos(MOST_DEBT) / 4
     }
 
-    /// Whether anyone waits.
+    /// Whether any change waits.
     pub(super) fn has_waiting(&self) -> bool {
         self.lanes.values().any(|lane| !lane.queue.is_empty())
     }
 
-    /// Has all look again.
+    /// Wakes all waiting changes, which look again.
     pub(super) fn wake_all(&self) {
         self.lanes.values().for_each(|lane| lane.queue.wake_all());
     }
 
-    /// Whether a change may begin now. Where it may, [`Lanes::change`] counts it.
+    /// Whether a change may begin now. If so, [`Lanes::change`] counts it.
     pub(super) fn judge(&mut self, change: Change) -> Verdict {
         let Change { who, bytes, is_first, fits, dirty, most, is_committed } = change;
         let owed = self.debt[0].saturating_add(self.debt[1]);
@@ -196,21 +197,21 @@ impl Lanes {
         !self.lanes.iter().any(|(id, lane)| *id != who && waits_longer(lane))
     }
 
-    /// The first of a lane went on, or gave up.
+    /// The first change of a lane began, or gave up.
     pub(super) fn first_left(&mut self, who: u64) {
         if let Some(lane) = self.lanes.get_mut(&who) {
             lane.waits_since = None;
         }
     }
 
-    /// So many bytes more are dirty of the open group (0) or of the one being written (1), and so many less.
+    /// Adds and subtracts dirty bytes of the open group (0) or of the one being written (1).
     pub(super) fn change(&mut self, who: u64, index: usize, more: u64, less: u64) {
         let lane = self.lanes.entry(who).or_default();
         lane.dirty[index] = lane.dirty[index].saturating_sub(less).saturating_add(more);
         self.recount(who);
     }
 
-    /// A lane encodes so many bytes in a second; `None` when that is not to be limited.
+    /// Sets the bytes that a lane encodes in a second; `None` means no limit.
     pub(super) fn set_pace(&mut self, who: u64, pace: Option<u64>) {
         let pace = pace.filter(|pace| *pace < FAST_BYTES_PER_SECOND).map_or(0, |pace| pace.max(1));
         if pace == 0 && !self.lanes.contains_key(&who) {
@@ -220,7 +221,7 @@ impl Lanes {
         self.recount(who);
     }
 
-    /// The pace of a lane that is slow.
+    /// The pace of a lane, if it is slow.
     pub(super) fn pace(&self, who: u64) -> Option<u64> {
         self.lanes.get(&who).map(|lane| lane.pace).filter(|pace| *pace > 0)
     }
@@ -273,7 +274,7 @@ mod tests {
         lanes.judge(Change { who, bytes, is_first: true, fits, dirty, most: MOST, is_committed: true })
     }
 
-    /// The same about a small one behind others.
+    /// The same about a small change behind others.
     fn judge_small(lanes: &mut Lanes, who: u64, dirty: u64) -> Verdict {
         let fits = dirty < MOST;
         lanes.judge(Change { who, bytes: 4096, is_first: false, fits, dirty, most: MOST, is_committed: true })
@@ -307,7 +308,7 @@ mod tests {
         lanes.close_group();
         lanes.change(7, 1, 0, 8 * MIB);
         assert_eq!(judge_small(&mut lanes, 7, 2 * MIB), Verdict::Go, "each group has some");
-        // Where bytes are what is scarce.
+        // When bytes are scarce.
         lanes.change(8, 0, MOST, 0);
         assert_eq!(judge_small(&mut lanes, 8, MOST), Verdict::Go);
         assert_eq!(judge_small(&mut lanes, 8, MOST + MOST / SMALL_SHARE), Verdict::WaitForLane);
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(judge(&mut lanes, 8, MIB, true), Verdict::Go);
         lanes.first_left(8);
         assert_eq!(judge(&mut lanes, 9, MIB, true), Verdict::Go);
-        // One that has little does not wait for them.
+        // A lane that has little does not wait for them.
         let little = Change {
             who: 11,
             bytes: MIB,

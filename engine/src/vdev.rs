@@ -365,7 +365,7 @@ impl ErrorCounters {
         })
     }
 
-    /// Whether there were errors that [`Self::take_recent`] did not return yet.
+    /// Whether there were errors that `take_recent` did not return yet.
     pub(crate) fn has_unseen(&self) -> bool {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).unseen != [false; 2]
     }

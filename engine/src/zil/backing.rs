@@ -1,4 +1,5 @@
-//! What the log asks of the pool: space, transfers, the data of writes, and a place for its header.
+//! The services of the pool that the log uses: space, transfers, the data of writes, and a place for its
+//! header.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,31 +23,31 @@ use crate::{Block, Bookmark};
 /// A write that goes into the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// To what.
+    /// The object.
     pub object: ObjectId,
-    /// Which of the objects that have this number one after the other, as who noted it said.
+    /// The generation of the object with this number, from its note.
     pub generation: u64,
-    /// Where.
+    /// The offset.
     pub offset: u64,
 }
 
-/// What is left of a write when it is logged.
+/// The data of a write that are left when it is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetched {
-    /// Its first bytes. What is missing was cut off later, which is noted on its own.
+    /// Its first bytes. The rest was truncated later, which has a note of its own.
     Bytes(usize),
-    /// Nothing: the object is gone, or its number is another object's now.
+    /// None: the object is gone, or its number belongs to another object now.
     Gone,
 }
 
-/// Whoever knows what is left of writes whose objects may shrink or go away while they are logged. It must
+/// The source of the data of writes, for objects that may shrink or go away while they are logged. It must
 /// take no lock that is held while a group is waited for.
 pub trait Source: Send + Sync + Debug {
-    /// Reads what is left of a write.
+    /// Reads the remaining data of a write.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
 }
 
-/// What the log stands on. The tests have another one than the pool.
+/// The layer below the log. The tests have an implementation without a pool.
 pub(super) trait Backing: Send + Sync + Debug {
     /// The object set whose log this is.
     fn objset(&self) -> ObjsetId;
@@ -66,10 +67,10 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Makes log blocks that were written durable.
     fn flush<'a>(&'a self, blocks: &'a [Blkptr]) -> BoxFuture<'a, Result<()>>;
 
-    /// Gives a block back in the group that is being synced.
+    /// Frees a block in the group that is being synced.
     fn free<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>>;
 
-    /// Takes over a block that a log was found to consist of, or to refer to.
+    /// Claims a block that a found log consists of, or refers to.
     fn claim<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>>;
 
     /// Reads a log block, its checksum verified.
@@ -78,26 +79,25 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Reads the data block that a record points to.
     fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>>;
 
-    /// Reads what was written to an object.
+    /// Reads the data of a write to an object.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
 
-    /// Who knows what is left of writes, if not the object itself.
+    /// Sets the source of the data of writes, if it is not the object itself.
     fn set_source(&self, source: Weak<dyn Source>);
 
     /// Whether logs have devices of their own.
     fn has_log_devices(&self) -> bool;
 
-    /// Bytes in a block of an object whose blocks may be written before their group; `None` where that must
-    /// not be.
+    /// Bytes in a block of an object whose blocks may be written before their group; `None` if they must not.
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>>;
 
-    /// Writes a block as the group `txg` has it. As [`crate::dmu::LiveObject::write_early`].
+    /// Writes a block with its contents in the group `txg`. See [`crate::dmu::LiveObject::write_early`].
     fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>>;
 
-    /// The header in the object set, from the group of `tx` on.
+    /// Sets the header in the object set, from the group of `tx` on.
     fn set_header(&self, tx: &Tx, header: &ZilHeader);
 
-    /// Fails once the dataset is gone: nothing that was written to it will ever be stable.
+    /// Fails once the dataset is gone: its writes will never be stable.
     fn check(&self) -> Result<()>;
 }
 
@@ -119,7 +119,7 @@ impl Live {
     }
 }
 
-/// Which block of a log this is.
+/// The bookmark of a block of a log.
 pub(super) fn log_bookmark(objset: ObjsetId, bp: &Blkptr) -> Bookmark {
     let blkid = ChainSeed::of(bp).seq;
     Bookmark { objset: objset.get(), object: 0, level: Bookmark::LEVEL_ZIL, blkid }
@@ -198,7 +198,7 @@ impl Backing for Live {
 
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>> {
         async move {
-            // A file may be cut off while it is logged.
+            // A file may be truncated while it is logged.
             match self.objset.kind() {
                 ObjsetType::Zvol => Ok(Some(self.objset.object(object).await?.block_size())),
                 _ => Ok(None),

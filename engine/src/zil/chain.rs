@@ -1,12 +1,12 @@
-//! Which blocks the log consists of, and what its header says. Plain state; nothing here waits.
+//! The blocks of the log, and the contents of its header. Plain state; nothing here waits.
 //!
 //! | state | the header on disk | a commit |
 //! |---|---|---|
 //! | `Empty` | nothing | starts a chain |
 //! | `Starting` | from its group on: the first block | waits for its group |
 //! | `Running` | the first block still needed | writes |
-//! | `Broken` | as it was | waits for its group; when all that the blocks hold is committed, they are freed together |
-//! | `Claimed` | what was found at import | waits for its group |
+//! | `Broken` | unchanged | waits for its group; when all records of the blocks are committed, the blocks are freed together |
+//! | `Claimed` | the header found at import | waits for its group |
 //! | `Ending` | nothing, from its group on | waits for its group |
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use ondisk::zil::{FLAG_REPLAY_NEEDED, MIN_BLOCK_SIZE, ZilChain, ZilHeader};
 
 use super::plan::MAX_BLOCK_BYTES;
 
-/// How many batches the size of the next block is taken from.
+/// The number of recent batches that determine the size of the next block.
 const MEMORY: usize = 4;
 
 /// A block of the chain.
@@ -26,14 +26,14 @@ pub(super) struct LogBlock {
     pub bp: Blkptr,
     /// The group in which it was allocated.
     pub allocated: Txg,
-    /// Newest group of its records.
+    /// The newest group of its records.
     pub max_txg: Txg,
     /// Written and flushed.
     pub is_stable: bool,
 }
 
 impl LogBlock {
-    /// One that was there when the pool was imported.
+    /// A block that existed when the pool was imported.
     const FOUND: Self = Self { bp: Blkptr::HOLE, allocated: Txg::NONE, max_txg: Txg::NONE, is_stable: true };
 }
 
@@ -47,12 +47,12 @@ pub(super) enum State {
     Ending(Txg),
 }
 
-/// What a log gives up in a group.
+/// The blocks that a log gives up in a group.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     /// Its own blocks.
     pub blocks: Vec<Blkptr>,
-    /// References to blocks that others may have.
+    /// References to blocks that may have other references.
     pub clones: Vec<Blkptr>,
 }
 
@@ -60,25 +60,25 @@ pub(super) struct GivenUp {
 #[derive(Debug)]
 pub(super) struct Chain {
     pub state: State,
-    /// The last one ends the chain: it is allocated, not written.
+    /// The last one ends the chain: it is allocated, but not written.
     blocks: VecDeque<LogBlock>,
-    /// Blocks outside of the chain that its records refer to, to be freed with it.
+    /// Blocks outside of the chain that its records refer to; they are freed with it.
     pub referred: Vec<Blkptr>,
-    /// Stored blocks of which it is a reference until it ends.
+    /// Stored blocks to which it is a reference until it ends.
     clones: Vec<Blkptr>,
     /// Sequence number of the last record.
     pub seq: u64,
-    /// The group in which the batch that is being written allocated its blocks.
+    /// The group in which the batch in progress allocated its blocks.
     pub in_flight: Option<Txg>,
-    /// Newest group of notes that were taken but not put into the log.
+    /// The newest group of notes that were taken but not put into the log.
     pub unlogged: Txg,
-    /// Last record that was applied in each group.
+    /// The last record that was applied in each group.
     replayed: BTreeMap<Txg, u64>,
     recent: VecDeque<usize>,
     synced: Txg,
-    /// The header as it was last decided.
+    /// The header as last decided.
     decided: ZilHeader,
-    /// The newest group in which the object set was given some header to be written at all.
+    /// The newest group in which a header was set so that the object set is written.
     dirtied: Txg,
 }
 
@@ -117,7 +117,7 @@ impl Chain {
         }
     }
 
-    /// The header that it was opened with.
+    /// The header with which it was opened.
     pub(super) fn found_header(&self) -> ZilHeader {
         self.decided
     }
@@ -126,7 +126,7 @@ impl Chain {
         matches!(self.state, State::Claimed(header) if header.flags & FLAG_REPLAY_NEEDED != 0)
     }
 
-    /// The block that the next batch begins with, when there is one that may be written.
+    /// The block with which the next batch begins, if there is one that may be written.
     pub(super) fn end(&mut self, synced: Txg) -> Option<LogBlock> {
         if let State::Starting(txg) = self.state
             && synced >= txg
@@ -142,7 +142,7 @@ impl Chain {
         self.state = State::Starting(txg);
     }
 
-    /// The block that ends the chain is being written with records of up to `max_txg`; the next one was
+    /// Notes that the last block is being written with records of up to `max_txg`, and that the next one was
     /// allocated in `txg`.
     pub(super) fn extend(&mut self, max_txg: Txg, next: Blkptr, txg: Txg) {
         if let Some(end) = self.blocks.back_mut() {
@@ -151,33 +151,33 @@ impl Chain {
         self.blocks.push_back(LogBlock { bp: next, allocated: txg, max_txg: Txg::NONE, is_stable: false });
     }
 
-    /// All blocks but the end are stable.
+    /// Notes that all blocks but the last are stable.
     pub(super) fn stabilize(&mut self) {
         let unstable = self.blocks.iter_mut().rev().skip(1).take_while(|block| !block.is_stable);
         unstable.for_each(|block| block.is_stable = true);
     }
 
-    /// The chain cannot be continued.
+    /// Notes that the chain cannot be continued.
     pub(super) fn fail(&mut self) {
         if matches!(self.state, State::Running | State::Starting(_)) {
             self.state = State::Broken;
         }
     }
 
-    /// Blocks found on disk, to be freed with the chain.
+    /// Adds blocks found on disk, which are freed with the chain.
     pub(super) fn adopt(&mut self, blocks: Vec<Blkptr>, referred: Vec<Blkptr>, clones: Vec<Blkptr>) {
         self.blocks = blocks.into_iter().map(|bp| LogBlock { bp, ..LogBlock::FOUND }).collect();
         self.referred = referred;
         self.clones = clones;
     }
 
-    /// A record was applied in the group `txg`.
+    /// Notes that a record was applied in the group `txg`.
     pub(super) fn applied(&mut self, txg: Txg, seq: u64) {
         self.replayed.insert(txg, seq);
     }
 
-    /// The header as of now, for a change of the open group `txg`. What stands on disk is decided by
-    /// [`Chain::sync`].
+    /// The present header, for a change of the open group `txg`. [`Chain::sync`] decides which header goes to
+    /// disk.
     pub(super) fn dirty(&mut self, txg: Txg) -> ZilHeader {
         self.dirtied = self.dirtied.max(txg);
         self.header()
@@ -194,8 +194,8 @@ impl Chain {
         }
     }
 
-    /// What the group `txg`, which is being synced, does to the log: the header that it writes, if another
-    /// than before, and what it gives up.
+    /// The effect of the group `txg`, which is being synced, on the log: the header to write, if it differs,
+    /// and the blocks to give up.
     pub(super) fn sync(&mut self, txg: Txg) -> (Option<ZilHeader>, GivenUp) {
         let mut freed = GivenUp::default();
         if self.synced == txg {
@@ -246,8 +246,7 @@ impl Chain {
         }
     }
 
-    /// Remembers that a batch took so many bytes, and says how large the block should be that waits for the
-    /// next batch.
+    /// Remembers the size of a batch, and returns the size of the block that will wait for the next batch.
     pub(super) fn predict(&mut self, batch_bytes: usize) -> usize {
         if self.recent.len() == MEMORY {
             self.recent.pop_front();

@@ -1,17 +1,17 @@
-//! The way along a chain that was found, and taking it over.
+//! Walking along a chain that was found, and claiming it.
 //!
-//! What a crash left behind is known only from its own blocks: those that were allocated after the last
-//! committed group are free as far as the space maps know. So before anything is allocated in the first new
-//! group, the chains of all datasets are followed and their blocks, the one that ends each of them included,
-//! marked as allocated. The header is given the numbers of the last block and the last record, so that a log
-//! that can be read further at another time is not. A block that cannot be claimed, because something else is
-//! there, ends the log as one that cannot be read does.
+//! Only the blocks themselves show what a crash left behind: those that were allocated after the last
+//! committed group are free according to the space maps. So before any allocation in the first new group, the
+//! chains of all datasets are followed and their blocks, including the last one of each, marked as allocated.
+//! The header gets the numbers of the last block and the last record, so that no later reader follows the log
+//! any further. A block that cannot be claimed, because its space is allocated otherwise, ends the log like
+//! an unreadable block.
 //!
-//! Blocks that records clone may be freed by their owners before the records are applied. So the log refers
-//! to them like a file does, from the claim until it ends.
+//! The owners of blocks that records clone may free these blocks before the records are applied. So the log
+//! refers to them like a file, from the claim until it ends.
 //!
-//! A log without records is given a new seed and goes on being used: the block that its header points to
-//! waits for the first record.
+//! A log without records gets a new seed and stays in use: the block that its header points to waits for the
+//! first record.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::txg::Tx;
 
-/// More than any log has: a bound for chains that lead back into themselves.
+/// More blocks than any log has: a bound for chains that lead back into themselves.
 const MAX_BLOCKS: usize = 1 << 22;
 
 /// A chain, followed block by block.
@@ -45,8 +45,8 @@ impl Walk {
         Self { header: *header, next: header.log, blocks: 0 }
     }
 
-    /// The next block that belongs to the log; its contents may be anything. After the contents,
-    /// [`Walk::follow`] goes on.
+    /// The next block of the log; its contents may be anything. After reading them, the caller continues with
+    /// [`Walk::follow`].
     pub(super) fn block(&mut self) -> Option<Blkptr> {
         let next = std::mem::take(&mut self.next);
         let belongs = !next.is_hole()
@@ -57,8 +57,8 @@ impl Walk {
         belongs.then_some(next)
     }
 
-    /// Takes a block's contents apart, whose checksum is verified. `None` when it is not of this chain, and
-    /// so the chain has ended.
+    /// Parses the contents of a block, whose checksum is verified. `None` when they are not part of this
+    /// chain, so that the chain has ended.
     pub(super) fn follow<'a>(&mut self, bp: &Blkptr, bytes: &'a [u8]) -> Option<LogBlock<'a>> {
         let block = LogBlock::parse(bp, bytes).ok()?;
         self.next = block.next;
@@ -87,7 +87,7 @@ impl Inner {
     }
 }
 
-/// The header after the claim of the log of `found`. Blocks that its records clone are added to `clones`.
+/// The header after the claim of the log of `found`. The blocks that its records clone are added to `clones`.
 pub(super) async fn claim_log(
     backing: &dyn Backing,
     found: &ZilHeader,
@@ -128,8 +128,8 @@ pub(super) async fn claim_log(
     Ok(ZilHeader { log, ..ZilHeader::default() })
 }
 
-/// Frees the blocks of a log that the pool's checkpoint has. What followed them was written later, and may be
-/// anything now. Gives the header of no log.
+/// Frees the blocks of a log that belong to the pool's checkpoint. Later blocks were written after it, and
+/// may contain anything now. Returns the header of no log.
 async fn give_up(backing: &dyn Backing, found: &ZilHeader, txg: Txg, checkpoint: Txg) -> Result<ZilHeader> {
     let mut places = HashSet::new();
     let mut walk = Walk::new(found);
@@ -174,7 +174,7 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
                     claim_data(backing, object, &data, txg, &mut places).await.is_ok()
                 }
                 Ok(Record::CloneRange { blocks, .. }) => {
-                    // Of a block that no committed group has, nobody knows where it is.
+                    // The place of a block that is in no committed group is unknown.
                     let are_committed = cloned(&blocks).all(|bp| bp.physical_birth() < txg);
                     if are_committed {
                         clones.extend(cloned(&blocks));
@@ -193,7 +193,7 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
     claimed
 }
 
-/// What was allocated in a committed group is allocated, and so is what was claimed.
+/// Blocks that were allocated in a committed group are allocated already, and so are claimed blocks.
 async fn claim_once(
     backing: &dyn Backing,
     bp: &Blkptr,
@@ -207,7 +207,7 @@ async fn claim_once(
     backing.claim(txg, bp).await
 }
 
-/// A record whose data never reached the disk was promised to nobody.
+/// A record whose data never reached the disk was never acknowledged.
 async fn claim_data(
     backing: &dyn Backing,
     object: ObjectId,
@@ -222,13 +222,13 @@ async fn claim_data(
     claim_once(backing, data, txg, places).await
 }
 
-/// Those of the blocks of a record that are references to stored blocks.
+/// The blocks of a record that are references to stored blocks.
 pub(super) fn cloned(blocks: &[Blkptr]) -> impl Iterator<Item = Blkptr> {
     blocks.iter().copied().filter(|bp| !bp.is_hole() && !bp.is_embedded())
 }
 
-/// Whether the log of `header` can be followed to its end. An error says that a device is missing that may
-/// hold records which are not committed: who imports the pool without it loses them.
+/// Whether the log of `header` can be followed to its end. An error means that a missing device may hold
+/// records that are not committed: an import without the device loses them.
 pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {
@@ -244,7 +244,7 @@ pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader) -> Resul
     Ok(())
 }
 
-/// Whether the log of `header` holds records that no committed group has.
+/// Whether the log of `header` holds records that are in no committed group.
 pub async fn has_records(pool: &Pool, objset: ObjsetId, header: &ZilHeader) -> bool {
     let first = match header.claim_txg {
         Txg::NONE => Txg(pool.uberblock().txg.get().saturating_add(1)),

@@ -1,21 +1,21 @@
 //! Group commit.
 //!
 //! # The idea
-//! At any time at most one *batch* is being written, and everybody who wants stability meanwhile becomes part
-//! of the next one. When a batch is done, one of those who wait for the next takes all that they want from
-//! the notes and writes it, while all others wait for the same future: whoever of them is polled drives it,
-//! so that it goes on when any of them gives up. A batch that everybody gave up rests until the next commit,
-//! or until the sync of the group that it holds blocks of.
+//! At any time at most one *batch* is being written; callers that want stability meanwhile become part of the
+//! next batch. When a batch is done, one of the callers that wait for the next takes all their notes and
+//! writes them, while the others wait for the same future. Any of them that is polled drives the future, so
+//! that it continues when one of them gives up. A batch without callers rests until the next commit, or until
+//! the sync of the group in which it allocated blocks.
 //!
-//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and
-//! flushes once. Most have a single block, which is written durably instead.
+//! A batch plans its blocks, allocates all missing ones in the open group, writes them side by side and
+//! flushes once. Most batches have a single block, which is written durably instead.
 //!
-//! Those who waited for a batch mostly want the next one too, a moment later. Whoever begins it without them
-//! makes them wait for two batches; so others may go first, a few times, as long as fewer want the next batch
-//! than were in the last one or wanted the next when that was done.
+//! Callers that waited for a batch usually want the next one too, a moment later. If a caller started the
+//! next batch without them, they would wait for two batches. So a caller lets others go first, a few times,
+//! while fewer callers want the next batch than were in the last one or wanted the next when that was done.
 //!
-//! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing
-//! twice) the outcome is a group to wait for.
+//! When the log cannot be used (no chain yet, no space, a failed device, more data than is worth writing
+//! twice), the outcome is a group to wait for.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
@@ -38,20 +38,20 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::vdev::read::yield_now;
 
-/// Blocks of a batch whose bytes are in memory at once.
+/// The number of blocks of a batch whose bytes are in memory at once.
 const WAVE_BLOCKS: usize = 32;
 
-/// A batch of at least this size is not logged when it is the greater part of what is dirty, and that is
+/// A batch of at least this size is not logged if it is the greater part of the dirty data, and they are
 /// encoded quickly: its group is committed instead.
 const WORTH_A_GROUP_BYTES: u64 = 8 << 20;
 
-/// A batch of this size is never logged.
+/// A batch of at least this size is never logged.
 const MAX_BATCH_BYTES: u64 = 64 << 20;
 
-/// How often each who might begin a batch lets others go first.
+/// How many times a caller that could start a batch lets others go first.
 const TURNS_FOR_OTHERS: usize = 8;
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// It is in the log.
@@ -60,18 +60,18 @@ enum Outcome {
     Wait(Txg),
 }
 
-/// A batch, for those who wait for it.
+/// A batch, as its waiters see it.
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Outcome>,
 }
 
-/// Who waits for what.
+/// The batch being written, and the scope of the next one.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     next: Arc<Batch>,
     wanted: Scope,
-    /// How many wait for the next one, and how many may soon.
+    /// How many callers wait for the next batch, and how many may soon.
     waiting: usize,
     expected: usize,
     running: Option<Shared<BoxFuture<'static, ()>>>,
@@ -138,7 +138,7 @@ impl Inner {
         let outcome =
             match notes.is_empty() {
                 true => Ok(Outcome::Stable),
-                // Others wait for this batch: they must hear of its end whatever that is.
+                // Other callers wait for this batch: they must learn that it ended, however it ended.
                 false => AssertUnwindSafe(self.log_notes(notes, newest)).catch_unwind().await.unwrap_or_else(
                     |_| Err(Error::Suspended("writing the intent log ended with a panic".to_owned())),
                 ),
@@ -167,8 +167,8 @@ impl Inner {
             (chain.end(self.txgs.synced_txg()), chain.state, chain.unlogged)
         };
         if unlogged > self.txgs.synced_txg() {
-            // What came before is not in the log, and a log must not have what came after: a replay would do
-            // it alone.
+            // An earlier change is not in the log, so the log must not have later ones: a replay would apply
+            // them alone.
             return Ok(Outcome::Wait(newest));
         }
         let weight = plan::weigh(&notes);
@@ -181,7 +181,7 @@ impl Inner {
             };
         };
         let is_most = weight >= WORTH_A_GROUP_BYTES && weight >= self.txgs.dirty_bytes() / 2;
-        // Of a frozen pool no group is committed.
+        // A frozen pool commits no groups.
         let is_bulk = is_most && !self.txgs.is_slow() && !self.txgs.is_frozen();
         let unloggable = notes.iter().any(|noted| noted.what == What::Unloggable);
         if is_bulk || unloggable || weight >= MAX_BATCH_BYTES || !self.has_room(weight) {
@@ -190,16 +190,16 @@ impl Inner {
         let (notes, early) = self.write_early(notes).await?;
         let weight = plan::weigh(&notes);
         let is_whole = self.write(notes, early, end, weight).await?;
-        // What cut something off, or removed its object, belongs to a group that is open at the latest.
+        // The change that truncated or removed an object belongs to the open group or an earlier one.
         Ok(if is_whole { Outcome::Stable } else { Outcome::Wait(self.txgs.open_txg()) })
     }
 
-    /// Whether the pool has room for a batch of so many bytes, and for the block that waits after it.
+    /// Whether the pool has space for a batch of this many bytes, and for the block that waits after it.
     fn has_room(&self, weight: u64) -> bool {
         self.backing.has_room(weight.saturating_add(MAX_BLOCK_BYTES as u64))
     }
 
-    /// Begins a chain: its header is on disk with the group that this gives.
+    /// Begins a chain: its header is on disk with the returned group.
     async fn start(&self, weight: u64) -> Result<Txg> {
         let tx = self.txgs.hold()?;
         let bytes = lock(&self.chain).predict(usize::try_from(weight).unwrap_or(usize::MAX / 2));
@@ -212,14 +212,14 @@ impl Inner {
         Ok(tx.txg())
     }
 
-    /// Has the object set written with the group of `tx`, so that [`Inner::sync`] is called for it.
+    /// Makes the object set dirty in the group of `tx`, so that [`Inner::sync`] is called for it.
     pub(super) fn make_dirty(&self, tx: &Tx) {
         let header = lock(&self.chain).dirty(tx.txg());
         self.backing.set_header(tx, &header);
     }
 
-    /// Writes a batch, whose blocks that were written `early` are flushed with it. False when the log lacks
-    /// data of it, because of a change that is not in the batch.
+    /// Writes a batch, and flushes its blocks that were written `early` with it. Returns false when the log
+    /// lacks data of it, because of a change that is not in the batch.
     async fn write(&self, notes: Vec<Noted>, early: Vec<Blkptr>, end: LogBlock, weight: u64) -> Result<bool> {
         let is_whole = AtomicBool::new(true);
         let planned = plan::plan(notes, end.bp.psize().get() as usize);
@@ -240,7 +240,7 @@ impl Inner {
             try_join_all(wave).await?;
         }
         if !is_alone {
-            // All but the last, which is not written yet.
+            // All but the last block, which is not written yet.
             let written = pointers.split_last().map_or(&[][..], |(_, written)| written);
             let written: Vec<_> = written.iter().copied().chain(early).collect();
             self.backing.flush(&written).await?;
@@ -251,10 +251,10 @@ impl Inner {
         Ok(is_whole.into_inner())
     }
 
-    /// Allocates the blocks that a plan needs after the one that waits, and the one that is to wait next.
-    /// Gives the pointers to all.
+    /// Allocates the blocks that a plan needs after the waiting one, and the block that will wait next.
+    /// Returns the pointers to all.
     async fn extend(&self, planned: &[Planned], end: Blkptr, weight: u64) -> Result<Vec<Blkptr>> {
-        // Held until the chain knows all that is allocated, and no longer: writing may take its time.
+        // Held until the chain knows all allocations, and no longer: writing may take its time.
         let tx = self.txgs.hold()?;
         let waiting = {
             let mut chain = lock(&self.chain);
@@ -318,7 +318,7 @@ impl Inner {
         Ok(freed.clones)
     }
 
-    /// Waits until no batch is being written that allocated blocks in a group up to `txg`.
+    /// Waits until no batch is in progress that allocated blocks in a group up to `txg`.
     async fn settle(&self, txg: Txg) {
         loop {
             let running = {
@@ -346,12 +346,12 @@ impl Inner {
             let open = self.txgs.open_txg();
             return self.txgs.wait_synced(open).await;
         }
-        // Whatever was noted belongs to the group that frees the log, or to one before it.
+        // All notes belong to the group that frees the log, or to one before it.
         self.end().await
     }
 
-    /// Gives the chain up, so that the next one begins wherever there is space for it then. What it holds is
-    /// committed with its groups, and so is what is logged meanwhile.
+    /// Gives the chain up, so that the next one begins wherever there is space then. Its records are
+    /// committed with their groups, and so are changes that are logged meanwhile.
     pub(super) async fn leave(&self) -> Result<()> {
         loop {
             let running = {
@@ -359,7 +359,7 @@ impl Inner {
                 match &groups.running {
                     Some(running) => running.clone(),
                     None => {
-                        // No batch begins as long as this lock is held, and those that begin later find the
+                        // No batch begins while this lock is held, and batches that begin later find the
                         // chain broken.
                         let tx = self.txgs.hold()?;
                         lock(&self.chain).fail();
@@ -386,7 +386,7 @@ impl Inner {
             _ => false,
         };
         if is_quiet && goes_on {
-            // One that cannot end now will be asked again.
+            // A log that cannot end now will be asked again.
             let _ = self.begin_end();
         }
         is_quiet && state == State::Empty && unlogged <= synced
@@ -407,7 +407,7 @@ impl Inner {
         self.txgs.wait_synced(txg).await
     }
 
-    /// The group in which the log ends. No batch may be under way, nor begin meanwhile.
+    /// The group in which the log ends. No batch may be in progress, or begin meanwhile.
     fn begin_end(&self) -> Result<Txg> {
         let tx = self.txgs.hold()?;
         let mut chain = lock(&self.chain);

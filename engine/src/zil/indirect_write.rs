@@ -1,23 +1,23 @@
 //! Large writes: logged by pointer.
 //!
 //! # The idea
-//! Data of a write that goes into the log are written twice, there and with their group. Where that costs
-//! more than it saves, the block that was written to is written at once to the place where it stays
-//! ([`crate::dmu::LiveObject::write_early`]), and the record has its pointer instead of data. The flush that
-//! makes the log stable is the one for both.
+//! Data of a write that goes into the log are written twice: to the log, and with their group. When that
+//! costs more than it saves, the block is written at once to its final place
+//! ([`crate::dmu::LiveObject::write_early`]), and the record has its pointer instead of data. One flush makes
+//! both the log and the block stable.
 //!
-//! | | logged by pointer |
+//! | dataset | writes logged by pointer |
 //! |---|---|
 //! | `logbias=throughput` | everything |
-//! | log devices | nothing: they are quicker |
-//! | else | of a note of [`LARGE_BYTES`] or more, what fills at least half a block |
+//! | log devices | none: log devices are faster |
+//! | otherwise | blocks that a note of [`LARGE_BYTES`] or more fills at least half |
 //!
-//! Only writes of the open group: those of older groups are about to be written anyway, and go into the log
-//! as they are. So does what takes no block of its own.
+//! Only writes of the open group are logged by pointer. Writes of older groups are about to be written
+//! anyway, and go into the log with their data. So do writes to blocks that occupy no space of their own.
 //!
 //! # Invariant
-//! The group of a block that is being written early is told to the chain as `in_flight`, so that its sync
-//! waits for the batch.
+//! The chain gets the group of a block that is being written early as `in_flight`, so that the sync of the
+//! group waits for the batch.
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_write_state`), `zvol.c`.
 
@@ -33,23 +33,23 @@ use super::itx::{Noted, What};
 use super::{Inner, lock};
 use crate::error::{Error, Result};
 
-/// From this size on a write is large (`zfs_immediate_write_sz`).
+/// Writes of at least this size are large (`zfs_immediate_write_sz`).
 const LARGE_BYTES: u64 = 32 << 10;
 
-/// Blocks that are written at once.
+/// The number of blocks that are written at once.
 const AT_ONCE: usize = 32;
 
-/// What becomes of a part of a note.
+/// What happens to a part of a note.
 enum Step {
-    /// It goes into the log as it is.
+    /// It goes into the log with its data.
     Keep(Noted),
-    /// The block is written: object, block, offset and length of what was written to it.
+    /// Its block is written: object, block, offset and length of the write to it.
     Write(u64, u64, u64, u64),
 }
 
 impl Inner {
-    /// Writes the blocks of large writes. The notes with records of pointers in their places, and the blocks
-    /// that must be flushed with the log.
+    /// Writes the blocks of large writes. Returns the notes, with pointer records in their places, and the
+    /// blocks that must be flushed with the log.
     pub(super) async fn write_early(&self, notes: Vec<Noted>) -> Result<(Vec<Noted>, Vec<Blkptr>)> {
         let for_throughput = self.for_throughput.load(Ordering::Acquire);
         let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if for_throughput || length >= LARGE_BYTES);
@@ -64,7 +64,7 @@ impl Inner {
         let mut steps = Vec::with_capacity(notes.len());
         for noted in notes {
             match noted.what {
-                // Volumes' writes: what has generations may be cut off while it is logged.
+                // Only writes to volumes: objects with generations may be truncated while they are logged.
                 What::Write { object, generation: 0, offset, length }
                     if noted.txg == txg && is_meant(&noted) =>
                 {
@@ -103,7 +103,7 @@ impl Inner {
     }
 }
 
-/// Cuts a write at the boundaries of blocks. What goes into the log as it is stays together.
+/// Cuts a write at the boundaries of blocks. Parts that go into the log with their data stay together.
 fn cut(
     steps: &mut Vec<Step>,
     noted: &Noted,

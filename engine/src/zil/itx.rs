@@ -1,16 +1,16 @@
-//! Notes: changes that are in memory, not yet committed, and not yet in the log.
+//! Notes: changes in memory that are neither committed nor in the log yet.
 //!
-//! Notes of a group are in one bucket, so that forgetting a committed group is dropping its bucket. In a
-//! bucket they stand in two places: in one list in their order, or in a list of their object, where they wait
-//! until somebody wants that object stable (or everything). Most never are. Changes that touch each other are
-//! made one after the other (their makers see to that), so that an earlier one is never in a later group, and
-//! going through the buckets by group keeps the order of all that matters.
+//! Notes of a group are in one bucket, so that forgetting a committed group means dropping its bucket. A
+//! bucket has one list in the order of the notes, and a list for each object. The notes in an object's list
+//! wait until a caller wants that object stable (or everything). Most are never logged. Changes that affect
+//! each other are made one after the other (the code that makes them ensures it), so that an earlier one is
+//! never in a later group; going through the buckets by group keeps every order that matters.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ondisk::Txg;
 
-/// Writes that continue each other become one note up to this length.
+/// Writes that continue each other are merged into one note up to this length.
 const MERGE_BYTES: u64 = 1 << 20;
 
 /// A change.
@@ -20,16 +20,16 @@ pub(super) enum What {
     Record(Vec<u8>),
     /// A write whose data are in the object.
     Write {
-        /// To what.
+        /// The object.
         object: u64,
         /// Its generation.
         generation: u64,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The length.
         length: u64,
     },
-    /// One that cannot be put into a log block.
+    /// A change that cannot be put into a log block.
     Unloggable,
 }
 
@@ -40,10 +40,10 @@ pub(super) struct Noted {
     pub what: What,
 }
 
-/// What is to be made stable.
+/// The notes to make stable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Notes of these objects, and all of no object.
+    /// Notes of these objects, and all notes of no object.
     Objects(BTreeSet<u64>),
     /// All notes.
     All,
@@ -75,7 +75,7 @@ struct Bucket {
 /// All notes.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// By group, the oldest first. At most the open group, the one that is being synced and one that was just
+    /// By group, the oldest first: at most the open group, the one that is being synced and one that was just
     /// committed.
     buckets: VecDeque<Bucket>,
 }
@@ -114,22 +114,22 @@ impl Pending {
         }
     }
 
-    /// Drops what was noted of an object that is no more.
+    /// Drops the notes of an object that was freed.
     pub(super) fn forget_object(&mut self, object: u64) {
         for bucket in &mut self.buckets {
             bucket.by_object.remove(&object);
         }
     }
 
-    /// Puts what was noted of an object among what is made stable with any object: whatever is noted next
-    /// comes after it.
+    /// Moves the notes of an object to the list that is made stable with any object: later notes come after
+    /// them.
     pub(super) fn order(&mut self, object: u64) {
         for bucket in &mut self.buckets {
             bucket.ordered.append(&mut bucket.by_object.remove(&object).unwrap_or_default());
         }
     }
 
-    /// Whether anything is noted of an object in particular.
+    /// Whether the object has notes of its own.
     pub(super) fn has(&self, object: u64) -> bool {
         self.buckets.iter().any(|bucket| bucket.by_object.contains_key(&object))
     }
@@ -139,7 +139,7 @@ impl Pending {
         self.buckets.iter().all(|bucket| bucket.ordered.is_empty() && bucket.by_object.is_empty())
     }
 
-    /// Takes what is in the scope, in order.
+    /// Takes the notes in the scope, in order.
     pub(super) fn take(&mut self, scope: &Scope) -> Vec<Noted> {
         let mut taken = Vec::new();
         for bucket in &mut self.buckets {

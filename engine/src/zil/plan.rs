@@ -1,12 +1,12 @@
-//! From notes to log blocks: what goes into which block, and the bytes of a block.
+//! From notes to log blocks: the contents of each block, and its bytes.
 //!
 //! The first block of a batch is the one that ends the chain and was allocated before, so its size is given.
-//! All that does not fit there goes to blocks of at most [`MAX_BLOCK_BYTES`], as many as it takes, each no
-//! larger than needed. The data of a write may be spread over several blocks, each with a record of its own;
-//! cuts are at multiples of [`CUT_BYTES`] of the offset, so that no sector of a volume is cut.
+//! Notes that do not fit there go to further blocks of at most [`MAX_BLOCK_BYTES`], each no larger than
+//! needed. The data of a write may be spread over several blocks, each with a record of its own; cuts are at
+//! multiples of [`CUT_BYTES`] of the offset, so that no sector of a volume is cut.
 //!
-//! Block (`zilog2`): chain structure, records, zeroes. A record of a write is 192 bytes and the data, padded
-//! to 8.
+//! A block (`zilog2`) contains the chain structure, records, and zeroes. A record of a write is 192 bytes and
+//! the data, padded to 8.
 
 use std::ops::Range;
 
@@ -22,13 +22,13 @@ use super::itx::{Noted, What};
 pub(super) const MAX_BLOCK_BYTES: usize = 128 << 10;
 /// Largest record.
 pub(super) const MAX_RECORD_BYTES: usize = MAX_BLOCK_BYTES - ZilChain::SIZE;
-/// What precedes the data of a write.
+/// The bytes before the data of a write.
 pub(super) const WRITE_HEAD_BYTES: usize = 192;
-/// Where writes may be cut.
+/// Writes may be cut at multiples of this.
 const CUT_BYTES: u64 = 4096;
-/// Where the sequence number of a record is.
+/// The place of the sequence number of a record.
 const SEQ: Range<usize> = 24..32;
-/// Where the length of a write is.
+/// The place of the length of a write.
 const LENGTH: Range<usize> = 48..56;
 
 /// A record that goes into a block.
@@ -40,13 +40,13 @@ pub(super) enum Part {
     Write {
         /// Group.
         txg: Txg,
-        /// To what.
+        /// The object.
         object: u64,
         /// Its generation.
         generation: u64,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The length.
         length: usize,
     },
 }
@@ -60,17 +60,17 @@ impl Part {
     }
 }
 
-/// What a block will hold.
+/// The planned contents of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Planned {
     pub parts: Vec<Part>,
-    /// Newest group of a record.
+    /// The newest group of its records.
     pub max_txg: Txg,
     used: usize,
 }
 
 impl Planned {
-    /// Bytes that it needs.
+    /// The bytes that it needs.
     pub(super) fn block_bytes(&self) -> usize {
         (ZilChain::SIZE + self.used).next_multiple_of(MIN_BLOCK_SIZE)
     }
@@ -86,7 +86,7 @@ impl Planned {
     }
 }
 
-/// Bytes of log that notes will take, roughly.
+/// Roughly, the bytes of log that notes will take.
 pub(super) fn weigh(notes: &[Noted]) -> u64 {
     let weight = |noted: &Noted| match &noted.what {
         What::Record(bytes) => bytes.len() as u64,
@@ -96,7 +96,7 @@ pub(super) fn weigh(notes: &[Noted]) -> u64 {
     notes.iter().map(weight).sum()
 }
 
-/// Distributes notes over blocks, of which the first has `first_bytes`; it may stay empty.
+/// Distributes notes over blocks. The first block has `first_bytes` bytes and may stay empty.
 /// [`What::Unloggable`] is left out.
 pub(super) fn plan(notes: Vec<Noted>, first_bytes: usize) -> Vec<Planned> {
     let mut plan = Plan { done: Vec::new(), block: Planned::default(), block_bytes: first_bytes };
@@ -138,14 +138,14 @@ impl Plan {
             let length = if rest <= room {
                 rest
             } else {
-                // The last place to cut at that there is room for.
+                // The last place for a cut that fits.
                 ((offset + room) / CUT_BYTES * CUT_BYTES).saturating_sub(offset)
             };
             if length == 0 {
                 self.next_block();
                 continue;
             }
-            // No more than a block has.
+            // At most the size of a block.
             self.block.push(txg, Part::Write { txg, object, generation, offset, length: length as usize });
             offset += length;
             rest -= length;
@@ -153,9 +153,8 @@ impl Plan {
     }
 }
 
-/// The bytes of a block of which only the data of writes and the link to the next block are missing: zeroes
-/// elsewhere. Also where the data of each [`Part::Write`] go, in order. Sequence numbers are taken from
-/// `seq`.
+/// The bytes of a block without the data of writes and the link to the next block, which are zeroes. Also
+/// returns the places of the data of each [`Part::Write`], in order. Sequence numbers start at `seq`.
 pub(super) fn lay_out(planned: &Planned, block_bytes: usize, seq: &mut u64) -> (IoBuf, Vec<Range<usize>>) {
     let mut buf = IoBuf::zeroed(block_bytes);
     let mut places = Vec::new();
@@ -182,14 +181,14 @@ pub(super) fn lay_out(planned: &Planned, block_bytes: usize, seq: &mut u64) -> (
     (buf, places)
 }
 
-/// Says in the record of the write whose data are at `place` that only `left` bytes are left of them.
+/// Changes the record of the write whose data are at `place`: only `left` bytes of them are left.
 pub(super) fn shorten(buf: &mut IoBuf, place: &Range<usize>, left: usize) {
     let at = place.start - WRITE_HEAD_BYTES + LENGTH.start;
     buf[at..at + LENGTH.len()].copy_from_slice(&(left as u64).to_le_bytes());
     buf[place.start + left..place.end].fill(0);
 }
 
-/// What precedes the data of a write in its record.
+/// The bytes before the data of a write in its record.
 fn write_head(txg: Txg, seq: u64, object: ObjectId, offset: u64, length: u64) -> Vec<u8> {
     const KIND: u64 =
         Record::Write { object: ObjectId(0), offset: 0, length: 0, data: WriteData::Inline(&[]) }
@@ -261,7 +260,7 @@ mod tests {
         let parts = writes(&planned);
         assert_eq!(parts.iter().map(|(_, length)| length).sum::<usize>(), 300_000);
         assert!(parts.iter().skip(1).all(|(offset, _)| offset % 4096 == 0));
-        // The waiting block has room for what lies before the first cut.
+        // The waiting block has room for the bytes before the first cut.
         assert_eq!(parts[0], (512, 3584));
     }
 

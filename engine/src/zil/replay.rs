@@ -1,11 +1,11 @@
-//! Applying what a log holds.
+//! Applying the records of a log.
 //!
-//! Records are applied in the order of the log, each in a group of its own choice that is open, and the
-//! header of that group says up to which record that was, so that a crash in the middle does not apply twice
-//! what may not be. Records of groups that were committed before the crash are left out. When all are applied
-//! the whole log is freed in one group.
+//! Records are applied in the order of the log, each in an open group of its own choice. The header of that
+//! group contains the number of the last applied record, so that a crash during the replay does not apply a
+//! record twice that must not be. Records of groups that were committed before the crash are left out. When
+//! all are applied, the whole log is freed in one group.
 //!
-//! A record of an object that is gone is no error where such records may be logged late. Any other error ends
+//! A record of an object that is gone is no error if such records may be logged late. Any other error ends
 //! the replay, and the log stays.
 
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::txg::Tx;
 /// Largest block.
 const MAX_BLOCK_BYTES: u64 = 16 << 20;
 
-/// What records are applied to.
+/// The target to which records are applied.
 pub trait Replay: Send + Sync {
-    /// Applies a record. Data are always inline; there may be more of them than were written, up to the end
-    /// of the block that contains the write, when it was logged as a whole. Clones that cannot be shared
-    /// ([`Replay::share`]) come as writes. Each group
-    /// in which it changes something is told to `applied` while it is held.
+    /// Applies a record. Data are always inline. There may be more data than were written, up to the end of
+    /// the block that contains the write, if the block was logged as a whole. Clones that cannot be shared
+    /// ([`Replay::share`]) come as writes. Each group in which the record changes something is passed to
+    /// `applied` while it is held.
     fn apply(&self, record: &Record<'_>, applied: &Applied) -> impl Future<Output = Result<()>> + Send;
 
     /// Applies a record of cloned blocks to a range of an object by sharing these blocks, in one group.
-    /// False, with nothing done, where that is not possible: then their contents come as writes.
+    /// Returns false, without a change, if that is not possible: then their contents come as writes.
     fn share(
         &self,
         _: (ObjectId, u64, u64),
@@ -45,7 +45,7 @@ pub trait Replay: Send + Sync {
     }
 }
 
-/// Notes in which group a record was applied.
+/// Records the group in which a record was applied.
 #[derive(Debug, Clone)]
 pub struct Applied {
     inner: Arc<Inner>,
@@ -53,24 +53,25 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// For a part of a record that is not its last: only what comes before the record is applied as a whole.
+    /// For a part of a record that is not its last part: only the records before this one are applied
+    /// completely.
     pub fn before(&self) -> Self {
         Self { seq: self.seq.saturating_sub(1), ..self.clone() }
     }
 
-    /// The last of the record's changes belongs to the group of `tx`.
+    /// The last change of the record belongs to the group of `tx`.
     pub fn with(&self, tx: &Tx) {
         lock(&self.inner.chain).applied(tx.txg(), self.seq);
         self.inner.make_dirty(tx);
     }
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Records applied.
+    /// Records that were applied.
     pub records: u64,
-    /// Log blocks read.
+    /// Log blocks that were read.
     pub blocks: u64,
 }
 
@@ -126,7 +127,7 @@ impl Inner {
     async fn apply(&self, onto: &impl Replay, record: &Record<'_>, applied: &Applied) -> Result<()> {
         let result = match record {
             Record::Write { object, offset, length, data: WriteData::Block(bp) } => {
-                // The block that contains what was written, as a whole.
+                // The whole block that contains the write.
                 let start = if bp.is_hole() { *offset } else { offset - offset % bp.lsize().get().max(1) };
                 let length = offset.saturating_add(*length) - start;
                 self.apply_block(onto, *object, (start, length), bp, applied).await
@@ -161,7 +162,7 @@ impl Inner {
         }
     }
 
-    /// Applies the write of a block that is elsewhere. `length` bytes of it were written at `offset`.
+    /// Applies the write of a block that is stored elsewhere. `length` bytes of it were written at `offset`.
     async fn apply_block(
         &self,
         onto: &impl Replay,
@@ -178,7 +179,7 @@ impl Inner {
         onto.apply(&write, applied).await
     }
 
-    /// What was claimed must still be there.
+    /// Fails unless all claimed records are still there.
     fn require_all(&self, header: &ZilHeader, last_block: Option<&Blkptr>, last_record: u64) -> Result<()> {
         let last_block = last_block.map_or(0, |bp| ChainSeed::of(bp).seq);
         let claimed_record = match header.flags & FLAG_CLAIM_LR_SEQ_VALID {

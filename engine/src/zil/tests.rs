@@ -1,4 +1,4 @@
-//! The log on a disk in memory: every write is kept with its order, so that any crash can be played.
+//! The log on a disk in memory: every write is kept with its order, so that any crash can be simulated.
 
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
@@ -19,12 +19,12 @@ use crate::env::Seeded;
 use crate::error::Error;
 use crate::txg::Limits;
 
-/// What survives, and what does not.
+/// The state of the disk: data that survive a crash, and data that do not.
 #[derive(Debug, Default)]
 struct Disk {
-    /// Log blocks as written, by offset.
+    /// Written log blocks, by offset.
     written: BTreeMap<u64, Vec<u8>>,
-    /// Those that a flush made durable.
+    /// Log blocks that a flush made durable.
     durable: BTreeMap<u64, Vec<u8>>,
     /// Allocated log blocks, by offset, with the group of their allocation.
     allocated: BTreeMap<u64, Txg>,
@@ -37,9 +37,9 @@ struct Disk {
     /// Headers set, by group.
     headers: BTreeMap<Txg, ZilHeader>,
     content: Vec<u8>,
-    /// The object with the content.
+    /// The object was freed.
     is_gone: bool,
-    /// Bytes in a block, where blocks may be written early.
+    /// Bytes in a block, if blocks may be written early.
     block_size: Option<u64>,
     log_devices: bool,
 }
@@ -52,7 +52,7 @@ impl Fake {
         lock(&self.0)
     }
 
-    /// The header as of a committed group.
+    /// The header in a committed group.
     fn header(&self, txg: Txg) -> ZilHeader {
         self.disk().headers.range(..=txg).next_back().map_or_else(ZilHeader::default, |(_, header)| *header)
     }
@@ -225,7 +225,7 @@ struct World {
     zil: Zil,
 }
 
-/// What a future gives that waits for nobody, although it may let others go first.
+/// The result of a future that does not wait, although it may let others go first.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     for _ in 0..16 {
@@ -268,7 +268,7 @@ impl World {
         txg
     }
 
-    /// With a chain that can be written to.
+    /// A world with a chain that can be written to.
     fn started(seed: u64) -> Self {
         let world = Self::new(seed);
         world.write(0, 1, 512);
@@ -281,7 +281,7 @@ impl World {
         world
     }
 
-    /// What is left after a crash: durable blocks, allocations of committed groups, and the last committed
+    /// The state after a crash: durable blocks, allocations of committed groups, and the last committed
     /// header; claimed by the first group.
     fn crash(self) -> World {
         let synced = self.txgs.synced_txg();
@@ -306,7 +306,7 @@ impl World {
         World::on(fake, first, self.env.random())
     }
 
-    /// Drives a future, committing groups as long as it waits.
+    /// Drives a future, committing groups while it waits.
     fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
@@ -404,7 +404,7 @@ fn a_batch_lets_those_of_the_last_one_join() {
     assert!(commits.iter_mut().all(is_waiting));
     world.fake.disk().slow = false;
     now(commits.remove(0)).unwrap();
-    // Who is back sooner than the first one does not begin without it.
+    // A caller that is back sooner than the first one does not begin without it.
     assert!(commits.iter_mut().all(is_waiting));
     commits.push(commit(4));
     for commit in &mut commits {
@@ -443,7 +443,7 @@ fn a_group_waits_for_the_batch_that_allocated_in_it() {
 
 const LARGE: u64 = 64 << 10;
 
-/// Data blocks and bytes of log blocks that were written since.
+/// The data blocks and the bytes of log blocks that `act` writes.
 fn written_by(world: &World, act: impl FnOnce()) -> (usize, usize) {
     let before = world.fake.disk().written.clone();
     act();
@@ -460,7 +460,7 @@ fn large_writes_are_logged_by_pointer_and_replayed() {
     let (blocks, log) = written_by(&world, || {
         world.write(LARGE, 2, 2 * LARGE as usize);
         world.write(0, 3, 4096);
-        // Its first block is written to for less than a half.
+        // Less than half of its first block is written.
         world.write(5 * LARGE - 4096, 4, 4096 + LARGE as usize);
         now(world.zil.commit()).unwrap();
     });
@@ -510,7 +510,7 @@ fn a_group_waits_for_the_blocks_that_are_written_early() {
     world.write(LARGE, 1, LARGE as usize);
     let mut commit = Box::pin(world.zil.commit());
     assert!(is_waiting(&mut commit));
-    // Whoever asked may go away: the group gets on all the same.
+    // The caller may go away: the group continues all the same.
     drop(commit);
     let tx = Tx::syncing(now(world.txgs.quiesce()).unwrap());
     let mut sync = Box::pin(world.zil.sync(&tx));
@@ -559,7 +559,7 @@ fn without_space_a_commit_waits_for_its_group_and_the_log_recovers() {
     let zil = world.zil.clone();
     let mut commit = Box::pin(zil.commit());
     assert!(is_waiting(&mut commit));
-    // Whoever comes after must not be told that it is stable either.
+    // Later commits must not report it as stable either.
     let mut second = Box::pin(zil.commit());
     assert!(is_waiting(&mut second));
     world.fake.disk().full = false;
@@ -665,7 +665,7 @@ fn a_claimed_log_that_lost_a_block_is_not_replayed_in_part() {
     assert!(after.zil.needs_replay());
 }
 
-/// Random writes, commits, group syncs and crashes at any point: whatever was committed is there, in order;
+/// Random writes, commits, group syncs and crashes at any point: everything committed is there, in order, and
 /// allocations always add up.
 #[test]
 fn random_histories_keep_every_promise() {

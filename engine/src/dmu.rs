@@ -1,13 +1,13 @@
 //! Objects: dnodes, block trees, ZAP and SA over blocks.
 //!
-//! An [`Objset`] is an array of dnodes; a dnode is the root of an [`Object`]: a tree of blocks that reads
-//! like a sparse file. Everything else is told in objects: a [`zap`] is a dictionary inside one, [`sa`] are
-//! the attributes in an object's bonus area and spill block. Parsing belongs to `ondisk`; this folder only
-//! finds the block that holds the bytes, waits for it when it must, and bounds every walk that bytes from a
-//! disk could make endless.
+//! An [`Objset`] is an array of dnodes. A dnode is the root of an [`Object`]: a tree of blocks that reads
+//! like a sparse file. All other structures are objects: a [`zap`] is a dictionary inside one, [`sa`] are the
+//! attributes in an object's bonus area and spill block. `ondisk` does the parsing. This folder finds the
+//! block that holds the bytes, waits for it if necessary, and bounds every walk that bytes from a disk could
+//! make endless.
 //!
 //! Blocks come from [`crate::store::Store::read_block`] verified, decrypted and decompressed, in the byte
-//! order of the machine that wrote them; whoever takes numbers out of a block is given that order with it.
+//! order of the machine that wrote them. Code that reads numbers from a block gets that byte order with it.
 
 mod difference;
 #[cfg(test)]

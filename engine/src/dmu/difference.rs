@@ -1,8 +1,8 @@
-//! Which objects two object sets do not have in common, without reading what they share.
+//! The objects that differ between two object sets, found without reading shared blocks.
 //!
 //! A head and its snapshots share every block of dnodes that was not written since, and every indirect block
-//! above such ones. So what is compared is their block pointers, from the top of both trees of dnodes down:
-//! what follows costs as much as what was changed, not as much as what there is.
+//! above such blocks. So the block pointers are compared, from the top of both trees of dnodes down. The cost
+//! depends on the number of changes, not on the size of the object sets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::{Error, Result};
 /// log2 of the size of a block pointer.
 const POINTER_SHIFT: u8 = 7;
 
-/// The numbers of the objects that are in one of two committed object sets only, or whose dnodes differ, in
-/// order. All whose content differs are among them.
+/// The numbers of the objects that exist in only one of two committed object sets, or whose dnodes differ, in
+/// order. They include all objects whose content differs.
 ///
-/// # Errors
+/// # A block of either object set cannot be read.
 /// What cannot be read of either.
 pub async fn differing_objects(a: &Arc<Objset>, b: &Arc<Objset>) -> Result<Vec<ObjectId>> {
     let mut differing = Vec::new();
@@ -42,7 +42,7 @@ async fn dnode(objset: &Objset, id: ObjectId) -> Result<Option<Dnode>> {
     }
 }
 
-/// Ranges of object numbers whose blocks differ.
+/// Ranges of object numbers in blocks that differ.
 async fn differing_ranges(a: &Object, b: &Object) -> Result<Vec<Range<u64>>> {
     let (of_a, of_b) = (a.dnode(), b.dnode());
     let slots = a.block_size() / DNODE_MIN_SIZE as u64;
@@ -57,7 +57,7 @@ async fn differing_ranges(a: &Object, b: &Object) -> Result<Vec<Range<u64>>> {
     }
     let shift = u32::from(of_a.indirect_block_shift - POINTER_SHIFT);
     let top = of_a.levels.min(of_b.levels).saturating_sub(1);
-    // Of each level the blocks that differ.
+    // On each level, the blocks that differ.
     let mut waiting: Vec<u64> = (0..=last.checked_shr(shift * u32::from(top)).unwrap_or(0)).collect();
     for level in (0..=top).rev() {
         let mut differing = Vec::new();
@@ -76,13 +76,13 @@ async fn differing_ranges(a: &Object, b: &Object) -> Result<Vec<Range<u64>>> {
     Ok(waiting.into_iter().map(|id| id * slots..(id + 1) * slots).collect())
 }
 
-/// The pointer to the block `id` of a level; `None` for a hole and behind the end.
+/// The pointer to the block `id` of a level; `None` for a hole and after the end.
 async fn pointer(object: &Object, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
     let dnode = object.dnode();
     let shift = u32::from(dnode.indirect_block_shift.saturating_sub(POINTER_SHIFT)) * u32::from(level);
     match dnode.max_block_id.0.checked_shr(shift).unwrap_or(0) < id {
         true => Ok(None),
-        // It is found by the first block of dnodes below it.
+        // The first block of dnodes below it leads to it.
         false => object.blkptr(level, id << shift).await,
     }
 }

@@ -1,8 +1,8 @@
 //! For tests: object sets that were never on a disk.
 //!
-//! A [`Forge`] makes blocks and puts them into the ARC of an open pool under pointers of its own, so that
-//! everything above the block layer can be tested on structures that no golden pool has: the other byte
-//! order, deep trees, old files.
+//! A [`Forge`] makes blocks and puts them into the ARC of an open pool under its own pointers. So all layers
+//! above the block layer can be tested on structures that no golden pool has: the other byte order, deep
+//! trees, old files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Forge {
     dnodes: BTreeMap<u64, Dnode>,
 }
 
-/// A vdev that no pool has.
+/// A vdev that does not exist in any pool.
 const NOWHERE: VdevId = VdevId(1 << 20);
 /// Fan-out of four, so that few blocks make a deep tree.
 pub(crate) const INDIRECT_SHIFT: u8 = 9;
@@ -76,7 +76,7 @@ impl Forge {
         pointer
     }
 
-    /// A dnode whose data blocks are these; absent ones are holes.
+    /// A dnode with these data blocks; absent ones are holes.
     pub(crate) fn dnode(
         &self,
         dmu_type: DmuType,
@@ -124,12 +124,12 @@ impl Forge {
         self.dnodes.insert(id, dnode);
     }
 
-    /// Takes an object out again, to change it.
+    /// Removes an object, so that it can be changed.
     pub(crate) fn take(&mut self, id: u64) -> Dnode {
         self.dnodes.remove(&id).unwrap()
     }
 
-    /// Adds an object that holds `content`, in one block, and has this bonus.
+    /// Adds an object with `content` in one block, and with this bonus.
     pub(crate) fn file(&mut self, id: u64, dmu_type: DmuType, content: &[u8], bonus: (DmuType, &[u8])) {
         let size = content.len().next_multiple_of(512).max(512);
         let mut block = content.to_vec();
@@ -156,7 +156,7 @@ impl Forge {
         .unwrap()
     }
 
-    /// The object set with all objects that were added.
+    /// The object set with all added objects.
     pub(crate) fn objset(&self, objset_type: ObjsetType) -> Arc<Objset> {
         const BLOCK: usize = 16384;
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();

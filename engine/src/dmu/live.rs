@@ -1,22 +1,21 @@
-//! Object sets that are written.
+//! Object sets that are open for writing.
 //!
 //! # The idea
-//! A [`LiveObjset`] is what is committed, an [`super::Objset`] and the block trees of the objects that are
-//! open, and over that what the groups not yet committed changed: in each open object at most two layers (the
-//! module `layer`), and lists of objects created and freed. Changes are made in memory, in no more time than
-//! a copy takes when the blocks they touch are cached; [`LiveObjset::sync`] writes one group's layers:
-//! blocks, then the indirect blocks above them, then dnodes, which are the blocks of the meta-dnode, then the
-//! object set's own block. A layer stays in place, visible to readers, until what it says is in the tree
-//! below.
+//! A [`LiveObjset`] consists of the committed state, an [`super::Objset`] and the block trees of the open
+//! objects, and of the changes of groups that are not committed yet: at most two layers in each open object
+//! (the module `layer`), and lists of created and freed objects. Changes are made in memory and take no
+//! longer than a copy if their blocks are cached. [`LiveObjset::sync`] writes one group's layers: blocks,
+//! then the indirect blocks above them, then dnodes, which are the blocks of the meta-dnode, then the object
+//! set's own block. A layer stays in place, visible to readers, until its changes are in the tree below.
 //!
-//! The MOS is changed only by the sync itself, with `Tx::syncing`. It is synced several times in one group,
+//! Only the sync itself changes the MOS, with `Tx::syncing`. The MOS is synced several times in one group,
 //! until nothing changes any more.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `layer` | changes of one object, as plain data |
 //! | `object` | [`LiveObject`]: reading and writing through layers |
-//! | `objset` | [`LiveObjset`]: which objects are open and dirty, object numbers |
+//! | `objset` | [`LiveObjset`]: open and dirty objects, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
@@ -57,7 +56,7 @@ pub use objset::LiveObjset;
 
 use crate::zio::Writer;
 
-/// How the blocks of an object set are written: what its dataset's properties say.
+/// How the blocks of an object set are written, according to its dataset's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Checksum of data; metadata use at least fletcher4.
@@ -74,7 +73,7 @@ pub struct Policy {
     pub special_small_blocks: u64,
 }
 
-/// What a new object is.
+/// The description of a new object.
 #[derive(Debug, Clone)]
 pub struct NewObject {
     /// Type of its contents.
@@ -89,26 +88,26 @@ pub struct NewObject {
     pub slots: u8,
 }
 
-/// What a sync of an object set did.
+/// The result of a sync of an object set.
 #[derive(Debug, Clone, Default)]
 pub struct SyncedObjset {
-    /// The pointer to the object set's block, as of now.
+    /// The present pointer to the object set's block.
     pub root: Blkptr,
-    /// Deflated, physical and logical bytes of the blocks written.
+    /// Deflated, physical and logical bytes of the written blocks.
     pub born: Space,
-    /// These blocks, if they were asked for ([`LiveObjset::list_births`]).
+    /// These blocks, if requested ([`LiveObjset::list_births`]).
     pub born_blocks: Option<Vec<Blkptr>>,
-    /// Blocks that the object set no longer refers to, not freed yet. Those born in this group are among them
-    /// and count as freed.
+    /// Blocks that the object set no longer refers to, not freed yet. They include blocks born in this group,
+    /// which count as freed.
     pub killed: Vec<Blkptr>,
-    /// Blocks were written that keep the logical birth that they had.
+    /// Some written blocks keep their previous logical birth.
     pub keeps_births: bool,
 }
 
 /// Space in the three ways in which datasets count it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Allocated, less parity.
+    /// Allocated, without parity.
     pub used: u64,
     /// After compression.
     pub compressed: u64,
@@ -117,7 +116,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// What a block counts for. Metadata count as they are stored.
+    /// The space of a block. Metadata count by their stored size.
     pub fn of(writer: &Writer, bp: &Blkptr) -> Self {
         if bp.is_hole() {
             return Self::default();

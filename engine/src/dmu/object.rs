@@ -1,11 +1,10 @@
 //! An open object: a sparse array of blocks with a bonus area.
 //!
-//! An object has no length in bytes beyond its last block; whoever gives it meaning (a file's size, a
-//! volume's size) keeps the length elsewhere. Reading past the last block reads zeroes, as reading a hole
-//! does.
+//! An object has no length in bytes beyond its last block; the layer that gives it meaning (a file, a volume)
+//! keeps the length elsewhere. Reading past the last block returns zeroes, like reading a hole.
 //!
-//! An object of the view of an object set that is written shows the data as they are at each read, and its
-//! dnode as it was when it was opened.
+//! An object of the view of a live object set shows the present data at each read, and its dnode as it was
+//! when it was opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,9 +20,9 @@ use super::tree::{Found, OrderedBlock, Tree};
 use crate::cache::Retain;
 use crate::{Bookmark, Error, Result};
 
-/// Blocks of one large read that are in flight together.
+/// The number of blocks of one large read that are in flight together.
 const MAX_IN_FLIGHT: usize = 32;
-/// Most runs that a search for data or a hole passes.
+/// The most runs that a search for data or a hole passes.
 const MAX_STEPS: u32 = 1 << 24;
 
 /// An open object. Cheap to clone.
@@ -31,7 +30,7 @@ const MAX_STEPS: u32 = 1 << 24;
 pub struct Object {
     objset: Arc<Objset>,
     tree: Arc<Tree>,
-    /// Where the data are, when they are being changed.
+    /// The live object, if the data may change.
     live: Option<Arc<LiveObject>>,
 }
 
@@ -40,7 +39,7 @@ pub struct Object {
 pub struct Span {
     /// True when the run was never written and reads as zeroes.
     pub is_hole: bool,
-    /// First byte after the run.
+    /// The first byte after the run.
     pub end: u64,
 }
 
@@ -78,7 +77,7 @@ impl Object {
         (&self.dnode().bonus, self.dnode().order)
     }
 
-    /// The spill block, where attributes go that the bonus area cannot hold.
+    /// The spill block, for attributes that do not fit into the bonus area.
     pub async fn spill(&self) -> Result<Option<OrderedBlock>> {
         match &self.live {
             Some(live) => Box::pin(live.spill()).await,
@@ -94,7 +93,7 @@ impl Object {
         }
     }
 
-    /// First byte after the last block.
+    /// The first byte after the last block.
     pub fn end(&self) -> u64 {
         if let Some(live) = &self.live {
             return live.end().max(live.block_size());
@@ -107,13 +106,13 @@ impl Object {
         self.block_retaining(id, Retain::AsItWas).await
     }
 
-    /// Loads data block `id` into the ARC, where it waits for whoever reads it to its end even if it is not
-    /// to be cached.
+    /// Loads data block `id` into the ARC, where it waits for a reader that reads it to its end even if it is
+    /// not to be cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
         self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
 
-    /// Data block `id`. `retain` is for what the ARC is not to take in.
+    /// Data block `id`. `retain` applies to blocks that the ARC does not cache.
     async fn block_retaining(&self, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
         match &self.live {
             Some(live) => Box::pin(live.block_retaining(id, retain)).await,
@@ -122,7 +121,7 @@ impl Object {
     }
 
     /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole. In a
-    /// view as of when the object was opened.
+    /// view, as of the time when the object was opened.
     pub async fn blkptr(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
         Ok(match self.tree.find(self.objset.pool(), level, id).await? {
             Found::Data(pointer) => Some(pointer),
@@ -130,7 +129,7 @@ impl Object {
         })
     }
 
-    /// As [`Object::blkptr`], by the number that the block has within its level, as bookmarks tell it.
+    /// Like [`Object::blkptr`], by the number of the block within its level, as in bookmarks.
     pub async fn blkptr_at(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
         let shift = self.dnode().pointers_per_indirect_shift() * u32::from(level);
         match if shift < 64 { id.checked_mul(1 << shift) } else { (id == 0).then_some(0) } {
@@ -144,7 +143,7 @@ impl Object {
         self.tree.bookmark(0, id)
     }
 
-    /// An error about what the object says.
+    /// An error about the contents of the object.
     pub fn corrupt(&self, detail: impl fmt::Display) -> Error {
         Error::corrupt(format!("objset {}, object {}", self.objset.id(), self.id()), detail)
     }
@@ -154,7 +153,7 @@ impl Object {
         let block_size = self.block_size();
         let start = (offset % block_size) as usize;
         if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
-            // The common case: within one block. Nothing is allocated when the block is cached.
+            // The common case: within one block. A cached block needs no allocation.
             let id = offset / block_size;
             let retain = Retain::of_part(start + into.len(), block_size);
             return self.copy_from(id, self.block_retaining(id, retain).await?.as_ref(), start, into);
@@ -203,9 +202,9 @@ impl Object {
         }
     }
 
-    /// The run of data or hole that `offset` is in, as far as it is known without reading more than one
-    /// indirect block: the next run may be of the same kind. Ends at [`Object::end`] or before; from there on
-    /// all is hole.
+    /// The run of data or hole that contains `offset`, as far as it is known without reading more than one
+    /// indirect block: the next run may be of the same kind. It ends at [`Object::end`] or before; after that
+    /// everything is a hole.
     pub async fn span(&self, offset: u64) -> Result<Span> {
         if let Some(live) = &self.live {
             return Box::pin(live.span(offset)).await;
@@ -220,18 +219,18 @@ impl Object {
         })
     }
 
-    /// The first offset from `offset` on, and below `end`, where data is; `end` when there is none.
+    /// The first offset from `offset` on, and below `end`, with data; `end` when there is none.
     pub async fn next_data(&self, offset: u64, end: u64) -> Result<u64> {
         self.next(offset, end, false).await
     }
 
-    /// The first offset from `offset` on, and below `end`, where a hole is; `end` when there is none.
+    /// The first offset from `offset` on, and below `end`, in a hole; `end` when there is none.
     pub async fn next_hole(&self, offset: u64, end: u64) -> Result<u64> {
         self.next(offset, end, true).await
     }
 
-    /// Looking for ever in a tree whose blocks point to each other is no use: after [`MAX_STEPS`] all that
-    /// was not looked at is called data, which a caller then reads and finds to be zeroes.
+    /// The search must end even in a tree whose blocks point to each other: after [`MAX_STEPS`] the rest
+    /// counts as data, which a caller then reads and finds to be zeroes.
     async fn next(&self, offset: u64, end: u64, hole: bool) -> Result<u64> {
         let mut at = offset;
         let mut steps = 0;
@@ -319,7 +318,7 @@ mod tests {
                 let expected: Vec<u8> = (offset..offset + length as u64).map(byte).collect();
                 prop_assert_eq!(found, expected);
             }
-            // Runs cover the object and tell holes from data.
+            // Runs cover the object and distinguish holes from data.
             let mut at = 0;
             while at < object.end() {
                 let span = block_on(object.span(at)).unwrap();

@@ -1,7 +1,7 @@
 //! An open object set: a dataset's objects, or the pool's own.
 //!
-//! The content of the meta-dnode is the array of all dnodes, in slots of 512 bytes; an object's number is the
-//! number of its first slot, and a large dnode takes several. Object 0 is the meta-dnode itself.
+//! The content of the meta-dnode is the array of all dnodes, in slots of 512 bytes. An object's number is the
+//! number of its first slot; a large dnode occupies several slots. Object 0 is the meta-dnode itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{Bookmark, Error, Pool, Result};
 
 /// Object numbers have 48 bits (`DN_MAX_OBJECT`).
 const MAX_OBJECT: u64 = (1 << 48) - 1;
-/// Where a dnode says how many slots it takes beyond its first.
+/// The offset in a dnode of the number of slots beyond its first.
 const EXTRA_SLOTS_OFFSET: usize = 12;
 
 /// An open object set.
@@ -31,11 +31,11 @@ pub struct Objset {
     phys: ObjsetPhys,
     meta: Tree,
     keyless: bool,
-    /// What of it the ARC takes in.
+    /// Which of its blocks the ARC caches.
     primary: PrimaryCache,
-    /// Who reads its files one after the other.
+    /// Prefetches small files when neighbours are read.
     sibling_prefetch: SiblingPrefetch,
-    /// What objects are opened from instead, when this is the view of an object set that is written.
+    /// The live object set from which objects are opened, if this is its view.
     live: Option<Arc<LiveObjset>>,
 }
 
@@ -46,8 +46,8 @@ impl Objset {
         Self::open_as(pool, id, root, false).await
     }
 
-    /// As [`Objset::open`], for those who look at what an encrypted dataset shows without its key: its
-    /// objects, and the contents of those that are in the clear. Nothing is authenticated, and the bonus
+    /// Like [`Objset::open`], for callers that look at the readable parts of an encrypted dataset without its
+    /// key: its objects, and the contents of those in plaintext. Nothing is authenticated, and the bonus
     /// areas of encrypted types are ciphertext.
     pub async fn open_without_key(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr) -> Result<Arc<Self>> {
         Self::open_as(pool, id, root, true).await
@@ -77,7 +77,7 @@ impl Objset {
         }))
     }
 
-    /// The object set whose block at `root` is known to be `phys`.
+    /// The object set with the block at `root`, whose contents are `phys`.
     pub(super) fn of(
         pool: &Arc<Pool>,
         id: ObjsetId,
@@ -91,8 +91,7 @@ impl Objset {
         Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, sibling_prefetch, live: None })
     }
 
-    /// A view of an object set that is written: its objects are those of `live`, its own structure is this
-    /// one's.
+    /// A view of a live object set: its objects are those of `live`, its own structure is this one's.
     pub(super) fn live(&self, live: &Arc<LiveObjset>) -> Arc<Self> {
         let meta_dnode = self.phys.meta_dnode.clone();
         let meta = Tree::new(self.id, ObjectId::META_DNODE, meta_dnode, self.keyless, self.primary.clone());
@@ -117,7 +116,7 @@ impl Objset {
         self.keyless
     }
 
-    /// What of it the ARC takes in; everything, until somebody who knows its properties says otherwise.
+    /// Which of its blocks the ARC caches; all, until a caller that knows its properties sets it.
     pub fn primary(&self) -> &PrimaryCache {
         &self.primary
     }
@@ -132,7 +131,7 @@ impl Objset {
         self.id
     }
 
-    /// What the object set is for.
+    /// The type of the object set.
     pub fn objset_type(&self) -> ObjsetType {
         self.phys.objset_type
     }
@@ -156,7 +155,7 @@ impl Objset {
         Ok(Object::new(Arc::clone(self), id, dnode))
     }
 
-    /// The object that counts space per user, with one ZAP entry a user.
+    /// The object that counts space per user, with one ZAP entry for each user.
     pub fn user_used(self: &Arc<Self>) -> Option<Object> {
         self.accounting(&self.phys.user_used_dnode, u64::MAX)
     }
@@ -204,8 +203,8 @@ impl Objset {
         }
     }
 
-    /// The first object whose number is at least `from`. Walks over holes, so that the cost is that of the
-    /// objects.
+    /// The first object whose number is at least `from`. Skips holes, so that the cost depends on the number
+    /// of objects.
     pub async fn next_object(&self, from: ObjectId) -> Result<Option<ObjectId>> {
         if let Some(live) = &self.live {
             return Box::pin(live.next_object(from)).await;
@@ -265,7 +264,7 @@ impl fmt::Debug for Objset {
     }
 }
 
-/// The slots of a dnode block in which a dnode starts.
+/// The slots of a dnode block in which dnodes start.
 pub(super) fn first_slots(block: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let mut slot = 0;
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
-//! Bytes on their way into an object.
+//! Bytes to write into an object.
 //!
-//! Most come in one run, of which each block gets a copy. Who receives much at once receives it into blocks
-//! instead ([`Payload::of_blocks`]): one that has just the size and the place of a block of the object
-//! becomes that block as it is. What fits no block is copied as from a run.
+//! Most come in one run, of which each block gets a copy. A caller that receives many bytes at once receives
+//! them into blocks instead ([`Payload::of_blocks`]): a block with exactly the size and the place of a block
+//! of the object becomes that block without a copy. Other bytes are copied as from a run.
 
 use std::borrow::Cow;
 
@@ -38,14 +38,14 @@ impl PartialEq for Payload<'_> {
 impl Eq for Payload<'_> {}
 
 impl<'a> Payload<'a> {
-    /// The first `length` bytes of blocks that lie one behind the other, or all if there are fewer. None of
-    /// them is empty.
+    /// The first `length` bytes of consecutive blocks, or all if there are fewer. None of the blocks is
+    /// empty.
     pub fn of_blocks(blocks: &'a [Block], length: usize) -> Self {
         let there = blocks.iter().fold(0, |sum: usize, block| sum.saturating_add(block.len()));
         Self(Pieces::Blocks { blocks, start: 0, length: length.min(there) })
     }
 
-    /// Bytes of it.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         match self.0 {
             Pieces::Run(bytes) => bytes.len(),
@@ -53,12 +53,12 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first bytes, as many as there are up to `at`, and the others.
+    /// The first bytes, at most `at` of them, and the others.
     pub fn split_at(self, at: usize) -> (Self, Self) {
         match self.0 {
             Pieces::Run(bytes) => {
@@ -79,7 +79,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The block that it is, if it is one and no other bytes.
+    /// The block, if it consists of exactly one block.
     pub(super) fn as_block(&self) -> Option<&'a Block> {
         match self.0 {
             Pieces::Blocks { blocks: [block, ..], start: 0, length } if length == block.len() => Some(block),
@@ -87,7 +87,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// All of it in one run: copied only where it lies in several blocks.
+    /// All bytes in one run: copied only if they are in several blocks.
     pub fn to_run(self) -> Cow<'a, [u8]> {
         let (blocks, start, length) = match self.0 {
             Pieces::Run(bytes) => return bytes.into(),
@@ -160,7 +160,7 @@ mod tests {
         assert!(payload.split_at(1).1.split_at(4).0.as_block().is_none());
         assert!(Payload::of_blocks(&blocks, 9).split_at(5).1.as_block().is_none());
         assert!(Payload::from(&[1, 2, 3, 4, 5][..]).as_block().is_none());
-        // What lies in one block is not copied.
+        // Bytes in one block are not copied.
         assert!(matches!(payload.split_at(6).1.to_run(), Cow::Borrowed(_)));
         assert!(matches!(payload.split_at(4).1.to_run(), Cow::Owned(_)));
     }

@@ -1,19 +1,19 @@
-//! [`Reader`]: reads an object and stays ahead of whoever reads it in order.
+//! [`Reader`]: reads an object and loads blocks ahead of sequential reads.
 //!
 //! # The idea
-//! A reader follows a few streams at a time. A read that begins at (or a little before) the place where a
-//! stream is expected to go on belongs to it; any other read takes the place of the stream that was idle
-//! longest. As long as a stream goes on, twice as much of it is kept loading ahead, up to `WINDOW_BYTES`.
-//! Clients that read in order from several threads do not arrive quite in order, hence "a little before".
+//! A reader follows a few streams at a time. A read that begins at (or a little before) the expected end of a
+//! stream belongs to it; any other read replaces the stream that was idle longest. While a stream continues,
+//! the loaded part ahead of it is doubled, up to `WINDOW_BYTES`. Clients that read in order from several
+//! threads do not arrive exactly in order, hence "a little before".
 //!
 //! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block
-//! or joins its load. So blocks ahead are also verified and decompressed on other cores than the reader's,
-//! and nobody who wants one of them waits for this reader's client. An error ahead is not an error until its
-//! block is wanted. Files of one block have nothing ahead of them but other files (`sibling_prefetch`).
+//! or joins its load. So blocks ahead are verified and decompressed on other cores than the reader's, and
+//! other readers of these blocks do not depend on this reader's client. An error ahead is ignored until its
+//! block is read. Files of one block have no blocks ahead, but other files (`sibling_prefetch`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `streams` | where the streams are; held to note one read, never across an await | taken alone |
+//! | `streams` | the positions of the streams; held to note one read, never across an await | taken alone |
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,17 +23,17 @@ use futures_util::stream::FuturesUnordered;
 use super::object::Object;
 use crate::Result;
 
-/// Most bytes ahead of a stream.
+/// The most bytes ahead of a stream.
 const WINDOW_BYTES: u64 = 16 << 20;
-/// Most blocks ahead of a stream.
+/// The most blocks ahead of a stream.
 const WINDOW_BLOCKS: u64 = 256;
-/// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as
+/// Blocks ahead are handed to the background in runs of about this many bytes: a hand-off costs as much as
 /// reading a small block.
 const RUN_BYTES: u64 = 256 << 10;
-/// Streams that one reader follows.
+/// The number of streams that one reader follows.
 const STREAMS: usize = 8;
 
-/// A reader of an object that reads ahead. Any number of reads may be under way at once.
+/// A reader of an object that reads ahead. Any number of reads may be in progress at once.
 pub struct Reader {
     object: Object,
     streams: Mutex<Streams>,
@@ -56,7 +56,7 @@ impl Reader {
         self.object.read_at(offset, into).await
     }
 
-    /// Notes a read that somebody else does, and loads ahead of it.
+    /// Notes a read that the caller does itself, and loads ahead of it.
     pub fn load_ahead(&self, offset: u64, length: u64) {
         if offset == 0 {
             self.object.objset().sibling_prefetch().note(&self.object);
@@ -104,7 +104,7 @@ impl Limits {
     }
 }
 
-/// Blocks to ask for.
+/// Blocks to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ahead {
     first: u64,
@@ -128,21 +128,21 @@ struct Streams {
     reads: u64,
 }
 
-/// Where one sequential stream is, and how far ahead of it blocks were asked for.
+/// The position of one sequential stream, and how far ahead of it blocks were requested.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// The block that would continue it.
     next: u64,
-    /// First block that was not asked for yet.
+    /// The first block that was not requested yet.
     asked: u64,
-    /// Blocks to be ahead; 0 as long as it was one read only.
+    /// The number of blocks to load ahead; 0 after a single read.
     depth: u64,
     /// The number of its last read; 0 when unused.
     used_at: u64,
 }
 
 impl Streams {
-    /// Blocks `first..=last` are wanted now: what should be asked for ahead.
+    /// Notes a read of blocks `first..=last`, and returns the blocks to load ahead.
     fn note(&mut self, first: u64, last: u64, limits: Limits) -> Ahead {
         self.reads += 1;
         let now = self.reads;
@@ -156,7 +156,7 @@ impl Streams {
         };
         stream.used_at = now;
         if last < stream.next {
-            // Again within the same block, or a little late: nothing new to ask for.
+            // The same block again, or a little late: nothing new to load.
             return Ahead { first: 0, after: 0 };
         }
         let read = last - first + 1;
@@ -165,7 +165,7 @@ impl Streams {
         stream.asked = stream.asked.max(stream.next);
         let target = stream.next.saturating_add(stream.depth).min(limits.end);
         let missing = target.saturating_sub(stream.asked);
-        // Not one by one: a full run, or all that is missing while the window is small or at the end.
+        // Not one by one: a full run, or all missing blocks while the window is small or at the end.
         if missing < limits.run && stream.depth >= limits.run && target < limits.end {
             return Ahead { first: 0, after: 0 };
         }

@@ -1,8 +1,8 @@
-//! Asking for room before data are accepted.
+//! Asking for space before data are accepted.
 //!
-//! What changes objects says first what the change makes dirty ([`Dirtied`]), while it holds the group that
-//! the change will be in. Volumes and filesystems ask through [`Room`]; how much room there is, the dataset
-//! layer knows ([`crate::dsl::DatasetRoom`]).
+//! Code that changes objects first declares the blocks that the change makes dirty ([`Dirtied`]), while it
+//! holds the group of the change. Volumes and filesystems ask through [`Room`]; the dataset layer knows how
+//! much space there is ([`crate::dsl::DatasetRoom`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::txg::{Tx, Txgs};
 
 /// Whether there is room for more data of one dataset.
 pub trait Room: Send + Sync + fmt::Debug {
-    /// Takes what a change makes dirty in the group `txg`, which is held, or fails where there is no room for
-    /// it.
+    /// Reserves space for the blocks that a change makes dirty in the group `txg`, which is held, or fails if
+    /// there is no space.
     fn require(&self, txg: Txg, dirtied: &Dirtied) -> Result<()>;
 
-    /// The same for changes that give space back: there is some room for that when there is none for others.
-    /// Where nothing is under way that could make more room, it fails only for data.
+    /// The same for changes that free space: some space is reserved for these when there is none for others.
+    /// If no group in progress could free more space, it fails only for data.
     fn require_to_free(&self, _txg: Txg, _dirtied: &Dirtied) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not
-    /// known.
+    /// The bytes that the dataset refers to, and the bytes that it may still allocate. Zeroes, when they are
+    /// not known.
     fn figures(&self) -> (u64, u64) {
         (0, 0)
     }
 }
 
-/// Holds the open group for a change that gives space back, and takes `dirtied` of what is kept for such.
-/// While that is used up, it waits for the groups under way; then it goes on without.
+/// Holds the open group for a change that frees space, and reserves `dirtied` of the space kept for such
+/// changes. While that is used up, it waits for the groups in progress; then it continues without.
 pub(crate) async fn begin_freeing(
     (txgs, dataset): (&Arc<Txgs>, ObjsetId),
     room: Option<Arc<dyn Room>>,

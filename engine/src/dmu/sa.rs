@@ -1,7 +1,7 @@
-//! System attributes of objects: reads a filesystem's tables of attributes, and an object's areas with them.
+//! System attributes of objects: reads a filesystem's attribute tables, and the areas of an object with them.
 //!
-//! The format is told in [`ondisk::sa`]. Here the tables are read from their ZAPs, once for a filesystem, and
-//! the two areas that an object may have are searched: the bonus area, and the spill block when there is one.
+//! [`ondisk::sa`] describes the format. This module reads the tables from their ZAPs, once for a filesystem,
+//! and searches the two areas that an object may have: the bonus area, and the spill block if there is one.
 
 pub mod edit;
 mod set;
@@ -27,7 +27,7 @@ const MOST_ENTRIES: usize = 1 << 16;
 pub struct Registry(Arc<RwLock<Arc<Tables>>>);
 
 impl Registry {
-    /// Reads the tables that the object `id` names.
+    /// Reads the tables that the object `id` lists.
     pub async fn load(objset: &Arc<Objset>, id: ObjectId) -> Result<Self> {
         let names = Zap::open(&objset.object(id).await?).await?;
         // A filesystem that was upgraded has no registry until its first file with system attributes.
@@ -55,7 +55,7 @@ impl Registry {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The tables have grown.
+    /// Shows tables that have grown.
     fn show(&self, tables: Tables) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
     }
@@ -98,7 +98,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// True when the object is from before system attributes.
+    /// True when the object is older than system attributes.
     pub fn is_old(&self) -> bool {
         self.kind == AreaKind::Znode
     }
@@ -124,7 +124,7 @@ impl Attributes {
         found.ok_or_else(|| self.missing(attr))
     }
 
-    /// What follows the fixed structure in the bonus area of an old object.
+    /// The bytes after the fixed structure in the bonus area of an old object.
     pub fn after_znode(&self) -> Option<&[u8]> {
         if self.is_old() { self.object.dnode().bonus.get(ZNODE_SIZE..) } else { None }
     }
@@ -134,7 +134,7 @@ impl Attributes {
         self.area(attr).map_or(self.bonus.order, |(_, located)| located.order)
     }
 
-    /// The area that an attribute lies in.
+    /// The area that contains an attribute.
     fn area(&self, attr: Attr) -> Option<(&[u8], &Located)> {
         if self.bonus.contains(attr) {
             return Some((&self.object.dnode().bonus, &self.bonus));

@@ -1,17 +1,17 @@
-//! [`SiblingPrefetch`]: loads small files ahead of whoever reads one after the other.
+//! [`SiblingPrefetch`]: loads small files ahead of a reader that reads one after the other.
 //!
 //! # The idea
-//! `tar`, `grep -r`, a compiler or a mail server read many files of one block each. A reader of one file has
-//! nothing to be ahead of, so each would cost a wait for the devices. But files that were made together have
-//! dnodes together: when [`ENOUGH`] files of one dnode block were begun, the first blocks of all others there
-//! are loaded too; and when the files of a block that was loaded like that are being read, those of the next
-//! dnode block are, before anybody asks. [`WATCHED`] dnode blocks are watched at a time: enough for a
-//! directory of two thousand files that is read in the order of its hashes, and few enough that what is read
-//! here and there in a large tree never comes so far.
+//! `tar`, `grep -r`, a compiler or a mail server read many files of one block each. A reader of one such file
+//! has no blocks to read ahead, so each file would cost a wait for the devices. But files that were created
+//! together have neighbouring dnodes. When [`ENOUGH`] files of one dnode block were begun, the first blocks
+//! of all other files there are loaded too. When the files of a prefetched dnode block are being read, the
+//! files of the next dnode block are loaded in advance. [`WATCHED`] dnode blocks are watched at a time:
+//! enough for a directory of two thousand files that is read in the order of its hashes, and few enough that
+//! scattered reads in a large tree never trigger loads.
 //!
-//! Who looks is whoever begins to read a file ([`Reader::load_ahead`](super::Reader::load_ahead)). The loads
-//! are [`background`](crate::background) work, as a reader's own; they end in the ARC. Only files of one
-//! block are loaded: they are read whole. An error is none until its file is read.
+//! The reader of a file calls this when it begins ([`Reader::load_ahead`](super::Reader::load_ahead)). The
+//! loads are [`background`](crate::background) work, like a reader's own; they end in the ARC. Only files of
+//! one block are loaded, because they are read whole. An error is ignored until its file is read.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -28,19 +28,19 @@ use ondisk::dmu::DmuType;
 use super::object::Object;
 use super::objset::Objset;
 
-/// Dnode blocks that are watched at a time.
+/// The number of dnode blocks that are watched at a time.
 const WATCHED: usize = 64;
-/// Files of a dnode block that are begun before the others are loaded.
+/// The number of files of a dnode block that must be begun before the others are loaded.
 const ENOUGH: u32 = 3;
-/// Files of a block that was loaded that are begun before the next one's are.
+/// The number of files of a prefetched block that must be begun before the next block is loaded.
 const ENOUGH_FOR_NEXT: u32 = 8;
-/// Most bytes that are loaded for one dnode block.
+/// The most bytes that are loaded for one dnode block.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Who reads files of an object set, by where their dnodes are.
+/// The recent reads of files of an object set, by the places of their dnodes.
 #[derive(Debug, Default)]
 pub(super) struct SiblingPrefetch {
-    /// The one that was used last is the first.
+    /// The most recently used block is the first.
     watched: Mutex<VecDeque<Watched>>,
 }
 
@@ -48,17 +48,17 @@ pub(super) struct SiblingPrefetch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     block: u64,
-    /// The file that was begun last; 0 where there was none.
+    /// The file that was begun last; 0 if there was none.
     last: u64,
-    /// How many were begun, not counting one that is begun again at once.
+    /// How many files were begun, not counting one that is begun again at once.
     begun: u32,
     is_loaded: bool,
-    /// Whether the next block's are loaded.
+    /// Whether the files of the next block are loaded.
     is_next_loaded: bool,
 }
 
 impl SiblingPrefetch {
-    /// `object` is going to be read from its beginning.
+    /// Notes that `object` will be read from its beginning.
     pub(super) fn note(&self, object: &Object) {
         let objset = object.objset();
         if !is_small_file(object) || !objset.primary().get().takes(false) {
@@ -72,7 +72,7 @@ impl SiblingPrefetch {
         }
     }
 
-    /// The dnode block whose files should be loaded, now that `id` is begun.
+    /// The dnode block whose files should be loaded after `id` was begun.
     fn wanted(&self, id: u64, slots: u64) -> Option<u64> {
         let block = id / slots;
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,7 @@ impl SiblingPrefetch {
 }
 
 impl Watched {
-    /// The dnode block whose files should be loaded, now that `id` of this one is begun.
+    /// The dnode block whose files should be loaded after `id` of this one was begun.
     fn begin(&mut self, id: u64) -> Option<u64> {
         if self.last == id {
             return None;
@@ -121,7 +121,7 @@ fn is_small_file(object: &Object) -> bool {
 async fn load(objset: &Arc<Objset>, block: u64, slots: u64) {
     let mut bytes = 0;
     let mut loads = FuturesUnordered::new();
-    // Not from one object to the next: the next may be far away.
+    // Not by searching the next object: it may be far away.
     for id in block * slots..(block + 1) * slots {
         if let Ok(object) = objset.object(ObjectId(id)).await
             && is_small_file(&object)
@@ -156,14 +156,14 @@ mod tests {
     fn files_of_a_directory_in_any_order_are_loaded_once() {
         let mut loaded = wanted(&SiblingPrefetch::default(), (0..1600).map(|n| 64 + n * 1597 % 1600));
         loaded.sort_unstable();
-        // The one after the last has none of them.
+        // The block after the last one has none of them.
         assert_eq!(loaded, (2..=52).collect::<Vec<_>>());
     }
 
     #[test]
     fn files_here_and_there_load_nothing() {
         assert!(wanted(&SiblingPrefetch::default(), (0..1000).map(|n| n * 7919 % 1_000_003)).is_empty());
-        // The same two again and again are no neighbourhood.
+        // The same two files again and again do not count.
         assert!(wanted(&SiblingPrefetch::default(), [70, 70, 70, 70]).is_empty());
     }
 

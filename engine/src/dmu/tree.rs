@@ -1,10 +1,10 @@
 //! The block tree of one dnode: from (level, block id) to the block pointer, and from there to the block.
 //!
 //! The dnode holds the pointers of the top level, each indirect block the pointers of `2^n` blocks one level
-//! below. A pointer that is a hole stands for its whole subtree. The way down starts at the lowest indirect
-//! block that is at hand: a small table keeps handles of the indirect blocks used last, so that a read in a
-//! hot region parses one pointer and asks the ARC for one block. The handles share their bytes with the ARC;
-//! an evicted block that a handle still holds is bounded by the size of the table.
+//! below. A pointer that is a hole represents its whole subtree. The way down starts at the lowest indirect
+//! block that is at hand: a small table keeps handles of the recently used indirect blocks, so that a read in
+//! a hot region parses one pointer and asks the ARC for one block. The handles share their bytes with the
+//! ARC; the size of the table bounds the evicted blocks that handles still hold.
 //!
 //! A tree never changes: an object set that is open for reading is a snapshot in time.
 //!
@@ -28,9 +28,9 @@ use crate::cache::{PrimaryCache, Retain};
 use crate::store::Store;
 use crate::{Block, Bookmark, Error, Result};
 
-/// Most handles of indirect blocks that one object keeps.
+/// The most handles of indirect blocks that one object keeps.
 const MAX_SLOTS: u64 = 64;
-/// Subtrees that are walked at once.
+/// The number of subtrees that are walked at once.
 pub(crate) const WALKS: usize = 16;
 
 /// A block and the byte order of the numbers in it.
@@ -43,7 +43,7 @@ pub struct OrderedBlock {
 }
 
 impl OrderedBlock {
-    /// A block as its pointer says it is; those of big-endian machines turned, where that can be.
+    /// A block with the byte order in its pointer; blocks of big-endian machines are converted if possible.
     pub(crate) fn of(block: Block, pointer: &Blkptr) -> Self {
         let order = pointer.byte_order();
         if order == ByteOrder::Little {
@@ -54,7 +54,7 @@ impl OrderedBlock {
             Ok(Turned::Bytes(bytes)) => {
                 Self { block: Block::from(IoBuf::from(bytes.as_slice())), order: ByteOrder::Little }
             }
-            // Whoever parses it says what is wrong with it.
+            // The parser of the block reports what is wrong with it.
             Ok(Turned::Not) | Err(_) => Self { block, order },
         }
     }
@@ -99,24 +99,24 @@ impl RawPointer<'_> {
         self.word(Self::PROPERTIES, order) >> 39 & 1 != 0
     }
 
-    /// Number of blocks of level 0 below it that are no holes.
+    /// The number of non-hole blocks of level 0 below it.
     pub(crate) fn fill(&self, order: ByteOrder) -> u64 {
         self.word(Self::FILL, order)
     }
 }
 
-/// What lies at a block id.
+/// The contents at a block id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Nothing was written here: a hole that ends before this block id, or nowhere.
+    /// A hole, which ends before this block id, or nowhere.
     Hole { end: Option<u64> },
-    /// A block is here.
+    /// A block.
     Data(Blkptr),
 }
 
 impl Tree {
-    /// With `keyless` blocks are read as they are shown without a key ([`Store::read_block_without_key`]).
-    /// `primary` says what the ARC takes in.
+    /// With `keyless`, blocks are read in the form that is readable without a key
+    /// ([`Store::read_block_without_key`]). `primary` selects the blocks that the ARC caches.
     pub(crate) fn new(
         objset: ObjsetId,
         object: ObjectId,
@@ -135,13 +135,13 @@ impl Tree {
         Self { objset, object, dnode, keyless, primary, slots }
     }
 
-    /// A block of this tree, as the object set is opened. One that the ARC is not to take in stays there if
-    /// it was.
+    /// A block of this tree, as the object set is opened. A block that is not to be cached stays in the ARC
+    /// if it was there.
     pub(crate) async fn read(&self, store: &Store, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         self.read_retaining(store, bp, at, Retain::AsItWas).await
     }
 
-    /// As [`Tree::read`]; `retain` is for what the ARC is not to take in.
+    /// Like [`Tree::read`]; `retain` applies to blocks that the ARC does not cache.
     async fn read_retaining(
         &self,
         store: &Store,
@@ -156,7 +156,7 @@ impl Tree {
         store.read_retaining(bp, at, retain).await
     }
 
-    /// Whether the ARC takes in a block.
+    /// Whether the ARC caches a block.
     pub(crate) fn is_cached(&self, at: &Bookmark) -> bool {
         let is_metadata =
             at.level > 0 || at.blkid == Bookmark::BLKID_SPILL || self.dnode.dmu_type.is_metadata();
@@ -181,7 +181,7 @@ impl Tree {
         self.slots.get(usize::try_from(index).ok()?)
     }
 
-    /// The indirect block of `level`, if a handle is kept.
+    /// The indirect block of `level`, if the table has a handle of it.
     fn kept(&self, level: u8, id: u64) -> Option<OrderedBlock> {
         let slot = self.slot(level, id)?.lock().unwrap_or_else(PoisonError::into_inner);
         slot.as_ref().filter(|kept| kept.level == level && kept.id == id).map(|kept| kept.indirect.clone())
@@ -205,7 +205,7 @@ impl Tree {
         edge(id.into())..edge(u128::from(id) + 1)
     }
 
-    /// First data block after the subtree of block `id` of `level`; `None` when there can be none.
+    /// The first data block after the subtree of block `id` of `level`; `None` when there can be none.
     fn subtree_end(&self, id: u64, level: u8) -> Option<u64> {
         let shift = self.dnode.pointers_per_indirect_shift() * u32::from(level);
         if shift >= 64 {
@@ -258,7 +258,7 @@ impl Tree {
         }
     }
 
-    /// The pointer for `level` out of the indirect block above it.
+    /// The pointer for `level` from the indirect block above it.
     fn pointer(&self, indirect: &OrderedBlock, level: u8, id: u64) -> Result<Blkptr> {
         let fan_out_mask = (1u64 << self.dnode.pointers_per_indirect_shift()) - 1;
         let start = (self.ancestor(id, level) & fan_out_mask) as usize * Blkptr::SIZE;
@@ -268,7 +268,7 @@ impl Tree {
         })
     }
 
-    /// A pointer must be for a block of the size and level that the dnode says.
+    /// A pointer must have the size and level that follow from the dnode.
     fn check(&self, pointer: &Blkptr, level: u8, id: u64) -> Result<()> {
         let expected =
             if level == 0 { self.dnode.data_block_size() } else { self.dnode.indirect_block_size() };
@@ -305,7 +305,7 @@ impl Tree {
         }
     }
 
-    /// Data block `id`, or `None` for a hole. `retain` is for what the ARC is not to take in.
+    /// Data block `id`, or `None` for a hole. `retain` applies to blocks that the ARC does not cache.
     pub(crate) async fn block(&self, store: &Store, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
         match self.find(store, 0, id).await? {
             Found::Hole { .. } => Ok(None),
@@ -319,8 +319,8 @@ impl Tree {
         }
     }
 
-    /// The pointers in indirect block `id` of `level`, to which `pointer` leads, that are no holes, and the
-    /// ids of their blocks.
+    /// The non-hole pointers in indirect block `id` of `level`, to which `pointer` leads, and the ids of
+    /// their blocks.
     pub(crate) async fn children(
         &self,
         store: &Store,
@@ -349,8 +349,8 @@ impl Tree {
         Ok(children)
     }
 
-    /// Fails where the indirect blocks above data block `id` cannot be read. An id after the last block stands
-    /// for that.
+    /// Fails if the indirect blocks above data block `id` cannot be read. An id after the last block means
+    /// the last block.
     pub(crate) async fn check_path(&self, store: &Store, id: u64) -> Result<()> {
         if self.dnode.levels <= 1 {
             return Ok(());
@@ -359,7 +359,7 @@ impl Tree {
         self.find(store, 0, id).await.map(drop)
     }
 
-    /// Fails where an indirect block above one of the data blocks `range` cannot be read.
+    /// Fails if an indirect block above one of the data blocks `range` cannot be read.
     pub(crate) async fn check_subtrees(&self, store: &Store, range: Range<u64>) -> Result<()> {
         let top = self.dnode.levels - 1;
         let range = range.start..range.end.min(self.dnode.max_block_id.0.saturating_add(1));

@@ -1,18 +1,18 @@
 //! ZAP: dictionaries from names, or from arrays of numbers, to arrays of integers.
 //!
 //! A small ZAP whose values are single 64-bit numbers is one block of fixed-size entries (*micro*). Any other
-//! is an extensible hash table (*fat*): the high bits of the hash of a key choose a pointer in the pointer
-//! table, which chooses a leaf block; the leaf holds all entries whose hashes begin with its prefix.
+//! is an extensible hash table (*fat*): the high bits of the hash of a key select a pointer in the pointer
+//! table, which selects a leaf block; the leaf holds all entries whose hashes begin with its prefix.
 //!
 //! # Order and cookies
-//! Entries are visited in the order of (hash, collision differentiator), micro ZAPs too. A
-//! [`cookie`](Entry::cookie) tells where the walk goes on; it holds the hash bits in use and the
-//! differentiator as OpenZFS packs them, so that it stays good over changes of the directory, and across
-//! OpenZFS and Cenote.
+//! Entries are visited in the order of (hash, collision differentiator), in micro ZAPs too. A
+//! [`cookie`](Entry::cookie) contains the position at which the walk continues: the hash bits in use and the
+//! differentiator, packed as in OpenZFS. So it stays valid over changes of the directory, and across OpenZFS
+//! and Cenote.
 //!
 //! # Bounds
 //! A leaf must have the prefix of the hash by which it was found. So each leaf is visited once in a walk, and
-//! a walk ends even when the pointer table lies.
+//! a walk ends even with a damaged pointer table.
 
 mod cursor;
 pub mod edit;
@@ -51,7 +51,7 @@ enum Kind {
     Fat(Arc<Fat>),
 }
 
-/// A micro ZAP and, once somebody walked over it, the order of its entries.
+/// A micro ZAP and, after the first walk over it, the order of its entries.
 #[derive(Debug)]
 struct Micro {
     block: Block,
@@ -71,10 +71,10 @@ struct Fat {
     header: FatHeader,
 }
 
-/// What an entry is found by.
+/// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A name, without the nul that ends it on disk.
+    /// A name, without the NUL that ends it on disk.
     Name(Vec<u8>),
     /// An array of numbers.
     Words(Vec<u64>),
@@ -97,7 +97,7 @@ pub struct Entry {
     pub key: Key,
     /// Its value.
     pub value: Value,
-    /// Where a walk goes on after this entry.
+    /// The position at which a walk continues after this entry.
     pub cookie: u64,
 }
 
@@ -133,7 +133,7 @@ impl Zap {
         &self.object
     }
 
-    /// Number of entries, as the ZAP itself counts.
+    /// The number of entries, according to the ZAP.
     pub fn count(&self) -> Result<u64> {
         match &self.kind {
             Kind::Micro(micro) => {

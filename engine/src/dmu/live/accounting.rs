@@ -1,18 +1,18 @@
-//! What users, groups and projects use in a filesystem.
+//! The space and files of users, groups and projects in a filesystem.
 //!
 //! # The idea
-//! A filesystem counts, in three ZAPs whose dnodes stand in its object set's block, the bytes of all files
-//! per user, group and project, and (with the feature `userobj_accounting`) their number under names that
-//! begin with `obj-`. A dnode says in its flags what it is counted in. When a group is written, each file
-//! that it changed is taken off from whom it belonged to, with the space it had, and added to whom it belongs
-//! to now. The object set's flags say which of the counts are complete.
+//! A filesystem counts the bytes of all files per user, group and project, in three ZAPs whose dnodes are in
+//! its object set's block. With the feature `userobj_accounting` it also counts the files, under names that
+//! begin with `obj-`. Flags in a dnode record the counts in which it is included. When a group is written,
+//! each changed file is subtracted from its previous owners, with its previous space, and added to its
+//! present owners. The object set's flags record which of the counts are complete.
 //!
-//! # Counts that are made complete
-//! A filesystem of a pool that got features later, or a version that counts by users at all, counts what they ask for once all its files were written
-//! again ([`Completing`]). A file that is written says in its dnode's flags that it is counted, so that this
-//! may end half-way. Of projects no dnode says that: they are counted from nothing each time, and which files
-//! are counted already is known as long as the object set is open. (OpenZFS takes a file off its project then
-//! that was never added to it.)
+//! # Completing counts
+//! A filesystem may get features, or a version that counts by users at all, later than its files. Then its
+//! counts are complete after all its files were written again ([`Completing`]). The flags of a written file's
+//! dnode record that it is counted, so that this may be interrupted. There is no such flag for projects: they
+//! are counted from nothing each time, and the set of files that are already counted is known only while the
+//! object set is open. (OpenZFS subtracts a file from its project then that was never added to it.)
 //!
 //! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all
 //! files.
@@ -45,48 +45,48 @@ use crate::error::Result;
 use crate::range_set::RangeSet;
 use crate::txg::Tx;
 
-/// First word of attributes in a bonus area.
+/// The first word of attributes in a bonus area.
 const SA_MAGIC: u32 = 0x002f_505a;
-/// Places after the header of attributes.
+/// Offsets after the header of attributes.
 const SA_UID: usize = 24;
 const SA_GID: usize = 32;
 const SA_FLAGS: usize = 48;
 const SA_PROJECT: usize = 128;
 /// Flag of files that have a project.
 const HAS_PROJECT: u64 = 0x8000_0000_0000;
-/// Places in the bonus area of old files.
+/// Offsets in the bonus area of old files.
 const ZNODE_UID: usize = 128;
 const ZNODE_GID: usize = 136;
 
-/// What is counted in a filesystem.
+/// The kinds of counts of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Files, not only their space.
+    /// Whether files are counted, not only their space.
     objects: bool,
-    /// By projects too.
+    /// Whether projects are counted too.
     projects: bool,
-    /// Not yet completely by projects.
+    /// Whether the counts by projects are being completed.
     pub(super) completes_projects: bool,
-    /// What was counted by projects is dropped, as it is not complete.
+    /// Whether the counts by projects are dropped, because they are not complete.
     pub(super) drops_projects: bool,
 }
 
-/// Counts that are being made complete.
+/// Counts that are being completed.
 #[derive(Debug, Default)]
 pub(super) struct Completing {
     objects: bool,
     projects: bool,
-    /// Files that count for their projects already.
+    /// The files that are already counted for their projects.
     counted: RangeSet,
     is_begun: bool,
-    /// The dataset says that it counts.
+    /// The dataset has recorded that it counts.
     is_active: bool,
 }
 
-/// Whom a file belongs to: user, group, project.
+/// The owners of a file: user, group, project.
 type Ids = [u64; 3];
 
-/// What a file counts for.
+/// The usage of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
     ids: Option<Ids>,
@@ -99,7 +99,7 @@ pub(super) struct Usage {
 pub(super) struct Deltas(BTreeMap<(usize, String), i64>);
 
 impl Counted {
-    /// `None` when nothing is, or not completely.
+    /// `None` when nothing is counted, or not completely.
     pub(super) fn of(phys: &ObjsetPhys, completing: Option<&Completing>) -> Option<Self> {
         let completing = completing.filter(|completing| completing.is_active);
         let projects = completing.filter(|completing| completing.projects);
@@ -113,7 +113,7 @@ impl Counted {
         })
     }
 
-    /// What a dnode that is written says of itself.
+    /// The accounting flags of a dnode that is written.
     pub(super) fn flags(self) -> u8 {
         FLAG_USERUSED_ACCOUNTED | if self.objects { FLAG_USEROBJUSED_ACCOUNTED } else { 0 }
     }
@@ -124,12 +124,12 @@ impl Counted {
 }
 
 impl Completing {
-    /// Whether a file counts for its project already.
+    /// Whether a file is already counted for its project.
     pub(super) fn has_counted(&self, file: u64) -> bool {
         !self.projects || self.counted.contains(file, file + 1)
     }
 
-    /// Files count that were written.
+    /// Notes that written files are counted.
     pub(super) fn note(&mut self, files: impl Iterator<Item = u64>) {
         self.is_begun = true;
         for file in files {
@@ -137,7 +137,7 @@ impl Completing {
         }
     }
 
-    /// What an object set says that counts completely.
+    /// Sets the flags of complete counts in an object set.
     pub(super) fn complete(&self, phys: &mut ObjsetPhys) {
         phys.flags |= FLAG_USER_ACCOUNTING_COMPLETE;
         phys.flags |= if self.objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
@@ -151,7 +151,7 @@ impl Usage {
     }
 }
 
-/// Whom a file belongs to; `None` for objects that are no files.
+/// The owners of a file; `None` for objects that are not files.
 fn ids(dnode: &Dnode) -> Option<Ids> {
     let bonus = &dnode.bonus;
     let word = |at: usize| {
@@ -166,7 +166,7 @@ fn ids(dnode: &Dnode) -> Option<Ids> {
     }
     let magic = dnode.order.u32(*bonus.first_chunk()?);
     if magic == 0 {
-        // Just created, without attributes yet.
+        // It was just created, without attributes yet.
         return Some([0; 3]);
     }
     let layout = bonus.get(4..).and_then(|bytes| bytes.first_chunk()).map(|bytes| dnode.order.u16(*bytes))?;
@@ -180,7 +180,7 @@ fn ids(dnode: &Dnode) -> Option<Ids> {
 }
 
 impl Deltas {
-    /// A file was `before`, and counted for its project or did not, and is `after`.
+    /// Notes the change of a file from `before`, when it was counted for its project or not, to `after`.
     pub(super) fn note(
         &mut self,
         counted: Counted,
@@ -204,7 +204,8 @@ impl Deltas {
 }
 
 impl LiveObjset {
-    /// Whether it does not count completely by users; nor `objects` and `projects` where they are wanted.
+    /// Whether its counts by users are not complete; nor those of `objects` and `projects`, if they are
+    /// wanted.
     pub(crate) fn has_to_count(&self, objects: bool, projects: bool) -> bool {
         let state = self.lock();
         let phys = state.committed.phys();
@@ -214,31 +215,31 @@ impl LiveObjset {
         phys.objset_type == ObjsetType::Zfs && !is_complete
     }
 
-    /// What users use is to be counted; and `objects` and `projects` where they are wanted, as far as they
-    /// are not counted completely. Somebody goes through all files from now on.
+    /// Starts to complete the counts of users; and of `objects` and `projects` if they are wanted, as far as
+    /// they are not complete. The caller will write all files from now on.
     pub(crate) fn begin_counting(&self, objects: bool, projects: bool) {
         let mut state = self.lock();
         let projects = projects && !state.committed.phys().is_project_quota_complete();
         let completing = state.completing.get_or_insert_default();
         if (projects && !completing.projects) || (objects && !completing.objects) {
-            // The dataset does not say yet that it counts these too.
+            // The dataset has not recorded yet that it counts these too.
             *completing = Completing { objects, projects, ..Completing::default() };
         }
     }
 
-    /// The dataset says now that it counts them: files that are written from now on are counted.
+    /// The dataset has recorded that it counts them: files that are written from now on are counted.
     pub(crate) fn start_counting(&self) {
         if let Some(completing) = &mut self.lock().completing {
             completing.is_active = true;
         }
     }
 
-    /// All files were written since it began: with the group of `tx` the counts are complete.
+    /// All files were written since the start: with the group of `tx` the counts are complete.
     pub(crate) fn end_counting(&self, tx: &Tx) {
         self.lock().dirty.entry(tx.txg()).or_default().completes_counts = true;
     }
 
-    /// What was counted by projects is nothing any more.
+    /// Drops the counts by projects.
     pub(super) async fn drop_projects(
         &self,
         batcher: &Batcher<'_>,
@@ -265,7 +266,7 @@ impl LiveObjset {
         let tx = Tx::syncing(txg);
         let mut total = Account::default();
         if !deltas.0.is_empty() {
-            // Those of old pools have no room for it.
+            // The blocks of old pools are too small for it.
             phys.size = phys.size.max(OBJSET_SIZE_V2);
         }
         for (kind, place) in
@@ -282,7 +283,7 @@ impl LiveObjset {
                 Some(dnode) => dnode.clone(),
                 None => dnodes::new_dnode(&zap.object())?,
             };
-            // Known to nobody else; what is read of the counts is what is committed.
+            // Only this code uses the object; readers of the counts see the committed ones.
             let id = ObjectId(u64::MAX - kind as u64);
             let core =
                 Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false, self.primary().clone())));
@@ -310,7 +311,7 @@ impl LiveObjset {
         Ok(total)
     }
 
-    /// An object is written otherwise than as a dirty one.
+    /// Removes an object from the dirty ones, because it is written separately.
     fn forget_dirty(&self, txg: Txg, id: ObjectId) {
         let mut state = self.lock();
         if let Some(dirty) = state.dirty.get_mut(&txg) {

@@ -1,12 +1,12 @@
 //! Blocks of many objects in batches.
 //!
-//! The sync of an object set is many small tasks: each waits until its blocks are written and then knows what
-//! the indirect block above them says. Alone each would wait for a device on its own. So they put what they
-//! want written into one queue; when no task can go on, the queue is written in batches of a few MiB, several
-//! at a time: while the devices work on one, the next is compressed.
+//! The sync of an object set consists of many small tasks: each waits until its blocks are written and then
+//! knows the contents of the indirect block above them. Alone, each task would wait for a device on its own.
+//! So the tasks put their blocks into one queue. When no task can continue, the queue is written in batches
+//! of a few MiB, several at a time: while the devices work on one, the next is compressed.
 //!
-//! Where that takes long, batches are smaller, so that those who wait for dirty bytes to become fewer go on
-//! little by little ([`crate::txg`]). How fast it goes is measured here, and told to them.
+//! When encoding takes long, batches are smaller, so that writers that wait for fewer dirty bytes continue
+//! little by little ([`crate::txg`]). The speed is measured here, and reported to them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -23,23 +23,23 @@ use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::zio::{Meter, WriteRequest, Writer};
 
-/// A batch is no larger, unless it is one task's.
+/// The largest batch, unless a single task's blocks are more.
 const BATCH_BYTES: usize = 8 << 20;
-/// However slow it is, a batch may have so much: blocks for several processors.
+/// The least limit of a batch, however slow the encoding: blocks for several processors.
 const LEAST_BATCH_BYTES: usize = 1 << 20;
-/// A batch that is slow to encode has no more than takes one part in so many of a second.
+/// A batch that is slow to encode has no more bytes than are encoded in this fraction of a second.
 const BATCHES_PER_SECOND: u64 = 8;
-/// While others are under way, a batch is no smaller.
+/// While other batches are in progress, a batch has at least this size.
 const WORTH_BYTES: usize = 2 << 20;
-/// Batches under way.
+/// The most batches in progress.
 const MAX_BATCHES: usize = 3;
 
-/// Writes what tasks ask for.
+/// Writes the blocks of tasks.
 pub(super) struct Batcher<'a> {
     writer: &'a Writer,
     objset: ObjsetId,
     txg: Txg,
-    /// Who is told how many bytes of data are written, and how fast.
+    /// Gets the number of written bytes of data, and the pace.
     txgs: Option<Arc<Txgs>>,
     lists_births: bool,
     meter: Meter,
@@ -52,7 +52,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// What one task wants written.
+/// The blocks of one task.
 struct Item {
     requests: Vec<WriteRequest>,
     bytes: usize,
@@ -83,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Batcher<'a> {
-    /// With `lists_births` accounts have not only the space of new blocks but also the blocks.
+    /// With `lists_births`, accounts contain not only the space of new blocks but also the blocks.
     pub(super) fn new(
         writer: &'a Writer,
         (objset, txg): (ObjsetId, Txg),
@@ -93,7 +93,7 @@ impl<'a> Batcher<'a> {
         Self { writer, objset, txg, txgs, lists_births, meter: Meter::default(), queue: Mutex::default() }
     }
 
-    /// How large batches are to be.
+    /// The limit of a batch.
     pub(super) fn batch_bytes(&self) -> usize {
         let pace = self.meter.pace().or_else(|| self.txgs.as_ref().and_then(|txgs| txgs.pace(self.objset)));
         let bytes = pace.and_then(|pace| usize::try_from(pace / BATCHES_PER_SECOND).ok());
@@ -112,7 +112,7 @@ impl<'a> Batcher<'a> {
         self.txg
     }
 
-    /// Has blocks written. To be awaited by a task of [`Batcher::drive`].
+    /// Writes blocks. A task of [`Batcher::drive`] awaits it.
     pub(super) async fn write(&self, requests: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -137,7 +137,7 @@ impl<'a> Batcher<'a> {
         .await
     }
 
-    /// Runs tasks to their end, and writes what they want written. In the order in which they end.
+    /// Runs tasks to their end, and writes their blocks. Returns results in the order in which the tasks end.
     pub(super) async fn drive<T>(&self, tasks: impl Stream<Item = Result<T>>) -> Result<Vec<T>> {
         let mut tasks = pin!(tasks);
         let mut writes = FuturesUnordered::new();

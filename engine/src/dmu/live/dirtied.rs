@@ -1,30 +1,30 @@
-//! What a change makes dirty: what there must be room for before it is accepted.
+//! The blocks that a change makes dirty, for which there must be room before the change is accepted.
 //!
-//! A block that the group has dirty already costs nothing more. So each object says what of a change is new
-//! to the group, blocks of data and the indirect blocks above them; those who know what blocks take on the
-//! devices turn that into bytes of these (`dsl::space_check`).
+//! A block that is already dirty in the group costs nothing more. So each object reports which blocks of
+//! data, and indirect blocks above them, a change makes newly dirty in the group. `dsl::space_check` knows
+//! how much space blocks take on the devices and converts them to bytes.
 
 use ondisk::Txg;
 use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
 
 use super::layer::{Layer, State};
 
-/// What a change makes dirty that its group does not have dirty yet. All numbers are upper bounds.
+/// The blocks that a change makes newly dirty in its group. All numbers are upper bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dirtied {
     /// Blocks of data.
     pub blocks: u64,
     /// Bytes of each of them, before compression.
     pub block_bytes: u64,
-    /// Bytes of a smaller block, dirty already, that one of them takes the place of.
+    /// Bytes of a smaller, already dirty block that one of them replaces.
     pub replaced_bytes: u64,
-    /// Blocks that become references to stored ones.
+    /// Blocks that become references to stored blocks.
     pub cloned: u64,
     /// Bytes of these.
     pub cloned_bytes: u64,
     /// Bytes of indirect blocks.
     pub indirect_bytes: u64,
-    /// Files whose description, or name, changes.
+    /// Files whose attributes, or name, change.
     pub files: u64,
     /// Bytes of blocks of dnodes, and of directories.
     pub described_bytes: u64,
@@ -33,17 +33,17 @@ pub struct Dirtied {
 }
 
 impl Dirtied {
-    /// What a change of one file takes that is no content: a block of dnodes.
+    /// The cost of a change of one file apart from its content: a block of dnodes.
     pub fn file() -> Self {
         Self { files: 1, described_bytes: DNODE_BLOCK_SIZE as u64, ..Self::default() }
     }
 
-    /// What a new file takes: a block of dnodes, and attributes that do not fit its dnode.
+    /// The cost of a new file: a block of dnodes, and attributes that do not fit its dnode.
     pub fn new_file() -> Self {
         Self { files: 1, described_bytes: 2 * DNODE_BLOCK_SIZE as u64, ..Self::default() }
     }
 
-    /// Extended attributes of so many bytes, and the file that holds them.
+    /// Extended attributes of this many bytes, and the file that holds them.
     pub fn attributes(bytes: u64) -> Self {
         Self { attribute_bytes: bytes, ..Self::new_file() }
     }
@@ -53,7 +53,7 @@ impl Dirtied {
         self.blocks.saturating_mul(self.block_bytes).saturating_sub(self.replaced_bytes)
     }
 
-    /// Both of two changes, one of which replaces nothing. The blocks of both are counted as the larger ones.
+    /// The sum of two changes, one of which replaces nothing. The blocks of both count with the larger size.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -71,8 +71,9 @@ impl Dirtied {
 }
 
 impl State {
-    /// What writing to the blocks `first..after` of `block_size` bytes makes dirty in the group `txg`. Those
-    /// that it has are dirty already, unless they began to be written early and have to be written again.
+    /// The blocks that writing to the blocks `first..after` of `block_size` bytes makes dirty in the group
+    /// `txg`. Blocks in its layer are dirty already, except those that began to be written early and have to
+    /// be written again.
     pub(super) fn newly_dirty(&self, txg: Txg, first: u64, after: u64, block_size: u64) -> Dirtied {
         let layer = self.layers.iter().find(|layer| layer.txg == txg);
         let (mut there, mut replaced_bytes) = (0, 0);
@@ -81,7 +82,7 @@ impl State {
             for (_, block) in dirty.filter(|(id, _)| !layer.begun_early.contains(id)) {
                 match block.len() as u64 {
                     length if length >= block_size => there += 1,
-                    // The only block of a file, which grows.
+                    // The only block of a file that grows.
                     length => replaced_bytes = length,
                 }
             }
@@ -95,7 +96,7 @@ impl State {
         }
     }
 
-    /// Bytes of the indirect blocks above `first..after` that have nothing dirty below them in the layer.
+    /// Bytes of the indirect blocks above `first..after` without dirty blocks below them in the layer.
     pub(super) fn newly_dirty_indirect(&self, layer: Option<&Layer>, first: u64, after: u64) -> u64 {
         if first >= after {
             return 0;
@@ -116,14 +117,14 @@ impl State {
 struct Indirects {
     /// Pointers in one, as a power of two.
     shift: u32,
-    /// Levels of them that there are, or are going to be.
+    /// The number of their levels, present or future.
     levels: u32,
-    /// Of these, those that there are not yet: the first block of each takes up the pointers of the dnode.
+    /// Of these, the levels that do not exist yet: the first block of each takes the pointers of the dnode.
     new_levels: u32,
 }
 
 impl Indirects {
-    /// Of an object that has so many blocks now, `before` of them as far as the group has counted.
+    /// The indirect blocks of an object with this many blocks now, of which the group has counted `before`.
     fn of(dnode: &Dnode, before: u64, blocks: u64) -> Self {
         let shift = dnode.pointers_per_indirect_shift().max(1);
         let in_dnode = (dnode.blkptrs.len() as u64).max(1);
@@ -140,7 +141,7 @@ impl Indirects {
         Self { shift, levels, new_levels: levels - there }
     }
 
-    /// How many are above `first..after` that have nothing dirty below them.
+    /// The number of indirect blocks above `first..after` without dirty blocks below them.
     fn touched(&self, first: u64, after: u64, dirty: impl Fn(u64, u64) -> bool) -> u64 {
         let mut touched = u64::from(self.new_levels);
         for level in 1..=self.levels {
@@ -152,7 +153,7 @@ impl Indirects {
                 let end = bytes_from(block).saturating_add(1u64.checked_shl(shift).unwrap_or(u64::MAX));
                 !dirty(bytes_from(block), end)
             };
-            // Those between the first and the last have all of their blocks in the range.
+            // All blocks below those between the first and the last are in the range.
             touched += to.saturating_sub(from).saturating_sub(1);
             touched += u64::from(is_new(from)) + u64::from(to > from && is_new(to));
         }

@@ -1,24 +1,24 @@
-//! Blocks that are written before their group is.
+//! Blocks that are written before their group.
 //!
 //! # The idea
-//! The intent log need not hold the data of a large write: the block is written at once to where it will
-//! stay, and the log holds its pointer (OpenZFS: `dmu_sync`, `WR_INDIRECT`). The layer remembers the pointer
-//! with the very block that was written. When the group is written and the layer still has that block, the
-//! pointer goes into the tree, and nothing is written twice. When the block was changed, punched or dropped
-//! since, what was written early is freed with the group: not before, because until the group is committed a
-//! record of the log may lead to it.
+//! The intent log need not hold the data of a large write: the block is written at once to its final place,
+//! and the log holds its pointer (OpenZFS: `dmu_sync`, `WR_INDIRECT`). The layer remembers the pointer
+//! together with the written block. If the layer still has the same block when the group is written, the
+//! pointer goes into the tree, and nothing is written twice. If the block was changed, punched or dropped
+//! since, the early copy is freed with the group. It is not freed before, because until the group is
+//! committed a record of the log may lead to it.
 //!
 //! # Room
-//! Data are accepted for one place of each block, and what is written early takes that. Therefore a block
-//! counts as not dirty from the moment on at which it begins to be written early: whoever writes to it after
-//! that has the next place accepted, and early writes ask nobody. A block for which no free run is long
-//! enough is not written early: as a gang it would have to be written again, and what is given back is free
-//! only with the group. (Who asked just before that moment, and writes just after, has no other place: that
-//! is one block of each writer at most, which the slop is for.)
+//! Data are accepted for one place of each block, and the early copy takes that place. Therefore a block no
+//! longer counts as dirty from the moment when its early write begins: a later write to it needs another
+//! place and asks for it, and early writes do not ask. A block for which no free run is long enough is not
+//! written early: as a gang it would have to be written again, and its space is free again only with the
+//! group. (A writer that asked just before that moment, and writes just after, has no other place: that is at
+//! most one block of each writer, which the slop covers.)
 //!
 //! # Invariants
-//! - A block that was written early is never written over in its place: the log says what its checksum is.
-//! - Whoever calls [`LiveObject::write_early`] sees to it that the group is not written before the call has
+//! - A block that was written early is never overwritten in place: the log contains its checksum.
+//! - The caller of [`LiveObject::write_early`] ensures that the group is not written before the call has
 //!   ended.
 //!
 //! Source of the facts: OpenZFS 2.3 `dmu.c`.
@@ -37,9 +37,9 @@ use crate::error::{Error, Result};
 use crate::zio::{WriteRequest, Writer};
 
 impl LiveObject {
-    /// Writes block `id` as group `txg` has it, unflushed, and gives its pointer. `None` when that group has
-    /// not written the block, and when it takes no block of its own on the devices (zeroes), or finds no free
-    /// run that is long enough.
+    /// Writes block `id` with its contents in group `txg`, unflushed, and returns its pointer. `None` if that
+    /// group has not written the block, if the block occupies no space of its own on the devices (zeroes), or
+    /// if no free run is long enough.
     pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Blkptr>> {
         let (block, dnode) = {
             let mut state = self.core.lock();
@@ -104,7 +104,8 @@ impl Layer {
         }
     }
 
-    /// The blocks that are on disk as the layer has them, and what else was written early.
+    /// The blocks on disk whose contents are still those of the layer, and the other blocks that were written
+    /// early.
     pub(super) fn early(&self) -> (BTreeMap<u64, Blkptr>, Vec<Blkptr>) {
         let mut outdated = self.outdated.clone();
         let mut current = BTreeMap::new();

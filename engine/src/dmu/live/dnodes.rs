@@ -1,7 +1,7 @@
-//! Dnodes in their slots: which are free, and what a new dnode is like.
+//! Dnodes in their slots: free slots, and the contents of new dnodes.
 //!
-//! A block of the meta-dnode has 32 slots. A dnode takes one or more slots of one block; its number is that
-//! of its first.
+//! A block of the meta-dnode has 32 slots. A dnode occupies one or more slots of one block; its number is
+//! that of its first slot.
 
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
@@ -17,25 +17,24 @@ use super::NewObject;
 use crate::dmu::objset::first_slots;
 use crate::error::{Error, Result};
 
-/// Most block pointers of a dnode.
+/// The most block pointers of a dnode.
 const MAX_POINTERS: usize = 3;
 /// log2 of the size of indirect blocks (`DN_MAX_INDBLKSHIFT`).
 const INDIRECT_BLOCK_SHIFT: u8 = 17;
-/// Levels with which the meta-dnode of a dataset is born: enough for all object numbers, so that it never has
-/// to grow.
+/// The levels of a new dataset's meta-dnode: enough for all object numbers, so that it never has to grow.
 const META_LEVELS: u8 = 6;
-/// Where a dnode says how many slots it takes beyond its first.
+/// The offset in a dnode of the number of slots beyond its first.
 const EXTRA_SLOTS_OFFSET: usize = 12;
 
-/// The slots of one dnode block that are in use, a bit each.
+/// The used slots of one dnode block, a bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Slots(u32);
 
 impl Slots {
-    /// None is free.
+    /// No slot is free.
     pub(super) const FULL: Self = Self(u32::MAX);
 
-    /// As a dnode block says.
+    /// The slots of a dnode block.
     pub(super) fn of(block: &[u8]) -> Self {
         let mut slots = Self::default();
         for first in first_slots(block) {
@@ -66,7 +65,7 @@ fn mask(first: usize, count: usize) -> u32 {
     ones.checked_shl(first as u32).unwrap_or(0)
 }
 
-/// The dnode of an object that has nothing yet.
+/// The dnode of an object without data.
 pub(super) fn new_dnode(new: &NewObject) -> Result<Dnode> {
     let size = usize::from(new.slots) * DNODE_MIN_SIZE;
     let block_size = new.block_size.next_multiple_of(512);
@@ -79,7 +78,7 @@ pub(super) fn new_dnode(new: &NewObject) -> Result<Dnode> {
     if block_size == 0 || block_size > 16 << 20 {
         return Err(Error::Invalid(format!("an object with blocks of {block_size} bytes")));
     }
-    // Attributes want all the room that there is; others leave it to pointers.
+    // Attributes use all the space that there is; other bonus types leave it to pointers.
     let pointers =
         if new.bonus_type == DmuType::SA { 1 } else { MAX_POINTERS.min(1 + (free >> Blkptr::SHIFT)) };
     Ok(Dnode {
@@ -106,7 +105,7 @@ pub(super) fn new_objset(kind: ObjsetType) -> ObjsetPhys {
     let meta_dnode = Dnode {
         dmu_type: DmuType::DNODE,
         indirect_block_shift: INDIRECT_BLOCK_SHIFT,
-        // The MOS is written several times in a group, the fewer levels the better; it may grow at any time.
+        // The MOS is written several times in a group, so fewer levels are better; it may grow at any time.
         levels: if kind == ObjsetType::Meta { 1 } else { META_LEVELS },
         blkptrs: vec![Blkptr::HOLE; MAX_POINTERS],
         bonus_type: DmuType::NONE,
@@ -125,7 +124,7 @@ pub(super) fn new_objset(kind: ObjsetType) -> ObjsetPhys {
         meta_dnode,
         zil_header: [0; ZIL_HEADER_SIZE],
         objset_type: kind,
-        // Nothing is counted, and that is all there is to count.
+        // Nothing is counted, and there is nothing else to count.
         flags: if kind == ObjsetType::Zfs { FLAG_USER_ACCOUNTING_COMPLETE } else { 0 },
         portable_mac: [0; 32],
         local_mac: [0; 32],

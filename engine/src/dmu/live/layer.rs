@@ -1,20 +1,21 @@
-//! What changed in an object and is not committed yet: plain data, no waiting.
+//! The changes of an object that are not committed yet: plain data, no waiting.
 //!
 //! # The idea
-//! Over the committed block tree of an object lie *layers*, one for each group that changed it: at most the
-//! open group's and that of the group being written. A read asks the newest layer first. In a layer, a block
-//! id is a block that was written, or lies in a range that was punched (and not written since), or is not
-//! mentioned, and then the layer below knows.
+//! Above the committed block tree of an object are *layers*, one for each group that changed it: at most
+//! those of the open group and of the group being written. A read asks the newest layer first. In a layer, a
+//! block id is a written block, or is in a range that was punched (and not written since), or is not
+//! mentioned; then the layer below is asked.
 //!
-//! When a group is quiesced, an operation that still holds it can change an object after one of the next
-//! group did. Whoever writes the same bytes from two places orders them, and begins its `Tx` after it has its
-//! turn; so the two never write the same bytes, but they may write the same block. Such a late write is
-//! therefore also made in the newer layer, if that holds the block already.
+//! After a group is quiesced, an operation that still holds it can change an object after an operation of the
+//! next group did. Code that writes the same bytes from two places orders the writes, and begins its `Tx`
+//! after it has its turn. So two groups never write the same bytes in the wrong order, but they may write the
+//! same block. Such a late write is therefore also made in the newer layer, if that contains the block
+//! already.
 //!
 //! # Invariants
 //! - Layers are in ascending order of their groups.
 //! - Every block of a layer has the object's block size as of that layer.
-//! - The block of a layer changes in place only while nobody else holds a handle on it.
+//! - The block of a layer changes in place only while no other handle shares it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,63 +39,63 @@ pub(in crate::dmu) struct Core {
 
 #[derive(Debug)]
 pub(in crate::dmu) struct State {
-    /// As of the last sync.
+    /// The committed tree, as of the last sync.
     pub(super) tree: Arc<Tree>,
     pub(super) layers: Vec<Layer>,
-    /// Blocks up to the last one that is not a hole at the end, as of the last sync.
+    /// The number of blocks up to the last one that is not a hole, as of the last sync.
     committed_end: u64,
-    /// Bytes in a block, newest layer included.
+    /// Bytes in a block, including the newest layer.
     pub(super) block_size: u32,
-    /// Blocks up to the last one, newest layer included.
+    /// The number of blocks up to the last one, including the newest layer.
     pub(super) end: u64,
-    /// Freed, in whatever group.
+    /// Whether any group freed it.
     pub(super) freed: bool,
 }
 
-/// What one group changed.
+/// The changes of one group.
 #[derive(Debug, Default)]
 pub(super) struct Layer {
     pub(super) txg: Txg,
     pub(super) blocks: BTreeMap<u64, Block>,
-    /// Blocks that are references to others, which are stored already. None of them is in `blocks`.
+    /// Blocks that are references to other, stored blocks. None of them is in `blocks`.
     pub(super) cloned: BTreeMap<u64, Blkptr>,
-    /// Ids that were punched. Those that were written or cloned afterwards are in `blocks` or `cloned` too.
+    /// Punched ids. Ids that were written or cloned afterwards are in `blocks` or `cloned` too.
     pub(super) punched: RangeSet,
-    /// Blocks up to the last one.
+    /// The number of blocks up to the last one.
     pub(super) end: u64,
     pub(super) bonus: Option<(DmuType, Arc<[u8]>)>,
     pub(super) dmu_type: Option<DmuType>,
     pub(super) block_size: Option<u32>,
-    /// The spill block, or that there is none any more.
+    /// The new spill block, or its removal.
     pub(super) spill: Option<Option<Block>>,
     pub(super) freed: bool,
-    /// Blocks that are on disk already, as they were when they were written there. See [`super::dmu_sync`].
+    /// Blocks that are on disk already, with the contents that were written. See [`super::dmu_sync`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
-    /// Blocks that are written again with the contents that they had, as these are: as long as the layer has
-    /// the very same, the pointer keeps its logical birth.
+    /// Blocks that are rewritten with the same contents: while the layer still has the same block, the
+    /// pointer keeps its logical birth.
     pub(super) rewritten: BTreeMap<u64, Block>,
-    /// Blocks that began to be written early, whether or not anything came of it. Each has used up the room
-    /// that was accepted for it.
+    /// Blocks whose early write began, whether or not it succeeded. Each has used the room that was accepted
+    /// for it.
     pub(super) begun_early: BTreeSet<u64>,
-    /// Written early, and again after that.
+    /// Early copies of blocks that were written early again.
     pub(super) outdated: Vec<Blkptr>,
 }
 
-/// Where the bytes of a block are.
+/// The place of the bytes of a block.
 #[derive(Debug, Clone)]
 pub(super) enum Base {
     /// In a layer.
     Written(Block),
-    /// A layer says which stored block it is.
+    /// A layer refers to this stored block.
     Cloned(Blkptr),
-    /// A layer says that they are zeroes.
+    /// In a layer, zeroes.
     Hole,
     /// In the committed tree, or nowhere.
     Committed(Arc<Tree>),
 }
 
 impl Base {
-    /// Whether nothing happened to the block between two looks at it.
+    /// Whether the block is unchanged between two looks at it.
     pub(super) fn is_same(&self, other: &Base) -> bool {
         match (self, other) {
             (Base::Written(one), Base::Written(other)) => one.is_same(other),
@@ -120,7 +121,7 @@ impl Core {
     }
 }
 
-/// Blocks up to the last one of a dnode: none when it has no block at all.
+/// The number of blocks of a dnode up to the last one: none when it has no block at all.
 fn committed_end(dnode: &Dnode) -> u64 {
     if dnode.blkptrs.iter().all(|pointer| pointer.is_hole()) {
         0
@@ -130,7 +131,7 @@ fn committed_end(dnode: &Dnode) -> u64 {
 }
 
 impl State {
-    /// The place of the layer of `txg`, and whether it is new.
+    /// The index of the layer of `txg`, and whether it is new.
     pub(super) fn layer(&mut self, txg: Txg) -> (usize, bool) {
         let at = self.layers.partition_point(|layer| layer.txg < txg);
         if self.layers.get(at).is_some_and(|layer| layer.txg == txg) {
@@ -144,25 +145,25 @@ impl State {
         (at, true)
     }
 
-    /// As [`super::LiveObject::fitting_block_size`].
+    /// See [`super::LiveObject::fitting_block_size`].
     pub(super) fn fitting_block_size(&self, bytes: u32) -> u32 {
         let is_tall = self.tree.dnode().levels > 1 || self.committed_end > 1;
-        // A tree gets its levels when the group of a layer is written, and has them from then on.
+        // A tree gets its levels when the group of a layer is written, and keeps them.
         let gets_tall = self.layers.iter().any(|layer| layer.end > 1);
         if is_tall || gets_tall { bytes.next_power_of_two() } else { bytes.next_multiple_of(512) }
     }
 
-    /// Whether block `id` lies behind all that was there as of the last sync.
+    /// Whether block `id` is after all blocks that existed at the last sync.
     pub(super) fn is_new(&self, id: u64) -> bool {
         id >= self.committed_end
     }
 
-    /// Where block `id` is, as the newest layer has it.
+    /// The place of block `id`, including the newest layer.
     pub(super) fn find(&self, id: u64) -> Base {
         self.find_below(self.layers.len(), id)
     }
 
-    /// Where block `id` is, as the layers before `at` have it.
+    /// The place of block `id` in the layers before `at`.
     pub(super) fn find_below(&self, at: usize, id: u64) -> Base {
         for layer in self.layers.iter().take(at).rev() {
             if let Some(block) = layer.blocks.get(&id) {
@@ -184,7 +185,7 @@ impl State {
         self.layers.iter().skip(at).any(writes)
     }
 
-    /// Changes bytes of block `id` if layer `at` has it. False when it does not.
+    /// Changes bytes of block `id` if layer `at` has it. Returns false when it does not.
     pub(super) fn patch(&mut self, at: usize, id: u64, start: usize, bytes: &[u8]) -> bool {
         let mut found = false;
         for (index, layer) in self.layers.iter_mut().enumerate().skip(at) {
@@ -196,7 +197,8 @@ impl State {
         found
     }
 
-    /// Puts a whole block into layer `at`. Gives back what was there, to be dropped without the lock.
+    /// Puts a whole block into layer `at`. Returns the previous block, which the caller drops without the
+    /// lock.
     pub(super) fn put(&mut self, at: usize, id: u64, block: Block) -> Option<Block> {
         let mut old = None;
         for (index, layer) in self.layers.iter_mut().enumerate().skip(at) {
@@ -214,7 +216,7 @@ impl State {
         old
     }
 
-    /// Puts a block into layer `at` of which only a part is newly written; the newer layers get that part.
+    /// Puts a block into layer `at` of which only a part is new; the newer layers get that part.
     pub(super) fn put_part(&mut self, at: usize, id: u64, block: Block, start: usize, length: usize) {
         for layer in self.layers.iter_mut().skip(at + 1) {
             layer.end = layer.end.max(id.saturating_add(1));
@@ -231,8 +233,9 @@ impl State {
         self.end = self.end.max(id.saturating_add(1));
     }
 
-    /// Makes block `id` in layer `at` a reference to a stored block. Who does has all of the block, so that
-    /// no newer layer has any of it. Gives back what was there, to be dropped without the lock.
+    /// Makes block `id` in layer `at` a reference to a stored block. The caller has a lock on the whole
+    /// block, so no newer layer contains any of it. Returns the previous block, which the caller drops
+    /// without the lock.
     pub(super) fn put_cloned(&mut self, at: usize, id: u64, pointer: Blkptr) -> Option<Block> {
         for layer in self.layers.iter_mut().skip(at) {
             layer.end = layer.end.max(id.saturating_add(1));
@@ -243,8 +246,8 @@ impl State {
         layer.blocks.remove(&id)
     }
 
-    /// Makes the blocks `first..after` holes in layer `at`. Gives back what was there, to be dropped without
-    /// the lock.
+    /// Makes the blocks `first..after` holes in layer `at`. Returns the previous blocks, which the caller
+    /// drops without the lock.
     pub(super) fn punch(&mut self, at: usize, first: u64, after: u64) -> Vec<Block> {
         let Some(layer) = self.layers.get_mut(at) else { return Vec::new() };
         let dropped = layer.blocks.extract_if(first..after, |_, _| true).map(|(_, block)| block).collect();
@@ -259,8 +262,8 @@ impl State {
         dropped
     }
 
-    /// The dnode with all that changed up to layer `upto` (not included). Pointers and space used are those
-    /// of the last sync.
+    /// The dnode with all changes of the layers up to `upto` (not included). Pointers and used space are
+    /// those of the last sync.
     pub(super) fn dnode_below(&self, upto: usize) -> Dnode {
         let mut dnode = self.tree.dnode().clone();
         let mut end = self.committed_end;
@@ -286,27 +289,27 @@ impl State {
         dnode
     }
 
-    /// The bonus area as the newest layer has it.
+    /// The bonus area, including the newest layer.
     pub(super) fn bonus(&self) -> Arc<[u8]> {
         self.bonus_below(self.layers.len())
     }
 
-    /// The bonus area as the layers before `at` have it.
+    /// The bonus area according to the layers before `at`.
     pub(super) fn bonus_below(&self, at: usize) -> Arc<[u8]> {
         let newest = self.layers.iter().take(at).rev().find_map(|layer| layer.bonus.as_ref());
         newest.map_or_else(|| (&*self.tree.dnode().bonus).into(), |(_, bonus)| Arc::clone(bonus))
     }
 
-    /// The spill block: in a layer, gone, or (`None`) as the committed dnode says.
+    /// The spill block: in a layer, removed, or (`None`) that of the committed dnode.
     pub(super) fn spill(&self) -> Option<Option<Block>> {
         self.layers.iter().rev().find_map(|layer| if layer.freed { Some(None) } else { layer.spill.clone() })
     }
 
-    /// The run of data or holes that block `id` begins, as far as the layers know: (hole, block after it).
-    /// `None` when the committed tree knows what is there; then the second number says how far that is to be
-    /// asked.
+    /// The run of data or holes that begins with block `id`, as far as the layers know: (hole, block after
+    /// it). `None` when the committed tree has to be asked; then the second number is the end of the range to
+    /// ask for.
     pub(super) fn run(&self, id: u64) -> (Option<bool>, u64) {
-        // No newer layer says anything about blocks from `id` on and before this one.
+        // No newer layer mentions any block from `id` up to this one.
         let mut limit = u64::MAX;
         for layer in self.layers.iter().rev() {
             let written = layer.blocks.range(id..limit).next().map(|(&next, _)| next);
@@ -329,7 +332,7 @@ impl State {
         (None, limit)
     }
 
-    /// The layer of `txg` is written: `tree` has all of it.
+    /// The layer of `txg` is written: `tree` contains all of it.
     pub(super) fn commit(&mut self, txg: Txg, tree: Arc<Tree>) -> Option<Layer> {
         self.committed_end = committed_end(tree.dnode());
         self.tree = tree;
@@ -342,7 +345,7 @@ impl State {
     }
 }
 
-/// Changes bytes of a block: in place when nobody else holds it, in a copy otherwise.
+/// Changes bytes of a block: in place when no other handle shares it, in a copy otherwise.
 fn patch(block: &mut Block, start: usize, bytes: &[u8]) {
     let end = start.saturating_add(bytes.len());
     if end > block.len() {

@@ -1,4 +1,4 @@
-//! An object of an object set that is written.
+//! An object of an object set that is open for writing.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,18 +23,18 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::{Block, Bookmark};
 
-/// Blocks of a directory that one more entry may make dirty: a leaf, the one that it is split into, and the
+/// The blocks of a directory that one more entry may make dirty: a leaf, the new leaf after a split, and the
 /// header.
 const SPLIT_BLOCKS: u64 = 3;
 
-/// Blocks of one large read that are in flight together.
+/// The number of blocks of one large read that are in flight together.
 const MAX_IN_FLIGHT: usize = 32;
 
 /// The smallest new block that counts as part of a stream ([`crate::txg`]).
 const STREAMED_BLOCK_BYTES: usize = 64 << 10;
 
 /// An object of a [`LiveObjset`]. Any number of handles share its state. The state is kept while it has
-/// changes that are not committed.
+/// uncommitted changes.
 #[derive(Clone)]
 pub struct LiveObject {
     objset: Arc<LiveObjset>,
@@ -56,7 +56,7 @@ impl LiveObject {
         self.core.id
     }
 
-    /// Its dnode, changes included; block pointers and space used are those of the last sync.
+    /// Its dnode, including changes; block pointers and used space are those of the last sync.
     pub fn dnode(&self) -> Dnode {
         let state = self.core.lock();
         state.dnode_below(state.layers.len())
@@ -67,7 +67,7 @@ impl LiveObject {
         self.core.lock().block_size.into()
     }
 
-    /// First byte after the last block that is not a hole at the end.
+    /// The first byte after the last block that is not a hole.
     pub fn end(&self) -> u64 {
         let state = self.core.lock();
         state.end.saturating_mul(state.block_size.into())
@@ -90,7 +90,7 @@ impl LiveObject {
         newest.map_or_else(|| state.tree.dnode().bonus_type, |(bonus_type, _)| *bonus_type)
     }
 
-    /// Another bonus area. It must fit the dnode.
+    /// Sets the bonus area. It must fit the dnode.
     pub fn set_bonus(&self, tx: &Tx, bonus_type: DmuType, bonus: &[u8]) {
         debug_assert!(
             bonus.len() <= self.dnode().bonus_capacity(),
@@ -103,9 +103,9 @@ impl LiveObject {
         }
     }
 
-    /// Changes bytes of the bonus area, in the group of `tx` and in the one after it, if that has a bonus
-    /// area of its own already. For changes that come out the same in whatever order they are made. False,
-    /// and nothing changed, when `change` says so.
+    /// Changes bytes of the bonus area, in the group of `tx` and in the next one, if that has a bonus area of
+    /// its own already. It is for changes whose result does not depend on their order. Returns false, without
+    /// a change, when `change` returns false.
     pub(crate) fn merge_bonus(
         &self,
         tx: &Tx,
@@ -129,7 +129,7 @@ impl LiveObject {
         Ok(true)
     }
 
-    /// Another type of contents (`dmu_object_zapify`).
+    /// Sets the type of the contents (`dmu_object_zapify`).
     pub fn set_type(&self, tx: &Tx, dmu_type: DmuType) {
         let mut state = self.core.lock();
         if let Some(layer) = self.layer(&mut state, tx) {
@@ -137,15 +137,15 @@ impl LiveObject {
         }
     }
 
-    /// The size that blocks of at least `bytes` can have: whole sectors, and a power of two where the object
+    /// The smallest valid size of blocks of at least `bytes`: whole sectors, and a power of two if the object
     /// has, or had in a group that is not written yet, more than its first block. Such an object keeps the
-    /// levels of its tree, and the blocks below an indirect one are of a power of two.
+    /// levels of its tree, and the blocks below an indirect block have sizes of a power of two.
     pub fn fitting_block_size(&self, bytes: u32) -> u32 {
         self.core.lock().fitting_block_size(bytes)
     }
 
-    /// Another block size: a multiple of 512, a power of two as soon as there is to be a second block, and as
-    /// [`LiveObject::fitting_block_size`] says. Refused when the object has more than its first block.
+    /// Sets the block size: a multiple of 512, a power of two if there will be a second block, and valid for
+    /// [`LiveObject::fitting_block_size`]. Refused when the object has more than its first block.
     pub async fn set_block_size(&self, tx: &Tx, bytes: u32) -> Result<()> {
         if bytes == 0 || !bytes.is_multiple_of(512) || u64::from(bytes) > MAX_BLOCK_SIZE {
             return Err(Error::Invalid(format!("{self:?}: blocks of {bytes} bytes")));
@@ -212,7 +212,7 @@ impl LiveObject {
         }
     }
 
-    /// Another spill block, or none.
+    /// Sets or removes the spill block.
     #[cfg(test)]
     pub(super) fn set_spill(&self, tx: &Tx, spill: Option<Block>) {
         let mut state = self.core.lock();
@@ -221,7 +221,8 @@ impl LiveObject {
         }
     }
 
-    /// Another bonus area and another spill block, or none, at once: nobody sees the one without the other.
+    /// Sets the bonus area and sets or removes the spill block at once: no reader sees only one of the
+    /// changes.
     pub(crate) fn set_bonus_and_spill(
         &self,
         tx: &Tx,
@@ -236,7 +237,7 @@ impl LiveObject {
         }
     }
 
-    /// The bonus area of an object that has no spill block at this moment.
+    /// The bonus area of an object that has no spill block now.
     pub(crate) fn bonus_alone(&self) -> Option<Arc<[u8]>> {
         let state = self.core.lock();
         let has_spill = match state.spill() {
@@ -251,15 +252,14 @@ impl LiveObject {
         self.block_retaining(id, Retain::AsItWas).await
     }
 
-    /// Loads data block `id` into the ARC, where it waits for whoever changes it even if it is not to be
-    /// cached.
+    /// Loads data block `id` into the ARC, where it waits for a change of it even if it is not to be cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
         self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
 
-    /// To be called before a group is held for a write of the bytes `range`. Blocks of which only a part is
-    /// written are brought into the ARC, so that no group is held open while a device is read. Fails where an
-    /// indirect block above the range cannot be read: the group could not be written.
+    /// Must be called before a group is held for a write of the bytes `range`. Loads the partly written
+    /// blocks into the ARC, so that no group is held open while a device is read. Fails if an indirect block
+    /// above the range cannot be read: the group could not be written.
     pub async fn prepare_write(&self, range: Range<u64>) -> Result<()> {
         self.warm_edges(&range).await?;
         let (block_size, fan_out_shift) = (self.block_size(), self.fan_out_shift());
@@ -271,8 +271,8 @@ impl LiveObject {
         Ok(())
     }
 
-    /// To be called before a group is held in which the bytes `range` are punched, as
-    /// [`LiveObject::prepare_write`]. All indirect blocks that lead into the range are read.
+    /// Must be called before a group is held for punching the bytes `range`, like
+    /// [`LiveObject::prepare_write`]. Reads all indirect blocks that lead into the range.
     pub async fn prepare_punch(&self, range: Range<u64>) -> Result<()> {
         let end = self.end();
         if range.start >= end {
@@ -287,18 +287,18 @@ impl LiveObject {
         if holds_subtrees { self.check_subtrees(blocks).await } else { Ok(()) }
     }
 
-    /// To be called before the object is freed. Fails where an indirect block cannot be read: what it leads
-    /// to could not be freed.
+    /// Must be called before the object is freed. Fails if an indirect block cannot be read: the blocks below
+    /// it could not be freed.
     pub async fn prepare_free(&self) -> Result<()> {
         self.check_subtrees(0..u64::MAX).await
     }
 
-    /// log2 of the blocks below one indirect block of level 1.
+    /// log2 of the number of blocks below one indirect block of level 1.
     fn fan_out_shift(&self) -> u32 {
         self.core.lock().tree.dnode().pointers_per_indirect_shift()
     }
 
-    /// Brings the blocks that `range` has only a part of into the ARC.
+    /// Loads the blocks that are only partly in `range` into the ARC.
     async fn warm_edges(&self, range: &Range<u64>) -> Result<()> {
         let (block_size, end) = (self.block_size(), self.end());
         for edge in [range.start, range.end] {
@@ -309,10 +309,10 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Fails where the committed indirect blocks above data block `id` cannot be read.
+    /// Fails if the committed indirect blocks above data block `id` cannot be read.
     async fn check_path(&self, id: u64) -> Result<()> {
         loop {
-            // What a group changed already was checked then.
+            // A block that a group changed already was checked then.
             let Base::Committed(tree) = self.core.lock().find(id) else { return Ok(()) };
             match tree.check_path(self.objset.pool(), id).await {
                 Err(_) if !self.is_current(&tree) => {}
@@ -331,7 +331,7 @@ impl LiveObject {
         }
     }
 
-    /// Data block `id`. `retain` is for what the ARC is not to take in.
+    /// Data block `id`. `retain` applies to blocks that the ARC does not cache.
     pub(in crate::dmu) async fn block_retaining(
         &self,
         id: u64,
@@ -352,13 +352,13 @@ impl LiveObject {
             match tree.block(self.objset.pool(), id, retain).await {
                 Ok(found) => return Ok(found),
                 Err(error) if self.is_current(&tree) => return Err(error),
-                // The block was freed, and its space perhaps used again, while we waited for it.
+                // The block was freed, and its space perhaps reused, during the read.
                 Err(_) => {}
             }
         }
     }
 
-    /// Whether what is read from a tree is the truth of the last sync still.
+    /// Whether a tree is still that of the last sync.
     fn is_current(&self, tree: &Arc<Tree>) -> bool {
         Arc::ptr_eq(tree, &self.core.lock().tree)
     }
@@ -391,7 +391,7 @@ impl LiveObject {
         }
     }
 
-    /// The run of data or hole that `offset` is in; see [`crate::dmu::Object::span`].
+    /// The run of data or hole that contains `offset`; see [`crate::dmu::Object::span`].
     pub async fn span(&self, offset: u64) -> Result<Span> {
         loop {
             self.objset.check()?;
@@ -419,8 +419,8 @@ impl LiveObject {
         }
     }
 
-    /// What writing to a range makes dirty in the group `txg`, in blocks of `block_size` bytes if they are to
-    /// have another size than now.
+    /// The blocks that writing to a range makes dirty in the group `txg`, in blocks of `block_size` bytes if
+    /// their size is to change.
     pub fn newly_dirty(&self, txg: Txg, range: &Range<u64>, block_size: Option<u32>) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(block_size.unwrap_or(state.block_size));
@@ -430,8 +430,8 @@ impl LiveObject {
         state.newly_dirty(txg, range.start / block_size, range.end.div_ceil(block_size), block_size)
     }
 
-    /// What cutting the content at `edge` makes dirty in the group `txg`: the block that loses a part, if
-    /// there is one, and the indirect blocks above the edge.
+    /// The blocks that truncating the content at `edge` makes dirty in the group `txg`: the block that loses
+    /// a part, if there is one, and the indirect blocks above the edge.
     pub fn newly_dirty_by_cut(&self, txg: Txg, edge: u64) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(state.block_size);
@@ -444,7 +444,7 @@ impl LiveObject {
         Dirtied { blocks: if is_whole { 0 } else { cut.blocks }, ..cut }
     }
 
-    /// What replacing the blocks of a range by references to stored ones of `block_size` bytes makes dirty in
+    /// The blocks that replacing a range by references to stored blocks of `block_size` bytes makes dirty in
     /// the group `txg`.
     pub fn newly_dirty_by_clone(&self, txg: Txg, range: &Range<u64>, block_size: u64) -> Dirtied {
         let state = self.core.lock();
@@ -454,15 +454,15 @@ impl LiveObject {
         Dirtied { blocks: 0, cloned, cloned_bytes: cloned.saturating_mul(block_size), ..all }
     }
 
-    /// What changing the description of the object makes dirty in the group `txg`: its dnode's block, unless
-    /// something of the object changed already.
+    /// The blocks that changing the object's attributes makes dirty in the group `txg`: its dnode's block,
+    /// unless the object was changed already.
     pub fn newly_dirty_description(&self, txg: Txg) -> Dirtied {
         let is_dirty = self.core.lock().layers.iter().any(|layer| layer.txg == txg);
         let file = Dirtied::file();
         Dirtied { described_bytes: if is_dirty { 0 } else { file.described_bytes }, ..file }
     }
 
-    /// What changing an entry of a directory makes dirty in the group `txg`.
+    /// The blocks that changing an entry of a directory makes dirty in the group `txg`.
     pub fn newly_dirty_by_entry(&self, txg: Txg) -> Dirtied {
         let described = self.newly_dirty_description(txg);
         let state = self.core.lock();
@@ -472,8 +472,8 @@ impl LiveObject {
         let levels = u64::from(dnode.levels.saturating_sub(1));
         let block_size = u64::from(state.block_size);
         // A single block may become several: a header and leaves. Otherwise a leaf may split; the header has
-        // the table of leaves. Where there is a single indirect block of each level, these are dirty with the
-        // first entry.
+        // the table of leaves. If each level has a single indirect block, these are dirty with the first
+        // entry.
         let (blocks, indirect) = match (state.end > 1, state.end >> dnode.pointers_per_indirect_shift() > 0) {
             (false, _) => (if is_dirty { 0 } else { SPLIT_BLOCKS }, u64::from(!is_dirty)),
             (true, false) => (SPLIT_BLOCKS, if is_dirty { 0 } else { levels.max(1) }),
@@ -499,12 +499,12 @@ impl LiveObject {
         drop(old);
     }
 
-    /// Writes bytes anywhere. Finishes in the first poll when the blocks that it writes parts of are cached.
+    /// Writes bytes anywhere. Finishes in the first poll when the partly written blocks are cached.
     pub async fn write_at(&self, tx: &Tx, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_payload(tx, offset, bytes.into()).await
     }
 
-    /// The same of bytes that may be blocks already.
+    /// The same for bytes that may be in blocks already.
     pub async fn write_payload(&self, tx: &Tx, offset: u64, payload: Payload<'_>) -> Result<()> {
         let end = offset.checked_add(payload.len() as u64).ok_or_else(|| self.beyond())?;
         let (mut at, mut rest) = (offset, payload);
@@ -533,7 +533,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Writes all of a block. False when the block size is another meanwhile.
+    /// Writes all of a block. Returns false when the block size changed meanwhile.
     fn write_whole(&self, tx: &Tx, block_size: u32, id: u64, payload: Payload<'_>) -> Result<bool> {
         let block = match payload.as_block() {
             Some(block) => block.clone(),
@@ -550,7 +550,7 @@ impl LiveObject {
         Ok(true)
     }
 
-    /// Writes a part of a block. False when the block size is another meanwhile.
+    /// Writes a part of a block. Returns false when the block size changed meanwhile.
     async fn write_part(
         &self,
         tx: &Tx,
@@ -579,7 +579,7 @@ impl LiveObject {
                 }
                 base
             };
-            // Without the lock: the block as it is, and the new bytes over it.
+            // Without the lock: the present block, overwritten with the new bytes.
             let mut buffer = match self.load(&base, id).await? {
                 Loaded::Block(block) if block.len() == block_size as usize => IoBuf::from(&block[..]),
                 Loaded::Block(_) => return Err(self.corrupt("a block of another size")),
@@ -591,7 +591,7 @@ impl LiveObject {
         }
     }
 
-    /// The bytes of a block that is to be changed.
+    /// The bytes of a block that is about to be changed.
     async fn load(&self, base: &Base, id: u64) -> Result<Loaded> {
         let tree = match base {
             Base::Written(block) => return Ok(Loaded::Block(block.clone())),
@@ -614,15 +614,15 @@ impl LiveObject {
         }
     }
 
-    /// A block that a pointer of another one stands for.
+    /// The block behind a cloned pointer.
     pub(crate) async fn read_cloned(&self, pointer: &Blkptr, id: u64) -> Result<Block> {
         let at = Bookmark { objset: self.objset.id().0, object: self.id().0, level: 0, blkid: id };
         self.objset.pool().read_block(pointer, &at).await
     }
 
-    /// Has block `id` written again with the contents that it has, as blocks are written now; with
-    /// `keeps_birth` it is as old as before to those who look for changes. False where there is nothing to
-    /// do: a hole, or a block that is written anyway.
+    /// Rewrites block `id` with the same contents, as blocks are written now. With `keeps_birth` its logical
+    /// birth stays the same. Returns false if there is nothing to do: a hole, or a block that is written
+    /// anyway.
     pub async fn rewrite(&self, tx: &Tx, id: u64, keeps_birth: bool) -> Result<bool> {
         let mut prepared: Option<(Base, Block)> = None;
         loop {
@@ -655,12 +655,12 @@ impl LiveObject {
         }
     }
 
-    /// What of data block `id` is on disk.
+    /// How data block `id` is stored on disk.
     pub async fn stored(&self, id: u64) -> Result<Stored> {
         loop {
             let tree = match self.core.lock().find(id) {
                 Base::Written(_) => return Ok(Stored::Changed),
-                // What it refers to is stored, and is kept by this reference from the group on that has it.
+                // The block is stored, and this reference keeps it from its group on.
                 Base::Cloned(pointer) => return Ok(Stored::Block(pointer)),
                 Base::Hole => return Ok(Stored::Hole),
                 Base::Committed(tree) => tree,
@@ -674,8 +674,8 @@ impl LiveObject {
         }
     }
 
-    /// Makes data block `id` a reference to a stored block of the same size, which its owner keeps until the
-    /// group of `tx` is open no more. False when the sizes differ.
+    /// Makes data block `id` a reference to a stored block of the same size, which its owner keeps while the
+    /// group of `tx` is open. Returns false when the sizes differ.
     pub fn clone_block(&self, tx: &Tx, id: u64, pointer: &Blkptr) -> Result<bool> {
         let mut state = self.core.lock();
         if pointer.lsize().0 != u64::from(state.block_size) || !has_block(state.block_size, id) {
@@ -688,8 +688,8 @@ impl LiveObject {
         Ok(true)
     }
 
-    /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for all to the
-    /// end.
+    /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for everything to
+    /// the end.
     pub async fn punch(&self, tx: &Tx, offset: u64, length: u64) -> Result<()> {
         let (block_size, data_end) = {
             let state = self.core.lock();
@@ -718,7 +718,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Writes zeroes within one block, if that is not a hole.
+    /// Writes zeroes within one block, if it is not a hole.
     async fn zero(&self, tx: &Tx, from: u64, to: u64) -> Result<()> {
         if from >= to || self.block(from / self.block_size()).await?.is_none() {
             return Ok(());
@@ -726,13 +726,13 @@ impl LiveObject {
         self.write_at(tx, from, &Block::zero((to - from) as usize)).await
     }
 
-    /// Has a layer for the group of `tx`, though nothing in it: its dnode is written with that.
+    /// Adds an empty layer for the group of `tx`, so that its dnode is written with that group.
     pub(crate) fn touch(&self, tx: &Tx) {
         let mut state = self.core.lock();
         self.layer(&mut state, tx);
     }
 
-    /// Frees it. False when it was already.
+    /// Frees it. Returns false when it was freed already.
     pub(super) fn free(&self, tx: &Tx) -> bool {
         let mut state = self.core.lock();
         let Some(at) = self.layer(&mut state, tx) else { return false };
@@ -757,7 +757,7 @@ impl LiveObject {
         Some(at)
     }
 
-    /// An error about what the object says.
+    /// An error about the contents of the object.
     pub fn corrupt(&self, detail: impl fmt::Display) -> Error {
         Error::corrupt(format!("objset {}, object {}", self.objset.id(), self.id()), detail)
     }
@@ -774,14 +774,14 @@ impl LiveObject {
     }
 }
 
-/// What of a data block is on disk.
+/// How a data block is stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
     /// It was written since the last commit.
     Changed,
     /// It is a hole.
     Hole,
-    /// The block; one that it refers to since the last commit, too.
+    /// The block, including a block that it refers to since the last commit.
     Block(Blkptr),
 }
 
@@ -792,7 +792,7 @@ enum Loaded {
     Again,
 }
 
-/// Only blocks of a power of two can have a neighbour.
+/// Only blocks with a size of a power of two can have a neighbour.
 fn has_block(block_size: u32, id: u64) -> bool {
     id == 0 || block_size.is_power_of_two()
 }
@@ -808,8 +808,7 @@ fn copy_from(found: Option<&OrderedBlock>, start: usize, into: &mut [u8]) -> Res
     };
     match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
         Some(bytes) => device::copy(into, bytes),
-        // The block size was changed while this was read: what is beyond the smaller of the two was never
-        // written.
+        // The block size changed during the read: bytes beyond the smaller size were never written.
         None => {
             into.fill(0);
             let bytes = found.block.get(start..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! An object set that is written: which objects are open, which are dirty, which numbers are taken.
+//! An object set that is open for writing: open objects, dirty objects, used numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -27,15 +27,16 @@ use crate::error::{Error, Result};
 use crate::txg::{GUESSED_BYTES_PER_SECOND, Tx, Txgs};
 use crate::zio::is_heavy;
 
-/// What Linux calls an error of a device.
+/// Linux's number for an I/O error.
 const EIO: i32 = 5;
 
-/// Clean objects that are kept open before those that nobody holds are let go.
+/// The number of clean objects that are kept open before unused ones are dropped.
 const MIN_OPEN: usize = 1024;
-/// After so many objects were freed, numbers are looked for from the beginning again.
+/// After this many freed objects, the search for free numbers starts from the beginning again.
 pub(super) const RESCAN_AFTER_FREED: u64 = 4096;
 
-/// An object set that is written: its committed state and what the groups not yet committed changed.
+/// An object set that is open for writing: its committed state and the changes of groups that are not
+/// committed yet.
 pub struct LiveObjset {
     pool: Arc<Pool>,
     id: ObjsetId,
@@ -55,30 +56,30 @@ pub struct LiveObjset {
 /// How blocks are written.
 struct Policies {
     now: Arc<Policy>,
-    /// From this group on.
+    /// The policy from this group on.
     later: Option<(Txg, Arc<Policy>)>,
 }
 
 pub(super) struct State {
-    /// As of the last sync. Another handle after each.
+    /// The state as of the last sync. Each sync sets another handle.
     pub(super) committed: Arc<Objset>,
-    /// Open objects: all dirty ones, and as many others as are used or recent.
+    /// Open objects: all dirty ones, and others as long as they are used or recent.
     pub(super) cores: HashMap<u64, Arc<Core>>,
     sweep_at: usize,
-    /// Objects that the committed dnodes do not show yet: slots, and the group.
+    /// Objects that are not in the committed dnodes yet: slots, and the group.
     pub(super) pending: BTreeMap<u64, (u8, Txg)>,
-    /// Objects that the committed dnodes still show.
+    /// Freed objects that are still in the committed dnodes.
     pub(super) freed: BTreeSet<u64>,
     pub(super) freed_since_rescan: u64,
     pub(super) dirty: BTreeMap<Txg, Dirty>,
     pub(super) zil_header: ZilHeader,
-    /// Where the next number is looked for.
+    /// Where the search for the next number starts.
     pub(super) cursor: u64,
-    /// Counts that are being made complete.
+    /// Counts that are being completed.
     pub(super) completing: Option<Completing>,
 }
 
-/// What one group changed.
+/// The changes of one group.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) objects: BTreeMap<u64, Arc<Core>>,
@@ -97,14 +98,14 @@ impl LiveObjset {
         Ok(Self::new(committed, policy, zil_header, BTreeMap::new()))
     }
 
-    /// A new, empty object set, to be written with the group of `tx`.
+    /// A new, empty object set, which is written with the group of `tx`.
     pub fn create(pool: &Arc<Pool>, id: ObjsetId, kind: ObjsetType, policy: Policy, tx: &Tx) -> Arc<Self> {
         let phys = dnodes::new_objset(kind);
         let committed = Objset::of(pool, id, Blkptr::HOLE, phys, PrimaryCache::default());
         Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
     }
 
-    /// Lets a filesystem that was just created, and has no file yet, count files (`objects`) and projects
+    /// Makes a filesystem that was just created, and has no file yet, count files (`objects`) and projects
     /// too.
     pub(crate) fn count_also(&self, objects: bool, projects: bool) {
         let mut state = self.lock();
@@ -115,7 +116,7 @@ impl LiveObjset {
             Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
     }
 
-    /// Has an object set that was just created count nothing by users: one of a pool that is too old for it.
+    /// Makes an object set that was just created count nothing by users: for a pool that is too old.
     pub(crate) fn count_nothing(&self) {
         let mut state = self.lock();
         let mut phys = state.committed.phys().clone();
@@ -168,7 +169,7 @@ impl LiveObjset {
         self.id
     }
 
-    /// What it is for.
+    /// Its type.
     pub fn kind(&self) -> ObjsetType {
         self.kind
     }
@@ -178,26 +179,26 @@ impl LiveObjset {
         &self.pool
     }
 
-    /// How blocks are written that come from now on.
+    /// The policy for blocks that are written from now on.
     pub fn policy(&self) -> Arc<Policy> {
         let policies = self.policies();
         let (now, later) = (&policies.now, &policies.later);
         Arc::clone(later.as_ref().map_or(now, |(_, later)| later))
     }
 
-    /// How the blocks of a group are written.
+    /// The policy for the blocks of a group.
     pub(super) fn policy_of(&self, txg: Txg) -> Arc<Policy> {
         let policies = self.policies();
         let later = policies.later.as_ref().filter(|(since, _)| *since <= txg);
         Arc::clone(later.map_or(&policies.now, |(_, later)| later))
     }
 
-    /// From the next block on.
+    /// Sets the policy, from the next block on.
     pub fn set_policy(&self, policy: Policy) {
         self.set_policy_since(Txg::NONE, policy);
     }
 
-    /// From the blocks of group `since` on, for which room was asked for by this policy.
+    /// Sets the policy for blocks from group `since` on, for which room was requested with this policy.
     pub(crate) fn set_policy_since(&self, since: Txg, policy: Policy) {
         let before = self.policy();
         let policy = Arc::new(policy);
@@ -221,26 +222,25 @@ impl LiveObjset {
         self.policies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of how fast its blocks are encoded is not true any more, or not known yet.
+    /// The measured pace of encoding is no longer valid, or not known yet.
     fn expect_pace(&self) {
         if let Some(txgs) = self.progress() {
             txgs.set_pace(self.id, is_heavy(self.policy().compress).then_some(GUESSED_BYTES_PER_SECOND));
         }
     }
 
-    /// What of it the ARC takes in.
+    /// Which of its blocks the ARC caches.
     pub fn primary(&self) -> &PrimaryCache {
         &self.primary
     }
 
-    /// As of the last sync.
+    /// The state as of the last sync.
     pub(in crate::dmu) fn committed(&self) -> Arc<Objset> {
         Arc::clone(&self.lock().committed)
     }
 
-    /// Its dataset was destroyed, or taken back to a snapshot: nobody syncs this object set any more, and its
-    /// blocks are freed. Whoever still has it gets errors from now on, whether it reads, changes or wants
-    /// what it changed stable.
+    /// Its dataset was destroyed or rolled back: no sync writes this object set any more, and its blocks are
+    /// freed. All users of it get errors from now on, for reads, changes and commits.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -278,7 +278,7 @@ impl LiveObjset {
             let dnode = committed.dnode(id).await;
             let mut state = self.lock();
             if !Arc::ptr_eq(&committed, &state.committed) || state.cores.contains_key(&id.0) {
-                // Created, freed or written meanwhile.
+                // The object was created, freed or written meanwhile.
                 continue;
             }
             let dnode = dnode?;
@@ -292,7 +292,7 @@ impl LiveObjset {
         }
     }
 
-    /// Creates an object under a number of the object set's choice.
+    /// Creates an object with a free number.
     pub async fn allocate(self: &Arc<Self>, tx: &Tx, new: NewObject) -> Result<Arc<LiveObject>> {
         loop {
             let from = self.lock().cursor;
@@ -317,7 +317,7 @@ impl LiveObjset {
         }
     }
 
-    /// Creates an object under a number that is free.
+    /// Creates an object with a given free number.
     pub async fn claim(self: &Arc<Self>, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Arc<LiveObject>> {
         let (block_id, slot) = place(id.0);
         loop {
@@ -337,7 +337,7 @@ impl LiveObjset {
         }
     }
 
-    /// The number is free.
+    /// Creates an object under a number that is known to be free.
     fn create_at(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -356,12 +356,12 @@ impl LiveObjset {
         Ok(object)
     }
 
-    /// The slots of a dnode block as of the last sync.
+    /// The slots of a dnode block, as of the last sync.
     async fn committed_slots(&self, block_id: u64) -> Result<(Arc<Objset>, Slots)> {
         let committed = self.committed();
         let slots = match committed.meta().find(&self.pool, 0, block_id).await? {
             Found::Hole { .. } => Slots::default(),
-            // Each has a dnode of its own.
+            // Each slot has a dnode of its own.
             Found::Data(pointer) if pointer.fill() >= DNODES_PER_BLOCK => Slots::FULL,
             Found::Data(pointer) => {
                 let at = committed.meta().bookmark(0, block_id);
@@ -371,7 +371,7 @@ impl LiveObjset {
         Ok((committed, slots))
     }
 
-    /// Frees an object and all its blocks. Its number can be used again when the group is committed.
+    /// Frees an object and all its blocks. Its number can be reused when the group is committed.
     pub async fn free(self: &Arc<Self>, tx: &Tx, id: ObjectId) -> Result<()> {
         let object = self.object(id).await?;
         if !object.free(tx) {
@@ -381,7 +381,7 @@ impl LiveObjset {
         Ok(())
     }
 
-    /// The first object whose number is at least `from`, changes included.
+    /// The first object whose number is at least `from`, including changes.
     pub async fn next_object(&self, from: ObjectId) -> Result<Option<ObjectId>> {
         let mut from = from;
         loop {
@@ -400,28 +400,27 @@ impl LiveObjset {
         }
     }
 
-    /// The object set as readers see it: objects opened from it show what was changed up to now, in whatever
-    /// group.
+    /// The object set for readers: objects opened from it show all changes up to now, of all groups.
     pub fn view(self: &Arc<Self>) -> Arc<Objset> {
         self.committed().live(self)
     }
 
-    /// Objects in use, as of the last sync.
+    /// The number of used objects, as of the last sync.
     pub fn used_objects(&self) -> u64 {
         self.committed().root().fill()
     }
 
-    /// Whether what users use is counted.
+    /// Whether it counts the space of users.
     pub fn counts_users(&self) -> bool {
         self.committed().phys().is_user_accounting_complete()
     }
 
-    /// Whether what projects use is counted.
+    /// Whether it counts the space of projects.
     pub fn counts_projects(&self) -> bool {
         self.committed().phys().is_project_quota_complete()
     }
 
-    /// Whether files are counted, and not only what they use.
+    /// Whether it counts files, and not only their space.
     pub fn counts_files(&self) -> bool {
         self.committed().phys().is_user_object_accounting_complete()
     }
@@ -431,12 +430,12 @@ impl LiveObjset {
         self.lock().dirty.contains_key(&txg)
     }
 
-    /// Whether nothing is changed that is not committed.
+    /// Whether there are no uncommitted changes.
     pub fn is_clean(&self) -> bool {
         self.lock().dirty.is_empty()
     }
 
-    /// An object has a layer for the group of `tx` now. Called with the lock of the object.
+    /// Notes that an object has a layer for the group of `tx` now. Called with the lock of the object.
     pub(super) fn note_dirty(&self, tx: &Tx, core: &Arc<Core>) {
         self.lock().dirty.entry(tx.txg()).or_default().objects.insert(core.id.0, Arc::clone(core));
     }
@@ -446,7 +445,7 @@ impl LiveObjset {
         self.lock().zil_header
     }
 
-    /// Another header of its intent log, from the group of `tx` on.
+    /// Sets the header of its intent log, from the group of `tx` on.
     pub fn set_zil_header(&self, tx: &Tx, header: ZilHeader) {
         tx.note_changed();
         let mut state = self.lock();
@@ -454,18 +453,18 @@ impl LiveObjset {
         state.dirty.entry(tx.txg()).or_default().zil_header = Some(header);
     }
 
-    /// Tells `txgs` how many bytes of data are written, as they are.
+    /// Reports written bytes of data to `txgs`, as they are written.
     pub(crate) fn set_progress(&self, txgs: &Arc<Txgs>) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(txgs));
         self.expect_pace();
     }
 
-    /// Whether syncs from now on tell which blocks they wrote, and not only how much.
+    /// Sets whether syncs from now on list the blocks that they wrote, and not only their space.
     pub fn list_births(&self, list: bool) {
         self.lists_births.store(list, Ordering::Relaxed);
     }
 
-    /// Whether blocks may be made references to stored ones: whoever writes the object set counts references.
+    /// Whether blocks may become references to stored blocks: the writer of the object set counts references.
     pub fn can_clone(&self) -> bool {
         self.can_clone.load(Ordering::Relaxed)
     }
@@ -475,7 +474,7 @@ impl LiveObjset {
         self.can_clone.store(can, Ordering::Relaxed);
     }
 
-    /// Whether what projects use is counted, or will be as soon as the object set is used so.
+    /// Whether it counts the space of projects, or will as soon as it is used.
     pub fn can_count_projects(&self) -> bool {
         self.counts_projects() || self.can_count_projects.load(Ordering::Relaxed)
     }
@@ -485,12 +484,12 @@ impl LiveObjset {
         self.can_count_projects.store(can, Ordering::Relaxed);
     }
 
-    /// Whether there are counts that could be complete and are not.
+    /// Sets whether there are counts that could be complete and are not.
     pub(crate) fn set_lacks_counts(&self, lacks: bool) {
         self.lacks_counts.store(lacks, Ordering::Relaxed);
     }
 
-    /// Something comes to the object set that owners have: what counts it should be complete, soon.
+    /// Notes a use of the object set that concerns owners: its incomplete counts should be completed soon.
     pub(crate) fn note_use(&self) {
         let is_news = !self.was_used.swap(true, Ordering::Relaxed);
         if is_news
@@ -501,7 +500,7 @@ impl LiveObjset {
         }
     }
 
-    /// Whether [`LiveObjset::note_use`] was called since this was last asked.
+    /// Whether [`LiveObjset::note_use`] was called since the last call.
     pub(crate) fn take_use(&self) -> bool {
         self.was_used.swap(false, Ordering::Relaxed)
     }
@@ -520,24 +519,24 @@ impl LiveObjset {
 }
 
 impl State {
-    /// Takes up an object, and lets go of those that nobody uses when there are many.
+    /// Adds an open object, and drops unused objects when there are many.
     fn open(&mut self, core: &Arc<Core>) {
         if self.cores.len() >= self.sweep_at {
-            // Nobody can take a handle meanwhile: that needs this lock. Dirty objects are held by `dirty`.
+            // No caller can get a handle meanwhile: that needs this lock. `dirty` holds the dirty objects.
             self.cores.retain(|_, core| Arc::strong_count(core) > 1);
             self.sweep_at = MIN_OPEN.max(self.cores.len().saturating_mul(2));
         }
         self.cores.insert(core.id.0, Arc::clone(core));
     }
 
-    /// Slots of objects that are not in the committed dnode block yet.
+    /// Marks the slots of objects that are not in the committed dnode block yet.
     fn take_pending(&self, block_id: u64, slots: &mut Slots) {
         let first = block_id.saturating_mul(DNODES_PER_BLOCK);
         for (id, (count, _)) in self.pending.range(first..first.saturating_add(DNODES_PER_BLOCK)) {
             slots.take((id - first) as usize, usize::from(*count));
         }
         if block_id == 0 {
-            // The number of the meta-dnode.
+            // Slot 0 belongs to the meta-dnode.
             slots.take(0, 1);
         }
     }

@@ -10,12 +10,12 @@ use ondisk::dnode::Dnode;
 use super::Policy;
 use crate::vdev::Class;
 
-/// Levels from which on `redundant_metadata=most` keeps another copy of indirect blocks.
+/// From this level on, `redundant_metadata=most` keeps another copy of indirect blocks.
 const MOST_DITTO_LEVEL: u8 = 2;
 /// Copies of everything in the MOS.
 const MOS_COPIES: u8 = 3;
 
-/// How one block is written.
+/// The parameters for writing one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) checksum: ChecksumType,
@@ -28,25 +28,26 @@ pub(super) struct Way {
     pub(super) nopwrite: bool,
 }
 
-/// Which block.
+/// The block in question.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Which {
-    /// Level in its tree.
+    /// Its level in its tree.
     pub(super) level: u8,
-    /// Type in its pointer.
+    /// The type in its pointer.
     pub(super) dmu_type: DmuType,
-    /// A spill block: metadata whatever its type says.
+    /// Whether it is a spill block, which is metadata whatever its type is.
     pub(super) is_spill: bool,
 }
 
 impl Policy {
-    /// Whether blocks of data take another time to be encoded than as `before`.
+    /// Whether encoding blocks of data takes a different time than under `before`.
     pub(super) fn is_encoded_otherwise(&self, before: &Self) -> bool {
         let of = |policy: &Self| (policy.compress, policy.zstd_level, policy.checksum);
         of(self) != of(before)
     }
 
-    /// How a block is written. `dnode` is that of its object; none for an object set's own block.
+    /// The parameters for writing a block. `dnode` is that of its object, or none for an object set's own
+    /// block.
     pub(super) fn way(&self, objset: ObjsetId, dnode: Option<&Dnode>, which: Which) -> Way {
         let is_metadata = which.level > 0 || which.dmu_type.is_metadata() || which.is_spill;
         let (checksum, compress, copies) = if is_metadata {
@@ -92,14 +93,14 @@ fn class(which: Which, is_metadata: bool) -> Class {
     }
 }
 
-/// `DMU_OT_IS_CRITICAL`: without it much else is lost.
+/// `DMU_OT_IS_CRITICAL`: without such blocks, many others are lost.
 fn is_critical(which: Which) -> bool {
     (which.dmu_type != DmuType::DNODE || which.level > 0)
         && which.dmu_type != DmuType::DIRECTORY_CONTENTS
         && which.dmu_type != DmuType::SA
 }
 
-/// What is chosen for data if that is good enough for metadata, otherwise fletcher4.
+/// The checksum chosen for data if it is good enough for metadata, otherwise fletcher4.
 fn metadata_checksum(chosen: ChecksumType) -> ChecksumType {
     use ChecksumType::*;
     match chosen {

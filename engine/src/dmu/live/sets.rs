@@ -1,15 +1,15 @@
-//! Sets of numbers in ZAPs that change when their group is written, and not before.
+//! Sets of numbers in ZAPs that change only when their group is written.
 //!
 //! # The idea
-//! Most numbers that are put into such a set are taken out again soon: files that lost their name are let go
-//! a moment later. What a group puts in and takes out again costs two entries in memory; what is left of it
-//! is written to the ZAP when the group is quiesced, by whoever writes it. So nobody else changes the ZAP,
-//! and groups do so in their order: a number that a later group takes out is in it by then.
+//! Most numbers in such a set are removed again soon: files that lost their name are freed a moment later. A
+//! number that a group adds and removes again costs two entries in memory. The remaining changes of the group
+//! are written to the ZAP when the group is quiesced, by the sync. So only the sync changes the ZAP, and
+//! groups do so in their order: a number that a later group removes is in the set by then.
 //!
-//! A number that is put in is not in the set, and one that is taken out is: the caller knows that, as nobody
-//! reads the set before the group is committed.
+//! A number that is added is not in the set, and a number that is removed is: the caller ensures that,
+//! because the set is not read before the group is committed.
 //!
-//! An entry has the number for its value and, in hexadecimal, for its name. Source: OpenZFS 2.3 `zap_micro.c`
+//! An entry has the number as its value and, in hexadecimal, as its name. Source: OpenZFS 2.3 `zap_micro.c`
 //! (`zap_add_int`).
 
 use std::collections::BTreeMap;
@@ -23,17 +23,17 @@ use crate::dmu::zap::{Key, Value, edit};
 use crate::error::Result;
 use crate::txg::Tx;
 
-/// What a group changes in sets: by the object of the ZAP and the number, whether the number is put in. The
-/// others are taken out.
+/// The changes of a group in sets: for the object of the ZAP and the number, whether the number is added.
+/// Otherwise it is removed.
 pub(super) type SetChanges = BTreeMap<(u64, u64), bool>;
 
 impl LiveObjset {
-    /// Puts a number that is not in it into the set of a ZAP, when the group of `tx` is written.
+    /// Adds a number that is not in it to the set of a ZAP, when the group of `tx` is written.
     pub fn put_in_set(&self, tx: &Tx, set: ObjectId, number: u64) {
         self.change_set(tx, set, number, true);
     }
 
-    /// Takes a number out of the set of a ZAP that has it, when the group of `tx` is written.
+    /// Removes a number from the set of a ZAP that contains it, when the group of `tx` is written.
     pub fn take_from_set(&self, tx: &Tx, set: ObjectId, number: u64) {
         self.change_set(tx, set, number, false);
     }
@@ -52,16 +52,16 @@ impl LiveObjset {
         }
     }
 
-    /// What groups that are not committed change in the set of a ZAP, in their order: numbers, and whether
-    /// they are put in.
+    /// The uncommitted changes in the set of a ZAP, in the order of their groups: numbers, and whether they
+    /// are added.
     pub fn set_changes(&self, set: ObjectId) -> Vec<(u64, bool)> {
         let state = self.lock();
         let changes = state.dirty.values().flat_map(|dirty| dirty.sets.range((set.0, 0)..=(set.0, u64::MAX)));
         changes.map(|((_, number), put)| (*number, *put)).collect()
     }
 
-    /// Changes the ZAPs as the group `txg`, which nobody else changes any more, says. Where a ZAP cannot be
-    /// read, its numbers stay as they are: that must not keep the rest of the group from being written.
+    /// Applies the changes of the group `txg`, which no operation changes any more, to the ZAPs. If a ZAP
+    /// cannot be read, its numbers stay as they are: the rest of the group must be written all the same.
     pub(super) async fn settle_sets(self: &Arc<Self>, txg: Txg) {
         let Some(changes) = self.lock().dirty.get(&txg).map(|dirty| dirty.sets.clone()) else { return };
         let tx = Tx::syncing(txg);

@@ -1,9 +1,9 @@
-//! Writing one group of an object set: objects, then their dnodes, then the object set's own block. Sets of
-//! numbers get what the group put in before that ([`super::sets`]).
+//! Writing one group of an object set: objects, then their dnodes, then the object set's own block. Before
+//! that, the group's changes go into the sets of numbers ([`super::sets`]).
 //!
-//! Objects are written side by side, as many as make sense, and their blocks meet in batches. Each object
-//! shows its new tree as soon as that is written; the dnodes follow when all objects are done. Until then the
-//! dirty objects are held, so that nobody opens one from its old dnode.
+//! Objects are written side by side, as many as is useful, and their blocks share batches. Each object shows
+//! its new tree as soon as that is written; the dnodes follow when all objects are done. Until then the dirty
+//! objects are held, so that no caller opens one from its old dnode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::error::{Error, Result};
 use crate::zio::{WriteRequest, Writer};
 use crate::{Block, Bookmark};
 
-/// Objects that are written side by side.
+/// The number of objects that are written side by side.
 const OBJECTS: usize = 64;
-/// Indirect blocks that are under way, of all objects.
+/// The number of indirect blocks in progress, of all objects.
 const FAMILIES: usize = 256;
-/// Of each object at least these.
+/// The least number for each object.
 const MIN_FAMILIES: usize = 4;
 
 /// One dirty object.
@@ -44,12 +44,12 @@ pub(super) struct Work {
     pub(super) tree: Arc<Tree>,
     pub(super) dnode: Dnode,
     pub(super) changes: Changes,
-    /// Written early, and not in the tree.
+    /// Early copies that are not in the tree.
     outdated: Vec<Blkptr>,
     freed: bool,
 }
 
-/// What became of one dirty object.
+/// The result for one dirty object.
 struct Written {
     core: Arc<Core>,
     /// `None` when it is freed.
@@ -57,13 +57,13 @@ struct Written {
     /// Slots that it takes, or took.
     slots: usize,
     account: Account,
-    /// What it counted for before.
+    /// Its usage before.
     before: Usage,
 }
 
 impl LiveObjset {
-    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks
-    /// written before are then written in place.
+    /// Writes the changes of group `txg`. May be called again for the same group after more changes: blocks
+    /// written before are then overwritten in place.
     pub async fn sync(self: &Arc<Self>, writer: &Writer, txg: Txg) -> Result<SyncedObjset> {
         self.settle_sets(txg).await;
         let (committed, dirty) = {
@@ -75,7 +75,7 @@ impl LiveObjset {
         };
         let synced = self.write(writer, txg, &committed, &dirty).await;
         if synced.is_err() {
-            // What is not written stays visible, and is not forgotten.
+            // Changes that are not written stay visible, and are not forgotten.
             let mut state = self.lock();
             let again = state.dirty.entry(txg).or_default();
             for (id, core) in dirty.objects {
@@ -87,7 +87,7 @@ impl LiveObjset {
         synced
     }
 
-    /// The stored blocks that group `txg`, which nobody changes any more, makes more references to: once for
+    /// The stored blocks to which group `txg`, which no operation changes any more, adds references: once for
     /// each.
     pub fn cloned(&self, txg: Txg) -> Vec<Blkptr> {
         let dirty: Vec<Arc<Core>> = match self.lock().dirty.get(&txg) {
@@ -321,7 +321,7 @@ fn contents(layer: &Layer, early: &BTreeMap<u64, Blkptr>) -> Vec<(u64, Content)>
 }
 
 impl Work {
-    /// What the layer of `txg` of an object says.
+    /// The changes in the layer of `txg` of an object.
     pub(super) fn of(core: &Arc<Core>, txg: Txg) -> Option<Self> {
         let state = core.lock();
         let at = state.layers.iter().position(|layer| layer.txg == txg)?;
@@ -334,7 +334,7 @@ impl Work {
             spill: layer.spill.clone(),
         };
         let mut dnode = state.dnode_below(at + 1);
-        // The committed one, until it is written or removed.
+        // The committed spill block, until it is written or removed.
         dnode.spill = state.tree.dnode().spill;
         dnode.flags = state.tree.dnode().flags;
         let freed = layer.freed;

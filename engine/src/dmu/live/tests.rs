@@ -1,4 +1,4 @@
-//! Objects that are written, against a model: bytes in an array, a set of numbers.
+//! Live objects against a model: bytes in an array, a set of numbers.
 
 mod dmu_sync;
 mod speed;
@@ -49,7 +49,7 @@ fn object(objset: &Arc<LiveObjset>, block_size: u32) -> Arc<LiveObject> {
     block_on(objset.allocate(&tx(10), new_object(block_size))).unwrap()
 }
 
-/// What a test does to an object.
+/// A step that a test does to an object.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Write { offset: u64, length: usize, fill: u8 },
@@ -68,7 +68,7 @@ pub(super) fn steps(bytes: u64) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// Applies a step to an object and to the bytes that it should have.
+/// Applies a step to an object and to the bytes that it should contain.
 pub(super) async fn apply(object: &LiveObject, model: &mut [u8], step: &Step, tx: &Tx) {
     match *step {
         Step::Write { offset, length, fill } => {
@@ -90,7 +90,7 @@ pub(super) async fn apply(object: &LiveObject, model: &mut [u8], step: &Step, tx
     }
 }
 
-/// What the object reads as, in its own right and through a view.
+/// Compares the contents of the object, directly and through a view.
 pub(super) async fn check(object: &LiveObject, model: &[u8]) {
     let mut found = vec![0xee; model.len()];
     object.read_at(0, &mut found).await.unwrap();
@@ -136,7 +136,7 @@ proptest! {
     fn a_late_write_of_the_old_group_is_not_lost_in_the_new_one(
         writes in proptest::collection::vec((any::<bool>(), 0usize..40), 1..60),
     ) {
-        // Cells of 100 bytes, each belongs to one of two writers, who are in different groups.
+        // Cells of 100 bytes, each of which belongs to one of two writers in different groups.
         let Some(objset) = objset() else { return Ok(()) };
         let object = object(&objset, 512);
         let mut model = vec![0; 8000];
@@ -237,7 +237,7 @@ fn an_object_that_had_several_blocks_keeps_to_powers_of_two() {
         object.punch(&tx(10), 0, u64::MAX).await.unwrap();
         assert_eq!(object.fitting_block_size(1000), 1024);
         assert_eq!(object.fitting_block_size(1100), 1536, "of that no group will have more than a block");
-        // What one group writes and the next cuts off leaves its levels behind.
+        // Data that one group writes and the next truncates leave their levels behind.
         object.write_at(&tx(10), 0, &[7; 4096]).await.unwrap();
         object.punch(&tx(11), 0, u64::MAX).await.unwrap();
         assert_eq!((object.end(), object.fitting_block_size(1100)), (0, 2048));

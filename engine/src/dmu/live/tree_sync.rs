@@ -1,22 +1,21 @@
-//! Writing what changed in one block tree.
+//! Writing the changes of one block tree.
 //!
 //! # The idea
-//! A sync has the tree as it is committed, blocks by their ids, and ranges that were punched. First the
-//! punched ranges are walked in the old tree: a subtree that is punched as a whole becomes one hole in the
-//! block above it, and all its blocks are *killed*. Then the tree is built from the bottom. All that changed
-//! below one indirect block is a *family*: the old indirect block is copied, its new children are written
-//! (with the pointers that they replace) and noted in the copy, and the copy is written. Its pointer is a
-//! change of the level above. Many families are under way at once; their blocks meet in batches
-//! ([`super::batch`]).
+//! A sync has the committed tree, blocks by their ids, and punched ranges. First it walks the punched ranges
+//! in the old tree: a subtree that is punched as a whole becomes one hole in the block above it, and all its
+//! blocks are *killed*. Then it builds the tree from the bottom. All changes below one indirect block are a
+//! *family*: the old indirect block is copied, its new children are written (with the pointers that they
+//! replace) and their pointers put into the copy, and the copy is written. Its pointer is a change of the
+//! level above. Many families are in progress at once; their blocks share batches ([`super::batch`]).
 //!
-//! A tree that has to be higher gets its old top pointers as the first children of a new block, as OpenZFS
-//! does it.
+//! If a tree has to become higher, its old top pointers become the first children of a new block, as in
+//! OpenZFS.
 //!
 //! # Accounting
-//! For each pointer that is replaced: the new block is *born*, the old one *killed*, unless it was written
-//! over in its place (the same group wrote it before) or kept (nop-write). A reference to a stored block (a
-//! clone) is born too; whoever is told of deaths knows how many references a block has. An indirect block of
-//! holes only becomes a hole itself.
+//! For each replaced pointer, the new block is *born* and the old one *killed*, unless it was overwritten in
+//! its place (the same group wrote it before) or kept (nop-write). A reference to a stored block (a clone) is
+//! born too; the code that handles deaths knows how many references a block has. An indirect block of nothing
+//! but holes becomes a hole itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,46 +44,46 @@ use crate::{Block, Bookmark};
 /// log2 of the unit in which dnodes of the oldest pools count space.
 const SECTOR_SHIFT: u32 = 9;
 
-/// What a block is to be.
+/// The new contents of a block.
 pub(super) enum Content {
     /// These bytes.
     Data(Block),
-    /// These bytes, which it had before: the pointer says so.
+    /// The same bytes as before: the pointer records that.
     Rewritten(Block),
-    /// What was written in this group already, before its sync ([`super::dmu_sync`]).
+    /// A block that was already written in this group, before its sync ([`super::dmu_sync`]).
     Early(Blkptr),
-    /// What is stored here already, and referred to once more.
+    /// A block that is stored already, with one more reference to it.
     Cloned(Blkptr),
 }
 
-/// What is to be written of one object.
+/// The changes of one object to write.
 #[derive(Default)]
 pub(super) struct Changes {
     /// Blocks by their ids, ascending.
     pub(super) blocks: Vec<(u64, Content)>,
-    /// Ids that were punched. Of those that are in `blocks` too the latter counts.
+    /// Punched ids. If an id is in `blocks` too, `blocks` counts.
     pub(super) punched: RangeSet,
-    /// Blocks up to the last one, afterwards.
+    /// The number of blocks up to the last one, afterwards.
     pub(super) end: u64,
-    /// Another spill block, or none any more.
+    /// The new spill block, or its removal.
     pub(super) spill: Option<Option<Block>>,
 }
 
-/// What became of blocks.
+/// The births and deaths of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) born: Space,
-    /// The blocks of `born`, where they are asked for.
+    /// The blocks of `born`, if requested.
     pub(super) born_blocks: Vec<Blkptr>,
     pub(super) killed: Vec<Blkptr>,
-    /// Some of `born` have an older logical birth.
+    /// Some blocks of `born` have an older logical birth.
     pub(super) keeps_births: bool,
-    /// Change of the space used.
+    /// The change of the used space.
     used: i64,
 }
 
 impl Account {
-    /// A pointer takes the place of another.
+    /// Notes that a pointer replaces another.
     pub(super) fn replace(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
         if is_same_place(old, new) {
             return;
@@ -100,14 +99,14 @@ impl Account {
         }
     }
 
-    /// A reference to a stored block takes the place of a pointer, which may be another reference to the
-    /// same.
+    /// Notes that a reference to a stored block replaces a pointer, which may be another reference to the
+    /// same block.
     fn refer(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
         self.kill(batcher.writer(), old);
         self.replace(batcher, &Blkptr::HOLE, new);
     }
 
-    /// A block is not referred to any more.
+    /// Notes that a block is no longer referenced.
     fn kill(&mut self, writer: &Writer, old: &Blkptr) {
         if !old.is_hole() {
             self.used = self.used.wrapping_sub_unsigned(writer.dsize(old));
@@ -131,8 +130,7 @@ impl Account {
     }
 }
 
-/// A pointer to a block that has the contents of an old one. What is stored in the pointer, or not at all, is
-/// new wherever it is.
+/// A pointer to a block with the contents of an old one. Embedded blocks and holes are new wherever they are.
 fn with_birth_of(old: &Blkptr, new: &Blkptr) -> Blkptr {
     let has_place = !new.is_hole() && !new.is_embedded() && !old.is_hole();
     match has_place && !is_same_place(old, new) && old.logical_birth() < new.logical_birth() {
@@ -141,7 +139,7 @@ fn with_birth_of(old: &Blkptr, new: &Blkptr) -> Blkptr {
     }
 }
 
-/// Whether a block was kept, or written over in its place.
+/// Whether a block was kept, or overwritten in its place.
 fn is_same_place(old: &Blkptr, new: &Blkptr) -> bool {
     let has_place = |pointer: &Blkptr| !pointer.is_hole() && !pointer.is_embedded();
     old == new || (has_place(old) && has_place(new) && old.dvas().eq(new.dvas()))
@@ -153,23 +151,23 @@ pub(super) struct TreeSync<'a> {
     policy: &'a Policy,
     objset: ObjsetId,
     object: ObjectId,
-    /// As committed.
+    /// The committed tree.
     old: &'a Tree,
-    /// As it will be.
+    /// The new dnode.
     dnode: Dnode,
-    /// Families under way.
+    /// The number of families in progress.
     families: usize,
     account: Mutex<Account>,
 }
 
 /// New pointers in some level of the tree.
 type Updates = BTreeMap<u64, Blkptr>;
-/// What changed right below one indirect block: which of the written blocks, and pointers.
+/// The changes directly below one indirect block: the range of its written blocks, and pointers.
 type Family = (Range<usize>, Vec<(u64, Blkptr)>);
 
 impl<'a> TreeSync<'a> {
-    /// For the object of `old`, whose dnode is to be as `dnode` says, apart from what follows from its
-    /// blocks.
+    /// The sync of the object of `old`, whose dnode shall become `dnode`, apart from the fields that follow
+    /// from its blocks.
     pub(super) fn new(
         batcher: &'a Batcher<'a>,
         policy: &'a Policy,
@@ -204,7 +202,7 @@ impl<'a> TreeSync<'a> {
         Ok(self.account.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes what changed; gives the new dnode.
+    /// Writes the changes; returns the new dnode.
     pub(super) async fn write(mut self, changes: Changes) -> Result<(Dnode, Account)> {
         self.prepare(&changes);
         let mut updates = self.punch(&changes).await?;
@@ -242,8 +240,8 @@ impl<'a> TreeSync<'a> {
         Ok((dnode, account))
     }
 
-    /// Levels and last block id. A higher tree begins without pointers: the old ones go into its first block
-    /// of the level above.
+    /// Sets levels and the last block id. A higher tree begins without pointers: the old ones go into its
+    /// first block of the level above.
     fn prepare(&mut self, changes: &Changes) {
         let last = changes.end.saturating_sub(1);
         self.dnode.max_block_id = BlockId(last);
@@ -264,7 +262,7 @@ impl<'a> TreeSync<'a> {
         self.dnode.pointers_per_indirect_shift()
     }
 
-    /// Kills what was punched. The holes, by level, in the blocks that remain.
+    /// Kills the punched blocks. Returns the holes, by level, in the blocks that remain.
     async fn punch(&self, changes: &Changes) -> Result<BTreeMap<u8, Updates>> {
         let updates = Mutex::new(BTreeMap::new());
         let old = self.old.dnode();
@@ -292,7 +290,7 @@ impl<'a> TreeSync<'a> {
     ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 's>> {
         Box::pin(async move {
             let below = self.old.below(level, id);
-            // Nothing is after the last block.
+            // There are no blocks after the last one.
             let end = below.end.min(self.old.dnode().max_block_id.0.saturating_add(1));
             if pointer.is_hole() || changes.punched.within(below.start, end).next().is_none() {
                 return Ok(());
@@ -307,7 +305,7 @@ impl<'a> TreeSync<'a> {
                 return Ok(());
             }
             if level == 0 {
-                // Punched and then written: what is written replaces it.
+                // Punched and then written: the written block replaces it.
                 return Ok(());
             }
             let children = self.old.children(self.batcher.writer().store(), &pointer, level, id).await?;
@@ -365,7 +363,7 @@ impl<'a> TreeSync<'a> {
         })
     }
 
-    /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if
+    /// Writes the indirect blocks of level `parent` above the changes in the level below: data blocks (if
     /// that is level 0) and pointers.
     async fn write_level(&self, parent: u8, blocks: &[(u64, Content)], pointers: Updates) -> Result<Updates> {
         let shift = self.fan_out_shift();
@@ -398,7 +396,7 @@ impl<'a> TreeSync<'a> {
         Ok(written)
     }
 
-    /// Writes one indirect block and what changed right below it. `None` when its pointer stays as it is.
+    /// Writes one indirect block and the changes directly below it. `None` when its pointer does not change.
     async fn write_family(
         &self,
         parent: u8,
@@ -460,7 +458,7 @@ impl<'a> TreeSync<'a> {
         Ok((pointer != before || pointer.is_hole()).then_some((id, pointer)))
     }
 
-    /// The hole in the place of an old indirect block, which may say when it was made.
+    /// The hole in the place of an old indirect block, which may contain its birth.
     async fn old_hole(&self, level: u8, id: u64) -> Result<Option<Blkptr>> {
         let dnode = self.old.dnode();
         if level + 1 == dnode.levels {
@@ -476,7 +474,7 @@ impl<'a> TreeSync<'a> {
             .and_then(|(_, block)| Blkptr::parse(block.get(at..at + Blkptr::SIZE)?, ByteOrder::Little).ok()))
     }
 
-    /// Writes data blocks over those that `previous` knows.
+    /// Writes data blocks over those in `previous`.
     async fn write_leaves(
         &self,
         blocks: &[(u64, Content)],
@@ -598,9 +596,9 @@ impl<'a> TreeSync<'a> {
         }
     }
 
-    /// What the cache has of a data block that was written. Of a file, save at its end, where it may go on,
-    /// only what it had before: the kernel has the pages of what a program wrote, and one who wrote much
-    /// would put out what others read.
+    /// What the cache keeps of a written data block. Of a file, except at its end, where writing may
+    /// continue, it keeps only blocks that it had before: the kernel has the pages of a program's writes, and
+    /// a large writer would evict blocks that others read.
     fn retain(&self, at: &Bookmark) -> Retain {
         let is_of_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
         match self.old.is_cached(at) {
@@ -610,7 +608,7 @@ impl<'a> TreeSync<'a> {
         }
     }
 
-    /// What takes the place of a block that is no more.
+    /// The replacement of a block that no longer exists.
     fn hole(&self, level: u8, dmu_type: DmuType) -> Result<Blkptr> {
         if !self.batcher.writer().features().hole_birth {
             return Ok(Blkptr::HOLE);
@@ -625,7 +623,7 @@ impl<'a> TreeSync<'a> {
     }
 }
 
-/// The fill count of an indirect block; `None` when it holds nothing but holes.
+/// The fill count of an indirect block; `None` when it contains only holes.
 fn fill_of(indirect: &[u8]) -> Option<u64> {
     let mut fill = None;
     for pointer in indirect.chunks_exact(Blkptr::SIZE).map(RawPointer) {

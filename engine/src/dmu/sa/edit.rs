@@ -1,25 +1,24 @@
 //! Changing system attributes.
 //!
 //! # The tables of a filesystem
-//! The *registry* gives each attribute a number: the first sixteen have theirs since the beginning, others
-//! got the next free one when they were first seen. Attributes that are not in it yet are registered before
-//! the first object is written. A *layout* is a sequence of attributes; each area names the layout it has. A
-//! sequence that no layout has gets a new number when it is first needed, so that a filesystem has about ten.
-//! Both tables only grow. They are kept in memory, and in two ZAPs that the *master* object names.
+//! The *registry* gives each attribute a number. The first sixteen numbers are fixed; other attributes got
+//! the next free number when they were first used. Attributes that are not in it yet are registered before
+//! the first object is written. A *layout* is a sequence of attributes; each area contains the number of its
+//! layout. A new sequence gets a new number when it is first needed; a filesystem has about ten layouts. Both
+//! tables only grow. They are kept in memory, and in two ZAPs that the *master* object lists.
 //!
 //! # Groups
-//! A layout is stored in the group that first needs it. One that is known from a group which is not committed
-//! yet is stored once more when an operation of the group before it needs it too.
+//! A layout is stored in the group that first needs it. If that group is not committed yet and an operation
+//! of the group before it needs the layout too, the layout is stored once more.
 //!
-//! # Who may call at the same time
-//! Changes of one object are put in order by the caller, as the locks of files do. The tables are shared by
-//! all.
+//! # Concurrent calls
+//! The caller orders the changes of one object, by the locks of files. All objects share the tables.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `tables` | the tables in memory; held for a look-up | taken alone |
-//! | `shown` | who reads the filesystem; held while they are told | before the tables of a [`Registry`] |
-//! | `growing` | whoever adds to the ZAPs, while it waits for them | before `tables` |
+//! | `shown` | the readers of the filesystem; held while their tables are updated | before the tables of a [`Registry`] |
+//! | `growing` | additions to the ZAPs; held while waiting for them | before `tables` |
 //!
 //! Source: behaviour of OpenZFS 2.3 `sa.c`.
 
@@ -44,9 +43,9 @@ use crate::txg::Tx;
 /// Attributes and layouts have numbers of 16 and 10 bits.
 const MOST_ENTRIES: usize = 1 << 16;
 const MOST_LAYOUTS: u16 = 1 << 10;
-/// Attributes whose numbers are the same everywhere.
+/// The number of attributes whose numbers are the same everywhere.
 const LEGACY: usize = 16;
-/// Layout 0 is that of files before system attributes, layout 1 has no attributes; neither is stored.
+/// Layout 0 belongs to files before system attributes, layout 1 has no attributes; neither is stored.
 const FIRST_LAYOUT: u16 = 2;
 
 /// The tables of attributes of a filesystem that is written.
@@ -55,7 +54,7 @@ pub struct LiveRegistry {
     objset: Arc<LiveObjset>,
     master: ObjectId,
     tables: Mutex<Tables>,
-    /// Those who read the filesystem.
+    /// The readers of the filesystem.
     shown: Mutex<Vec<Registry>>,
     growing: AsyncMutex<()>,
 }
@@ -63,19 +62,19 @@ pub struct LiveRegistry {
 #[derive(Debug)]
 struct Tables {
     schema: Arc<Schema>,
-    /// Number of each layout, and the group that stored it.
+    /// The number of each layout, and the group that stored it.
     by_content: HashMap<Box<[u16]>, (u16, Txg)>,
     /// Attributes that are not stored in the registry yet.
     unregistered: Vec<Attr>,
 }
 
-/// Creates the object that names the tables, which are made when they are needed.
+/// Creates the object that lists the tables; the tables are created when they are needed.
 pub async fn create(objset: &Arc<LiveObjset>, tx: &Tx) -> Result<ObjectId> {
     Ok(edit::create(objset, tx, edit::NewZap::of(DmuType::SA_MASTER_NODE)).await?.id())
 }
 
 impl LiveRegistry {
-    /// Reads the tables that the object `master` names.
+    /// Reads the tables that the object `master` lists.
     pub async fn load(objset: &Arc<LiveObjset>, master: ObjectId) -> Result<Self> {
         let object = objset.object(master).await?;
         let view = objset.view();
@@ -137,8 +136,7 @@ impl LiveRegistry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets those who read with `registry` see layouts that are added from now on, as well as those that are
-    /// known now.
+    /// Shows the readers of `registry` the layouts known now, and those added from now on.
     pub(crate) fn show_to(&self, registry: &Registry) -> Result<()> {
         let tables = self.schema().to_tables().map_err(Error::format("tables of attributes"))?;
         registry.show(tables);
@@ -162,7 +160,7 @@ impl LiveRegistry {
         Ok(set)
     }
 
-    /// Changes attributes of a set: `None` takes one away.
+    /// Changes attributes of a set: `None` removes one.
     pub(crate) fn change(&self, set: &mut AttrSet, changes: &[(Attr, Option<&[u8]>)]) -> Result<()> {
         let schema = self.schema();
         for (attr, value) in changes {
@@ -183,8 +181,8 @@ impl LiveRegistry {
         Ok(attrs.iter().all(has))
     }
 
-    /// Whether it is certain that an object has none of these attributes at this moment. Can be asked while
-    /// others change them, and reads nothing.
+    /// Whether an object certainly has none of these attributes now. May be called during changes by others,
+    /// and reads nothing.
     pub(crate) fn has_none(&self, object: &Arc<LiveObject>, attrs: &[Attr]) -> bool {
         let Some(bonus) = object.bonus_alone() else { return false };
         let schema = self.schema();
@@ -193,9 +191,9 @@ impl LiveRegistry {
         schema.locate(&bonus).is_ok_and(|places| !places.iter().any(|(number, _)| is_asked_for(number)))
     }
 
-    /// Merges values into attributes of the same length where they are, in the bonus area, by `how` (old,
-    /// new). Callers do that at the same time, so that `how` must come to the same in whatever order they do.
-    /// False, and nothing changed, when an attribute is not there.
+    /// Merges values into attributes of the same length in place, in the bonus area, by `how` (old, new).
+    /// Callers do that concurrently, so the result of `how` must not depend on the order. Returns false,
+    /// without a change, when an attribute is not there.
     pub(crate) fn merge(
         &self,
         object: &Arc<LiveObject>,
@@ -224,8 +222,8 @@ impl LiveRegistry {
         })
     }
 
-    /// Gives attributes other values of the same length where they are, in the bonus area. False, and nothing
-    /// changed, when that does not do.
+    /// Overwrites attributes with values of the same length in place, in the bonus area. Returns false,
+    /// without a change, if that is not possible.
     pub(crate) fn overwrite(
         &self,
         object: &Arc<LiveObject>,
@@ -253,7 +251,7 @@ impl LiveRegistry {
         Ok(true)
     }
 
-    /// Stores the attributes of an object, all of them.
+    /// Stores all attributes of an object.
     pub(crate) async fn write(&self, object: &Arc<LiveObject>, tx: &Tx, set: &AttrSet) -> Result<()> {
         let schema = self.schema();
         let dnode = object.dnode();
@@ -318,7 +316,7 @@ impl LiveRegistry {
         Ok(number)
     }
 
-    /// The number of a layout that the group of `tx`, or one before it, stored.
+    /// The number of a layout that the group of `tx`, or an earlier one, stored.
     fn known(&self, tx: &Tx, attributes: &[u16]) -> Option<u16> {
         let tables = self.tables();
         let (number, since) = tables.by_content.get(attributes)?;
@@ -344,7 +342,7 @@ impl LiveRegistry {
         Ok(())
     }
 
-    /// The ZAP that the master object names, made when there is none.
+    /// The ZAP that the master object lists, created if there is none.
     async fn linked(
         &self,
         tx: &Tx,

@@ -1,15 +1,15 @@
-//! The attributes of one object as plain data: taken apart, changed, and packed again into the bonus area and
+//! The attributes of one object as plain data: unpacked, changed, and packed again into the bonus area and
 //! the spill block.
 //!
-//! # What goes where
-//! Attributes have a sequence; a new one is the last. All go into the bonus area when they fit with their
-//! header. Otherwise the spill block is needed, whose pointer takes the last 128 bytes of the dnode: the
-//! bonus area keeps as many attributes from the front as fit into what is left, and the others go into the
-//! spill block, which is as large as they need, in steps of 512 bytes.
+//! # Placement
+//! Attributes are in a sequence; a new one is appended. All go into the bonus area if they fit with their
+//! header. Otherwise the spill block is needed, whose pointer takes the last 128 bytes of the dnode. Then the
+//! bonus area keeps as many attributes from the front as fit into the rest, and the others go into the spill
+//! block, which is as large as they need, in steps of 512 bytes.
 //!
 //! Attributes that this code does not know keep their places.
 //!
-//! Source: behaviour of OpenZFS 2.3 `sa.c`; the format is told in [`ondisk::sa`].
+//! Source: behaviour of OpenZFS 2.3 `sa.c`; [`ondisk::sa`] describes the format.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,20 +20,20 @@ use ondisk::{ByteOrder, Error, Result};
 
 const WHAT: &str = "system attributes";
 const MAGIC: u32 = 0x002f_505a;
-/// Where the lengths of attributes of variable length begin in the header.
+/// The offset in the header of the lengths of attributes of variable length.
 const LENGTHS: usize = 6;
 /// Largest spill block (`SPA_OLD_MAXBLOCKSIZE`).
 const MAX_SPILL: usize = 128 << 10;
 const SECTOR: usize = 512;
-/// Bits of the layout's number; above are those of the header's size.
+/// Bits of the layout's number; above them is the header's size.
 const LAYOUT_BITS: u32 = 10;
 
 /// Numbers and layouts of the attributes of one filesystem.
 #[derive(Debug, Clone)]
 pub(super) struct Schema {
-    /// Number of each attribute that is known, in the sequence of [`Attr::ALL`].
+    /// The number of each known attribute, in the sequence of [`Attr::ALL`].
     pub(super) numbers: Vec<u16>,
-    /// Length of the attribute of each number; 0: variable.
+    /// The length of the attribute of each number; 0: variable.
     pub(super) lengths: BTreeMap<u16, u16>,
     /// Attributes of each layout.
     pub(super) layouts: BTreeMap<u16, Box<[u16]>>,
@@ -44,7 +44,7 @@ impl Schema {
         self.numbers.get(attr as usize).copied().unwrap_or(u16::MAX)
     }
 
-    /// The tables as those have them who read.
+    /// The tables in the form for readers.
     pub(super) fn to_tables(&self) -> Result<Tables> {
         let name = |number: u16| {
             let index = self.numbers.iter().position(|other| *other == number);
@@ -64,7 +64,7 @@ impl Schema {
         Ok(found.ok_or_else(|| Error::invalid(WHAT, format!("attribute {number} is not registered")))?.into())
     }
 
-    /// Where the attributes of an area lie, in their sequence.
+    /// The places of the attributes of an area, in their sequence.
     pub(super) fn locate(&self, area: &[u8]) -> Result<Vec<(u16, Range<usize>)>> {
         let mut reader = ondisk::Reader::new(WHAT, area, ByteOrder::Little);
         let magic = reader.u32()?;
@@ -105,7 +105,7 @@ pub(crate) struct AttrSet {
     places: Vec<(u16, Range<usize>)>,
 }
 
-/// Attributes that were found in an object, or are to be stored in it.
+/// Attributes that were found in an object, or will be stored in it.
 impl AttrSet {
     pub(super) fn take(&mut self, schema: &Schema, area: &[u8]) -> Result<()> {
         for (number, place) in schema.locate(area)? {
@@ -128,8 +128,8 @@ impl AttrSet {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Sets an attribute, at the end when it is new. A new project stands behind the number of links, where
-    /// the accounting of space looks for it.
+    /// Sets an attribute; a new one is appended. A new project is placed after the number of links, where the
+    /// accounting of space looks for it.
     pub(super) fn set(&mut self, schema: &Schema, attr: Attr, value: &[u8]) -> Result<()> {
         let length = usize::from(attr.length());
         if (length != 0 && length != value.len()) || u16::try_from(value.len()).is_err() {
@@ -148,13 +148,13 @@ impl AttrSet {
         Ok(())
     }
 
-    /// Takes an attribute away.
+    /// Removes an attribute.
     pub(super) fn remove(&mut self, schema: &Schema, attr: Attr) {
         let number = schema.number(attr);
         self.places.retain(|(other, _)| *other != number);
     }
 
-    /// Bytes that the first `count` attributes take, and those of their header.
+    /// The bytes of the first `count` attributes, and those of their header.
     fn size(&self, schema: &Schema, places: &[(u16, Range<usize>)]) -> Result<(usize, usize)> {
         let (mut variable, mut bytes) = (0usize, 0usize);
         for (number, place) in places {
@@ -164,7 +164,7 @@ impl AttrSet {
         Ok((header_size(variable), bytes))
     }
 
-    /// How many attributes go into a bonus area that can have `capacity` bytes.
+    /// How many attributes fit into a bonus area of `capacity` bytes.
     pub(super) fn split(&self, schema: &Schema, capacity: usize) -> Result<usize> {
         let fits = |count: usize, room: usize| -> Result<bool> {
             let (header, bytes) = self.size(schema, self.places.get(..count).unwrap_or_default())?;
@@ -232,7 +232,7 @@ impl AttrSet {
     }
 }
 
-/// The header ends with the lengths of variable attributes, for one of which there is always room.
+/// The header ends with the lengths of variable attributes; it always has space for at least one.
 fn header_size(variable: usize) -> usize {
     (LENGTHS + 2 * variable).next_multiple_of(8).max(8)
 }
@@ -299,7 +299,7 @@ mod tests {
                 let expected = chosen.contains(attr).then(|| value(*attr));
                 prop_assert_eq!(stored, expected.as_deref());
             }
-            // And by this side, in the same sequence.
+            // And by this code, in the same sequence.
             let schema = schema(&layouts);
             let mut again = AttrSet::default();
             again.take(&schema, &bonus).unwrap();

@@ -7,7 +7,7 @@ use ondisk::zap::{Cursor as Position, Leaf, LeafEntry, MicroZap, ZapFlags};
 use super::{Entry, Key, Kind, Micro, Value, Zap};
 use crate::{Error, Result};
 
-/// Entries of a micro ZAP that are taken out at once: whoever walks may want no more than a few.
+/// The number of entries of a micro ZAP that are read at once: a caller may want only a few.
 const RUN: usize = 128;
 
 /// An entry of a micro ZAP in the order of the walk: position, and offset in the block.
@@ -17,10 +17,10 @@ pub(super) type Place = (Position, u32);
 #[derive(Debug)]
 pub struct Cursor {
     zap: Zap,
-    /// Where the walk goes on when what is `ready` is used up; `None` at the end. In a micro ZAP where it
-    /// began.
+    /// The position at which the walk continues after the `ready` entries; `None` at the end. In a micro ZAP,
+    /// its start.
     position: Option<Position>,
-    /// Where it goes on in the order of a micro ZAP, once that is known.
+    /// The index at which it continues in the order of a micro ZAP, once that is known.
     place: Option<usize>,
     ready: VecDeque<Entry>,
 }
@@ -48,7 +48,7 @@ impl Cursor {
                     self.position = (!self.ready.is_empty()).then_some(position);
                 }
                 Kind::Fat(fat) => {
-                    // The walk goes on after this leaf's hashes, all of which are greater.
+                    // The walk continues after this leaf's hashes; all further hashes are greater.
                     let (block, order) = self.zap.leaf_block(fat, position.hash).await?;
                     let leaf = self.zap.leaf(&block, order, fat, position.hash)?;
                     let flags = fat.header.flags;
@@ -63,7 +63,7 @@ impl Cursor {
     }
 }
 
-/// Where a walk goes on after an entry.
+/// The position at which a walk continues after an entry.
 fn cookie_after(position: Position, flags: ZapFlags) -> u64 {
     Position { cd: position.cd.saturating_add(1), ..position }.serialize(flags)
 }
@@ -78,8 +78,8 @@ fn from_leaf(entry: &LeafEntry<'_>, flags: ZapFlags) -> ondisk::Result<Entry> {
 }
 
 impl Zap {
-    /// The next [`RUN`] entries of a micro ZAP from a place in its order on, or from a position; and the
-    /// place behind them.
+    /// The next [`RUN`] entries of a micro ZAP from an index in its order, or from a position; and the index
+    /// after them.
     fn micro_from(
         &self,
         micro: &Micro,
@@ -126,7 +126,7 @@ impl Zap {
         Ok(places.into())
     }
 
-    /// A leaf, checked to be the one that this hash belongs to.
+    /// A leaf that is checked to be the right one for this hash.
     pub(super) fn leaf<'a>(
         &self,
         block: &'a [u8],

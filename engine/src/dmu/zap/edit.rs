@@ -1,11 +1,11 @@
 //! Changing ZAPs.
 //!
 //! # The idea
-//! Each change first reads what it needs into a `draft`: copies of the few blocks that it touches. Only when
-//! all is known to succeed the new blocks go into the object, in one step without waiting in between. So a
-//! change that fails, or whose future is dropped, leaves the ZAP as it was. The format itself is changed by
-//! functions on bytes: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for micro ZAPs; here is which block
-//! to change, when leaves split, and how the pointer table grows.
+//! Each change first reads the blocks that it needs into a `draft`: copies of the few blocks that it touches.
+//! Only when the change is certain to succeed, the new blocks go into the object, in one step without waiting
+//! in between. So a change that fails, or whose future is dropped, leaves the ZAP unchanged. Functions on
+//! bytes change the format itself: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for micro ZAPs. This
+//! module decides which block to change, when leaves split, and how the pointer table grows.
 //!
 //! | change | blocks written |
 //! |---|---|
@@ -17,13 +17,14 @@
 //! | last entry of two sibling leaves removed | one of them, the pointers to the other, which becomes a hole |
 //!
 //! # When micro becomes fat
-//! When a value is not one 64-bit number, when a name has more than 49 bytes, when more names share a hash
-//! than fit into one leaf, and when the block, which grows by 512 bytes at a time, would exceed 128 KiB. The
-//! hash of entries and their collision differentiators stay, and so do the cookies of whoever walks over it.
+//! A micro ZAP becomes fat in four cases: a value is not one 64-bit number; a name has more than 49 bytes;
+//! more names share a hash than fit into one leaf; or the block, which grows by 512 bytes at a time, would
+//! exceed 128 KiB. The hashes of entries and their collision differentiators stay, and so do the cookies of
+//! walks.
 //!
-//! # Who may call at the same time
-//! Nobody: changes of one ZAP, and reads of it while it changes, are put in order by the caller, as the locks
-//! of directories do. The MOS is changed by one task at a time anyway.
+//! # Concurrent calls
+//! There must be none: the caller orders changes of one ZAP, and reads of it during changes, by the locks of
+//! directories. Only one task at a time changes the MOS anyway.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zap_micro.c`, `zap.c`, `zap_leaf.c`.
 
@@ -45,7 +46,7 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use draft::{Changes, Source};
 
-/// What a new ZAP is like.
+/// The description of a new ZAP.
 #[derive(Debug, Clone, Copy)]
 pub struct NewZap {
     /// Type of its object.
@@ -54,8 +55,8 @@ pub struct NewZap {
     pub flags: u64,
     /// Normalization of names (`U8_*` bits), 0 for none.
     pub normalization: u64,
-    /// Bytes in a block of a micro ZAP at first; it grows up to 128 KiB before it becomes fat. With flags:
-    /// bytes in every block, a power of two.
+    /// The initial number of bytes in a block of a micro ZAP; it grows up to 128 KiB before it becomes fat.
+    /// With flags: bytes in every block, a power of two.
     pub micro_block_bytes: u32,
 }
 
@@ -74,7 +75,7 @@ pub async fn create(objset: &Arc<LiveObjset>, tx: &Tx, new: NewZap) -> Result<Ar
 }
 
 impl NewZap {
-    /// The object that the ZAP is to be in, without a bonus.
+    /// The object for the ZAP, without a bonus.
     pub fn object(&self) -> NewObject {
         NewObject {
             dmu_type: self.dmu_type,
@@ -111,12 +112,12 @@ pub async fn lookup_u64(object: &Arc<LiveObject>, name: impl AsRef<[u8]>) -> Res
     number.map(Some)
 }
 
-/// Adds an entry. False (and no change) when there is one under this key.
+/// Adds an entry. Returns false, without a change, when the key exists.
 pub async fn insert(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value) -> Result<bool> {
     put(object, tx, key, value, false).await
 }
 
-/// Sets an entry, whether there is one or not.
+/// Sets an entry, whether it exists or not.
 pub async fn set(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value) -> Result<()> {
     put(object, tx, key, value, true).await.map(|_| ())
 }
@@ -126,8 +127,8 @@ pub async fn set_u64(object: &Arc<LiveObject>, tx: &Tx, name: impl AsRef<[u8]>, 
     set(object, tx, &Key::Name(name.as_ref().to_vec()), &Value::U64(vec![number])).await
 }
 
-/// Adds to the number under a key, which counts as 0 when it is not there and is not kept when it becomes 0
-/// (`zap_increment`). Gives the sum.
+/// Adds to the number under a key. A missing key counts as 0, and a key whose number becomes 0 is removed
+/// (`zap_increment`). Returns the sum.
 pub async fn add(object: &Arc<LiveObject>, tx: &Tx, key: &Key, delta: i64) -> Result<u64> {
     let old = lookup(object, key).await?.and_then(|value| value.as_u64()).unwrap_or(0);
     let sum = old.wrapping_add_signed(delta);
@@ -139,7 +140,7 @@ pub async fn add(object: &Arc<LiveObject>, tx: &Tx, key: &Key, delta: i64) -> Re
     Ok(sum)
 }
 
-/// Removes an entry. False when there is none.
+/// Removes an entry. Returns false when it does not exist.
 pub fn remove<'a>(object: &'a Arc<LiveObject>, tx: &'a Tx, key: &'a Key) -> BoxFuture<'a, Result<bool>> {
     Box::pin(async move {
         match draft::remove(object, key).await? {
@@ -164,7 +165,7 @@ fn put<'a>(
     })
 }
 
-/// Brings the changed blocks into the object. After the first of them nothing waits until the last is in.
+/// Puts the changed blocks into the object. From the first to the last of them there is no wait.
 fn commit<'a>(object: &'a Arc<LiveObject>, tx: &'a Tx, changes: Changes) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
         match changes {
@@ -186,8 +187,8 @@ fn commit<'a>(object: &'a Arc<LiveObject>, tx: &'a Tx, changes: Changes) -> BoxF
     })
 }
 
-/// Where the hashes of a new ZAP start: another value for each, and the same when a sequence of changes is
-/// played again. Never 0.
+/// The salt of a new ZAP's hashes: a different value for each ZAP, and the same when a sequence of changes is
+/// repeated. Never 0.
 fn salt(object: &LiveObject, tx: &Tx) -> u64 {
     let seed = object.id().0 << 32 ^ object.objset().id().0 << 56 ^ tx.txg().get();
     mix(seed) | 1
@@ -219,12 +220,12 @@ impl Source for Arc<LiveObject> {
     }
 }
 
-/// Longest name without its NUL: the feature `longname` allows more in directories.
+/// The longest name without its NUL: the feature `longname` allows more in directories.
 const fn longest_name(is_directory: bool) -> usize {
     if is_directory { 1023 } else { 255 }
 }
 
-/// Refuses what no ZAP can hold.
+/// Refuses keys and values that no ZAP can hold.
 fn check(source: &impl Source, key: &Key, value: &Value) -> Result<()> {
     match key {
         Key::Name(name) => {

@@ -7,16 +7,16 @@ use super::normalize::NameRules;
 use super::{Fat, Kind, Value, Zap};
 use crate::{Block, Error, Result};
 
-/// When two names that are not the same bytes are the same name.
+/// When two names with different bytes count as the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// When they are equal as the ZAP prepares them.
+    /// When they are equal after the ZAP prepares them.
     Normalized,
     /// When they are, and also agree in case.
     NormalizedCase,
 }
 
-/// An entry found by a name that may not be quite its own.
+/// An entry found by a name that may differ from its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The name as it is stored.
@@ -80,8 +80,8 @@ impl Zap {
         }
     }
 
-    /// The entry of this name, or of one that is the same by the rules of this ZAP. Of several the one that
-    /// was there first.
+    /// The entry of this name, or of an equal name by the rules of this ZAP. Of several entries, the oldest
+    /// one.
     pub async fn lookup_normalized(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
         let rules = self.name_rules()?;
         let rules = match how {
@@ -104,7 +104,7 @@ impl Zap {
         }
     }
 
-    /// Hash of a name: always that of the prepared name.
+    /// The hash of a name: always that of the prepared name.
     fn hash(&self, fat: &Fat, name: &[u8]) -> Result<u64> {
         let rules = self.name_rules()?;
         Ok(if rules.is_exact() {

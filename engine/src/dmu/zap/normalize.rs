@@ -1,22 +1,22 @@
-//! Names made comparable: case folding and Unicode normalization exactly as OpenZFS does it.
+//! Comparable names: case folding and Unicode normalization exactly as in OpenZFS.
 //!
 //! A ZAP of a filesystem with `normalization` or `casesensitivity` set hashes and compares prepared names, so
-//! that a reader that prepares a name in any other way looks in the wrong leaf. OpenZFS prepares with the
-//! tables of Unicode 5.0 and with a segmentation of its own; both differ from what a current library does:
+//! that a reader that prepares a name in any other way looks in the wrong leaf. OpenZFS prepares names with
+//! the tables of Unicode 5.0 and with a segmentation of its own; both differ from those of a current library:
 //!
 //! - Code points assigned later than Unicode 5.0 are neither decomposed nor folded nor reordered.
 //!   `LATER_MARKS_AND_FORMS` and `LATER_LETTERS` list those that a current library would change; ranges also
-//!   span neighbours that nobody changes.
+//!   span neighbours that no library changes.
 //! - Text is cut into sequences of one character and the combining marks that follow it (or conjoining Hangul
 //!   Jamo), and each sequence is normalized alone; only with a sequence that has no marks may the next
 //!   starter be composed. A sequence ends by force, with U+034F, at 31 characters.
-//! - Upper case is the simple mapping of one character to one. When a form is asked for too, only the first
+//! - Upper case is the simple mapping of one character to one. If a form is requested too, only the first
 //!   character of a sequence is folded.
-//! - What is not UTF-8 passes unchanged; a lead byte takes its continuation bytes along unseen.
+//! - Bytes that are not UTF-8 pass unchanged; a lead byte takes its continuation bytes with it, unchecked.
 //!
 //! Source: behaviour of OpenZFS 2.3 `u8_textprep_str` with `IGNORE_INVALID`, observed code point by code
-//! point and on random strings; the tests keep a sample. What still differs: a compatibility sequence that
-//! begins with a character of several starters and has marks to compose.
+//! point and on random strings; the tests keep a sample. One difference remains: a compatibility sequence
+//! that begins with a character of several starters and has marks to compose.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{canonical_combining_class, compose};
@@ -197,7 +197,7 @@ const COMPATIBILITY_DECOMPOSITION: u64 = 0x20;
 const CANONICAL_COMPOSITION: u64 = 0x40;
 
 impl NameRules {
-    /// The rules that stored flags ask for, or `None` when they ask for what does not exist.
+    /// The rules for stored flags, or `None` for unknown flags.
     pub fn from_flags(flags: u64) -> Option<Self> {
         const D: u64 = CANONICAL_DECOMPOSITION;
         const KD: u64 = COMPATIBILITY_DECOMPOSITION;
@@ -248,13 +248,13 @@ impl NameRules {
         self == Self::default()
     }
 
-    /// These rules, but telling upper from lower case.
+    /// These rules, but case-sensitive.
     #[must_use]
     pub fn case_sensitive(self) -> Self {
         Self { fold_case: false, ..self }
     }
 
-    /// The name as it is hashed and compared.
+    /// The form of the name for hashing and comparing.
     pub fn prepare(self, name: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(name.len() + 8);
         match self.form {
@@ -303,7 +303,7 @@ impl NameRules {
             self.flush(form, &mut sequence, out);
             let first = if self.fold_case { upper(c) } else { c };
             if within(&LATER_MARKS_AND_FORMS, first) {
-                // A starter like any other, but the library must not see it.
+                // A starter like any other, but the library must not get it.
                 push(out, first);
                 (state, count) = (State::Start, 1);
             } else {
@@ -347,7 +347,7 @@ enum State {
     HangulL,
     /// Hangul syllable without final consonant.
     HangulLv,
-    /// Anything that nothing may follow.
+    /// A character after which nothing may follow.
     Other,
 }
 
@@ -381,7 +381,7 @@ fn push(out: &mut Vec<u8>, c: char) {
 mod tests {
     use super::*;
 
-    /// Name; then what OpenZFS makes of it: upper case, form D, C, KD, KC, upper case and form D.
+    /// A name; then OpenZFS's results: upper case, form D, C, KD, KC, upper case and form D.
     #[rustfmt::skip]
     const OBSERVED: &[(&str, &str, &str, &str, &str, &str, &str)] = &[
         ("ReadMe", "README", "ReadMe", "ReadMe", "ReadMe", "ReadMe", "README"),

@@ -20,7 +20,7 @@ const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Upper case and form D.
 const FOLDED: u64 = 0x12;
 
-/// How a ZAP is to be made.
+/// The shape of a ZAP to make.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     order: ByteOrder,
@@ -45,7 +45,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// Position of each name as OpenZFS would give it: names of equal hash are numbered.
+/// The position that OpenZFS would give each name: names of equal hash are numbered.
 fn positions(shape: Shape, names: &BTreeSet<String>) -> BTreeMap<Position, String> {
     let rules = NameRules::from_flags(shape.normalization).unwrap();
     let mut positions = BTreeMap::new();

@@ -33,19 +33,19 @@ fn what_was_written_early_and_not_changed_since_is_not_written_again() {
     model[3 * BLOCK..3 * BLOCK + 100].fill(8);
     let last = early(&rig, 3).unwrap();
     assert_ne!(last.dva(0), again.dva(0), "a record may lead to what was written before");
-    // What was never written by this group, or takes no space.
+    // Blocks that this group never wrote, or that occupy no space.
     assert_eq!((early(&rig, 2), early(&rig, 9)), (None, None));
     write(&rig, 4 * BLOCK, &[0; BLOCK]);
     model.extend([0; BLOCK]);
     assert_eq!(early(&rig, 4), None);
-    // Checks that space adds up.
+    // The commit checks that space adds up.
     rig.commit();
     assert_eq!(on_device(&rig, &object, 0), Some(kept));
     assert_eq!(on_device(&rig, &object, 3), Some(last));
     assert_ne!(on_device(&rig, &object, 1).unwrap().dva(0), patched.dva(0));
     assert_ne!(on_device(&rig, &object, 2).and_then(|hole| hole.dva(0)), punched.dva(0));
     block_on(check(&object, &model));
-    // The next group knows nothing of it.
+    // The next group has no part of it.
     write(&rig, 0, &[9; 100]);
     rig.commit();
     assert_ne!(on_device(&rig, &object, 0).unwrap().dva(0), kept.dva(0));
@@ -60,7 +60,7 @@ fn what_was_written_early_or_was_to_be_needs_room_again_when_it_is_written_to() 
         block_on(object.write_at(&rig.tx(), 0, &noise(LARGE))).unwrap();
         let newly_dirty = || object.newly_dirty(Txg(rig.txg), &(0..1), None).data_bytes();
         assert_eq!(newly_dirty(), 0);
-        // No run of free space is left that is long enough.
+        // No run of free space is long enough any more.
         for _ in 0..if is_gang { 3 } else { 0 } {
             let taken = rig.writer.allocator().allocate(Class::Normal, 11 << 20, 1, Txg(rig.txg));
             assert!(block_on(taken).unwrap().is_some());

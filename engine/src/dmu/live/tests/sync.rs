@@ -1,4 +1,4 @@
-//! What a sync writes, read again through the read side, on a pool of one device in memory.
+//! The blocks that a sync writes, read again through the read side, on a pool of one device in memory.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::zio::Writer;
 
 const DATASET: ObjsetId = ObjsetId(54);
 
-/// A pool with a MOS and one dataset, and what drives their syncs.
+/// A pool with a MOS and one dataset, and the code that drives their syncs.
 pub(in crate::dmu::live) struct Rig {
     pub(in crate::dmu::live) pool: Arc<Pool>,
     pub(in crate::dmu::live) writer: Writer,
@@ -28,7 +28,7 @@ pub(in crate::dmu::live) struct Rig {
     pub(in crate::dmu::live) objset: Arc<LiveObjset>,
     pub(in crate::dmu::live) root: Blkptr,
     pub(in crate::dmu::live) txg: u64,
-    /// Space that is referred to, as what the syncs said adds up.
+    /// The referenced space, as the sum of the results of the syncs.
     used: u64,
     mos_used: u64,
 }
@@ -92,7 +92,7 @@ impl Rig {
         }
     }
 
-    /// Syncs the dataset. Gives how many blocks it gave up.
+    /// Syncs the dataset. Returns the number of blocks that it gave up.
     pub(in crate::dmu::live) fn sync_objset(&mut self) -> usize {
         let txg = Txg(self.txg);
         let synced = block_on(self.objset.sync(&self.writer, txg)).unwrap();
@@ -102,7 +102,7 @@ impl Rig {
         synced.killed.len()
     }
 
-    /// Syncs the open group. Gives the number of passes that the MOS took.
+    /// Syncs the open group. Returns the number of passes that the MOS took.
     pub(in crate::dmu::live) fn commit(&mut self) -> usize {
         let txg = Txg(self.txg);
         self.sync_objset();
@@ -126,18 +126,18 @@ impl Rig {
         passes
     }
 
-    /// The dataset as it is on the device.
+    /// The dataset as stored on the device.
     pub(in crate::dmu::live) fn reopened(&self) -> Arc<Objset> {
         self.pool.cache().evict_pool(self.pool.cache_id);
         block_on(Objset::open(&self.pool, DATASET, &self.root)).unwrap()
     }
 
-    /// Opens the dataset anew for writing.
+    /// Reopens the dataset for writing.
     fn reopen(&mut self, policy: Policy) {
         self.objset = block_on(LiveObjset::open(&self.pool, DATASET, &self.root, policy)).unwrap();
     }
 
-    /// That space and counts of all objects are what their trees say; gives the space of all.
+    /// Checks that space and counts of all objects match their trees; returns the space of all.
     async fn check_trees(&self, objset: &Arc<Objset>) -> u64 {
         let mut total = self.writer.dsize(&self.root);
         let mut from = ObjectId(1);
@@ -157,7 +157,7 @@ impl Rig {
         total + meta
     }
 
-    /// Space of a tree, and the fill of its tops.
+    /// The space of a tree, and the fill of its tops.
     async fn tree_space(&self, object: &Object) -> (u64, u64) {
         let dnode = object.dnode();
         let mut space = 0;
@@ -200,7 +200,7 @@ pub(in crate::dmu::live) fn noise(length: usize) -> Vec<u8> {
 }
 
 fn deflated_deferred(space: crate::alloc::ClassSpace) -> u64 {
-    // One device without parity: nothing is deflated but by rounding of the ratio, which is exact here.
+    // One device without parity: deflation only rounds the ratio, which is exact here.
     space.deferred_bytes
 }
 
@@ -259,7 +259,7 @@ proptest! {
 fn a_tree_grows_to_many_levels_and_is_killed_as_a_whole() {
     let Some(mut rig) = Rig::new(64 << 20, 9, policy()) else { return };
     let object = block_on(rig.objset.allocate(&rig.tx(), new_object(512))).unwrap();
-    // The first, then ever further: one, two, three, four levels of indirect blocks.
+    // The first block, then further and further: one, two, three, four levels of indirect blocks.
     let places = [0, 2, 5, 3 << 10, 5 << 20, 7 << 30, 9 << 40];
     for (turn, place) in places.into_iter().enumerate() {
         block_on(object.write_at(&rig.tx(), place * 512, &[turn as u8 + 1; 512])).unwrap();
@@ -403,7 +403,7 @@ fn users_are_charged_for_their_files() {
     let used = |at: usize| files[at].dnode().used_bytes() + 512;
     assert_eq!(counts(&rig, false), BTreeMap::from([("a".into(), used(0)), ("ff".into(), 512)]));
     assert_eq!(counts(&rig, true), BTreeMap::from([("14".into(), used(0) + 512)]));
-    // Growing, and given to somebody else.
+    // The file grows, and gets another owner.
     block_on(files[1].write_at(&rig.tx(), 0, &noise(20_000))).unwrap();
     files[0].set_bonus(&rig.tx(), DmuType::SA, &bonus(255, 21));
     rig.commit();
@@ -443,7 +443,8 @@ fn what_a_file_is_overwritten_with_is_cached_only_where_the_old_bytes_were() {
     let cached: Vec<bool> = (0..5).map(|id| is_cached(&rig, id)).collect();
     assert_eq!(cached, [false, false, false, false, true], "it may go on at its end");
     noise.reverse();
-    // A part of a block, which has to be read; all of one that nobody read; all of one that was read.
+    // A part of a block, which has to be read; all of a block that was not read; all of a block that was
+    // read.
     block_on(object.write_at(&rig.tx(), 4096, &noise[..100])).unwrap();
     block_on(object.write_at(&rig.tx(), 2 * 4096, &noise[..4096])).unwrap();
     block_on(object.block(3)).unwrap();
@@ -479,7 +480,7 @@ fn what_a_group_puts_into_a_set_and_takes_out_again_never_gets_there() {
     rig.commit();
     assert_eq!(stored(&rig), (Vec::new(), born), "it is not written");
 
-    // A later group takes out what is not written yet.
+    // A later group removes a number that is not written yet.
     let next = tx(rig.txg + 1);
     objset.put_in_set(&rig.tx(), set, 0x1f);
     objset.put_in_set(&rig.tx(), set, 32);
@@ -492,14 +493,14 @@ fn what_a_group_puts_into_a_set_and_takes_out_again_never_gets_there() {
     rig.commit();
     assert_eq!(stored(&rig).0, [32, 33]);
 
-    // What is in it stays, where a group takes it out and puts it in.
+    // Its number stays when a group removes it and adds it again.
     let (_, born) = stored(&rig);
     objset.take_from_set(&rig.tx(), set, 32);
     objset.put_in_set(&rig.tx(), set, 32);
     rig.commit();
     assert_eq!(stored(&rig), (vec![32, 33], born));
 
-    // A set that cannot be read is no reason not to write the others.
+    // A set that cannot be read does not prevent writing the others.
     objset.put_in_set(&rig.tx(), ObjectId(set.0 + 1), 1);
     objset.put_in_set(&rig.tx(), set, 34);
     objset.put_in_set(&rig.tx(), ObjectId(set.0 - 1), 1);

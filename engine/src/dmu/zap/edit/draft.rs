@@ -1,4 +1,4 @@
-//! One change of a ZAP before it is brought into its object.
+//! One change of a ZAP before it goes into its object.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::dmu::zap::normalize::NameRules;
 use crate::dmu::zap::{Key, Value};
 use crate::error::{Error, Result};
 
-/// Where the blocks of a ZAP come from.
+/// The source of the blocks of a ZAP.
 pub(super) trait Source: Sync {
     /// Bytes in a block.
     fn block_bytes(&self) -> u64;
@@ -28,14 +28,14 @@ pub(super) trait Source: Sync {
     fn describe(&self) -> String;
 }
 
-/// What is to be brought into the object.
+/// The changes to make in the object.
 #[derive(Debug)]
 pub(super) enum Changes {
     /// A few bytes in block 0.
     Patch { offset: u64, bytes: Vec<u8> },
     /// Whole blocks.
     Blocks {
-        /// Bytes in a block from now on. Changes only while there is no block but the first.
+        /// The new number of bytes in a block. It changes only while there is no block but the first.
         block_bytes: u32,
         written: BTreeMap<u64, IoBuf>,
         /// Blocks that become holes.
@@ -51,7 +51,7 @@ pub(super) struct Draft<'a, S> {
     pub(super) freed: Vec<Range<u64>>,
 }
 
-/// A block as the draft has it.
+/// A block in its state in the draft.
 pub(super) enum Peek<'a> {
     Changed(&'a [u8]),
     Kept(Block),
@@ -134,7 +134,7 @@ impl<'a, S: Source> Draft<'a, S> {
         Changes::Blocks { block_bytes: self.block_bytes, written: self.changed, freed: self.freed }
     }
 
-    /// What kind of ZAP it is, with the header when it is fat.
+    /// The kind of the ZAP, with the header when it is fat.
     async fn kind(&self) -> Result<Option<Fat>> {
         let block = self.peek(0).await?;
         let order = ByteOrder::Little;
@@ -180,7 +180,7 @@ pub(super) async fn lookup(source: &impl Source, key: &Key) -> Result<Option<Val
     }
 }
 
-/// Adds an entry, or changes it if `replace`. `None` when there is one and it is to stay.
+/// Adds an entry, or changes it if `replace`. `None` when it exists and must stay.
 pub(super) async fn put(
     source: &impl Source,
     key: &Key,
@@ -201,7 +201,7 @@ pub(super) async fn put(
     Ok(done.then(|| draft.finish()))
 }
 
-/// Removes an entry. `None` when there is none.
+/// Removes an entry. `None` when it does not exist.
 pub(super) async fn remove(source: &impl Source, key: &Key) -> Result<Option<Changes>> {
     let mut draft = Draft::new(source);
     match draft.kind().await? {

@@ -1,13 +1,14 @@
 //! Fat ZAPs: leaves that split, and the pointer table that leads to them.
 //!
-//! Block 0 is the header, which has room for a small pointer table; block 1 is the first leaf. `free_block`
-//! is where new blocks come from: leaves, and pointer tables once that in the header is too small. A leaf of
-//! prefix length n has `2^(shift - n)` neighbouring pointers. It splits by giving the upper half of them to a
-//! new leaf; when it has only one, the table is doubled first. OpenZFS doubles a table step by step over many
-//! changes; one found half-way is finished here at once, as it never has more than a few blocks.
+//! Block 0 is the header, which has space for a small pointer table; block 1 is the first leaf. `free_block`
+//! is the source of new blocks: leaves, and pointer tables once the header is too small. A leaf of prefix
+//! length n has `2^(shift - n)` neighbouring pointers. To split, it gives the upper half of them to a new
+//! leaf; if it has only one, the table is doubled first. OpenZFS doubles a table step by step over many
+//! changes; this code finishes a table that is found half-way at once, as it never has more than a few
+//! blocks.
 //!
-//! The table never uses all bits of the hash: so many names of equal hash that one leaf cannot hold them are
-//! refused, and before the table grows for nothing.
+//! The table never uses all bits of the hash. More names of equal hash than one leaf can hold are refused,
+//! before the table grows in vain.
 
 use ondisk::zap::{FatHeader, Leaf, LeafKey, LeafMut, LeafValue, PointerPlace, PointerTable, ZapFlags};
 use ondisk::{BlockId, ByteOrder};
@@ -19,17 +20,17 @@ use crate::dmu::zap::{Key, Value};
 use crate::error::{Error, Result};
 
 const ORDER: ByteOrder = ByteOrder::Little;
-/// Bits of the hash that the pointer table leaves unused.
+/// The number of bits of the hash that the pointer table leaves unused.
 const SPARE_HASH_BITS: u32 = 2;
 
-/// The header of a fat ZAP as a change sees it.
+/// The header of a fat ZAP during a change.
 pub(super) struct Fat {
     pub(super) header: FatHeader,
     pub(super) rules: NameRules,
 }
 
 impl Fat {
-    /// Makes the ZAP a fat one without entries.
+    /// Makes the ZAP a fat ZAP without entries.
     pub(super) fn create<S: Source>(
         draft: &mut Draft<'_, S>,
         salt: u64,
@@ -91,7 +92,7 @@ impl Fat {
         found.map_err(|error| draft.corrupt(error))
     }
 
-    /// Adds an entry, or changes it if `replace`. False when there is one and it is to stay.
+    /// Adds an entry, or changes it if `replace`. Returns false when it exists and must stay.
     pub(super) async fn put<S: Source>(
         &mut self,
         draft: &mut Draft<'_, S>,
@@ -137,7 +138,7 @@ impl Fat {
         Ok(true)
     }
 
-    /// Removes an entry; false when there is none.
+    /// Removes an entry; returns false when it does not exist.
     pub(super) async fn remove<S: Source>(&mut self, draft: &mut Draft<'_, S>, key: &Key) -> Result<bool> {
         if self.lookup(draft, key).await?.is_none() {
             return Ok(false);
@@ -183,7 +184,7 @@ impl Fat {
         Ok(leaf.0)
     }
 
-    /// Where the pointer of this number stands.
+    /// The place of the pointer with this number.
     fn place(&self, index: u64) -> PointerPlace {
         self.header.pointer(index << (64 - self.header.table.shift))
     }
@@ -212,7 +213,7 @@ impl Fat {
         while self.header.table.next_block.0 != 0 || self.header.table.shift <= prefix_len {
             self.grow(draft).await?;
         }
-        // The pointers of the upper half, all of which are this leaf's.
+        // The pointers of the upper half, which all lead to this leaf.
         let count = 1u64 << (self.header.table.shift - (prefix_len + 1));
         let first = (prefix << 1 | 1) * count;
         let sibling = self.take_blocks(draft, 1)?;
@@ -227,7 +228,7 @@ impl Fat {
         self.store(draft).await
     }
 
-    /// Lets pointers that lead to block `from` lead to block `to`.
+    /// Changes pointers that lead to block `from`, so that they lead to block `to`.
     async fn point<S: Source>(
         &self,
         draft: &mut Draft<'_, S>,
@@ -285,7 +286,7 @@ impl Fat {
         self.store(draft).await
     }
 
-    /// Joins the empty leaf of `hash` with its sibling, as long as that is empty too.
+    /// Joins the empty leaf of `hash` with its sibling, while the sibling is empty too.
     async fn collapse<S: Source>(&mut self, draft: &mut Draft<'_, S>, hash: u64) -> Result<()> {
         if self.header.table.next_block.0 != 0 {
             return Ok(());

@@ -10,7 +10,7 @@ use crate::dmu::zap::normalize::NameRules;
 use crate::dmu::zap::{Key, Value};
 use crate::error::Result;
 
-/// A micro ZAP does not grow beyond this (`zap_micro_max_size` without the feature `large_microzap`).
+/// The limit of the size of a micro ZAP (`zap_micro_max_size` without the feature `large_microzap`).
 const MAX_BYTES: u32 = 128 << 10;
 /// Blocks grow by a sector at a time.
 const STEP_BYTES: u32 = 512;
@@ -21,9 +21,9 @@ const CHUNKS_AS_LEAF_ENTRY: usize = 5;
 /// Chunks in a leaf of 16 KiB.
 const LEAF_CHUNKS: usize = 638;
 
-/// What became of an entry that was to be put.
+/// The outcome of adding an entry.
 pub(super) enum Put {
-    /// There is one under this name, and it is to stay.
+    /// The name exists, and its entry must stay.
     Exists,
     Done(Changes),
     /// The ZAP must become fat first.
@@ -113,7 +113,7 @@ pub(super) async fn remove<S: Source>(draft: &Draft<'_, S>, key: &Key) -> Result
     Ok(found.map(|(offset, _)| Changes::Patch { offset: offset as u64, bytes: vec![0; MICRO_ENTRY_SIZE] }))
 }
 
-/// Makes the ZAP a fat one with the same entries.
+/// Makes the ZAP a fat ZAP with the same entries.
 pub(super) async fn upgrade<S: Source>(draft: &mut Draft<'_, S>) -> Result<Fat> {
     let block = draft.peek(0).await?.to_vec();
     let view = MicroZap::parse(&block, ByteOrder::Little).map_err(|error| draft.corrupt(error))?;

@@ -18,7 +18,7 @@ use crate::dmu::zap::Zap;
 const ORDER: ByteOrder = ByteOrder::Little;
 const FOLDED: u64 = 0x12;
 
-/// A ZAP that is only blocks.
+/// A ZAP that consists only of blocks.
 struct Blocks {
     size: u32,
     blocks: BTreeMap<u64, Block>,
@@ -107,7 +107,7 @@ impl Blocks {
         }
     }
 
-    /// Everything that OpenZFS and zdb take for granted.
+    /// Checks everything that OpenZFS and zdb assume.
     fn verify(&self) -> BTreeMap<Key, Value> {
         let Some(header) = self.header() else {
             assert!(self.size.is_multiple_of(512) && self.size <= 128 << 10);
@@ -197,7 +197,7 @@ impl Blocks {
         assert_eq!(used + free.len(), chunks, "no chunk is lost");
     }
 
-    /// The same blocks as the read side finds them in a pool.
+    /// The same blocks, as the read side finds them in a pool.
     fn read_back(&self) -> Option<BTreeMap<Key, Value>> {
         let mut forge = Forge::new(ORDER)?;
         let blocks = self.blocks.iter().map(|(id, block)| (*id, block.to_vec())).collect();
@@ -230,10 +230,10 @@ fn new_zap() -> NewZap {
     NewZap::of(DmuType::DIRECTORY_CONTENTS)
 }
 
-/// Two strings of eight bytes after which the hash is the same, from wherever it started: found by
-/// elimination over the bits of the CRC, which is linear.
+/// Two strings of eight bytes that lead to the same hash from any start: found by elimination over the bits
+/// of the CRC, which is linear.
 fn twins(salt: u64, hash_bits: u32) -> impl Iterator<Item = Vec<u8>> {
-    // Differences of text that change no bit of the hash that is kept.
+    // Differences of text that change no used bit of the hash.
     let hash = |text: &[u8]| ZapFlags::HASH64.hash_name(salt, text) >> (64 - hash_bits);
     const LENGTH: usize = 16;
     let zero = hash(&[0; LENGTH]);
@@ -350,7 +350,7 @@ proptest! {
         let pre_hashed = if pre_hashed { ZapFlags::PRE_HASHED_KEY } else { ZapFlags(0) };
         let flags = ZapFlags::HASH64 | ZapFlags::UINT64_KEY | pre_hashed;
         let mut blocks = Blocks::new(NewZap { flags: flags.0, micro_block_bytes: 1 << shift, ..new_zap() });
-        // Equal first words: the same hash when it is the key's own.
+        // Equal first words: they are the same hash when the key supplies its own.
         let keys: Vec<Key> = (0..40).map(|index| Key::Words(vec![(index as u64 / 3) << 58, index as u64, 9])).collect();
         play(&mut blocks, &keys, changes);
     }
@@ -363,8 +363,8 @@ proptest! {
     }
 }
 
-/// Adds many names and removes them again; gives the most blocks that adding one wrote, and the header when
-/// all were there.
+/// Adds many names and removes them again; returns the most blocks that one addition wrote, and the header
+/// when all were there.
 fn come_and_go(new: NewZap, count: u64) -> (usize, FatHeader) {
     let mut blocks = Blocks::new(new);
     let key = |index: u64| {
@@ -469,7 +469,7 @@ fn a_table_that_openzfs_left_half_grown_is_finished() {
     while blocks.header().unwrap().table.blocks < 2 {
         add(&mut blocks);
     }
-    // As OpenZFS would have begun: the first part copied.
+    // As OpenZFS would have begun: the first part is copied.
     let mut header = blocks.header().unwrap();
     let first = header.free_block.0;
     header.free_block.0 += header.table.blocks * 2;

@@ -1,17 +1,17 @@
 //! Filesystems (the ZFS POSIX layer).
 //!
-//! Object 1 of a filesystem, the *master node*, is a ZAP that names everything else: the version, the root
+//! Object 1 of a filesystem, the *master node*, is a ZAP that lists everything else: the version, the root
 //! directory, the registry of system attributes, the queue of unlinked files, and the properties that can
 //! only be set at creation (`normalization`, `utf8only`, `casesensitivity`). A file is an object; its inode
 //! number is its object number, its attributes are system attributes ([`crate::dmu::sa`]), its content is the
 //! object's content. A directory's object is a ZAP from names to object numbers with the file type in the top
 //! bits.
 //!
-//! A [`LiveZpl`] is a filesystem that is written; all who have it open share it.
+//! A [`LiveZpl`] is a filesystem that is open for writing; all its users share it.
 //!
 //! A [`Zpl`] reads a filesystem, a clone or a snapshot alike, as of the moment at which its object set was
-//! opened. What is shown is what the Linux port shows: inode numbers, link counts, device numbers, names of
-//! extended attributes. Access control is the caller's.
+//! opened. It shows the same as the Linux port: inode numbers, link counts, device numbers, names of extended
+//! attributes. Access control is the caller's task.
 //!
 //! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_vfsops.c`, `zfs_vnops_os.c`, `zfs_dir.c`.
 
@@ -51,43 +51,43 @@ use crate::dmu::zap::normalize::NameRules;
 use crate::dmu::{Objset, sa, zap::Zap};
 use crate::{Error, Result};
 
-/// The longest name in bytes that an entry can have, where it got that while the property `longname` was
+/// The longest name in bytes that an entry can have, if it got the name while the property `longname` was
 /// `on`.
 pub const LONGEST_NAME: u32 = 1023;
-/// Inode number of the root of a mounted snapshot: this, less the number of its object set
+/// The inode number of the root of a mounted snapshot is this, less the number of its object set
 /// (`ZFSCTL_INO_SNAPDIRS`).
 const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffc;
 
-/// Which ACLs files have, by the property `acltype`.
+/// The kind of ACLs of files, by the property `acltype`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AclType {
-    /// None is shown.
+    /// No ACLs are shown.
     #[default]
     Off,
     /// POSIX ACLs, as two extended attributes.
     Posix,
-    /// NFSv4 ACLs, which the Linux port keeps but does not show.
+    /// NFSv4 ACLs, which the Linux port stores but does not show.
     Nfs4,
 }
 
-/// How a filesystem tells names apart, by the property `casesensitivity`.
+/// How a filesystem distinguishes names, by the property `casesensitivity`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaseSensitivity {
     /// Upper and lower case differ.
     #[default]
     Sensitive,
-    /// They are the same.
+    /// Upper and lower case are the same.
     Insensitive,
-    /// They differ, unless a client asks otherwise.
+    /// Upper and lower case differ, unless a client asks otherwise.
     Mixed,
 }
 
-/// How a filesystem is to be shown: what its dataset's properties say.
+/// How a filesystem is shown, according to its dataset's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZplOptions {
-    /// It is a snapshot: its root has another inode number.
+    /// Whether it is a snapshot: its root has another inode number.
     pub snapshot: bool,
-    /// `xattr` is not `off`.
+    /// Whether `xattr` is not `off`.
     pub xattr: bool,
     /// The property `acltype`.
     pub acl: AclType,
@@ -170,27 +170,27 @@ impl Zpl {
         &self.objset
     }
 
-    /// Version of the layout of files, 1 to 5.
+    /// The version of the layout of files, 1 to 5.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// It was upgraded.
+    /// Sets the version after an upgrade.
     pub(super) fn set_version(&self, version: u64) {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Object number of the root directory.
+    /// The object number of the root directory.
     pub fn root(&self) -> ObjectId {
         self.root
     }
 
-    /// How names are told apart.
+    /// How names are distinguished.
     pub fn case_sensitivity(&self) -> CaseSensitivity {
         self.case
     }
 
-    /// Only names in UTF-8 may be created.
+    /// Whether only names in UTF-8 may be created.
     pub fn utf8_only(&self) -> bool {
         self.utf8_only
     }
@@ -200,38 +200,38 @@ impl Zpl {
         self.rules
     }
 
-    /// How it is shown.
+    /// The options with which it is shown.
     pub fn options(&self) -> ZplOptions {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows it otherwise from now on: properties of its dataset were set.
+    /// Sets the options from now on: properties of its dataset were set.
     pub(super) fn set_options(&self, options: ZplOptions) {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Longest name in bytes that an entry can get. Others may have longer ones, of up to [`LONGEST_NAME`],
-    /// from when `longname` was `on`.
+    /// The longest name in bytes that a new entry can get. Existing entries may have longer names, of up to
+    /// [`LONGEST_NAME`], from the time when `longname` was `on`.
     pub fn max_name(&self) -> u32 {
         if self.options().long_names { LONGEST_NAME } else { 255 }
     }
 
-    /// What `statfs` answers, given the figures of the dataset and its `recordsize`.
+    /// The result of `statfs`, given the figures of the dataset and its `recordsize`.
     pub fn statfs(&self, space: Space, record_bytes: u64) -> StatFs {
         StatFs::new(space, record_bytes, self.max_name())
     }
 
-    /// Opens a file, directory or whatever else has this object number.
+    /// Opens the file of any type with this object number.
     pub async fn node(self: &Arc<Self>, id: ObjectId) -> Result<Znode> {
         Znode::open(self, id).await
     }
 
-    /// What `stat` tells of the object `id`.
+    /// The result of `stat` for the object `id`.
     pub async fn stat(self: &Arc<Self>, id: ObjectId) -> Result<Stat> {
         self.node(id).await?.stat()
     }
 
-    /// Files that were unlinked while somebody had them open, when the object set was written.
+    /// Files that were unlinked while they were open, as of the time when the object set was written.
     pub async fn unlinked(&self) -> Result<Vec<ObjectId>> {
         let Some(id) = self.unlinked_set else {
             return Ok(Vec::new());

@@ -1,7 +1,7 @@
-//! The ACL that every file carries: NFSv4 entries, of which the mode is a summary.
+//! The ACL of every file: NFSv4 entries, which the mode summarizes.
 //!
-//! The Linux port keeps these entries but neither shows nor obeys them; access is by mode, and by POSIX ACLs
-//! where `acltype=posix`. They are told here for those who look into a pool.
+//! The Linux port stores these entries but neither shows nor obeys them; access is by mode, and by POSIX ACLs
+//! with `acltype=posix`. They are available here for tools that inspect a pool.
 
 use ondisk::sa::Attr;
 use ondisk::zpl::{Ace, AclPhys, parse_aces};
@@ -9,7 +9,7 @@ use ondisk::zpl::{Ace, AclPhys, parse_aces};
 use super::Znode;
 use crate::Result;
 
-/// Longest list of entries (OpenZFS allows 1024, of at most 48 bytes).
+/// The longest list of entries (OpenZFS allows 1024, of at most 48 bytes).
 const MAX_BYTES: usize = 64 << 10;
 /// The version of entries in files that have system attributes.
 const VERSION: u16 = 1;

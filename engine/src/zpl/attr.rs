@@ -1,4 +1,4 @@
-//! What `stat` tells of a file.
+//! The result of `stat` for a file.
 
 use ondisk::zpl::{Fuid, ZnodeFlags};
 
@@ -6,7 +6,7 @@ use super::Znode;
 use crate::Result;
 use crate::dmu::sa::Attr;
 
-/// Bits of a device number that are the minor number, in the kernel's own encoding.
+/// The number of bits of the minor number in a device number, in the kernel's own encoding.
 const MINOR_BITS: u32 = 20;
 
 /// A moment, in seconds and nanoseconds since 1970.
@@ -19,7 +19,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// As attributes hold it.
+    /// The stored form in attributes.
     pub(super) fn stored(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.seconds.to_le_bytes());
@@ -33,12 +33,12 @@ impl Time {
     }
 }
 
-/// What `stat` tells of a file, as the Linux port tells it.
+/// The result of `stat`, as in the Linux port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Inode number.
     pub ino: u64,
-    /// Generation: tells files apart that had the same inode number one after the other.
+    /// Generation: distinguishes files that had the same inode number one after the other.
     pub generation: u64,
     /// File type and permission bits.
     pub mode: u32,
@@ -46,7 +46,7 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Project, 0 when the file belongs to none.
+    /// Project, 0 when the file has none.
     pub project: u32,
     /// Number of links.
     pub nlink: u32,
@@ -68,7 +68,7 @@ pub struct Stat {
     pub crtime: Time,
     /// Flags of ZFS, such as immutable and hidden.
     pub flags: ZnodeFlags,
-    /// Object number of the directory that the file is in; of an attribute's file, of the file it belongs to.
+    /// Object number of the file's directory; for an attribute's file, of the file to which it belongs.
     pub parent: u64,
 }
 

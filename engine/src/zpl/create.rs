@@ -1,5 +1,5 @@
-//! What a new filesystem holds: its master node, the tables of attributes, the queue of unlinked files, the
-//! root directory.
+//! The contents of a new filesystem: its master node, the tables of attributes, the queue of unlinked files,
+//! the root directory.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_create_fs`, `zfs_mknode`.
 
@@ -22,10 +22,10 @@ use crate::txg::Tx;
 
 /// The first version with system attributes (`ZPL_VERSION_SA`).
 const SYSTEM_ATTRIBUTES: u64 = 5;
-/// File type of a directory in a mode.
+/// The file type of a directory in a mode.
 const DIRECTORY: u32 = 0o040000;
 
-/// What a new filesystem is like.
+/// The description of a new filesystem.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFilesystem {
     /// Owner of the root directory.
@@ -38,7 +38,7 @@ pub struct NewFilesystem {
     pub version: u64,
     /// Property `utf8only`.
     pub utf8_only: bool,
-    /// Property `normalization` as the master node keeps it: `U8_*` bits of the form.
+    /// Property `normalization` in its form in the master node: `U8_*` bits of the form.
     pub normalization: u64,
     /// Property `casesensitivity`.
     pub case: CaseSensitivity,

@@ -1,8 +1,8 @@
 //! Directories: looking up a name, and walking over all names.
 //!
 //! The walk's cookies are those of the Linux port: 0 is before `.`, 1 before `..`, 2 before the first entry
-//! of the ZAP; any other is where the ZAP's own walk goes on. A file system that has been walked half way can
-//! be walked on after the directory was closed and opened again.
+//! of the ZAP; any other is a position of the ZAP's own walk. A walk can be continued after the directory was
+//! closed and opened again.
 
 use ondisk::ObjectId;
 use ondisk::zpl::{Dirent, FileType};
@@ -22,17 +22,17 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// Its object number.
     pub object: ObjectId,
-    /// Its inode number, as `readdir` tells it.
+    /// Its inode number, as in `readdir`.
     pub ino: u64,
-    /// Its type; `None` where the filesystem is too old to keep types in directories.
+    /// Its type; `None` if the filesystem is too old to keep types in directories.
     pub file_type: Option<FileType>,
-    /// Where the walk goes on after this entry.
+    /// The position at which the walk continues after this entry.
     pub cookie: u64,
 }
 
 impl Znode {
-    /// The object that `name` names in this directory, told from other names as the filesystem's properties
-    /// say.
+    /// The object with the name `name` in this directory; the filesystem's properties decide which names are
+    /// equal.
     pub async fn lookup(&self, name: &[u8]) -> Result<Option<ObjectId>> {
         match name {
             b"." => return Ok(Some(self.id())),
@@ -50,7 +50,7 @@ impl Znode {
         entry.map(|value| self.dirent(&value).map(|dirent| dirent.object)).transpose()
     }
 
-    /// The directory above.
+    /// The parent directory.
     pub fn parent(&self) -> Result<ObjectId> {
         self.attributes.required(Attr::Parent).map(ObjectId)
     }

@@ -1,4 +1,4 @@
-//! [`Znode`]: an open file of any type. [`File`]: one that is read in order.
+//! [`Znode`]: an open file of any type. [`File`]: a file that is read in order.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::dmu::sa::{Attr, Attributes};
 use crate::dmu::{Object, Reader, Span};
 use crate::{Error, Result};
 
-/// Longest target of a symbolic link (`MAXPATHLEN`).
+/// The longest target of a symbolic link (`MAXPATHLEN`).
 const MAX_TARGET: usize = 4096;
 
 /// An open file, directory, link or device.
@@ -58,19 +58,19 @@ impl Znode {
         FileType::from_mode(self.mode)
     }
 
-    /// What `stat` tells.
+    /// The result of `stat`.
     pub fn stat(&self) -> Result<Stat> {
         Stat::of(self)
     }
 
-    /// Reads at `offset` until `into` is full or the file ends; tells how much was read.
+    /// Reads at `offset` until `into` is full or the file ends; returns how many bytes were read.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = self.readable(offset, into.len())?;
         self.object.read_at(offset, &mut into[..length]).await?;
         Ok(length)
     }
 
-    /// How much of a read lies within the file.
+    /// The part of a read that lies within the file.
     fn readable(&self, offset: u64, length: usize) -> Result<usize> {
         if self.file_type() == FileType::Directory {
             return Err(self.wrong_type("is a directory"));
@@ -84,14 +84,14 @@ impl Znode {
         File { reader: Reader::new(self.object.clone()), node: self.clone() }
     }
 
-    /// The first offset from `offset` on where data is; `None` when the rest of the file is a hole.
+    /// The first offset from `offset` on with data; `None` when the rest of the file is a hole.
     pub async fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let found = self.object.next_data(offset, self.size).await?;
         Ok((found < self.size).then_some(found))
     }
 
-    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of
-    /// the file.
+    /// The first offset from `offset` on in a hole; every file ends in one. `None` beyond the end of the
+    /// file.
     pub async fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         if offset >= self.size {
             return Ok(None);
@@ -105,7 +105,7 @@ impl Znode {
         Ok(Span { end: span.end.min(self.size), ..span })
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub async fn read_link(&self) -> Result<Vec<u8>> {
         if self.file_type() != FileType::Symlink {
             return Err(self.wrong_type("is no symbolic link"));
@@ -116,7 +116,7 @@ impl Znode {
         let length = usize::try_from(self.size).ok().filter(|length| *length <= MAX_TARGET);
         let length =
             length.ok_or_else(|| self.object.corrupt(format!("symbolic link of {} bytes", self.size)))?;
-        // Before system attributes a short target stood in the bonus area after the znode, a long one in the
+        // Before system attributes, a short target was in the bonus area after the znode, a long one in the
         // first block.
         if let Some(target) = self.attributes.after_znode().and_then(|rest| rest.get(..length)) {
             return Ok(target.to_vec());
@@ -130,7 +130,7 @@ impl Znode {
     }
 }
 
-/// An open file that is read in order, most of the time.
+/// An open file that is mostly read in order.
 #[derive(Debug)]
 pub struct File {
     node: Znode,
@@ -143,8 +143,8 @@ impl File {
         &self.node
     }
 
-    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Reads in order are
-    /// served ahead of time.
+    /// Reads at `offset` until `into` is full or the file ends; returns how many bytes were read. Blocks are
+    /// loaded ahead of sequential reads.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = self.node.readable(offset, into.len())?;
         self.reader.read_at(offset, &mut into[..length]).await?;

@@ -1,15 +1,15 @@
-//! Filesystems that are written.
+//! Filesystems that are open for writing.
 //!
 //! # The idea
-//! A [`LiveZpl`] is a [`Zpl`] over the live objects of its dataset, and the changes that it allows. Each
-//! operation locks the files that it changes, holds the open group, changes objects in memory, and lets go.
-//! Nothing is written to devices here.
+//! A [`LiveZpl`] is a [`Zpl`] over the live objects of its dataset, with the operations that change it. Each
+//! operation locks the files that it changes, holds the open group, changes objects in memory, and releases
+//! both. Nothing is written to devices here.
 //!
 //! | file | operations |
 //! |---|---|
 //! | `locks` | locks of files and of ranges of their content |
-//! | `nodes` | a file's attributes, read and changed |
-//! | `old` | files from before system attributes; filesystems that get a newer version |
+//! | `nodes` | reading and changing a file's attributes |
+//! | `old` | files from before system attributes; upgrades of filesystems to a newer version |
 //! | `names` | entries of directories: look up, list, create, link |
 //! | `remove` | unlink, rmdir |
 //! | `nameless` | files without a name that are still open |
@@ -18,34 +18,34 @@
 //! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
 //! | `clone` | ranges that share blocks |
 //! | `attributes` | mode, owner, times, flags, size; access times |
-//! | `log` | what the intent log is told; fsync |
+//! | `log` | the records for the intent log; fsync |
 //! | `replay` | applying the log after a crash |
-//! | `counting` | making complete what users, groups and projects are counted to use |
-//! | `quotas` | what users, groups and projects may use |
-//! | `permit` | what attributes of files forbid |
-//! | `acls` | ACLs, the mode and what new files inherit |
+//! | `counting` | completing the counts of users, groups and projects |
+//! | `quotas` | the quotas of users, groups and projects |
+//! | `permit` | operations that attributes of files forbid |
+//! | `acls` | ACLs, the mode and their inheritance by new files |
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
-//! Locks first, then the group ([`Txgs::begin`]): whoever changes the same file later is never in an earlier
-//! group. A directory is locked to be read too, as an entry may just be moving from one leaf of its ZAP to
-//! another. The files of an extended attribute are locked by the file they belong to.
+//! An operation takes its locks first, then the group ([`Txgs::begin`]): a later change of the same file is
+//! never in an earlier group. A directory is locked for reading too, because an entry may just be moving from
+//! one leaf of its ZAP to another. The lock of a file also protects the files of its extended attributes.
 //!
 //! # Whole operations
-//! What can fail is done before the first change, as far as possible. The future of a change is to be polled
-//! to its end: one that is dropped half-way leaves a part of the operation in the group.
+//! As far as possible, the steps that can fail come before the first change. The future of a change must be
+//! polled to its end: one that is dropped half-way leaves a part of the operation in the group.
 //!
-//! Access control is the caller's.
+//! Access control is the caller's task.
 //!
-//! Each operation notes what it did for the intent log while it holds the group, and ends with `settled`
-//! after it let everything go.
+//! Each operation notes its record for the intent log while it holds the group, and ends with `settled` after
+//! it released everything.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `moving` | moves of directories, so that none gets below itself | first |
 //! | locks of content | ranges of a file; two at once in `clone` only, the lower first | second |
-//! | locks of files | what describes a file, and a directory's entries | third, by number |
-//! | `opened` | counts of who has which file open | taken alone |
+//! | locks of files | a file's attributes, and a directory's entries | third, by number |
+//! | `opened` | the numbers of users of open files | taken alone |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`,
 //! `zpl_xattr.c`.
@@ -101,7 +101,7 @@ use crate::zil::Zil;
 use log::Journal;
 use nodes::Node;
 
-/// Error numbers of Linux that [`Error`] has no variant for.
+/// Error numbers of Linux without a variant of [`Error`].
 pub mod errno {
     /// Operation not permitted.
     pub const EPERM: i32 = 1;
@@ -135,16 +135,16 @@ pub mod errno {
     pub const EILSEQ: i32 = 84;
 }
 
-/// What an operation that changes names or attributes makes dirty, on average: entries share blocks.
+/// The average number of dirty bytes of an operation that changes names or attributes: entries share blocks.
 const CHANGE_BYTES: u64 = 2 << 10;
 
-/// A filesystem that is open for writing; all who use it share one.
+/// A filesystem that is open for writing; all its users share one.
 #[derive(Debug)]
 pub struct LiveZpl {
     zpl: Arc<Zpl>,
     txgs: Arc<Txgs>,
     objset: Arc<LiveObjset>,
-    /// The tables of system attributes; absent as long as the filesystem is of a version without them.
+    /// The tables of system attributes; absent while the filesystem has a version without them.
     registry: OnceLock<LiveRegistry>,
     journal: Journal,
     unlinked_set: ObjectId,
@@ -152,7 +152,7 @@ pub struct LiveZpl {
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
     opened: Mutex<HashMap<u64, nameless::Opened>>,
-    /// How many know files by number that are not open.
+    /// The number of users that know files by number that are not open.
     remember: AtomicU32,
     record_size: AtomicU32,
     dnode_slots: AtomicU32,
@@ -163,8 +163,8 @@ pub struct LiveZpl {
 }
 
 impl LiveZpl {
-    /// Opens the filesystem of an object set that is open for writing, and frees the files that nobody can
-    /// reach any more. `zil` is its intent log.
+    /// Opens the filesystem of an object set that is open for writing, and frees the files that can no longer
+    /// be reached. `zil` is its intent log.
     pub async fn open(
         txgs: &Arc<Txgs>,
         objset: &Arc<LiveObjset>,
@@ -176,7 +176,7 @@ impl LiveZpl {
         Ok(opened)
     }
 
-    /// As [`LiveZpl::open`], and changes nothing: those files stay until it is opened again.
+    /// Like [`LiveZpl::open`], without changes: those files stay until it is opened again.
     pub async fn open_as_it_is(
         txgs: &Arc<Txgs>,
         objset: &Arc<LiveObjset>,
@@ -214,9 +214,9 @@ impl LiveZpl {
         Ok(opened)
     }
 
-    /// The filesystem for reading: it shows what was changed up to now. Directories are read through
+    /// The filesystem for reading: it shows all changes up to now. Directories are read through
     /// [`LiveZpl::lookup`] and [`LiveZpl::read_dir`] instead, extended attributes through [`LiveZpl::xattr`]
-    /// and [`LiveZpl::list_xattrs`], which wait for changes under way.
+    /// and [`LiveZpl::list_xattrs`], which wait for changes in progress.
     pub fn zpl(&self) -> &Arc<Zpl> {
         &self.zpl
     }
@@ -226,7 +226,7 @@ impl LiveZpl {
         &self.objset
     }
 
-    /// Lets it behave as its properties say now.
+    /// Applies the present values of its properties.
     pub fn set(&self, settings: &Settings) {
         self.set_record_size(settings.record_size);
         self.set_dnode_slots(settings.dnode_slots);
@@ -242,7 +242,7 @@ impl LiveZpl {
         *self.acl_rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where new extended attributes go, by the property `xattr`.
+    /// The place of new extended attributes, by the property `xattr`.
     pub fn xattr_place(&self) -> XattrPlace {
         match self.xattr_place.load(Ordering::Acquire) {
             place if place == XattrPlace::Directory as u8 => XattrPlace::Directory,
@@ -255,12 +255,12 @@ impl LiveZpl {
         self.record_size.load(Ordering::Acquire)
     }
 
-    /// Changes it.
+    /// Sets the record size.
     pub fn set_record_size(&self, bytes: u32) {
         self.record_size.store(bytes.clamp(512, 16 << 20), Ordering::Release);
     }
 
-    /// Size of the dnodes of new files, in slots of 512 bytes: the property `dnodesize`.
+    /// Sets the size of the dnodes of new files, in slots of 512 bytes: the property `dnodesize`.
     pub fn set_dnode_slots(&self, slots: u8) {
         self.dnode_slots.store(slots.clamp(1, 32).into(), Ordering::Release);
     }
@@ -269,7 +269,7 @@ impl LiveZpl {
         self.dnode_slots.load(Ordering::Acquire) as u8
     }
 
-    /// What `statfs` answers. Without anybody who knows the room ([`LiveZpl::set_room`]) nothing is free.
+    /// The result of `statfs`. Without a source of space ([`LiveZpl::set_room`]) nothing is free.
     pub fn statfs(&self) -> StatFs {
         let (referenced_bytes, available_bytes) = self.room_figures();
         let used_objects = self.objset.used_objects();
@@ -277,18 +277,18 @@ impl LiveZpl {
         self.zpl.statfs(Space { referenced_bytes, available_bytes, used_objects }, record_bytes)
     }
 
-    /// Bytes that the dataset refers to, and bytes that it may still allocate.
+    /// The bytes that the dataset refers to, and the bytes that it may still allocate.
     fn room_figures(&self) -> (u64, u64) {
         let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
         room.map_or((0, 0), |room| room.figures())
     }
 
-    /// Who is asked for room before anything is accepted that takes some.
+    /// Sets the source of space, which is asked before a change is accepted that takes some.
     pub fn set_room(&self, room: Arc<dyn Room>) {
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
 
-    /// Holds the open group for an operation that makes this dirty.
+    /// Holds the open group for an operation that makes these blocks dirty.
     async fn begin(&self, dirtied: impl Fn(Txg) -> Dirtied) -> Result<Tx> {
         let dirtied = |txg| {
             let dirtied = dirtied(txg);
@@ -299,8 +299,8 @@ impl LiveZpl {
         self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
-    /// Holds the open group for an operation that changes entries of these directories, and makes a file or
-    /// moves some.
+    /// Holds the open group for an operation that changes entries of these directories, and creates or moves
+    /// files.
     async fn begin_naming(&self, dirs: &[&Node]) -> Result<Tx> {
         let entries = |txg| {
             let of = |dir: &&Node| dir.object.newly_dirty_by_entry(txg);
@@ -310,13 +310,13 @@ impl LiveZpl {
     }
 
     /// Holds the open group for an operation that writes a range of a file that then ends at `end` or later.
-    /// All blocks count that become dirty by that.
+    /// All blocks that this makes dirty count.
     async fn begin_writing(&self, node: &Node, range: Range<u64>, end: u64) -> Result<Tx> {
         let grown = self.grown(node, end);
         let dirtied = |txg| {
             let object = &node.object;
             let written = object.newly_dirty(txg, &range, grown);
-            // The block that grows is written again, wherever the range lies.
+            // A block that grows is rewritten, wherever the range lies.
             let resized = grown.filter(|grown| range.is_empty() || range.start >= u64::from(*grown));
             let resized = resized.map(|grown| object.newly_dirty(txg, &(0..1), Some(grown)));
             let content = resized.map_or(written, |resized| resized.plus(written));
@@ -325,8 +325,8 @@ impl LiveZpl {
         self.begin(dirtied).await
     }
 
-    /// Holds the open group for an operation that gives space back and cuts the content of a file at `edges`:
-    /// blocks that lose a part are written again. For them there is room that others do not get.
+    /// Holds the open group for an operation that frees space and cuts the content of a file at `edges`:
+    /// blocks that lose a part are rewritten. Space is reserved for them that other operations do not get.
     async fn begin_cutting(&self, node: &Node, edges: &[u64]) -> Result<Tx> {
         let dirtied = |txg| {
             let cut = edges.iter().map(|edge| node.object.newly_dirty_by_cut(txg, *edge));
@@ -337,7 +337,7 @@ impl LiveZpl {
         self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
-    /// Holds the open group for an operation that gives a file another size.
+    /// Holds the open group for an operation that changes the size of a file.
     async fn begin_resizing(&self, node: &Node, size: u64) -> Result<Tx> {
         match size < node.number(Attr::Size)? {
             true => self.begin_cutting(node, &[size]).await,
@@ -353,7 +353,7 @@ impl LiveZpl {
         }
     }
 
-    /// Holds the open group for an operation that gives space back, which goes on when there is none.
+    /// Holds the open group for an operation that frees space, which continues when no space is left.
     async fn begin_freeing(&self) -> Result<Tx> {
         let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
         begin_freeing((&self.txgs, self.objset.id()), room, CHANGE_BYTES, |_| Dirtied::file()).await

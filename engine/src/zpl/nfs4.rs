@@ -1,13 +1,13 @@
-//! What becomes of NFSv4 ACLs when files are created, and when modes and owners change.
+//! The rules for NFSv4 ACLs when files are created, and when modes and owners change.
 //!
-//! Nothing here obeys these entries (see [`super::acl`]); they are kept as they would be where they are
-//! obeyed, so that a pool that goes there and back protects its files as before.
+//! This code does not enforce these entries (see [`super::acl`]). They are updated as on systems that enforce
+//! them, so that a pool that moves there and back protects its files as before.
 //!
 //! # Inheritance
-//! A directory with entries that are to be inherited says so in its flags. What is created in it takes them
-//! over by `aclinherit`:
+//! The flags of a directory record whether it has inheritable entries. A new file in it inherits them
+//! according to `aclinherit`:
 //!
-//! | `aclinherit` | entries that allow | entries that deny | the mode that was asked for |
+//! | `aclinherit` | entries that allow | entries that deny | the requested mode |
 //! |---|---|---|---|
 //! | `discard` | not inherited | not inherited | counts |
 //! | `noallow` | not inherited | inherited | counts |
@@ -15,15 +15,15 @@
 //! | `passthrough` | inherited | inherited | counts where no entry for owner, group or everyone is inherited |
 //! | `passthrough-x` | without execution, unless the mode has some | inherited | as `passthrough` |
 //!
-//! Where the mode counts, entries for it stand around those that are inherited. In any case the mode follows
-//! from the ACL at last.
+//! If the mode counts, entries for it are placed around the inherited ones. In any case the final mode
+//! follows from the ACL.
 //!
 //! # Changes of the mode
 //!
 //! | `aclmode` | entries for others than owner, group and everyone, and entries to be inherited |
 //! |---|---|
-//! | `discard` | go |
-//! | `groupmask` | allow no more than the group may |
+//! | `discard` | are removed |
+//! | `groupmask` | allow no more than the group may do |
 //! | `passthrough` | stay |
 //! | `restricted` | stay, and the mode of a file that has such cannot be changed |
 //!
@@ -35,38 +35,38 @@ use ondisk::zpl::{Ace, AceType, AceWho, FileType, ZnodeFlags, ace_flags, ace_mas
 use super::trivial;
 use crate::error::{Error, Result};
 
-/// Flags that only an ACL that somebody set gives a file.
+/// Flags of a file that only an explicitly set ACL causes.
 const KEPT: u64 = ZnodeFlags::ACL_PROTECTED.0 | ZnodeFlags::ACL_DEFAULTED.0 | ZnodeFlags::ACL_AUTO_INHERIT.0;
-/// All flags of files that say what the ACL is like.
+/// All flags of files that describe the ACL.
 const FLAGS: u64 = KEPT
     | ZnodeFlags::ACL_TRIVIAL.0
     | ZnodeFlags::INHERIT_ACE.0
     | ZnodeFlags::ACL_OBJ_ACE.0
     | ZnodeFlags::NO_EXECS_DENIED.0;
 
-/// Permission bits of a class, and what they allow.
+/// Permission bits of a class, and the access that they allow.
 const BITS: [(u32, u32); 3] =
     [(0o4, ace_mask::READ_DATA), (0o2, ace_mask::WRITE_DATA), (0o1, ace_mask::EXECUTE)];
-/// How far the bits of a class are to be shifted.
+/// The shift of the bits of a class.
 const OWNER: u32 = 6;
 const GROUP: u32 = 3;
 const OTHERS: u32 = 0;
 const PERMISSIONS: u32 = 0o777;
-/// All three bits that let somebody execute.
+/// All three bits that allow execution.
 const EXECUTE: u32 = 0o111;
 
 const FILE_OR_DIRECTORY: u16 = ace_flags::FILE_INHERIT | ace_flags::DIRECTORY_INHERIT;
-/// What an entry says of inheritance.
+/// The flags of an entry about inheritance.
 const INHERITANCE: u16 = FILE_OR_DIRECTORY | ace_flags::NO_PROPAGATE_INHERIT | ace_flags::INHERIT_ONLY;
-/// The last type of entry that there is.
+/// The last defined type of entry.
 const LAST_TYPE: u16 = 16;
 
-/// What new files inherit: the property `aclinherit`.
+/// The entries that new files inherit: the property `aclinherit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclInherit {
     /// Nothing.
     Discard,
-    /// What denies.
+    /// Entries that deny.
     NoAllow,
     /// All, but not the right to change ACL and owner.
     Restricted,
@@ -76,14 +76,14 @@ pub enum AclInherit {
     PassthroughX,
 }
 
-/// What a change of the mode makes of an ACL: the property `aclmode`.
+/// The effect of a change of the mode on an ACL: the property `aclmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclMode {
-    /// Only the mode is left.
+    /// Only the mode remains.
     Discard,
-    /// Others may no more than the group.
+    /// Other users may do no more than the group.
     GroupMask,
-    /// The rest stays.
+    /// The other entries stay.
     Passthrough,
     /// The mode of a file with an ACL cannot be changed.
     Restricted,
@@ -105,7 +105,7 @@ impl Default for AclRules {
 }
 
 impl AclRules {
-    /// From the numbers by which the properties are stored.
+    /// The rules for the stored numbers of the properties.
     pub(crate) fn from_numbers(aclinherit: u64, aclmode: u64) -> Self {
         Self {
             inherit: match aclinherit {
@@ -124,22 +124,22 @@ impl AclRules {
         }
     }
 
-    /// The mode that was asked for may give way to what is inherited.
+    /// Whether the requested mode gives way to inherited entries.
     fn passes_through(self) -> bool {
         matches!(self.inherit, AclInherit::Passthrough | AclInherit::PassthroughX)
     }
 }
 
-/// A file of which an ACL is.
+/// The file of an ACL.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject {
     /// Its type.
     pub(super) kind: FileType,
-    /// Its mode, or the one that was asked for.
+    /// Its mode, or the requested one.
     pub(super) mode: u32,
-    /// Its owner, as stored.
+    /// Its stored owner.
     pub(super) owner: u64,
-    /// Its group, as stored.
+    /// Its stored group.
     pub(super) group: u64,
 }
 
@@ -149,24 +149,24 @@ impl Subject {
     }
 }
 
-/// An ACL, and what the file is like that has it.
+/// An ACL, with the mode and flags of its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileAcl {
     /// The entries.
     pub(super) aces: Vec<Ace>,
     /// The mode of the file.
     pub(super) mode: u32,
-    /// Those flags of the file that speak of its ACL.
+    /// The flags of the file that describe its ACL.
     flags: u64,
 }
 
 impl FileAcl {
-    /// That of a file that has only a mode.
+    /// The ACL of a file that has only a mode.
     pub(super) fn trivial(mode: u32, is_directory: bool) -> Self {
         Self { aces: trivial::aces(mode, is_directory), mode, flags: trivial::flags(mode, is_directory) }
     }
 
-    /// That of a new file in a directory with these entries.
+    /// The ACL of a new file in a directory with these entries.
     pub(super) fn inherited(parent: &[Ace], rules: AclRules, file: Subject) -> Self {
         let (mut aces, mode_counts) = inherit(parent, rules, file);
         let mut flags = 0;
@@ -178,7 +178,7 @@ impl FileAcl {
         Self::of(aces, flags, file)
     }
 
-    /// What a change of the mode to that of `file` makes of these entries of a file that has the flags
+    /// The ACL after a change of the mode to that of `file`, for a file with these entries and the flags
     /// `flags`.
     pub(super) fn changed(aces: Vec<Ace>, flags: ZnodeFlags, rules: AclRules, file: Subject) -> Self {
         let aces = if rules.mode == AclMode::Discard { Vec::new() } else { aces };
@@ -186,13 +186,13 @@ impl FileAcl {
         Self::of(aces, flags.0 & KEPT, file)
     }
 
-    /// These entries of a file that gets another owner, and has the flags `flags`: an entry may be about the
-    /// new one.
+    /// The ACL after a change of the owner, for a file with these entries and the flags `flags`: an entry may
+    /// be about the new owner.
     pub(super) fn given_away(aces: Vec<Ace>, flags: ZnodeFlags, file: Subject) -> Self {
         Self::of(aces, flags.0 & KEPT, file)
     }
 
-    /// These entries, which decide on the permission bits.
+    /// An ACL of these entries, which determine the permission bits.
     fn of(aces: Vec<Ace>, mut flags: u64, file: Subject) -> Self {
         let (mode, all_may_execute) = mode_of(&aces, file);
         if file.is_directory() && aces.iter().any(|ace| ace.flags & FILE_OR_DIRECTORY != 0) {
@@ -210,19 +210,19 @@ impl FileAcl {
         Self { aces, mode, flags }
     }
 
-    /// The flags of the file, which has the flags `old` up to now.
+    /// The new flags of the file, which had the flags `old`.
     pub(super) fn flags_after(&self, old: u64) -> u64 {
         old & !FLAGS | self.flags
     }
 
-    /// As files store it: the number of entries, and the entries.
+    /// The stored form: the number of entries, and the entries.
     pub(super) fn stored(&self) -> Result<(u64, Vec<u8>)> {
         let bytes = write_aces(&self.aces, 1, ByteOrder::Little).map_err(Error::format("an ACL"))?;
         Ok((self.aces.len() as u64, bytes))
     }
 }
 
-/// Whether an entry is one that means something.
+/// Whether an entry has a defined meaning.
 fn is_known(ace: &Ace) -> bool {
     match ace.ace_type {
         AceType::Other(number) => number <= LAST_TYPE,
@@ -233,12 +233,12 @@ fn is_known(ace: &Ace) -> bool {
     }
 }
 
-/// Whether it is about the owner, the group or everyone: those that a mode speaks of.
+/// Whether it is about the owner, the group or everyone, like a mode.
 fn is_class(ace: &Ace) -> bool {
     matches!(ace.who(), AceWho::Owner | AceWho::OwningGroup | AceWho::Everyone)
 }
 
-/// What a new file takes over from its directory, and whether the mode that was asked for counts.
+/// The entries that a new file inherits from its directory, and whether the requested mode counts.
 fn inherit(parent: &[Ace], rules: AclRules, file: Subject) -> (Vec<Ace>, bool) {
     if rules.inherit == AclInherit::Discard || file.kind == FileType::Symlink {
         return (Vec::new(), true);
@@ -286,8 +286,8 @@ fn inherit(parent: &[Ace], rules: AclRules, file: Subject) -> (Vec<Ace>, bool) {
     (aces, mode_counts)
 }
 
-/// Entries among which those for a mode stand. With `split`, what the mode replaces stays for others to
-/// inherit; with `trim`, nobody may more than the group.
+/// Entries that include those for a mode. With `split`, inheritable entries that the mode replaces stay for
+/// others to inherit; with `trim`, no entry allows more than the group may do.
 fn with_mode(aces: Vec<Ace>, file: Subject, split: bool, trim: bool) -> Vec<Ace> {
     let is_directory = file.is_directory();
     let trivial::Parts { exceptions, classes, group_mask } = trivial::parts(file.mode, is_directory);
@@ -308,8 +308,8 @@ fn with_mode(aces: Vec<Ace>, file: Subject, split: bool, trim: bool) -> Vec<Ace>
     all
 }
 
-/// The mode that a file has with an ACL, and whether nobody at all is kept from executing it. What the first
-/// entry about a right of a class says counts.
+/// The mode of a file with an ACL, and whether execution is denied to no user. The first entry about a right
+/// of a class counts.
 fn mode_of(aces: &[Ace], file: Subject) -> (u32, bool) {
     let (mut seen, mut allowed, mut some_may_not) = (0, 0, false);
     for ace in aces.iter().filter(|ace| is_known(ace) && ace.flags & ace_flags::INHERIT_ONLY == 0) {
@@ -336,7 +336,7 @@ fn mode_of(aces: &[Ace], file: Subject) -> (u32, bool) {
     (mode, !some_may_not && mode & EXECUTE == EXECUTE)
 }
 
-/// Whether entries say no more than a mode does.
+/// Whether the entries mean no more than a mode.
 fn is_trivial(aces: &[Ace]) -> bool {
     const OWNERS: u32 = ace_mask::WRITE_OWNER
         | ace_mask::WRITE_ACL
@@ -391,7 +391,7 @@ mod tests {
                 assert_eq!(acl.mode, 0o4000 | mode, "{mode:o}");
                 let trivial = FileAcl::trivial(mode, is_directory);
                 assert_eq!(acl.flags, trivial.flags & !ZnodeFlags::ACL_AUTO_INHERIT.0, "{mode:o}");
-                // A change of the mode comes to the same, whatever the rules.
+                // A change of the mode has the same result, whatever the rules.
                 for mode_rule in [AclMode::Discard, AclMode::GroupMask, AclMode::Passthrough] {
                     let rules = rules(AclInherit::Restricted, mode_rule);
                     let changed = FileAcl::changed(
@@ -434,7 +434,7 @@ mod tests {
         let passed = FileAcl::inherited(&parent, rules(AclInherit::Passthrough, AclMode::Discard), asked);
         assert_eq!((passed.mode, passed.aces.len()), (0o100666, 1));
         let restricted = FileAcl::inherited(&parent, AclRules::default(), asked);
-        // What is inherited stands before the mode, and the first that speaks of a right counts.
+        // Inherited entries are before those of the mode, and the first entry about a right counts.
         assert_eq!((restricted.mode, restricted.aces.len()), (0o100766, 4));
     }
 

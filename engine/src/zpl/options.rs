@@ -4,7 +4,7 @@ use super::{AclType, ZplOptions};
 use crate::properties::{Prop, PropertySet, Style, Types};
 
 impl ZplOptions {
-    /// What `xattr`, `acltype` and `longname` say.
+    /// The values of `xattr`, `acltype` and `longname`.
     pub fn from_properties(properties: &PropertySet) -> Self {
         let acl = properties.get(Prop::Acltype, Style::PARSABLE).map(|shown| shown.value);
         Self {

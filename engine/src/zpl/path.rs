@@ -8,14 +8,14 @@ use super::{Znode, Zpl};
 use crate::Result;
 use crate::dmu::sa::Attr;
 
-/// Deepest path that is followed. Linux has no limit but that of a path's length, 4096 bytes.
+/// The deepest path that is followed. Linux limits only the length of a path, to 4096 bytes.
 const MAX_DEPTH: usize = 2048;
-/// What stands in a path for the hidden directory of a file's extended attributes.
+/// The component of a path for the hidden directory of a file's extended attributes.
 const XATTR_DIR: &[u8] = b"<xattrdir>";
 
 impl Zpl {
     /// A path of the object `id` from the root of the filesystem, beginning with a slash; of several hard
-    /// links the one made last. `None` when it has no name: it was unlinked, or a directory above it does not
+    /// links the newest one. `None` when it has no name: it was unlinked, or a directory above it does not
     /// list it.
     pub async fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
@@ -45,9 +45,9 @@ impl Zpl {
 }
 
 impl Znode {
-    /// The first name in this directory that names object `id`.
+    /// The first name of object `id` in this directory.
     pub async fn name_of(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
-        // From the first entry that is neither `.` nor `..`.
+        // From the first entry after `.` and `..`.
         let mut entries = self.read_dir(2).await?;
         while let Some(entry) = entries.next().await? {
             if entry.object == id {

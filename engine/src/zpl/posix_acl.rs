@@ -1,10 +1,9 @@
-//! POSIX ACLs: who may do what with a file, beside what its mode says, and what new files in a directory get.
+//! POSIX ACLs: permissions of a file beyond its mode, and the permissions of new files in a directory.
 //!
-//! A file has an *access* ACL, a directory a *default* ACL as well; with `acltype=posix` they are extended
-//! attributes in the form in which Linux hands them to programs. The mode and the access ACL say the same
-//! where both can: the owner's and others' bits are entries, and the group's bits are the *mask*, the most
-//! that named users, the group and named groups may do. An ACL without named entries says no more than the
-//! mode and is not stored.
+//! A file has an *access* ACL, a directory also a *default* ACL; with `acltype=posix` they are extended
+//! attributes in the form that Linux passes to programs. The mode and the access ACL agree: the bits of the
+//! owner and of others are entries, and the group's bits are the *mask*, the most that named users, the group
+//! and named groups may do. An ACL without named entries means no more than the mode and is not stored.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -22,7 +21,7 @@ const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 const READ_WRITE_EXECUTE: u16 = 7;
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Owner,
@@ -44,7 +43,7 @@ struct Entry {
 pub(super) struct PosixAcl(Vec<Entry>);
 
 impl PosixAcl {
-    /// Reads one. `None` for one without entries, which takes an ACL away.
+    /// Parses an ACL. `None` for one without entries, which removes an ACL.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         let refuse = || Error::Invalid("not a POSIX ACL".to_owned());
         let (version, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(refuse)?;
@@ -73,7 +72,7 @@ impl PosixAcl {
         }
         let has = |who| acl.0.iter().any(|entry| entry.who == who);
         let needs_mask = acl.0.iter().any(|entry| matches!(entry.who, Who::User(_) | Who::NamedGroup(_)));
-        // In the sequence of their kinds, and each of the nameless once.
+        // Sorted by kind, and the kinds without a name once each.
         let rank = |entry: &Entry| match entry.who {
             Who::User(_) => Who::User(0),
             Who::NamedGroup(_) => Who::NamedGroup(0),
@@ -91,7 +90,7 @@ impl PosixAcl {
         Ok(Some(acl))
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for Entry { who, permissions } in &self.0 {
@@ -110,27 +109,27 @@ impl PosixAcl {
         bytes
     }
 
-    /// Whether it says no more than a mode does.
+    /// Whether it means no more than a mode.
     pub(super) fn is_mode(&self) -> bool {
         self.0.iter().all(|entry| matches!(entry.who, Who::Owner | Who::Group | Who::Others))
     }
 
-    /// `mode` with the permissions that the ACL says.
+    /// `mode` with the permissions of the ACL.
     pub(super) fn mode(&self, mode: u32) -> u32 {
         let bits =
             self.classes().fold(0, |bits, (shift, at)| bits | u32::from(self.0[at].permissions) << shift);
         mode & !0o777 | bits
     }
 
-    /// The ACL of a file whose mode becomes `mode`.
+    /// Updates the ACL of a file whose mode becomes `mode`.
     pub(super) fn set_mode(&mut self, mode: u32) {
         for (shift, at) in self.classes().collect::<Vec<_>>() {
             self.0[at].permissions = (mode >> shift) as u16 & READ_WRITE_EXECUTE;
         }
     }
 
-    /// The access ACL of a file that is created as `mode` in a directory of which this is the default ACL,
-    /// and its mode: nobody gets more than either says.
+    /// The access ACL of a file that is created with `mode` in a directory with this default ACL, and its
+    /// mode: both limit the permissions.
     pub(super) fn inherited(&self, mode: u32) -> (Self, u32) {
         let mut acl = self.clone();
         for (shift, at) in self.classes().collect::<Vec<_>>() {
@@ -140,7 +139,7 @@ impl PosixAcl {
         (acl, mode)
     }
 
-    /// The entries that are the bits of the mode, with the place of the bits.
+    /// The entries for the bits of the mode, with the position of the bits.
     fn classes(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
         let has_mask = self.0.iter().any(|entry| entry.who == Who::Mask);
         self.0.iter().enumerate().filter_map(move |(at, entry)| match entry.who {

@@ -1,7 +1,7 @@
-//! [`Settings`]: what the properties of a dataset say of its filesystem while that is open.
+//! [`Settings`]: the properties of a dataset that apply to its open filesystem.
 //!
 //! They are read when a dataset is opened and whenever a property is set that it has or inherits, so that
-//! `zfs set` reaches filesystems that are in use. Some of them concern new files only, as with OpenZFS.
+//! `zfs set` affects filesystems that are in use. Some of them concern only new files, as in OpenZFS.
 //!
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (property callbacks), `dmu_objset.c` (`dnodesize_changed_cb`).
 
@@ -12,7 +12,7 @@ use super::{AclRules, AclType, ZplOptions};
 const AUTO_SLOTS: u64 = 2;
 const SLOT_BYTES: u64 = 512;
 
-/// What properties say of a filesystem that is written.
+/// The properties of a filesystem that is open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// `recordsize`, in bytes.
@@ -21,7 +21,7 @@ pub struct Settings {
     pub dnode_slots: u8,
     /// `atime` and `relatime`.
     pub atime: AtimeMode,
-    /// `xattr`: where new extended attributes go; `None` for `off`.
+    /// `xattr`: the place of new extended attributes; `None` for `off`.
     pub xattrs: Option<XattrPlace>,
     /// `acltype`.
     pub acl: AclType,
@@ -57,7 +57,7 @@ impl Settings {
         }
     }
 
-    /// What a value of `dnodesize` is in slots.
+    /// The number of slots for a value of `dnodesize`.
     pub(crate) fn slots(dnodesize: u64) -> u8 {
         match dnodesize {
             0 => 1,
@@ -66,7 +66,7 @@ impl Settings {
         }
     }
 
-    /// What values of `atime` and `relatime` come to.
+    /// The mode for values of `atime` and `relatime`.
     pub(crate) fn atime(atime: bool, relatime: bool) -> AtimeMode {
         match (atime, relatime) {
             (false, _) => AtimeMode::Off,

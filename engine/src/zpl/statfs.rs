@@ -1,20 +1,20 @@
-//! What `statfs` answers for a filesystem.
+//! The result of `statfs` for a filesystem.
 //!
-//! ZFS has no fixed number of blocks or inodes: all that the pool can still give is free, for files and for
-//! inodes alike. Sizes are told in records: the property `recordsize` is both the size of a block and that of
-//! a fragment, as the Linux port has it, because programs take either for the unit in which files are
-//! allocated, punched and cloned. Less than a record that is free is not told.
+//! ZFS has no fixed number of blocks or inodes: all space that the pool can still allocate is free, for files
+//! and for inodes alike. Sizes are in records: the property `recordsize` is both the size of a block and that
+//! of a fragment, as in the Linux port, because programs use either as the unit in which files are allocated,
+//! punched and cloned. Free space of less than a record is not reported.
 //!
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (behaviour of `zfs_statvfs`).
 
-/// Sizes that a record can have.
+/// The possible sizes of a record.
 const RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16 << 20;
-/// Largest object number.
+/// The largest object number.
 const MAX_OBJECT: u64 = (1 << 48) - 1;
-/// Every inode takes at least this much.
+/// The least space of an inode.
 const INODE_BYTES: u64 = 512;
 
-/// The figures of a dataset that `statfs` is made from.
+/// The figures of a dataset for `statfs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes that the dataset refers to.
@@ -25,25 +25,25 @@ pub struct Space {
     pub used_objects: u64,
 }
 
-/// What `statfs` answers.
+/// The result of `statfs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Unit of the block counts, in bytes: a record.
     pub block_size: u64,
     /// All blocks, used and free.
     pub blocks: u64,
-    /// Free blocks, for everyone alike.
+    /// Free blocks, the same for all users.
     pub free_blocks: u64,
     /// All inodes, used and possible.
     pub inodes: u64,
-    /// Inodes that can still be made.
+    /// Inodes that can still be created.
     pub free_inodes: u64,
     /// Longest name in bytes.
     pub max_name: u32,
 }
 
 impl StatFs {
-    /// The answer for a dataset of these figures, whose `recordsize` is `record_bytes`.
+    /// The result for a dataset with these figures, whose `recordsize` is `record_bytes`.
     pub fn new(space: Space, record_bytes: u64, max_name: u32) -> Self {
         let unit = record_bytes.clamp(*RECORD_BYTES.start(), *RECORD_BYTES.end());
         let free_blocks = space.available_bytes / unit;

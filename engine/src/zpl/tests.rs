@@ -155,7 +155,7 @@ fn fat_zap(order: ByteOrder, entries: &[(&str, ZapValue)]) -> BTreeMap<u64, Vec<
     BTreeMap::from([(0, header.encode(&table).unwrap()), (1, leaf.finish())])
 }
 
-/// An entry that allows to read and write.
+/// An entry that allows reading and writing.
 fn ace(who: u16) -> Ace {
     let mask = ace_mask::READ_DATA | ace_mask::WRITE_DATA;
     Ace { ace_type: AceType::Allow, flags: who, mask, fuid: None, object: None }
@@ -203,7 +203,7 @@ fn filesystem(order: ByteOrder, old: bool) -> Option<Arc<Zpl>> {
         if bonus.len() <= 320 {
             forge.file(id, kind, content, (bonus_type, &bonus));
         } else {
-            // What does not fit goes to a large dnode.
+            // Attributes that do not fit go to a large dnode.
             forge.file(id, kind, content, (DmuType::NONE, &[]));
             let dnode = forge.take(id);
             forge.add(id, ondisk::dnode::Dnode { extra_slots: 3, bonus_type, bonus: bonus.into(), ..dnode });
@@ -307,7 +307,7 @@ fn extended_attributes_are_found_in_directories_and_in_the_file() {
         assert_eq!(value("user.d"), None);
         assert_eq!(block_on(node(&zpl, "short").list_xattrs()).unwrap(), [b""; 0]);
         let path = block_on(zpl.path_of(ObjectId(XATTR_A * 8))).unwrap();
-        // The attribute's directory says that its parent is the root here, which does not list it.
+        // The attribute's directory has the root as its parent here, which does not list it.
         assert_eq!(path, None);
     }
 }

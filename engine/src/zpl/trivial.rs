@@ -1,18 +1,18 @@
 //! The ACL of a file that has only a mode, and the mode's part in the file's flags.
 //!
-//! Every file carries NFSv4 entries that say what its mode says (a *trivial* ACL): for its owner, its group
-//! and everyone what they may do. Where a class may do less than one below it, entries before these deny
-//! that; where the owner may do something that is denied to the group but not to others, a first entry allows
-//! it.
+//! Every file has NFSv4 entries with the same meaning as its mode (a *trivial* ACL): the permissions of its
+//! owner, its group and everyone. If a class has fewer permissions than a later one, entries before these
+//! deny the difference; if the owner may do something that is denied to the group but not to others, a first
+//! entry allows it.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_acl.c` (Linux).
 
 use ondisk::zpl::{Ace, AceType, ZnodeFlags, ace_flags, ace_mask};
 
-/// Access that everybody has to what describes a file.
+/// Access that all users have to a file's attributes.
 const LOOK: u32 =
     ace_mask::READ_ACL | ace_mask::READ_ATTRIBUTES | ace_mask::READ_NAMED_ATTRS | ace_mask::SYNCHRONIZE;
-/// Access that the owner has always.
+/// Access that the owner always has.
 const OWN: u32 = LOOK
     | ace_mask::WRITE_ATTRIBUTES
     | ace_mask::WRITE_OWNER
@@ -22,16 +22,16 @@ const OWN: u32 = LOOK
 const OWNER: u16 = ace_flags::OWNER;
 const GROUP: u16 = ace_flags::GROUP | ace_flags::IDENTIFIER_GROUP;
 const EVERYONE: u16 = ace_flags::EVERYONE;
-/// All three bits that let somebody execute.
+/// All three bits that allow execution.
 const EXECUTE: u32 = 0o111;
 
-/// The entries that a mode comes to.
+/// The entries for a mode.
 pub(super) struct Parts {
-    /// Those that stand first, where a class may less than one below it.
+    /// The first entries, for classes with fewer permissions than a later one.
     pub(super) exceptions: Vec<Ace>,
-    /// What owner, group and everyone may, at the end.
+    /// The permissions of owner, group and everyone, at the end.
     pub(super) classes: [Ace; 3],
-    /// What the group may.
+    /// The permissions of the group.
     pub(super) group_mask: u32,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn parts(mode: u32, is_directory: bool) -> Parts {
     }
 }
 
-/// What the mode and its trivial ACL say in the flags of a file.
+/// The bits for the mode and its trivial ACL in the flags of a file.
 pub(super) fn flags(mode: u32, is_directory: bool) -> u64 {
     let mut flags = ZnodeFlags::ACL_TRIVIAL.0;
     if is_directory {

@@ -1,8 +1,8 @@
 //! Extended attributes: in the file's own system attributes, or as files in a hidden directory.
 //!
 //! With `xattr=sa` small attributes are an nvlist inside the system attribute `ZPL_DXATTR`. With `xattr=on`
-//! (or `dir`), and when an attribute is too large, each is a file in a directory that the system attribute
-//! `ZPL_XATTR` names. A file may have both kinds; of two with one name the first kind is shown.
+//! (or `dir`), and when an attribute is too large, each is a file in a directory whose number is in the
+//! system attribute `ZPL_XATTR`. A file may have both kinds; of two with one name the first kind is shown.
 //!
 //! POSIX ACLs are extended attributes too, in the encoding that Linux uses between kernel and programs.
 
@@ -14,9 +14,9 @@ use super::xattr_names::Visible;
 use crate::Result;
 use crate::dmu::sa::Attr;
 
-/// Most attributes of one file that are listed.
+/// The most attributes of one file that are listed.
 const MAX_NAMES: usize = 1 << 16;
-/// Longest value (Linux's own limit is 64 KiB).
+/// The longest value (Linux's own limit is 64 KiB).
 const MAX_VALUE: usize = 1 << 20;
 
 impl Znode {
@@ -67,7 +67,7 @@ impl Znode {
                 _ => Err(self.object.corrupt("an extended attribute that is not bytes")),
             };
         }
-        // What every directory has is no attribute.
+        // `.` and `..` are not attributes.
         if matches!(stored, b"." | b"..") {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl Znode {
         file.object.read_all(file.size(), MAX_VALUE).await.map(Some)
     }
 
-    /// The attributes that are kept with the system attributes.
+    /// The attributes that are stored with the system attributes.
     fn attribute_list(&self) -> Result<Option<Nvlist>> {
         let Some(packed) = self.attributes.bytes(Attr::Dxattr).filter(|packed| !packed.is_empty()) else {
             return Ok(None);

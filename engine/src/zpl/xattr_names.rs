@@ -1,10 +1,10 @@
-//! Which names extended attributes have on Linux, given the names that are stored.
+//! The names of extended attributes on Linux, given the stored names.
 //!
-//! A stored name with one of the Linux prefixes is shown as it is. One without a prefix was written on
-//! another platform and is shown in `user.`; a reader who asks for `user.NAME` gets the attribute stored as
+//! A stored name with one of the Linux prefixes is shown unchanged. A name without a prefix was written on
+//! another platform and is shown in `user.`; a reader that asks for `user.NAME` gets the attribute stored as
 //! `user.NAME` before the one stored as `NAME`. Names of FreeBSD's system namespace are hidden, POSIX ACLs
-//! are shown only where `acltype=posix`, and `user.` only where `xattr` is not `off`. Access control is the
-//! caller's: `trusted.` is for privileged processes only.
+//! are shown only with `acltype=posix`, and `user.` only if `xattr` is not `off`. Access control is the
+//! caller's task: `trusted.` is for privileged processes only.
 //!
 //! Source: OpenZFS 2.3 `zpl_xattr.c` (behaviour of list and get).
 
@@ -17,13 +17,13 @@ const SYSTEM: &[u8] = b"system.";
 const FREEBSD: &[u8] = b"freebsd:";
 /// The access ACL of a file.
 pub const POSIX_ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The ACL that new files in a directory get.
+/// The ACL that new files in a directory inherit.
 pub const POSIX_ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// What of the extended attributes is visible.
+/// Which extended attributes are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Visible {
-    /// `xattr` is not `off`.
+    /// Whether `xattr` is not `off`.
     pub user: bool,
     /// The `acltype`.
     pub acl: AclType,

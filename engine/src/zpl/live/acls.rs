@@ -1,8 +1,8 @@
-//! ACLs of files that are changed. With `acltype=posix` POSIX ACLs follow the mode, the mode follows them,
-//! and new files inherit the default ACL of their directory instead of losing the bits of the umask. NFSv4
-//! ACLs, which every file has, are kept by the rules in [`super::super::nfs4`].
+//! ACLs of files during changes. With `acltype=posix`, a change of the mode updates the POSIX ACL and vice
+//! versa, and new files inherit the default ACL of their directory instead of losing the bits of the umask.
+//! Every file has an NFSv4 ACL, which the rules in [`super::super::nfs4`] update.
 //!
-//! A change of the mode and one of the POSIX ACL are two changes, as with OpenZFS.
+//! A change of the mode and one of the POSIX ACL are two changes, as in OpenZFS.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zpl_xattr.c` (`zpl_init_acl`, `zpl_set_acl_impl`, `zpl_chmod_acl`).
 
@@ -19,7 +19,7 @@ use crate::zpl::nfs4::{AclMode, FileAcl, Subject};
 use crate::zpl::posix_acl::PosixAcl;
 use crate::zpl::{AclType, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
-/// What a new file gets from its directory.
+/// The permissions that a new file inherits from its directory.
 pub(super) struct Inherited {
     /// Permission bits.
     pub(super) mode: u32,
@@ -28,7 +28,7 @@ pub(super) struct Inherited {
 }
 
 impl Node {
-    /// Whether what is created in it inherits entries of its NFSv4 ACL.
+    /// Whether new files in it inherit entries of its NFSv4 ACL.
     pub(super) fn passes_acl_on(&self) -> Result<bool> {
         let flags = self.flags()?;
         Ok(flags.contains(ZnodeFlags::INHERIT_ACE) && !flags.contains(ZnodeFlags::XATTR))
@@ -51,7 +51,7 @@ impl LiveZpl {
         }
     }
 
-    /// What is created in a directory gets these permissions and ACLs.
+    /// The permissions and ACLs of new files in a directory.
     pub(super) async fn inherit(&self, parent: &Node, new: &NewNode<'_>) -> Result<Inherited> {
         let plain = Inherited { mode: new.mode & !(new.umask & 0o777), xattrs: None };
         if matches!(new.kind, NewKind::Symlink(_)) {
@@ -77,7 +77,7 @@ impl LiveZpl {
         Ok(Inherited { mode, xattrs: Some(packed) })
     }
 
-    /// The NFSv4 ACL of what is created in a directory.
+    /// The NFSv4 ACL of new files in a directory.
     pub(super) async fn acl_of_new(&self, parent: &Node, file: Subject) -> Result<FileAcl> {
         if parent.passes_acl_on()? {
             return Ok(FileAcl::inherited(&parent.znode.acl().await?, self.acl_rules(), file));
@@ -85,7 +85,7 @@ impl LiveZpl {
         Ok(FileAcl::trivial(file.mode, file.kind == FileType::Directory))
     }
 
-    /// The NFSv4 ACL of a file that is to have another mode.
+    /// The NFSv4 ACL of a file whose mode will change.
     pub(super) async fn acl_of_mode(&self, node: &Node, file: Subject) -> Result<FileAcl> {
         let (flags, rules) = (node.flags()?, self.acl_rules());
         if flags.contains(ZnodeFlags::ACL_TRIVIAL) || rules.mode == AclMode::Discard {
@@ -98,7 +98,7 @@ impl LiveZpl {
         Ok(FileAcl::changed(node.znode.acl().await?, flags, rules, file))
     }
 
-    /// The NFSv4 ACL of a file that is to have another owner, where that may matter.
+    /// The NFSv4 ACL of a file whose owner will change, if that may matter.
     pub(super) async fn acl_of_owner(&self, node: &Node, file: Subject) -> Result<Option<FileAcl>> {
         let flags = node.flags()?;
         if flags.contains(ZnodeFlags::ACL_TRIVIAL) || self.zpl.options().acl == AclType::Posix {
@@ -107,7 +107,7 @@ impl LiveZpl {
         Ok(Some(FileAcl::given_away(node.znode.acl().await?, flags, file)))
     }
 
-    /// Gives a file another ACL, or takes it away.
+    /// Sets or removes an ACL of a file.
     pub(super) async fn set_acl(&self, file: ObjectId, name: &[u8], value: &[u8]) -> Result<()> {
         let node = self.node(file).await?;
         if node.znode.file_type() == FileType::Symlink {
@@ -134,7 +134,7 @@ impl LiveZpl {
         }
     }
 
-    /// Lets the access ACL of a file say what its mode says now.
+    /// Updates the access ACL of a file to its present mode.
     pub(super) async fn follow_mode(&self, file: ObjectId) -> Result<()> {
         if !self.is_acl(POSIX_ACL_ACCESS) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Ranges of files: reserved, zeroed, punched, copied, rewritten; where data and holes are.
+//! Ranges of files: reserved, zeroed, punched, copied, rewritten; and the search for data and holes.
 //!
-//! ZFS writes a block elsewhere each time, so that space cannot be reserved for a file: a reservation only
-//! looks whether there is room now.
+//! ZFS writes a block to a new place each time, so space cannot be reserved for a file: a reservation only
+//! checks whether there is space now.
 
 use ondisk::ObjectId;
 use ondisk::accounting::Counted;
@@ -12,27 +12,27 @@ use super::{LiveZpl, WriteOptions};
 use crate::error::{Error, Result};
 use crate::range_locks::Access;
 
-/// Bytes that are copied at a time.
+/// The number of bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
-/// Bytes that are written again at a time.
+/// The number of bytes that are rewritten at a time.
 const REWRITE_BYTES: u64 = 1 << 20;
-/// Room that a reservation of 100 bytes asks for (`zfs_fallocate_reserve_percent`).
+/// The space that a reservation of 100 bytes asks for (`zfs_fallocate_reserve_percent`).
 const RESERVE_PERCENT: u64 = 110;
 
-/// What `fallocate` asks for.
+/// The operation of `fallocate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// There is to be room for the range.
+    /// Checks that there is space for the range.
     Reserve {
         /// The file does not become longer.
         keep_size: bool,
     },
-    /// The range is to read as zeroes.
+    /// Makes the range read as zeroes.
     ZeroRange {
         /// The file does not become longer.
         keep_size: bool,
     },
-    /// The range is to be a hole. The file does not become longer.
+    /// Makes the range a hole. The file does not become longer.
     Punch,
 }
 
@@ -98,9 +98,9 @@ impl LiveZpl {
         self.content_changed(&node, &tx, size).await
     }
 
-    /// Copies a range of one file into another, up to the end of the first one, and tells how much that was.
-    /// Ranges of one file must not overlap. Whole blocks are shared rather than copied, where the pool has
-    /// the feature `block_cloning`.
+    /// Copies a range of one file into another, up to the end of the first one, and returns the number of
+    /// copied bytes. Ranges of one file must not overlap. Whole blocks are shared rather than copied, if the
+    /// pool has the feature `block_cloning`.
     pub async fn copy_range(
         &self,
         from: ObjectId,
@@ -131,10 +131,10 @@ impl LiveZpl {
         Ok(done)
     }
 
-    /// Writes the blocks of a range of a regular file again, to other places and in the way that new ones are
-    /// written now; `length` 0 is all up to the end. Nothing else of the file changes. With `keeps_births`,
-    /// for which the pool needs the feature `physical_rewrite`, the blocks do not count as changed since a
-    /// snapshot, as long as contents are asked for; their space does.
+    /// Rewrites the blocks of a range of a regular file, to other places and in the way in which new blocks
+    /// are written now; `length` 0 means up to the end. Nothing else of the file changes. With
+    /// `keeps_births`, for which the pool needs the feature `physical_rewrite`, the contents of the blocks do
+    /// not count as changed since a snapshot; their space does.
     pub async fn rewrite(&self, file: ObjectId, offset: u64, length: u64, keeps_births: bool) -> Result<()> {
         let rewritten = async {
             let size = self.content(file).await?.number(Attr::Size)?;
@@ -149,7 +149,7 @@ impl LiveZpl {
         self.settled(rewritten).await
     }
 
-    /// As much as fits a group. Gives the offset to go on at.
+    /// Rewrites as much as fits a group. Returns the offset at which to continue.
     async fn rewrite_piece(&self, file: ObjectId, offset: u64, end: u64, keeps_births: bool) -> Result<u64> {
         let node = self.content(file).await?;
         let data = node.znode.object.next_data(offset, end).await?;
@@ -159,7 +159,7 @@ impl LiveZpl {
         let block_size = node.object.block_size();
         let first = data / block_size;
         let most = end.div_ceil(block_size).min(first + (REWRITE_BYTES / block_size).max(1));
-        // Nothing is done for the blocks of a hole.
+        // Blocks of a hole need no work.
         let hole = node.znode.object.next_hole(first * block_size, most.saturating_mul(block_size)).await?;
         let after = hole.div_ceil(block_size).clamp(first + 1, most);
         let range = first * block_size..after.saturating_mul(block_size);
@@ -180,13 +180,13 @@ impl LiveZpl {
         Ok(range.end)
     }
 
-    /// The first offset from `offset` on where data is; `None` when there is none up to the end of the file.
+    /// The first offset from `offset` on with data; `None` when there is none up to the end of the file.
     pub async fn seek_data(&self, file: ObjectId, offset: u64) -> Result<Option<u64>> {
         self.content(file).await?.znode.next_data(offset).await
     }
 
-    /// The first offset from `offset` on where a hole is; every file ends in one. `None` beyond the end of
-    /// the file.
+    /// The first offset from `offset` on in a hole; every file ends in one. `None` beyond the end of the
+    /// file.
     pub async fn seek_hole(&self, file: ObjectId, offset: u64) -> Result<Option<u64>> {
         self.content(file).await?.znode.next_hole(offset).await
     }

@@ -15,9 +15,9 @@ use crate::txg::Tx;
 use crate::zpl::nfs4::{FileAcl, Subject};
 use crate::zpl::{Time, Znode};
 
-/// Permission bits of a mode; the others are the file's type.
+/// The permission bits of a mode; the others are the file's type.
 const PERMISSIONS: u32 = 0o7777;
-/// Flags that somebody may set: DOS attributes, immutable and the like.
+/// Flags that can be set: DOS attributes, immutable and the like.
 pub(super) const SETTABLE: u64 = ZnodeFlags::READONLY.0
     | ZnodeFlags::HIDDEN.0
     | ZnodeFlags::SYSTEM.0
@@ -36,14 +36,13 @@ pub(super) const SETTABLE: u64 = ZnodeFlags::READONLY.0
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
-/// With [`AtimeMode::Relative`] an access time is brought up to date when it is older than this.
+/// With [`AtimeMode::Relative`] an access time older than this is updated.
 const ATIME_SECONDS: i64 = 24 * 3600;
 
-/// Attributes that are to be changed; the others stay.
+/// Attributes to change; the others stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
-    /// Permission bits. The NFSv4 ACL becomes what `aclmode` says; a POSIX ACL says the same as the mode
-    /// afterwards.
+    /// Permission bits. `aclmode` determines the new NFSv4 ACL; a POSIX ACL follows the mode.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -59,21 +58,20 @@ pub struct SetAttributes {
     pub ctime: Option<Time>,
     /// Creation.
     pub btime: Option<Time>,
-    /// Flags of ZFS: those that can be set at all become what is given.
+    /// Flags of ZFS: the settable ones get the given values.
     pub flags: Option<ZnodeFlags>,
     /// Project.
     pub project: Option<u64>,
-    /// Both times are those of this moment, as for somebody who may only add to the file.
+    /// Both times are set to the present time, as for a caller that may only append to the file.
     pub touched: bool,
-    /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody
+    /// Clears set-user-id, and set-group-id of a file that its group may execute, as for a change by a caller
     /// without privileges.
     pub kill_privileges: bool,
-    /// With that set-group-id goes in any case: a change by somebody who is not of the group either.
+    /// In addition, clears set-group-id in any case: a change by a caller that is not in the group either.
     pub kill_setgid: bool,
 }
 
-/// When the access times of files that are read are brought up to date: the properties `atime` and
-/// `relatime`.
+/// When reads update the access times of files: the properties `atime` and `relatime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtimeMode {
     /// `atime=off`: never.
@@ -84,14 +82,14 @@ pub enum AtimeMode {
     Relative,
 }
 
-/// A mode without the privileges that a change by somebody else takes away; set-group-id `in_any_case`, or
-/// where the group may execute.
+/// A mode without the privileges that a change by another user clears; set-group-id `in_any_case`, or if the
+/// group may execute.
 pub(super) fn without_privileges(mode: u32, in_any_case: bool) -> u32 {
     let setgid = if in_any_case || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
 }
 
-/// Owners that are given, of a file whose flags are to say that it has a project.
+/// The given owners of a file; its flags record whether it has a project.
 fn owned(mut values: Values, set: &SetAttributes) -> Values {
     let owners = [
         (Attr::Uid, set.uid.map(u64::from)),
@@ -200,7 +198,7 @@ impl LiveZpl {
         }
     }
 
-    /// The files of its extended attributes belong to whom a file belongs to.
+    /// Gives the files of its extended attributes the owners of a file.
     async fn give_xattrs(&self, node: &Node, tx: &Tx, set: &SetAttributes) -> Result<()> {
         if set.uid.is_none() && set.gid.is_none() && set.project.is_none() {
             return Ok(());
@@ -216,7 +214,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// Fails when those who are to own the file have used up their quotas, or it cannot have a project.
+    /// Fails when the new owners of the file have used up their quotas, or the file cannot have a project.
     async fn require_owners(&self, node: &Node, set: &SetAttributes) -> Result<()> {
         let old = node.owners()?;
         let project = set.project.filter(|project| *project != 0);
@@ -231,7 +229,7 @@ impl LiveZpl {
             if !fits || !self.objset.can_count_projects() {
                 return Err(self.refuse(format!("object {}: has no project", node.id()), errno::ENOTSUP));
             }
-            // Where projects are not counted yet, going through all files finds this one's.
+            // If projects are not counted yet, the count of all files will include this one.
             self.objset.note_use();
             if u32::try_from(project).map_or(true, |project| project == u32::MAX) {
                 return Err(self.refuse(format!("project {project}"), errno::EINVAL));
@@ -245,12 +243,12 @@ impl LiveZpl {
         self.require_quota(owners, &[Counted::Bytes, Counted::Objects]).await
     }
 
-    /// When access times are brought up to date.
+    /// Sets when access times are updated.
     pub fn set_atime(&self, mode: AtimeMode) {
         self.atime.store(mode as u8, Ordering::Release);
     }
 
-    /// Whether a file that is read at `now` gets another access time, by what the properties ask for.
+    /// Whether a read of a file at `now` updates its access time, according to the properties.
     pub async fn access_is_due(&self, file: ObjectId, now: Time) -> Result<bool> {
         if self.atime.load(Ordering::Acquire) == AtimeMode::Off as u8 {
             return Ok(false);
@@ -265,8 +263,8 @@ impl LiveZpl {
             || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
     }
 
-    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and
-    /// nothing else changes. Whether it did.
+    /// Notes that a file was read: its access time becomes `now` if the properties ask for that, and nothing
+    /// else changes. Returns whether it did.
     pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<bool> {
         if !self.access_is_due(file, now).await? {
             return Ok(false);

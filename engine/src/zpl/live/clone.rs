@@ -1,20 +1,20 @@
-//! Ranges of files that share their blocks with those that they are copies of.
+//! Ranges of files that share their blocks with the ranges of which they are copies.
 //!
 //! # The idea
 //! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks
-//! of the source, which are counted when the group is written (`crate::tables`, feature
-//! `block_cloning`). What that does not fit is copied as ever: blocks that were written since the last commit
-//! and so are stored nowhere yet, parts of blocks, files with blocks of another size.
+//! of the source, which are counted when the group is written (`crate::tables`, feature `block_cloning`).
+//! Other data are copied as usual: blocks that were written since the last commit and are not stored yet,
+//! parts of blocks, files with different block sizes.
 //!
 //! # Rules
-//! - Offsets are at the beginnings of blocks; so is the end, unless it is the end of the source and not
+//! - Offsets are at the beginnings of blocks. The end is too, unless it is the end of the source and not
 //!   before the end of the target.
-//! - Both have the same block size; a target without content takes the source's.
-//! - Both ranges are locked while pointers go from one to the other, so that no change of the source comes in
-//!   between; the range of the lower file, or the lower range, first. Who has one range of content and waits
-//!   for another must ask in this order.
-//! - The intent log has the pointers; the data, as of a write, where a pointer would be of no use after a
-//!   crash. OpenZFS applies pointers to a file whose blocks are not larger than those that they point to.
+//! - Both files have the same block size; a target without content takes the source's.
+//! - Both ranges are locked while pointers are copied from one to the other, so that no change of the source
+//!   comes in between. The range of the file with the lower number, or the lower range, is locked first. Code
+//!   that holds one range of content and waits for another must lock in this order.
+//! - The intent log contains the pointers; or the data, as for a write, if a pointer would be of no use after
+//!   a crash. OpenZFS applies pointers to a file whose blocks are not larger than those that they point to.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_vnops.c` (`zfs_clone_range`), `dmu.c` (`dmu_brt_clone`).
 
@@ -34,25 +34,25 @@ use crate::range_locks::Access;
 use crate::txg::Tx;
 use crate::zpl::Time;
 
-/// Bytes that are cloned in one group at most.
+/// The most bytes that are cloned in one group.
 const PIECE_BYTES: u64 = 16 << 20;
-/// Blocks of these at most: each has an entry in the block reference table.
+/// The most blocks of these: each has an entry in the block reference table.
 const PIECE_BLOCKS: u64 = 512;
-/// Pointers in one record of the intent log.
+/// The number of pointers in one record of the intent log.
 const RECORD_BLOCKS: usize = 512;
-/// The same in one that OpenZFS wrote, which fills a block of the log.
+/// The same in a record of OpenZFS, which fills a block of the log.
 const MAX_LOGGED_BLOCKS: u64 = 1024;
 
-/// What a block of the target is to be.
+/// The new contents of a block of the target.
 enum Piece {
     Hole,
     Reference(Blkptr),
-    /// Blocks within pointers have no place that could be referred to.
+    /// Embedded blocks have no address that could be referred to.
     Data(Block, Blkptr),
 }
 
 impl Piece {
-    /// The pointer that the intent log has for it.
+    /// The pointer to it in the intent log.
     fn pointer(&self) -> Blkptr {
         match self {
             Self::Hole => Blkptr::HOLE,
@@ -61,7 +61,7 @@ impl Piece {
     }
 }
 
-/// Blocks that a record of the intent log has pointers to.
+/// The blocks to which a record of the intent log has pointers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoggedClone<'a> {
     pub(super) object: ObjectId,
@@ -71,7 +71,7 @@ pub(super) struct LoggedClone<'a> {
     pub(super) blocks: &'a [Blkptr],
 }
 
-/// A copy that is asked for.
+/// A requested copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copy {
     pub(super) from: ObjectId,
@@ -82,8 +82,8 @@ pub(super) struct Copy {
 }
 
 impl LiveZpl {
-    /// Makes the beginning of a range share the blocks of another, and tells how much of it; the rest is to
-    /// be copied.
+    /// Makes the beginning of a range share the blocks of another, and returns how many bytes; the caller
+    /// copies the rest.
     pub(super) async fn clone_range(&self, copy: Copy) -> Result<u64> {
         let mut done = 0;
         while self.objset().can_clone() && done < copy.length {
@@ -104,7 +104,7 @@ impl LiveZpl {
     async fn clone_piece(&self, copy: Copy) -> Result<u64> {
         let of = self.range(copy.from, copy.from_offset, copy.length)?;
         let whole = 0..super::locks::CONTENT_END;
-        // The target may take another block size, which is a change of all of it.
+        // The target may get another block size, which is a change of all of it.
         let _held = if copy.from == copy.to {
             [Some(self.locks.whole(copy.to).await), None]
         } else if copy.from < copy.to {
@@ -128,7 +128,7 @@ impl LiveZpl {
         }
         let was_block_size = target.object.block_size();
         let tx = self.refer(&target, (copy.to_offset, length), block_size, &pieces).await?;
-        // What is not committed is not there after a crash.
+        // Uncommitted blocks are not there after a crash.
         let newest = pieces.iter().map(|piece| piece.pointer().physical_birth()).max();
         let is_committed = newest.is_none_or(|newest| newest <= self.txgs.synced_txg());
         if !is_committed || was_block_size > block_size {
@@ -147,8 +147,8 @@ impl LiveZpl {
         Ok(length)
     }
 
-    /// Makes the blocks of a range what the pieces say, and gives the group of that. The range ends with a
-    /// block, or is the end of the file.
+    /// Makes the blocks of a range those in the pieces, and returns the group. The range ends with a block,
+    /// or is the end of the file.
     async fn refer(
         &self,
         target: &Node,
@@ -185,8 +185,8 @@ impl LiveZpl {
         Ok(tx)
     }
 
-    /// Applies a record of the log by sharing the blocks that it points to. False, with nothing done, where
-    /// they cannot be shared: their contents are to be written then.
+    /// Applies a record of the log by sharing the blocks that it points to. Returns false, without a change,
+    /// if they cannot be shared: then their contents have to be written.
     pub(super) async fn refer_as_logged(&self, logged: LoggedClone<'_>) -> Result<bool> {
         let LoggedClone { object, offset, length, block_bytes, blocks } = logged;
         let can_be_shared = |bp: &Blkptr| {
@@ -225,7 +225,7 @@ impl LiveZpl {
         Ok(true)
     }
 
-    /// What `count` blocks of a file are, up to the first that is stored nowhere.
+    /// The contents of `count` blocks of a file, up to the first that is not stored.
     async fn pieces(&self, source: &Node, first: u64, count: u64) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for id in first..first.saturating_add(count) {
@@ -236,7 +236,7 @@ impl LiveZpl {
                     Some(found) => Piece::Data(found.block, pointer),
                     None => Piece::Hole,
                 },
-                // Keys, tables of deduplicated blocks and redactions would have to be looked at.
+                // Keys, tables of deduplicated blocks and redactions would have to be considered.
                 Stored::Block(pointer)
                     if pointer.uses_crypt() || pointer.is_dedup() || pointer.is_redacted() =>
                 {
@@ -267,12 +267,12 @@ fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
     Ok(Some(length).filter(|length| *length > 0))
 }
 
-/// Whether a file can have blocks of this size in a range: it has such, or has nothing yet.
+/// Whether a file can have blocks of this size in a range: it has such blocks, or has no content yet.
 fn takes(target: &Node, offset: u64, length: u64, block_size: u64) -> Result<bool> {
     let may_take = || u64::from(target.object.fitting_block_size(block_size as u32)) == block_size;
     let is_empty = target.number(Attr::Size)? == 0 && target.object.end() == 0;
     let same = target.object.block_size() == block_size || (is_empty && may_take());
-    // Of a size that is no power of two there is one block only.
+    // With a size that is no power of two, there is only one block.
     let one = block_size.is_power_of_two() || (offset == 0 && length <= block_size);
     Ok(same && one && offset.is_multiple_of(block_size) && length > 0)
 }

@@ -1,12 +1,12 @@
 //! The content of files.
 //!
 //! A file of one block has a block as large as it needs, in steps of 512 bytes, up to `recordsize`; the block
-//! grows with the file. From the second block on the size of blocks stays.
+//! grows with the file. After the second block the size of blocks stays.
 //!
-//! Who writes has the range alone, so that reads see all of a write or nothing of it. What describes the file
-//! is shared among those who write it, and changed by them at the end in a way that comes to the same in
-//! whatever order they do, and whichever of two groups they are in. Who appends, makes the block grow or
-//! changes the size has all of the content alone.
+//! A writer has an exclusive lock on its range, so that reads see all of a write or nothing of it. Concurrent
+//! writers share the file's attributes, and change them at the end in a way whose result does not depend on
+//! the order, or on which of two groups they are in. An operation that appends, makes the block grow or
+//! changes the size has an exclusive lock on all of the content.
 
 use std::ops::Range;
 
@@ -25,37 +25,38 @@ use crate::range_locks::Access;
 use crate::txg::Tx;
 use crate::zpl::Time;
 
-/// Bytes that are written in one group at most.
+/// The most bytes that are written in one group.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The same where there is little room.
+/// The same when little space is left.
 const LEAST_PIECE_BYTES: u64 = 128 << 10;
 const SECTOR: u64 = 512;
-/// What a write changes in the attributes. All files have them in the bonus area, as they are the first ones.
+/// The attributes that a write changes. All files have them in the bonus area, because they are the first
+/// ones.
 const STAMPED: [Attr; 5] = [Attr::Size, Attr::Flags, Attr::Mode, Attr::Mtime, Attr::Ctime];
 
-/// How bytes are written.
+/// The options of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// At the end of the file, wherever that is when the write has its turn.
+    /// Writes at the end of the file, wherever that is when the write has its turn.
     pub append: bool,
-    /// Set-user-id goes, and set-group-id of a file that its group may execute.
+    /// Clears set-user-id, and set-group-id of a file that its group may execute.
     pub kill_privileges: bool,
-    /// With that set-group-id goes in any case: a write by somebody who is not of the group.
+    /// In addition, clears set-group-id in any case: a write by a caller that is not in the group.
     pub kill_setgid: bool,
-    /// The times stay: what is written was changed before somebody set them.
+    /// Keeps the times: the written data were changed before the times were set.
     pub keeps_times: bool,
 }
 
 impl LiveZpl {
-    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Sees all of a write
-    /// or nothing of it.
+    /// Reads at `offset` until `into` is full or the file ends; returns how many bytes were read. Sees all of
+    /// a write or nothing of it.
     pub async fn read(&self, file: ObjectId, offset: u64, into: &mut [u8]) -> Result<usize> {
         let range = offset..offset.saturating_add(into.len() as u64);
         let _locked = self.locks.content(file, range, Access::Shared).await;
         self.zpl.node(file).await?.read_at(offset, into).await
     }
 
-    /// Writes into a regular file, and tells at which offset.
+    /// Writes into a regular file, and returns the offset.
     pub async fn write(
         &self,
         file: ObjectId,
@@ -66,7 +67,7 @@ impl LiveZpl {
         self.write_payload(file, offset, bytes.into(), options).await
     }
 
-    /// The same of bytes that may be blocks already.
+    /// The same for bytes that may be in blocks already.
     pub async fn write_payload(
         &self,
         file: ObjectId,
@@ -104,7 +105,7 @@ impl LiveZpl {
                 let here = most - at % most;
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
                 match self.write_piece(file, at, piece, options).await {
-                    // Where blocks take many times their size, a group may have room for less.
+                    // If blocks take many times their size, a group may have space for less.
                     Err(Error::NoSpace(_)) if most > node.object.block_size().max(LEAST_PIECE_BYTES) => {
                         most = node.object.block_size().max(LEAST_PIECE_BYTES);
                         continue;
@@ -118,13 +119,13 @@ impl LiveZpl {
         }
     }
 
-    /// A range of a file, which must end where files may.
+    /// A range of a file, checked against the largest offset of files.
     pub(super) fn range(&self, file: ObjectId, offset: u64, length: u64) -> Result<Range<u64>> {
         let end = offset.checked_add(length).filter(|end| *end <= CONTENT_END);
         Ok(offset..end.ok_or_else(|| self.refuse(format!("object {file}"), errno::EFBIG))?)
     }
 
-    /// Writes what fits a group. The range is locked; all of the content, if the block has to grow.
+    /// Writes as much as fits a group. The range is locked; all of the content, if the block has to grow.
     pub(super) async fn write_piece(
         &self,
         file: ObjectId,
@@ -175,7 +176,7 @@ impl LiveZpl {
         }
     }
 
-    /// Makes a regular file shorter, or longer by a hole.
+    /// Makes a regular file shorter, or longer with a hole.
     pub async fn truncate(&self, file: ObjectId, size: u64) -> Result<()> {
         let truncated = {
             let _content = self.locks.whole(file).await;
@@ -184,7 +185,7 @@ impl LiveZpl {
         self.settled(truncated).await
     }
 
-    /// The same, of a file all of whose content is locked.
+    /// The same for a file with all of its content locked.
     pub(super) async fn truncate_locked(&self, file: ObjectId, size: u64) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
@@ -198,7 +199,7 @@ impl LiveZpl {
         self.content_changed(&node, &tx, size).await
     }
 
-    /// Gives the content another size; the attribute is the caller's to change.
+    /// Changes the size of the content; the caller changes the attribute.
     pub(super) async fn resize(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
         if size < node.number(Attr::Size)? {
             node.object.punch(tx, size, u64::MAX).await
@@ -222,8 +223,8 @@ impl LiveZpl {
         }
     }
 
-    /// The size that the only block of a file needs when the file ends at `end`, if that is another than it
-    /// has.
+    /// The size that the only block of a file needs when the file ends at `end`, if it differs from the
+    /// present one.
     pub(super) fn grown(&self, node: &Node, end: u64) -> Option<u32> {
         let record = u64::from(self.record_size());
         let block_size = node.object.block_size();
@@ -235,8 +236,8 @@ impl LiveZpl {
         may_grow.then_some(wanted).filter(|wanted| u64::from(*wanted) != block_size)
     }
 
-    /// Makes the only block of a file that ends at `end` large enough. All of the content is locked if it has
-    /// to grow.
+    /// Makes the only block of a file that ends at `end` large enough. If it has to grow, the caller has
+    /// locked all of the content.
     pub(super) async fn grow(&self, node: &Node, tx: &Tx, end: u64) -> Result<()> {
         match self.grown(node, end) {
             Some(wanted) => node.object.set_block_size(tx, wanted).await,
@@ -244,7 +245,7 @@ impl LiveZpl {
         }
     }
 
-    /// The attributes of a file whose content was changed and whose lock is held alone.
+    /// Updates the attributes of a file whose content was changed and whose exclusive lock is held.
     pub(super) async fn content_changed(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
         self.update(&node.object, tx, stamped(size, node.flags()?.0, Time::now())).await
     }
@@ -260,8 +261,8 @@ pub(super) fn stamped(size: u64, flags: u64, now: Time) -> Values {
     changed(size, flags).time(Attr::Mtime, now).time(Attr::Ctime, now)
 }
 
-/// Attributes of a file that was written by two at the same time: the later end, all flags, and no privilege
-/// that one of them took away.
+/// Merges the attributes of a file after two concurrent writes: the later end, all flags, and no privilege
+/// that one of them cleared.
 pub(super) fn merge(attr: Attr, old: &mut [u8], new: &[u8]) {
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let merged = match attr {

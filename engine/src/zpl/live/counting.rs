@@ -1,8 +1,8 @@
-//! Making complete what a filesystem counts, after the pool got features that ask for it
+//! Completing the counts of a filesystem, after the pool got features that need them
 //! ([`LiveObjset::begin_counting`]).
 //!
-//! All files are written again, a few in each group. Whoever uses the filesystem goes on meanwhile; it may be
-//! closed, and the next who opens it begins anew.
+//! All files are written again, a few in each group. Users of the filesystem continue meanwhile. The
+//! filesystem may be closed; the next time it is opened, the counting begins anew.
 //!
 //! [`LiveObjset::begin_counting`]: crate::dmu::LiveObjset
 
@@ -13,12 +13,12 @@ use ondisk::ObjectId;
 use super::LiveZpl;
 use crate::error::{Error, Result};
 
-/// Files after which is looked whether anybody still has the filesystem.
+/// The number of files after which the filesystem is checked for users.
 const AT_ONCE: usize = 256;
 
 impl LiveZpl {
-    /// Goes through all files, as long as somebody has the filesystem open and `goes_on`, which is asked
-    /// after each object, says so. Whether it came to the end.
+    /// Goes through all files while the filesystem is open and `goes_on`, which is called after each object,
+    /// returns true. Returns whether all files were counted.
     pub(crate) async fn count_all(zpl: &Weak<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         if let Some(zpl) = zpl.upgrade() {
             zpl.objset.start_counting();
@@ -45,7 +45,7 @@ impl LiveZpl {
         let _locked = self.locks.lock(&[id]).await;
         match self.objset.object(id).await {
             Ok(object) => object.touch(&self.begin_freeing().await?),
-            // Freed meanwhile.
+            // The file was freed meanwhile.
             Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }

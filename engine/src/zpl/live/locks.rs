@@ -1,12 +1,12 @@
-//! Locks of files: of what describes a file (its attributes, a directory's entries), and of ranges of its
+//! Locks of files: of a file's metadata (its attributes, a directory's entries), and of ranges of its
 //! content.
 //!
-//! Both stand in one list of ranges a file: content has the bytes up to the largest size of a file, and one
-//! byte beyond them stands for what describes it. Who changes attributes has that byte alone. Who writes
-//! content shares it with others who write, so that writers to different ranges do not wait for each other.
+//! Both are in one list of ranges for each file: content has the bytes up to the largest size of a file, and
+//! one byte beyond them represents the metadata. A change of attributes locks that byte exclusively. Writers
+//! of content share it, so that writers to different ranges do not wait for each other.
 //!
-//! Locks exist while somebody holds them or waits for them. Content is locked before what describes the file;
-//! of several files the latter is locked in the order of their numbers, so that nobody waits in a circle.
+//! Locks exist while an operation holds them or waits for them. Content is locked before metadata; the
+//! metadata of several files are locked in the order of their numbers, so that there is no deadlock.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::range_locks::{Access, Locked as LockedRange, RangeLocks};
 
 /// Content of files has offsets below this.
 pub(super) const CONTENT_END: u64 = i64::MAX as u64;
-/// Stands for what describes a file.
+/// Represents the metadata of a file.
 const DESCRIPTION: Range<u64> = CONTENT_END + 1..CONTENT_END + 2;
 
 /// The locks of a filesystem.
@@ -27,7 +27,7 @@ pub(super) struct FileLocks {
     locks: Mutex<HashMap<u64, Arc<RangeLocks>>>,
 }
 
-/// Files or ranges that are locked. Dropped, it lets others go on.
+/// Locked files or ranges. Dropping it releases them.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     locks: &'a FileLocks,
@@ -39,7 +39,7 @@ impl FileLocks {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has what describes some files alone.
+    /// Locks the metadata of some files exclusively.
     pub(super) async fn lock(&self, files: &[ObjectId]) -> Locked<'_> {
         let mut ids: Vec<u64> = files.iter().map(|id| id.0).collect();
         ids.sort_unstable();
@@ -51,7 +51,7 @@ impl FileLocks {
         locked
     }
 
-    /// Has what describes a file together with others who write its content, or `alone`.
+    /// Locks the metadata of a file, shared with others that write its content, or `alone`.
     pub(super) async fn describe(&self, file: ObjectId, access: Access) -> Locked<'_> {
         let mut locked = Locked { locks: self, held: Vec::with_capacity(1) };
         locked.add(file.0, DESCRIPTION, access).await;
@@ -72,8 +72,8 @@ impl FileLocks {
 }
 
 impl Locked<'_> {
-    /// Has what describes one more file alone, if that is in order: whoever holds a lock may only wait for
-    /// those of greater numbers. False where it has to begin anew.
+    /// Locks the metadata of one more file exclusively, if the order allows it: the holder of a lock may only
+    /// wait for files with greater numbers. Returns false if the operation has to begin anew.
     pub(super) async fn has(&mut self, file: ObjectId) -> bool {
         if self.held.iter().any(|(held, guard)| *held == file.0 && guard.is_some()) {
             return true;
@@ -87,7 +87,7 @@ impl Locked<'_> {
 
     async fn add(&mut self, id: u64, range: Range<u64>, access: Access) {
         let lock = Arc::clone(self.locks.locks().entry(id).or_default());
-        // Noted before the wait: one that gives up waiting forgets the lock as well.
+        // Noted before the wait: an operation that gives up waiting forgets the lock as well.
         self.held.push((id, None));
         let guard = RangeLocks::lock_in(lock, range, access).await;
         if let Some(last) = self.held.last_mut() {
@@ -101,7 +101,7 @@ impl Drop for Locked<'_> {
         let mut locks = self.locks.locks();
         for (id, guard) in self.held.drain(..) {
             drop(guard);
-            // Others who want it have handles of their own; they got them under this map's lock.
+            // Other operations that want it have handles of their own; they got them under this map's lock.
             if locks.get(&id).is_some_and(|lock| Arc::strong_count(lock) == 1) {
                 locks.remove(&id);
             }

@@ -1,21 +1,21 @@
-//! What the intent log is told of each change, and making changes stable.
+//! The records of changes for the intent log, and making changes stable.
 //!
 //! An operation notes its record at the end, while it holds its group and its locks, so that the notes of a
-//! file stand in the order of its changes. One that gives bytes up (truncate, punch) notes it before, so that
-//! a log that finds them missing finds the reason too. The records are those that OpenZFS writes, and OpenZFS
-//! can apply them. Which are made stable when:
+//! file are in the order of its changes. An operation that discards bytes (truncate, punch) notes it before,
+//! so that a log that finds the bytes missing finds the reason too. The records are those of OpenZFS, and
+//! OpenZFS can apply them. This table shows when they are made stable:
 //!
-//! | change | with |
+//! | change | made stable by |
 //! |---|---|
-//! | names; extended attributes in directories, their content included | `fsync` of anything |
-//! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, or whose extended attribute moves into the file or out of it, with anything |
-//! | of a file without a name | nothing: after a crash it is gone |
+//! | names; extended attributes in directories, including their content | `fsync` of any file |
+//! | content, attributes, extended attributes inside the file | `fsync` of the file; all pending records of a file that is renamed, or whose extended attribute moves into or out of the file, by `fsync` of any file |
+//! | changes of a file without a name | never: after a crash the file is gone |
 //!
-//! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the
+//! Some changes have no record: extended attributes inside the file, while the dataset does not use the
 //! feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty, and the first name of a file that was
-//! made without one. Who wants these stable waits for their group.
+//! created without one. A caller that wants these stable waits for their group.
 //!
-//! While a log is applied ([`super::replay`]), nothing is noted; instead the log is told in which group its
+//! While a log is applied ([`super::replay`]), nothing is noted; instead the log gets the group in which its
 //! record was applied.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_log.c`, `zfs_vnops.c` (`zfs_get_data`).
@@ -38,7 +38,7 @@ use crate::txg::Tx;
 use crate::zil::{Applied, Fetched, Source, SyncMode, Written, Zil};
 use crate::zpl::Time;
 
-/// Flags of files, and the bits that records have for them.
+/// Flags of files, and their bits in records.
 pub(super) const FLAGS: [(ZnodeFlags, u32); 15] = [
     (ZnodeFlags::ARCHIVE, attribute::ARCHIVE),
     (ZnodeFlags::SYSTEM, attribute::SYSTEM),
@@ -59,11 +59,11 @@ pub(super) const FLAGS: [(ZnodeFlags, u32); 15] = [
 /// Words of the mask in [`record::Attributes`], as OpenZFS always has them.
 const MASK_WORDS: usize = 3;
 
-/// The log of a filesystem, and what changes are to it.
+/// The log of a filesystem, and whether changes come from users or from a replay.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) zil: Zil,
-    /// The record of a log that is being applied.
+    /// The record that is being applied.
     applying: Mutex<Option<Applied>>,
 }
 
@@ -72,12 +72,12 @@ impl Journal {
         Self { zil: zil.clone(), applying: Mutex::default() }
     }
 
-    /// Changes are those of a record that is being applied, from now on, or of users again.
+    /// From now on, changes come from a record that is being applied, or from users again.
     pub(super) fn applying(&self, record: Option<Applied>) {
         *self.applying.lock().unwrap_or_else(PoisonError::into_inner) = record;
     }
 
-    /// Whether changes are those of a record.
+    /// Whether changes come from a record.
     pub(super) fn is_applying(&self) -> bool {
         self.applying.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -98,8 +98,7 @@ pub(super) struct Named<'a> {
 }
 
 impl LiveZpl {
-    /// Makes all that was done to a file stable, and all names. Errors only when the pool can commit nothing
-    /// any more.
+    /// Makes all changes of a file stable, and all names. Fails only when the pool can no longer commit.
     pub async fn fsync(&self, file: ObjectId) -> Result<()> {
         self.journal.zil.commit_object(file.0).await
     }
@@ -114,7 +113,8 @@ impl LiveZpl {
         self.journal.zil.set_sync_mode(mode);
     }
 
-    /// Ends an operation, whose locks and group are let go: with `sync=always` it returns when all is stable.
+    /// Ends an operation, after its locks and group are released: with `sync=always` it returns when all is
+    /// stable.
     pub(super) async fn settled<T>(&self, done: Result<T>) -> Result<T> {
         if done.is_ok() && self.journal.zil.sync_mode() == SyncMode::Always {
             self.journal.zil.commit().await?;
@@ -147,7 +147,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// A new file inherited attributes that the record of its creation does not tell.
+    /// A new file inherited attributes that the record of its creation does not contain.
     pub(super) fn log_inherited(&self, tx: &Tx) {
         self.journal.note(tx, |zil| zil.note_unloggable(tx, None));
     }
@@ -174,7 +174,7 @@ impl LiveZpl {
         self.log_named(file, tx, &created(CreateKind::File, at, object))
     }
 
-    /// Something changed that belongs to a file and is to be made stable with anything.
+    /// Something that belongs to a file changed, which is made stable with any file.
     pub(super) fn log_named(&self, file: &Node, tx: &Tx, record: &Record<'_>) -> Result<()> {
         let has_name = file.has_name()?;
         self.journal.note(tx, |zil| {
@@ -185,18 +185,18 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// The content of a small file that belongs to another, and is to be made stable with anything.
+    /// The content of a small file that belongs to another file, and is made stable with any file.
     pub(super) fn log_content(&self, owner: &Node, tx: &Tx, object: ObjectId, content: &[u8]) -> Result<()> {
         self.log_named(owner, tx, &Record::Truncate { object, offset: 0, length: 0 })?;
         if content.is_empty() {
-            // A record without data would be one that points to them.
+            // A record without data would be a pointer record.
             return Ok(());
         }
         let data = WriteData::Inline(content);
         self.log_named(owner, tx, &Record::Write { object, offset: 0, length: content.len() as u64, data })
     }
 
-    /// A file lost a name. If it was its last, `gone`: what is pending of it is of no use to anybody.
+    /// A file lost a name. If it was its last, `gone`: its pending records are useless.
     pub(super) fn log_removed(&self, tx: &Tx, at: Named<'_>, file: &Node, gone: bool) {
         let (directory, name) = (at.dir, at.name);
         self.journal.note(tx, |zil| {
@@ -213,7 +213,7 @@ impl LiveZpl {
         });
     }
 
-    /// A file got one more name; its first, if it was made without.
+    /// A file got one more name; its first, if it was created without one.
     pub(super) fn log_linked(&self, tx: &Tx, at: Named<'_>, file: &Node) -> Result<()> {
         let had_name = file.has_name()?;
         self.journal.note(tx, |zil| match had_name {
@@ -223,8 +223,8 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// A name became another. What is pending of the files that moved is made stable no later than this. The
-    /// one that lost its last name with it is `gone`.
+    /// A file was renamed. The pending records of the moved files are made stable no later than this. The
+    /// file that lost its last name by it is `gone`.
     pub(super) fn log_renamed(
         &self,
         tx: &Tx,
@@ -267,12 +267,12 @@ impl LiveZpl {
         self.log_object(tx, file, &Record::Truncate { object: file.id(), offset, length })
     }
 
-    /// Attributes of a file are changed; the size is about to be.
+    /// Attributes of a file have changed; the size is about to change.
     pub(super) fn log_attributes(&self, tx: &Tx, file: &Node, set: &SetAttributes) -> Result<()> {
         self.log_object(tx, file, &set_attributes(file.id(), set, file.flags()?))
     }
 
-    /// An extended attribute inside a file was given a value, or removed.
+    /// An extended attribute inside a file was set or removed.
     pub(super) fn log_inner_xattr(
         &self,
         tx: &Tx,
@@ -281,7 +281,7 @@ impl LiveZpl {
         value: Option<&[u8]>,
     ) -> Result<()> {
         let has_name = file.has_name()?;
-        // A record with an empty value says that the attribute is removed.
+        // A record with an empty value means that the attribute is removed.
         let has_record = value.is_none_or(|value| !value.is_empty());
         let record = Record::SetSaXattr { object: file.id(), name, value: value.unwrap_or_default() };
         self.journal.note(tx, |zil| match has_record && zil.logs_xattrs() {
@@ -292,7 +292,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// What is pending of a file is made stable with anything from now on, before what is noted next.
+    /// The pending records of a file are made stable with any file from now on, before later notes.
     pub(super) fn log_ordered(&self, tx: &Tx, file: &Node) {
         self.journal.note(tx, |zil| zil.order_object(file.id().0));
     }
@@ -309,12 +309,12 @@ impl LiveZpl {
 }
 
 impl Node {
-    /// Whether any directory leads to it. What happens to others is not logged.
+    /// Whether any directory leads to it. Changes of other files are not logged.
     pub(super) fn has_name(&self) -> Result<bool> {
         Ok(self.number(Attr::Links)? > 0)
     }
 
-    /// What a record says of a new file.
+    /// The description of a new file in a record.
     pub(super) fn as_logged(&self) -> Result<NewObject> {
         let crtime = self.znode.stat()?.crtime;
         Ok(NewObject {
@@ -392,7 +392,7 @@ fn set_attributes(object: ObjectId, set: &SetAttributes, old: ZnodeFlags) -> Rec
 }
 
 impl Source for LiveZpl {
-    /// Takes no lock: who changes the file meanwhile has noted, or will note, what it does.
+    /// Takes no lock: a concurrent change of the file has noted, or will note, its record.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {
         async move {
             let left = match self.left_of(write).await? {
@@ -404,7 +404,7 @@ impl Source for LiveZpl {
                 object => object?,
             };
             object.read_at(write.offset, into.get_mut(..left).unwrap_or_default()).await?;
-            // It may have become shorter, or gone, while it was read.
+            // The file may have become shorter, or been freed, during the read.
             Ok(match self.left_of(write).await? {
                 Some(now) => Fetched::Bytes(left.min(usize::try_from(now).unwrap_or(usize::MAX))),
                 None => Fetched::Gone,
@@ -415,9 +415,9 @@ impl Source for LiveZpl {
 }
 
 impl LiveZpl {
-    /// How many bytes there are in the file where a write began. `None` when the file is gone, and its number
-    /// perhaps another's. Generations say that, and need not be groups of this pool: a file that was received
-    /// has the one that it had elsewhere.
+    /// How many bytes the file has from the start of a write on. `None` when the file is gone, and its number
+    /// perhaps reused. The generation shows that. It need not be a group of this pool: a received file keeps
+    /// the generation of its origin.
     async fn left_of(&self, write: Written) -> Result<Option<u64>> {
         let node = match self.zpl.node(write.object).await {
             Err(Error::NotFound(_)) => return Ok(None),

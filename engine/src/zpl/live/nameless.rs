@@ -1,14 +1,14 @@
-//! Files without a name that somebody has open or knows.
+//! Files without a name that are open or known.
 //!
-//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked
-//! set*, a ZAP of object numbers that is changed when the group is written
-//! ([`crate::dmu::LiveObjset::put_in_set`]), and is freed by the last who closes it, or when the filesystem
-//! is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
+//! A file that loses its last name is freed, unless it is open. An open file goes into the *unlinked set*, a
+//! ZAP of object numbers that is changed when the group is written ([`crate::dmu::LiveObjset::put_in_set`]).
+//! It is freed when its last user closes it, or when the filesystem is opened after a crash. The same is true
+//! for a file that is created without a name (`O_TMPFILE`), until it gets one.
 //!
 //! # Files that a kernel knows
-//! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a
-//! process, what was opened with `O_PATH`, what is just about to be opened. Any that loses its last name is
-//! known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
+//! A kernel that mounts the filesystem knows files that are not open: the working directory of a process, a
+//! file opened with `O_PATH`, a file that is about to be opened. Any file that loses its last name is known
+//! at that moment. So after [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_dir.c`, `zfs_vnops_os.c` (`zfs_tmpfile`, `zfs_link`).
 
@@ -29,39 +29,39 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zpl::Time;
 
-/// Entries of the unlinked set that are read at once.
+/// The number of entries of the unlinked set that are read at once.
 const ENTRIES_AT_ONCE: usize = 1000;
 
-/// Who has a file open.
+/// The users of a file.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     count: u64,
-    /// It has no name any more, or none yet.
+    /// It has lost its last name, or has none yet.
     unlinked: bool,
-    /// It was made without a name, and may be given one.
+    /// It was created without a name, and may get one.
     linkable: bool,
-    /// One of them knows its number, and has not forgotten it.
+    /// A user knows its number, and has not forgotten it.
     remembered: bool,
 }
 
 impl LiveZpl {
-    /// Says that somebody has a file open: it is not freed before [`LiveZpl::close`].
+    /// Notes that a file is open: it is not freed before [`LiveZpl::close`].
     pub fn hold(&self, file: ObjectId) {
         self.opened().entry(file.0).or_default().count += 1;
     }
 
-    /// How many files are open or known.
+    /// The number of open or known files.
     pub fn files_held(&self) -> usize {
         self.opened().len()
     }
 
-    /// From now on somebody knows files by number: those that lose their last name stay until
+    /// From now on a user knows files by number: files that lose their last name stay until
     /// [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
     pub fn remember_unlinked(&self) {
         self.remember.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A file is not known any more; it is freed if it has no name and is not open.
+    /// A file is no longer known; it is freed if it has no name and is not open.
     pub async fn forget(&self, file: ObjectId) -> Result<()> {
         let is_remembered = match self.opened().get_mut(&file.0) {
             Some(state) => std::mem::take(&mut state.remembered),
@@ -70,7 +70,7 @@ impl LiveZpl {
         if is_remembered { self.close(file, 1).await } else { Ok(()) }
     }
 
-    /// One who knew files by number is gone; when it was the last, no file is known any more.
+    /// A user that knew files by number is gone; when it was the last, no file is known any more.
     pub async fn forget_all(&self) -> Result<()> {
         if self.remember.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
@@ -85,7 +85,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// `count` fewer have a file open. The last one frees it if it has no name.
+    /// Removes `count` users of a file. The last one frees it if it has no name.
     pub async fn close(&self, file: ObjectId, count: u64) -> Result<()> {
         let last = {
             let mut opened = self.opened();
@@ -112,9 +112,10 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// The files in the unlinked set, by what groups that are not committed change too.
+    /// The files in the unlinked set, including the changes of uncommitted groups.
     pub async fn unlinked(&self) -> Result<Vec<ObjectId>> {
-        // First, as a group that is written meanwhile has changed the set before its changes are forgotten.
+        // First, because a group that is written meanwhile has changed the set before its changes are
+        // forgotten.
         let changes = self.objset.set_changes(self.unlinked_set);
         let mut files: BTreeSet<u64> = self.zpl.unlinked().await?.iter().map(|file| file.0).collect();
         for (file, put) in changes {
@@ -127,9 +128,9 @@ impl LiveZpl {
         Ok(files.into_iter().map(ObjectId).collect())
     }
 
-    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it
-    /// has a name, stays. A set that cannot be read keeps nobody from the other files: those in it keep their
-    /// space.
+    /// Frees the files in the unlinked set: none of them is open yet. A file that is in it by mistake,
+    /// because it has a name, stays. If the set cannot be read, the other files can be used; the files in the
+    /// set keep their space.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
         match self.free_listed().await {
             Err(error) if error.is_damage() => {
@@ -163,8 +164,8 @@ impl LiveZpl {
         }
     }
 
-    /// Frees what is in the unlinked set, if it has no name, and takes it out. One that cannot be read stays
-    /// in it, and keeps nobody from opening the filesystem.
+    /// Frees a file of the unlinked set, if it has no name, and removes it from the set. A file that cannot
+    /// be read stays in the set, and does not prevent opening the filesystem.
     async fn free_nameless(&self, file: ObjectId) -> Result<()> {
         let tx = self.begin_freeing().await?;
         let freed = async {
@@ -187,10 +188,10 @@ impl LiveZpl {
         tracing::warn!(%objset, object = file.0, %error, "a file without a name stays for now");
     }
 
-    /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it
-    /// a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
+    /// Creates a file without a name, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] can give it a
+    /// name. Mode, group and quotas are those of a file in `dir`.
     ///
-    /// After a crash it is gone. Once it has a name, who wants it stable waits for its group.
+    /// After a crash it is gone. After it got a name, a caller that wants it stable waits for its group.
     pub async fn create_nameless(
         &self,
         dir: ObjectId,
@@ -220,7 +221,7 @@ impl LiveZpl {
             values = values.bytes(Attr::Dxattr, xattrs);
         }
         if let Err(error) = self.update(&object, &tx, values).await {
-            // Nobody would ever free it.
+            // Otherwise it would never be freed.
             self.objset.free(&tx, object.id()).await?;
             return Err(error);
         }
@@ -237,12 +238,12 @@ impl LiveZpl {
         Ok(object.id())
     }
 
-    /// Whether a file without a name may be given one.
+    /// Whether a file without a name may get one.
     pub(super) fn is_linkable(&self, file: ObjectId) -> bool {
         self.opened().get(&file.0).is_some_and(|state| state.linkable)
     }
 
-    /// A file that was made without a name gets its first.
+    /// A file that was created without a name gets its first name.
     pub(super) fn got_name(&self, file: ObjectId, tx: &Tx) {
         self.objset.take_from_set(tx, self.unlinked_set, file.0);
         if let Some(state) = self.opened().get_mut(&file.0) {
@@ -250,8 +251,8 @@ impl LiveZpl {
         }
     }
 
-    /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever
-    /// lets it go frees it.
+    /// Whether a file that lost its last name stays, because it is open or known; then its last user frees
+    /// it.
     pub(super) fn stays(&self, file: ObjectId) -> bool {
         let mut opened = self.opened();
         if self.remember.load(Ordering::Acquire) == 0 {

@@ -22,37 +22,37 @@ use crate::txg::Tx;
 use crate::zpl::nfs4::Subject;
 use crate::zpl::{CaseSensitivity, DirEntry, LONGEST_NAME, Time};
 
-/// Block size of a file before it has content.
+/// The block size of a file before it has content.
 const FIRST_BLOCK_BYTES: u32 = 512;
-/// Longest target of a symbolic link (`MAXPATHLEN`).
+/// The longest target of a symbolic link (`MAXPATHLEN`).
 const MAX_TARGET: usize = 4096;
 const SETGID: u32 = 0o2000;
 
-/// What is to be created.
+/// The kind of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewKind<'a> {
     /// A regular file.
     Regular,
     /// A directory.
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Symlink(&'a [u8]),
     /// A fifo, socket or device, with the device number as the kernel encodes it.
     Special(FileType, u64),
 }
 
-/// A file that is to be created.
+/// The description of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: NewKind<'a>,
     /// Permission bits.
     pub mode: u32,
-    /// Bits that `mode` loses, unless the directory has a default ACL, which then says what it loses.
+    /// Bits to clear in `mode`, unless the directory has a default ACL, which then limits it.
     pub umask: u32,
     /// Owner.
     pub uid: u32,
-    /// Group, unless the directory gives its own (set-group-id).
+    /// Group, unless the directory passes its own on (set-group-id).
     pub gid: u32,
 }
 
@@ -68,7 +68,7 @@ impl NewNode<'_> {
 }
 
 impl LiveZpl {
-    /// The object that `name` names in a directory.
+    /// The object with the name `name` in a directory.
     pub async fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         let _locked = self.locks.lock(&[dir]).await;
         self.zpl.node(dir).await?.lookup(name).await
@@ -87,7 +87,8 @@ impl LiveZpl {
         Ok(found)
     }
 
-    /// Refuses names that no entry can get. One that it has from when names could be longer it keeps.
+    /// Refuses names that a new entry cannot get. An existing longer name from the time when `longname` was
+    /// on stays.
     pub(super) fn check_new_name(&self, name: &[u8]) -> Result<()> {
         if name.len() > self.zpl.max_name() as usize {
             return Err(self.refuse(name, errno::ENAMETOOLONG));
@@ -109,7 +110,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// The entry of a name in a directory whose lock is held: the name as it is stored, and what it names.
+    /// The entry of a name in a directory whose lock is held: the stored name, and its object.
     pub(super) async fn entry(&self, dir: &Node, name: &[u8]) -> Result<Option<(Vec<u8>, Dirent)>> {
         if !dir.is_directory() {
             return Err(self.refuse(name, errno::ENOTDIR));
@@ -136,7 +137,7 @@ impl LiveZpl {
         found.ok_or_else(|| Error::NotFound(String::from_utf8_lossy(name).into_owned()))
     }
 
-    /// Lets a name that is free in a directory name a file.
+    /// Adds an entry for a file with a name that is free in a directory.
     pub(super) async fn add_entry(
         &self,
         dir: &Arc<LiveObject>,
@@ -167,7 +168,7 @@ impl LiveZpl {
         self.create_as(Named { dir, name }, new, None).await
     }
 
-    /// Creates a file; when a log is applied, as it was logged.
+    /// Creates a file; during a replay, as it was logged.
     pub(super) async fn create_as(
         &self,
         at: Named<'_>,
@@ -242,8 +243,8 @@ impl LiveZpl {
         self.make_as(parent, tx, new, extra, now, None).await
     }
 
-    /// The same, when a log is applied, as it was logged. [`Error::Busy`] when the number is not free; then
-    /// nothing was changed.
+    /// The same; during a replay, as it was logged. [`Error::Busy`] when the number is not free; then nothing
+    /// was changed.
     pub(super) async fn make_as(
         &self,
         parent: &Node,
@@ -341,14 +342,14 @@ impl LiveZpl {
         Ok(object)
     }
 
-    /// Whose quotas what is created in a directory counts for.
+    /// The owners for whose quotas new files in a directory count.
     pub(super) fn owners_of_new(&self, parent: &Node, new: &NewNode<'_>) -> Result<Owners> {
         let project = Some(self.project_of_new(parent)?).filter(|project| *project != 0);
         let group = self.group_of_new(parent, new)?;
         Ok(Owners { user: Some(new.uid.into()), group: Some(group), project })
     }
 
-    /// The project of what is created in a directory, 0 for none.
+    /// The project of new files in a directory, 0 for none.
     fn project_of_new(&self, parent: &Node) -> Result<u64> {
         Ok(if parent.flags()?.contains(ZnodeFlags::PROJINHERIT) { parent.project()? } else { 0 })
     }
@@ -357,7 +358,7 @@ impl LiveZpl {
         Ok(if parent.znode.mode() & SETGID != 0 { parent.number(Attr::Gid)? } else { new.gid.into() })
     }
 
-    /// Fails when a file of another project would get into a directory that is to have its own only.
+    /// Fails when a file of another project would get into a directory that accepts only its own project.
     pub(super) fn require_project(&self, dir: &Node, file: &Node, name: &[u8]) -> Result<()> {
         let apart = dir.flags()?.contains(ZnodeFlags::PROJINHERIT) && dir.project()? != file.project()?;
         if apart && !file.is_replayed {
@@ -366,7 +367,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// Gives a file one more name; its first, if it was made without one and may have one.
+    /// Gives a file one more name; its first, if it was created without one and may have one.
     pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
         let linked = self.link_entry(file, dir, name).await;
         self.settled(linked).await

@@ -1,4 +1,4 @@
-//! A file's attributes, read and changed.
+//! Reading and changing a file's attributes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::zpl::{Time, Znode};
 pub(super) struct Node {
     pub(super) object: Arc<LiveObject>,
     pub(super) znode: Znode,
-    /// What was logged was allowed: no rule of users forbids it.
+    /// Whether it is changed by a replay: logged changes were allowed, so the rules for users do not apply.
     pub(super) is_replayed: bool,
 }
 
-/// New values of attributes, one behind the other in one buffer; without one an attribute is taken away.
+/// New values of attributes, one behind the other in one buffer; an attribute without a value is removed.
 #[derive(Default)]
 pub(super) struct Values {
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ impl Values {
         self.places.iter().map(|(attr, place)| (*attr, place.clone().and_then(|place| self.bytes.get(place))))
     }
 
-    /// The value of one attribute, if it is given, and the others.
+    /// The value of one attribute, if it is set, and the others.
     pub(super) fn take(self, attr: Attr) -> (Option<Vec<u8>>, Self) {
         let mut value = None;
         let mut rest = Self::default();
@@ -68,7 +68,7 @@ impl Values {
         (value, rest)
     }
 
-    /// The new values, when none is taken away.
+    /// The new values, if no attribute is removed.
     pub(super) fn given(&self) -> Option<Vec<(Attr, &[u8])>> {
         self.iter().map(|(attr, value)| Some((attr, value?))).collect()
     }
@@ -94,7 +94,7 @@ impl Node {
 }
 
 impl LiveZpl {
-    /// A file, as it is now.
+    /// The present state of a file.
     pub(super) async fn node(&self, id: ObjectId) -> Result<Node> {
         let object = self.objset.object(id).await?;
         let znode = self.zpl.node(id).await?;
@@ -124,7 +124,7 @@ impl LiveZpl {
         registry.write(object, tx, &set).await
     }
 
-    /// Gives a file that was just created its attributes.
+    /// Sets the attributes of a file that was just created.
     pub(super) async fn fill(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
         if object.bonus_type() == DmuType::ZNODE {
             return self.fill_old(object, tx, values).await;
@@ -136,8 +136,8 @@ impl LiveZpl {
         registry.write(object, tx, &set).await
     }
 
-    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more
-    /// directories in it than `node` says.
+    /// The attributes of a directory after it got or lost entries: `entries` more entries, and `links` more
+    /// directories in it than in `node`.
     pub(super) async fn directory_changed(
         &self,
         node: &Node,

@@ -1,24 +1,24 @@
 //! Files from before system attributes: a `znode_phys` in the bonus area instead of attributes with a layout.
 //!
-//! # Where they are
-//! All files of a filesystem of a version below 5 are such files, and new ones become such files. A
-//! filesystem that was upgraded ([`LiveZpl::upgrade`]) keeps those that it had; new ones have system
-//! attributes. An old file is changed in its place and stays what it is. OpenZFS gives one system attributes
-//! when it changes while its ACL is cached and its lock is free, and symbolic links never, so that it too has
-//! old files in filesystems of version 5 for as long as they exist.
+//! # When files are old
+//! All files of a filesystem of a version below 5 are old, and so are new files in it. A filesystem that was
+//! upgraded ([`LiveZpl::upgrade`]) keeps its old files; new ones have system attributes. An old file is
+//! changed in place and stays old. OpenZFS converts an old file when it changes while its ACL is cached and
+//! its lock is free, but never a symbolic link; so OpenZFS too has old files in filesystems of version 5 for
+//! as long as they exist.
 //!
-//! # What goes where
+//! # Places of attributes
 //! | attribute | place |
 //! |---|---|
-//! | the first sixteen | at fixed places of the `znode_phys` |
+//! | the first sixteen | at fixed offsets of the `znode_phys` |
 //! | the ACL | its last 88 bytes; a list of more than 72 bytes is in an object of its own |
-//! | the target of a symbolic link | behind the `znode_phys` when it fits the bonus area, else in the content |
-//! | extended attributes | files in a directory, whatever the property `xattr` says |
-//! | a project | nowhere: such a file can have none |
+//! | the target of a symbolic link | after the `znode_phys` when it fits the bonus area, else in the content |
+//! | extended attributes | files in a directory, whatever the value of the property `xattr` |
+//! | a project | none: such a file cannot have one |
 //!
-//! | version | since then |
+//! | version | change |
 //! |---|---|
-//! | 2 | entries of directories say the types of files |
+//! | 2 | entries of directories contain the types of files |
 //! | 3 | flags beyond bit 31, and ACLs of version 1 |
 //!
 //! Source: OpenZFS 2.4 `zfs_znode.h`, `zfs_sa.c` (`zfs_sa_upgrade`), `zfs_acl.c` (`zfs_aclset_common`),
@@ -42,28 +42,28 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zpl::Znode;
 
-/// Attributes of a `znode_phys`, in their sequence there.
+/// The attributes of a `znode_phys`, in their sequence there.
 const STORED: usize = 16;
-/// Longest list of entries in the znode itself.
+/// The longest list of entries in the znode itself.
 const INLINE_ACL_BYTES: usize = 72;
-/// Bonus area of a dnode of one slot.
+/// The bonus area of a dnode of one slot.
 const BONUS_BYTES: usize = 320;
 const SECTOR: usize = 512;
-/// The first version whose directories say the types of files (`ZPL_VERSION_DIRENT_TYPE`).
+/// The first version whose directories contain the types of files (`ZPL_VERSION_DIRENT_TYPE`).
 const DIRENT_TYPE: u64 = 2;
 /// The first version with more flags and ACLs of version 1 (`ZPL_VERSION_FUID`).
 const FUID: u64 = 3;
 /// The first version with system attributes (`ZPL_VERSION_SA`).
 const SYSTEM_ATTRIBUTES: u64 = 5;
 
-/// Where an attribute stands in a `znode_phys`.
+/// The place of an attribute in a `znode_phys`.
 pub(in crate::zpl) fn place(attr: Attr) -> Option<Range<usize>> {
     let at = Attr::ALL.iter().take(STORED).position(|stored| *stored == attr)?;
     let start: usize = Attr::ALL.iter().take(at).map(|before| usize::from(before.length())).sum();
     Some(start..start + usize::from(attr.length()))
 }
 
-/// The ACL of an old file as bytes of its znode, and what goes into an object of its own.
+/// The ACL of an old file as bytes of its znode, and the part that goes into an object of its own.
 pub(in crate::zpl) fn acl_of(version: u64, count: u64, aces: &[u8]) -> Result<(AclPhys, Vec<u8>)> {
     let (acl_version, aces) = match version >= FUID {
         true => (1, aces.to_vec()),
@@ -116,7 +116,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// The bonus area that new files begin with. Its length says how many pointers a dnode has.
+    /// The initial bonus area of new files. Its length determines the number of pointers of a dnode.
     pub(super) fn new_bonus(&self) -> (DmuType, Vec<u8>) {
         match self.has_system_attributes() {
             true => (DmuType::SA, Vec::new()),
@@ -124,18 +124,18 @@ impl LiveZpl {
         }
     }
 
-    /// An entry as directories of this filesystem have it.
+    /// An entry in the form of this filesystem's directories.
     pub(super) fn entry_for(&self, to: Dirent) -> Dirent {
         let tells = self.zpl.version() >= DIRENT_TYPE;
         Dirent { file_type: to.file_type.filter(|_| tells), ..to }
     }
 
-    /// Where new extended attributes of a file go.
+    /// The place of new extended attributes of a file.
     pub(super) fn place_for(&self, znode: &Znode, wanted: XattrPlace) -> XattrPlace {
         if znode.attributes.is_old() { XattrPlace::Directory } else { wanted }
     }
 
-    /// Stores the extended attributes that a new file inherits and that cannot be inside it.
+    /// Stores the extended attributes that a new file inherits and that do not fit inside it.
     pub(super) async fn store_inherited(&self, file: ObjectId, packed: &[u8]) -> Result<()> {
         let list = Nvlist::parse(packed).map_err(Error::format("inherited attributes"))?;
         for (name, value) in list.iter() {
@@ -196,7 +196,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// An object for a list of entries that is too long for a znode.
+    /// Creates an object for a list of entries that is too long for a znode.
     async fn store_acl(&self, tx: &Tx, version: u16, aces: &[u8]) -> Result<ObjectId> {
         let (dmu_type, bonus_type) = match version {
             0 => (DmuType::OLDACL, DmuType::NONE),
@@ -210,14 +210,14 @@ impl LiveZpl {
         Ok(object.id())
     }
 
-    /// The object of an old file's ACL, where that is too long for the file.
+    /// The object of an old file's ACL, if the ACL is too long for the file.
     pub(super) fn acl_object(&self, znode: &Znode) -> Option<ObjectId> {
         let attributes = &znode.attributes;
         let bytes = attributes.bytes(Attr::ZnodeAcl).filter(|_| attributes.is_old())?;
         AclPhys::parse(bytes, attributes.order(Attr::ZnodeAcl)).ok()?.external
     }
 
-    /// Gives an old file that was just created its attributes.
+    /// Sets the attributes of an old file that was just created.
     pub(super) async fn fill_old(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
         let mut bonus = vec![0; ZNODE_SIZE];
         let (target, rest) = values.take(Attr::Symlink);
@@ -234,7 +234,7 @@ impl LiveZpl {
         self.update_old(object, tx, &rest).await
     }
 
-    /// Merges values into an old file, as [`LiveRegistry::merge`] does.
+    /// Merges values into an old file, like [`LiveRegistry::merge`].
     pub(super) fn merge_old(
         &self,
         object: &Arc<LiveObject>,
@@ -258,8 +258,8 @@ impl LiveZpl {
         })
     }
 
-    /// Takes the filesystem to a newer version; returns when that is committed. Files stay as they are, new
-    /// ones are of the new version.
+    /// Upgrades the filesystem to a newer version; returns when that is committed. Files stay as they are;
+    /// new files have the new version.
     ///
     /// # Errors
     /// The version does not exist, or is older.
@@ -286,7 +286,7 @@ impl LiveZpl {
             zap::set_u64(&master_node, &tx, master::VERSION, version).await?;
             tx.txg()
         };
-        // Changes of the groups before must not rely on tables that come with this one.
+        // Changes of earlier groups must not rely on tables that come with this one.
         self.txgs.wait_synced(txg).await?;
         self.zpl.set_version(version);
         self.load_registry().await

@@ -1,9 +1,9 @@
 //! Quotas of users, groups and projects, in bytes and in files.
 //!
-//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first
-//! quota, and has a number, the quota of those that have none there. What is used is counted when groups are
-//! written ([`crate::dmu`]), so that a quota is reached when the last committed group says so: what was
-//! accepted since may be above it.
+//! For each kind of owner and of count, the master node lists a ZAP from owners to quotas, which is created
+//! with the first quota, and a number, the default quota of owners without an entry there. Usage is counted
+//! when groups are written ([`crate::dmu`]). So a quota counts as reached when it is reached in the last
+//! committed group; changes accepted since may exceed it.
 //!
 //! Source: behaviour of OpenZFS 2.4 `zfs_quota.c`, `zfs_acl.c` (`zfs_acl_ids_overquota`).
 
@@ -30,15 +30,15 @@ const COUNTS: [Counted; 2] = [Counted::Bytes, Counted::Objects];
 /// The first version of filesystems with quotas of users (`ZPL_VERSION_USERSPACE`).
 const USERSPACE: u64 = 4;
 
-/// A number for each owner and count.
+/// A number for each kind of owner and of count.
 type ByOwnerAndCount = [[AtomicU64; 2]; 3];
 
 /// The quotas of a filesystem.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    /// Objects of the ZAPs with quotas; 0 where there is none.
+    /// The objects of the ZAPs with quotas; 0 if there is none.
     zaps: ByOwnerAndCount,
-    /// Quotas of those that have none there; 0 for none.
+    /// The default quotas; 0 for none.
     defaults: ByOwnerAndCount,
 }
 
@@ -48,7 +48,7 @@ fn place(all: &ByOwnerAndCount, owner: AccountingObject, counted: Counted) -> Op
     all.get(owner)?.get(counted)
 }
 
-/// Whom a file counts for.
+/// The owners for which a file counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Owners {
     pub(super) user: Option<u64>,
@@ -79,7 +79,7 @@ impl Quotas {
         (id != 0).then_some(ObjectId(id))
     }
 
-    /// The quota of those that have none of their own.
+    /// The default quota.
     fn of_all_others(&self, owner: AccountingObject, counted: Counted) -> Option<u64> {
         let quota = place(&self.defaults, owner, counted)?.load(Ordering::Acquire);
         (quota != 0).then_some(quota)
@@ -87,7 +87,7 @@ impl Quotas {
 }
 
 impl Node {
-    /// Whom it counts for.
+    /// The owners for which it counts.
     pub(super) fn owners(&self) -> Result<Owners> {
         let project = Some(self.project()?).filter(|project| *project != 0);
         Ok(Owners { user: Some(self.number(Attr::Uid)?), group: Some(self.number(Attr::Gid)?), project })
@@ -101,7 +101,7 @@ impl Node {
 }
 
 impl LiveZpl {
-    /// Sets a quota of the user, group or project numbered `id`; 0 takes it away.
+    /// Sets a quota of the user, group or project with the number `id`; 0 removes it.
     pub async fn set_quota(&self, property: UserProperty, id: u64, quota: u64) -> Result<()> {
         let UserProperty { owner, counted, quota: true } = property else {
             return Err(Error::Invalid("what is used cannot be set".into()));
@@ -150,7 +150,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// Sets the quota of those users, groups or projects that have none of their own; 0 takes it away.
+    /// Sets the default quota of users, groups or projects without one of their own; 0 removes it.
     pub async fn set_default_quota(
         &self,
         owner: AccountingObject,
@@ -191,8 +191,8 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// What `statfs` answers whoever asks in a file or directory: where that hands its project on to what is
-    /// made in it, and the project has a quota, this is all there is.
+    /// The result of `statfs` for a file or directory. If new files in it inherit its project, and the
+    /// project has a quota, the quota is the whole space.
     pub async fn statfs_in(&self, object: ObjectId) -> Result<StatFs> {
         let mut told = self.statfs();
         let stat = self.zpl.node(object).await?.stat()?;
@@ -210,8 +210,7 @@ impl LiveZpl {
         Ok(told)
     }
 
-    /// An owner's quota, and how much of it is used as of the last committed group; `None` where there is
-    /// none.
+    /// An owner's quota, and its usage as of the last committed group; `None` if there is no quota.
     async fn quota(&self, owner: AccountingObject, counted: Counted, id: u64) -> Result<Option<(u64, u64)>> {
         let own = match self.quotas.zap(owner, counted) {
             Some(quotas) => {

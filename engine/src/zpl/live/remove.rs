@@ -1,4 +1,4 @@
-//! Removing names. Freeing a file that has none any more costs the same whatever its size.
+//! Removing names. Freeing a file without names costs the same whatever its size.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zpl::{Time, Znode};
 
-/// Entries of a directory that nobody made: `.` and `..`.
+/// The number of implicit entries of a directory: `.` and `..`.
 const EMPTY_DIRECTORY: u64 = 2;
-/// Most entries of a directory of extended attributes that are looked at.
+/// The most entries of a directory of extended attributes that are read.
 const MOST_ENTRIES: usize = 1 << 20;
 
 impl LiveZpl {
-    /// Removes a name of a file that is no directory.
+    /// Removes a name of a file that is not a directory.
     pub async fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         let removed = self.remove(dir, name, false).await;
         self.settled(removed).await
@@ -66,8 +66,8 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// To be called before a group is held in which a file loses a name: the indirect blocks of a large file
-    /// are read without one. An error of that is for [`LiveZpl::free_file`].
+    /// Must be called before a group is held in which a file loses a name: it reads the indirect blocks of a
+    /// large file without a group. [`LiveZpl::free_file`] reports its errors.
     pub(super) async fn prepare_to_lose_name(&self, node: &Node) -> Result<()> {
         const LEVELS_OF_LARGE: u8 = 3;
         if node.object.dnode().levels >= LEVELS_OF_LARGE && node.number(Attr::Links)? <= 1 {
@@ -94,13 +94,13 @@ impl LiveZpl {
         Ok(left == 0)
     }
 
-    /// The objects that a file's extended attributes are in: files, and at last their directory.
+    /// The objects of a file's extended attributes: files, and finally their directory.
     pub(super) async fn xattr_objects(&self, node: &Node) -> Result<Vec<ObjectId>> {
         Ok(self.open_xattrs(&node.znode).await?.iter().map(|object| object.id()).collect())
     }
 
-    /// Frees a file and its extended attributes: all of them or, on an error, nothing. What can fail is
-    /// reading what they say of themselves and their indirect blocks, and that is done before.
+    /// Frees a file and its extended attributes: all of them or, on an error, nothing. The steps that can
+    /// fail come first: reading their attributes and their indirect blocks.
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
         let xattrs = self.open_xattrs(&node.znode).await?;
         for object in xattrs.iter().chain([&node.object]) {
@@ -115,7 +115,7 @@ impl LiveZpl {
         self.objset.free(tx, node.id()).await
     }
 
-    /// One that two names lead to is freed once.
+    /// Frees an object. An object with two names is freed once.
     async fn free_if_there(&self, id: ObjectId, tx: &Tx) -> Result<()> {
         match self.objset.free(tx, id).await {
             Err(Error::NotFound(_)) => Ok(()),
@@ -123,8 +123,8 @@ impl LiveZpl {
         }
     }
 
-    /// The objects of a file's extended attributes, held open. A directory of attributes that lost its file
-    /// (OpenZFS puts such ones into the unlinked set) has those of its entries.
+    /// The objects of a file's extended attributes, held open. For a directory of attributes that lost its
+    /// file (OpenZFS puts such directories into the unlinked set), the objects of its entries.
     async fn open_xattrs(&self, node: &Znode) -> Result<Vec<Arc<LiveObject>>> {
         if node.file_type() == FileType::Directory && is_xattr(node) {
             return self.open_entries(node).await;
@@ -155,8 +155,8 @@ impl LiveZpl {
         Ok(opened)
     }
 
-    /// An object of the extended attributes of `owner`. `None` when it is gone, or its number is somebody
-    /// else's: that is told and left alone.
+    /// An object of the extended attributes of `owner`. `None` when it is gone, or its number belongs to
+    /// another file: that is reported, and the object left alone.
     async fn open_xattr(&self, id: ObjectId, owner: ObjectId) -> Result<Option<(Arc<LiveObject>, Znode)>> {
         let object = match self.objset.object(id).await {
             Err(Error::NotFound(_)) => return Ok(None),

@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zpl::Time;
 
-/// Entries of a directory that nobody made: `.` and `..`.
+/// The number of implicit entries of a directory: `.` and `..`.
 const EMPTY_DIRECTORY: u64 = 2;
-/// Directories above a directory; more is a circle.
+/// The most directories above a directory; more mean a cycle.
 const MAX_DEPTH: u32 = 1 << 16;
 
-/// What happens to a file that has the new name already.
+/// The treatment of a file that already has the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
     /// It loses the name.
@@ -28,7 +28,7 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
-    /// It loses the name, and the old name is a *whiteout*'s, a character device 0/0 with this owner.
+    /// It loses the name, and the old name becomes a *whiteout*, a character device 0/0 with this owner.
     Whiteout {
         /// Owner.
         uid: u32,
@@ -54,7 +54,7 @@ impl LiveZpl {
         self.settled(renamed).await
     }
 
-    /// A whiteout is made as it was `logged`, if it was.
+    /// Renames an entry. A whiteout is created as it was `logged`, if it was.
     pub(super) async fn rename_entry(
         &self,
         old: Named<'_>,
@@ -63,7 +63,7 @@ impl LiveZpl {
         logged: Option<&LoggedObject>,
     ) -> Result<()> {
         let (from_dir, to_dir) = (old.dir, new.dir);
-        // Only moves between directories can make a circle.
+        // Only moves between directories can make a cycle.
         let _moving = if from_dir == to_dir { None } else { Some(self.moving.lock().await) };
         loop {
             let (file, other) = {
@@ -85,7 +85,7 @@ impl LiveZpl {
         Ok((file, other))
     }
 
-    /// All locks are held.
+    /// Renames with all locks held.
     async fn renamed(
         &self,
         old: Named<'_>,
@@ -203,12 +203,12 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// Lets an entry that is there name another file.
+    /// Changes an existing entry so that it names another file.
     async fn point(&self, dir: &Node, tx: &Tx, name: &[u8], to: Dirent) -> Result<()> {
         edit::set(&dir.object, tx, &Key::Name(name.to_vec()), &Value::U64(vec![to.to_raw()])).await
     }
 
-    /// What the log calls a rename that is no exchange. The whiteout is made, if there is to be one.
+    /// The kind of a rename in the log, if it is no exchange. The whiteout is created, if there shall be one.
     async fn kind(
         &self,
         dir: &Node,
@@ -223,7 +223,7 @@ impl LiveZpl {
         Ok(RenameKind::Whiteout(self.node(made.id()).await?.as_logged()?))
     }
 
-    /// Takes away the entry of a file that moves to another name, or lets it name the whiteout.
+    /// Removes the entry of a file that moves to another name, or makes it name the whiteout.
     async fn leave(&self, dir: &Node, tx: &Tx, stored: &[u8], kind: RenameKind) -> Result<()> {
         let RenameKind::Whiteout(whiteout) = kind else {
             return edit::remove(&dir.object, tx, &Key::Name(stored.to_vec())).await.map(drop);
@@ -232,7 +232,7 @@ impl LiveZpl {
         self.point(dir, tx, stored, dirent).await
     }
 
-    /// A file is in this directory now.
+    /// Notes that a file is in this directory now.
     async fn moved(&self, node: &Node, tx: &Tx, dir: ObjectId, now: Time) -> Result<()> {
         let values = Values::default().number(Attr::Parent, dir.0).time(Attr::Ctime, now);
         self.update(&node.object, tx, values).await
@@ -256,7 +256,7 @@ impl LiveZpl {
 
 type Entry = (Vec<u8>, Dirent);
 
-/// Entries that a directory has more after one of them moved.
+/// The change in the number of a directory's entries after one of them moved.
 fn entries_left(kind: RenameKind) -> i64 {
     if matches!(kind, RenameKind::Whiteout(_)) { 0 } else { -1 }
 }

@@ -1,16 +1,16 @@
 //! Applying the intent log of a filesystem after a crash.
 //!
 //! # The idea
-//! A record is applied by the operation that it tells of, without that operation's rules for users: what was
-//! logged was allowed. Files get the object numbers, generations, times, modes and owners that the records
-//! say, because later records refer to them. Each record is applied in one group, in which the log is told so
-//! ([`Applied`]); where that takes several groups, the groups before the last one tell that the record before
-//! was applied, and doing their part again does no harm.
+//! A record is applied by its operation, without that operation's rules for users: logged changes were
+//! allowed. Files get the object numbers, generations, times, modes and owners of the records, because later
+//! records refer to them. Each record is applied in one group, which is reported to the log ([`Applied`]). If
+//! that takes several groups, the groups before the last one report that the previous record was applied, and
+//! repeating their part does no harm.
 //!
-//! An object number that an earlier record freed can be used when the group of that record is committed: it
-//! is waited for.
+//! An object number that an earlier record freed can be used after the group of that record is committed: the
+//! replay waits for that.
 //!
-//! Refused are records with ids or ACLs of other systems' identities, which Linux never writes.
+//! Records with ids or ACLs of other systems' identities, which Linux never writes, are refused.
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_replay.c`, `zfs_znode_os.c` (`zfs_mknode`).
 
@@ -34,9 +34,9 @@ use crate::error::{Error, Result};
 use crate::zil::{Applied, Replay};
 use crate::zpl::Time;
 
-/// Bytes that are written in one group at most.
+/// The most bytes that are written in one group.
 const PIECE_BYTES: usize = 1 << 20;
-/// The bits of a mode that are no type.
+/// The bits of a mode that are not the type.
 const PERMISSIONS: u64 = 0o7777;
 
 impl Replay for LiveZpl {
@@ -44,7 +44,7 @@ impl Replay for LiveZpl {
         self.journal.applying(Some(applied.clone()));
         let mut done = self.apply_record(record, applied).await;
         if let Err(Error::Busy(_)) = done {
-            // A number that the open group, or the one before it, freed. Nothing was changed yet.
+            // The open group, or the one before it, freed the number. Nothing was changed yet.
             self.txgs.wait_synced(self.txgs.open_txg()).await?;
             self.journal.applying(Some(applied.clone()));
             done = self.apply_record(record, applied).await;
@@ -159,7 +159,7 @@ impl LiveZpl {
         self.create_as(at, &new, Some((object, attributes))).await.map(drop)
     }
 
-    /// The attributes of a new file that records may give beyond POSIX.
+    /// The attributes of a new file beyond POSIX in records.
     pub(super) fn logged_attributes(&self, node: &Node, attributes: &record::Attributes) -> Result<Values> {
         let old = node.flags()?;
         let set = self.beyond_posix(old, attributes)?;
@@ -190,8 +190,8 @@ impl LiveZpl {
         self.log_xattr_dir(&tx, &node, made.id()).await
     }
 
-    /// Writes data of which the file is to contain at least `length` bytes. The others, which may be there
-    /// when a block was logged as a whole, are what later records say that the block contains already.
+    /// Writes data, of which the file must contain at least `length` bytes. Further bytes exist when a block
+    /// was logged as a whole; they are bytes that the block contains already according to later records.
     async fn write_logged(
         &self,
         file: ObjectId,
@@ -226,8 +226,8 @@ impl LiveZpl {
         }
     }
 
-    /// Sets one extended attribute inside a file, or removes it when there is no value; one of the same name
-    /// elsewhere is another record's matter.
+    /// Sets one extended attribute inside a file, or removes it when there is no value. An attribute of the
+    /// same name elsewhere belongs to another record.
     async fn set_inner_xattr(&self, file: ObjectId, name: &[u8], value: &[u8]) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
@@ -258,7 +258,7 @@ impl LiveZpl {
         ))
     }
 
-    /// What a record says of attributes beyond POSIX, of a file that has the flags `old`.
+    /// The attributes beyond POSIX in a record, for a file with the flags `old`.
     fn beyond_posix(&self, old: ZnodeFlags, attributes: &record::Attributes) -> Result<SetAttributes> {
         if attributes.has(attribute::AV_SCANSTAMP) {
             return Err(self.unsupported("the stamp of a virus scanner"));
@@ -277,7 +277,7 @@ impl LiveZpl {
     }
 }
 
-/// A time of a record.
+/// The time in a record.
 pub(super) fn time(logged: record::Time) -> Time {
     Time { seconds: logged.seconds, nanoseconds: u32::try_from(logged.nanoseconds).unwrap_or(0) }
 }

@@ -1,5 +1,5 @@
 //! Random operations on a filesystem, against a model of files in memory. After them the read side must see
-//! the model, and no object may be left that nothing leads to.
+//! the model, and every object must be reachable.
 
 mod rules;
 
@@ -252,7 +252,7 @@ fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>) -> Arc<LiveZpl> {
     block_on(LiveZpl::open(txgs, objset, &zil(txgs, objset), ZplOptions::default())).unwrap()
 }
 
-/// Does the operation to both; they must agree whether it can be done.
+/// Applies the operation to both; they must agree whether it is possible.
 async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
     let root = zpl.zpl().root().0;
     match op {
@@ -304,7 +304,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
             let circle = |moved: u64, to: u64| model.is_dir(moved) && model.is_below(to, moved);
             let may = match (file, other, mode) {
                 (None, _, _) | (_, None, RenameMode::Exchange) | (_, Some(_), RenameMode::NoReplace) => {
-                    // Its own name is there already, and nothing is to be done.
+                    // It already has that name, and nothing is to be done.
                     file.is_some() && (dir, &from) == (to_dir, &to)
                 }
                 (Some(file), None, _) => !circle(file, to_dir),
@@ -362,7 +362,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
                 _ => None,
             };
             let (Some(source), Some(mut target)) = (content(from), content(to)) else {
-                // Nothing to copy is nothing to be wrong.
+                // An empty copy is never an error.
                 assert!(done.is_err() || done.unwrap() == 0);
                 return;
             };
@@ -448,7 +448,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
     model.forget_unlinked(root);
 }
 
-/// The filesystem is as the model says, and has no object that nothing leads to.
+/// Checks that the filesystem equals the model, and has no unreachable object.
 async fn compare(zpl: &LiveZpl, model: &Model) {
     let root = zpl.zpl().root();
     let mut files = BTreeSet::new();
@@ -524,7 +524,7 @@ proptest! {
             compare(&zpl, &model).await;
         });
         drop(zpl);
-        // Another who opens it sees the same, with tables read anew.
+        // A second handle sees the same, with tables read anew.
         let zpl = open(&txgs, &objset);
         block_on(compare(&zpl, &model));
     }
@@ -667,7 +667,7 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         assert_eq!(zpl.lookup(root, b"kept").await.unwrap(), Some(kept));
         assert_eq!(zpl.unlinked().await.unwrap(), [crashed]);
 
-        // One that lost its name again is not to get another.
+        // A file that lost its name again must not get another.
         zpl.hold(kept);
         zpl.unlink(root, b"kept").await.unwrap();
         assert!(matches!(zpl.link(kept, root, b"again").await, Err(Error::NotFound(_))));
@@ -675,7 +675,7 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         zpl.close(kept, 1).await.unwrap();
         assert!(is_gone(kept).await);
 
-        // Nobody has it open after a crash; and what is in the set by mistake stays.
+        // No file is open after a crash; and a file that is in the set by mistake stays.
         let named = zpl.create(root, b"named", &FILE).await.unwrap();
         let tx = zpl.begin_freeing().await.unwrap();
         objset.put_in_set(&tx, zpl.unlinked_set, named.0);
@@ -686,7 +686,7 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         assert_eq!(again.zpl().stat(named).await.unwrap().nlink, 1);
         assert!(again.unlinked().await.unwrap().is_empty());
 
-        // A list that cannot be read keeps nobody from the files.
+        // A list that cannot be read does not prevent using the files.
         let tx = zpl.begin_freeing().await.unwrap();
         let set = objset.object(zpl.unlinked_set).await.unwrap();
         set.write_at(&tx, 0, &[0x5a; 512]).await.unwrap();
@@ -753,7 +753,7 @@ fn what_is_appended_stands_at_the_end_and_takes_privileges_away() {
     });
 }
 
-/// Two who write parts of one block, the first to begin being the last to end, in two groups.
+/// Two writers of parts of one block in two groups; the first to begin is the last to end.
 #[test]
 fn a_write_of_a_group_that_is_being_closed_changes_the_size_in_the_next_one_too() {
     let Some((_, objset)) = objset(CaseSensitivity::Sensitive) else { return };
@@ -797,7 +797,7 @@ fn ranges_are_reserved_zeroed_punched_and_copied() {
         assert_eq!(zpl.zpl().stat(one).await.unwrap().size, 30_000);
         zpl.allocate(one, AllocateMode::ZeroRange { keep_size: false }, 29_000, 5000).await.unwrap();
         assert_eq!(zpl.zpl().stat(one).await.unwrap().size, 34_000);
-        // Nobody says that there is room.
+        // There is no source of space.
         let reserve = AllocateMode::Reserve { keep_size: false };
         assert!(matches!(zpl.allocate(one, reserve, 0, 1 << 20).await, Err(Error::NoSpace(_))));
         let mut want = content;

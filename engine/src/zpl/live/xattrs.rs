@@ -1,8 +1,8 @@
 //! Extended attributes.
 //!
 //! With `xattr=sa` they are an nvlist in the system attribute `ZPL_DXATTR`, as long as each is at most 32 KiB
-//! and all together less than 64 KiB; others, and all with `xattr=dir`, are files in a directory that belongs
-//! to the file. Of one name there is one at most: setting it in one place removes it from the other.
+//! and all together less than 64 KiB. Others, and all with `xattr=dir`, are files in a directory that belongs
+//! to the file. A name exists at most once: setting it in one place removes it from the other.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zpl_xattr.c`.
 
@@ -24,17 +24,17 @@ use crate::range_locks::Access;
 use crate::txg::Tx;
 use crate::zpl::Time;
 
-/// Largest value in the attributes of a file (`DXATTR_MAX_ENTRY_SIZE`).
+/// The largest value in the attributes of a file (`DXATTR_MAX_ENTRY_SIZE`).
 const MAX_INNER_VALUE: usize = 32 << 10;
-/// Most bytes of all values there, packed (`DXATTR_MAX_SA_SIZE`).
+/// The most bytes of all values there, packed (`DXATTR_MAX_SA_SIZE`).
 const MAX_INNER_BYTES: usize = (64 << 10) - 1;
-/// Largest value at all (Linux's own limit).
+/// The largest value at all (Linux's own limit).
 const MAX_VALUE: usize = 64 << 10;
-/// Mode of the directory: sticky, everybody.
+/// The mode of the directory: sticky, all permissions.
 const DIRECTORY_MODE: u32 = 0o1777;
 const FILE_MODE: u32 = 0o644;
 
-/// Where new extended attributes go: the property `xattr`.
+/// The place of new extended attributes: the property `xattr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrPlace {
     /// `sa`: into the attributes of the file, if they fit.
@@ -48,14 +48,14 @@ pub enum XattrPlace {
 pub enum XattrSet {
     /// Any.
     Any,
-    /// One that is not there.
+    /// One that does not exist.
     Create,
-    /// One that is there.
+    /// One that exists.
     Replace,
 }
 
 impl LiveZpl {
-    /// Sets the extended attribute of this stored name. The mode follows an ACL.
+    /// Sets the extended attribute with this stored name. The mode follows an ACL.
     pub async fn set_xattr(
         &self,
         file: ObjectId,
@@ -120,7 +120,8 @@ impl LiveZpl {
             self.update(&node.object, &tx, values).await?;
             self.log_inner_xattr(&tx, &node, name, Some(value))?;
             if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
-                // The old value goes with anything that is made stable; the new one has to come no later.
+                // Any `fsync` makes the removal of the old value stable; the new value must be stable no
+                // later.
                 self.log_ordered(&tx, &node);
                 self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
             }
@@ -156,16 +157,16 @@ impl LiveZpl {
         self.replace_content(target, &tx, value).await?;
         self.log_content(&node, &tx, target, value)?;
         if had_inner {
-            // The new value is stable with anything; so that the old one does not come back behind it, it
-            // goes then too.
+            // Any `fsync` makes the new value stable; then the old one must be removed too, so that it does
+            // not come back.
             self.log_inner_xattr(&tx, &node, name, None)?;
             self.log_ordered(&tx, &node);
         }
         Ok(())
     }
 
-    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where
-    /// the file has none.
+    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little if the
+    /// file has none.
     pub async fn xattr(&self, file: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.has_no_xattrs(file).await {
             return Ok(None);
@@ -174,7 +175,7 @@ impl LiveZpl {
         self.zpl.node(file).await?.xattr(name).await
     }
 
-    /// The names of all extended attributes. As [`LiveZpl::xattr`].
+    /// The names of all extended attributes. See [`LiveZpl::xattr`].
     pub async fn list_xattrs(&self, file: ObjectId) -> Result<Vec<Vec<u8>>> {
         if self.has_no_xattrs(file).await {
             return Ok(Vec::new());
@@ -183,7 +184,7 @@ impl LiveZpl {
         self.zpl.node(file).await?.list_xattrs().await
     }
 
-    /// Whether it is certain, without a lock, that a file has no extended attributes at this moment.
+    /// Whether a file certainly has no extended attributes now; takes no lock.
     async fn has_no_xattrs(&self, file: ObjectId) -> bool {
         match self.objset.object(file).await {
             Ok(object) if object.bonus_type() == DmuType::SA => {
@@ -194,7 +195,7 @@ impl LiveZpl {
         }
     }
 
-    /// Removes the extended attribute of this stored name.
+    /// Removes the extended attribute with this stored name.
     pub async fn remove_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
         let removed = self.remove_one_xattr(file, name).await;
         self.settled(removed).await
@@ -233,7 +234,7 @@ impl LiveZpl {
         }
     }
 
-    /// A file or directory that belongs to the owner of `node`.
+    /// The description of a file or directory that belongs to the owner of `node`.
     fn xattr_node<'a>(&self, node: &Node, kind: NewKind<'a>, mode: u32) -> Result<NewNode<'a>> {
         let (uid, gid) = (node.number(Attr::Uid)? as u32, node.number(Attr::Gid)? as u32);
         Ok(NewNode { kind, mode, umask: 0, uid, gid })
@@ -255,7 +256,7 @@ impl LiveZpl {
         self.log_named(owner, tx, &Record::Remove { directory: dir.id(), name: &stored })
     }
 
-    /// Gives a small file another content.
+    /// Replaces the content of a small file.
     async fn replace_content(&self, file: ObjectId, tx: &Tx, content: &[u8]) -> Result<()> {
         let node = self.node(file).await?;
         node.object.prepare_punch(0..u64::MAX).await?;
@@ -266,7 +267,7 @@ impl LiveZpl {
     }
 }
 
-/// The attributes that are in the attributes of the file.
+/// The extended attributes that are stored in the attributes of the file.
 pub(super) fn inner(node: &Node) -> Result<Nvlist> {
     match node.znode.attributes.bytes(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
         Some(packed) => Nvlist::parse(packed).map_err(|error| node.object.corrupt(error)),
@@ -278,7 +279,7 @@ pub(super) fn inner(node: &Node) -> Result<Nvlist> {
     }
 }
 
-/// Takes a name out; false when it is not there.
+/// Removes a name; returns false when it does not exist.
 pub(super) fn remove(list: &mut Nvlist, name: &[u8]) -> bool {
     let found = list.get_bytes(name).is_some();
     if found {

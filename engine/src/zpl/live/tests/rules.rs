@@ -1,4 +1,4 @@
-//! What attributes of files, projects and quotas forbid.
+//! Operations that attributes of files, projects and quotas forbid.
 
 use ondisk::zpl::ZnodeFlags;
 
@@ -123,7 +123,7 @@ fn projects_are_inherited_and_kept_apart() {
             let stat = zpl.zpl().stat(id).await.unwrap();
             assert_eq!((stat.uid, stat.gid, stat.project), (5, 6, 13));
         }
-        // The project of a file that had none stands where the accounting looks for it.
+        // The project of a file that had none is where the accounting looks for it.
         let none = zpl.lookup(root, b"none").await.unwrap().unwrap();
         let set = SetAttributes { project: Some(7), ..SetAttributes::default() };
         zpl.set_attributes(none, &set).await.unwrap();
@@ -207,7 +207,7 @@ fn nfs4_acls_are_inherited_survive_what_aclmode_lets_them_and_follow_the_owner()
         let rules = |inherit, mode| {
             zpl.set(&Settings { acl_rules: AclRules { inherit, mode }, ..Settings::default() });
         };
-        // What is there for the user, and the mode.
+        // The entries for the user, and the mode.
         let told = async |file| {
             let node = zpl.zpl().node(file).await.unwrap();
             let aces = node.acl().await.unwrap();
@@ -238,7 +238,7 @@ fn nfs4_acls_are_inherited_survive_what_aclmode_lets_them_and_follow_the_owner()
         rules(AclInherit::Restricted, AclMode::Discard);
         let given = zpl.create(top, b"given", &NewNode { mode: 0o400, ..FILE }).await.unwrap();
         zpl.set_attributes(given, &give).await.unwrap();
-        // The entry is about its new owner, and stands before that of the mode.
+        // The entry is for its new owner, and before those of the mode.
         assert_eq!(told(given).await.1, 0o600);
         chmod(plain, 0o640).await.unwrap();
         assert_eq!(told(plain).await, (None, 0o640));
@@ -277,7 +277,7 @@ fn a_read_only_file_is_opened_to_be_written_by_root_alone() {
         set_flags(&zpl, file, ZnodeFlags::READONLY).await;
         is_errno(zpl.require_open_for_writing(file, true, false).await, errno::EPERM);
         zpl.require_open_for_writing(file, false, true).await.unwrap();
-        // What was opened before goes on writing.
+        // A handle that was opened before can still write.
         zpl.write(file, 0, b"content", &WriteOptions::default()).await.unwrap();
     });
 }

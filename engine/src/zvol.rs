@@ -1,13 +1,13 @@
 //! Volumes: one object whose content is a disk.
 //!
 //! Object 1 of a volume holds the disk's content in blocks of `volblocksize`; object 2 is a ZAP whose entry
-//! `size` is the size of the disk in bytes. What was never written, or was discarded, is a hole and reads as
-//! zeroes.
+//! `size` is the size of the disk in bytes. Ranges that were never written, or were discarded, are holes and
+//! read as zeroes.
 //!
 //! A [`Zvol`] reads a volume, a clone or a snapshot alike, as of the moment at which its object set was
 //! opened. Any number of reads may run at once; they share nothing but the ARC.
 //!
-//! A [`LiveZvol`] is a volume that is written; all who have it open share it.
+//! A [`LiveZvol`] is a volume that is open for writing; all its users share it.
 //!
 //! Source: OpenZFS 2.3 `zvol_impl.h`, `zvol.c`.
 
@@ -28,7 +28,7 @@ use crate::{Error, Result};
 
 /// The object that holds the content.
 pub(crate) const CONTENT: ObjectId = ObjectId(1);
-/// The object that tells the size.
+/// The object with the size.
 pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 
 /// An open volume.
@@ -81,14 +81,14 @@ impl Zvol {
     }
 
     /// Fills `into` with the bytes from `offset` on. When they are cached and within one block, this finishes
-    /// in the first poll and allocates nothing. Reads in order are served ahead of time.
+    /// in the first poll and allocates nothing. Blocks are loaded ahead of sequential reads.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len() as u64)?;
         self.content.read_at(offset, into).await
     }
 
-    /// What lies in a range, as runs of data and of holes, in order and without gaps. No more than `limit`
-    /// runs are told, and at least one, so that they may end before the range does.
+    /// The runs of data and of holes in a range, in order and without gaps. Returns at most `limit` runs, and
+    /// at least one, so that they may end before the range does.
     pub async fn extents(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Extent>> {
         self.check(offset, length)?;
         let end = offset + length;
@@ -110,8 +110,8 @@ impl Zvol {
     }
 }
 
-/// Adds what follows, to the last extent when it is of the same kind. False when that would be more than
-/// `limit` extents (but one at least).
+/// Appends a run, or extends the last extent if it is of the same kind. Returns false when there would be
+/// more than `limit` extents (but one at least).
 fn add_extent(extents: &mut Vec<Extent>, next: Extent, limit: usize) -> bool {
     let full = extents.len() >= limit.max(1);
     match extents.last_mut() {

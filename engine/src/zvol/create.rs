@@ -1,4 +1,4 @@
-//! What a new volume holds: its content, and a ZAP with its size.
+//! The contents of a new volume: its data, and a ZAP with its size.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zvol_create_cb`.
 

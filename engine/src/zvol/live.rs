@@ -1,13 +1,13 @@
-//! Volumes that are written.
+//! Volumes that are open for writing.
 //!
 //! # The idea
 //! A write locks its range, holds the open group, changes the object and notes the write for the intent log.
-//! That is all, so that it ends in its first poll unless there is too much dirty data, or a block of which
-//! only a part is written must be read first. Large writes are many small ones one after the other. What is
-//! to be stable is committed through the intent log after the range is free again.
+//! So it ends in its first poll, unless there are too many dirty data, or a partly written block must be read
+//! first. A large write is split into small ones, one after the other. A stable write is committed through
+//! the intent log after the range is unlocked.
 //!
-//! All that has the same volume open shares one [`LiveZvol`], because only so their changes are ordered.
-//! Read-ahead is a matter of each reader: [`LiveZvol::reader`].
+//! All users of a volume share one [`LiveZvol`], because only then their changes are ordered. Each reader has
+//! its own read-ahead: [`LiveZvol::reader`].
 //!
 //! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
 
@@ -28,11 +28,11 @@ use crate::txg::{Tx, Txgs};
 use crate::zil::{Applied, Replay, SyncMode, Zil};
 use crate::{Block, Error, Result};
 
-/// Bytes that are written in one group at most.
+/// The most bytes that are written in one group.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The same where there is little room.
+/// The same when little space is left.
 const LEAST_PIECE_BYTES: u64 = 128 << 10;
-/// What a change that writes no data makes dirty, roughly: a few indirect blocks.
+/// Roughly, the dirty bytes of a change that writes no data: a few indirect blocks.
 const METADATA_BYTES: u64 = 128 << 10;
 
 /// A volume that is open for writing.
@@ -84,7 +84,7 @@ impl LiveZvol {
         self.block_size
     }
 
-    /// Who is asked for room before data are accepted.
+    /// Sets the source of space, which is asked before data are accepted.
     pub fn set_room(&self, room: Arc<dyn Room>) {
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
@@ -97,12 +97,12 @@ impl LiveZvol {
         self.room.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The groups that its changes belong to.
+    /// The groups of its changes.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
     }
 
-    /// A reader with a read-ahead of its own. It sees what is written.
+    /// A reader with a read-ahead of its own. It sees all written data.
     pub async fn reader(self: &Arc<Self>) -> Result<LiveReader> {
         let content = self.objset.view().object(CONTENT).await?;
         Ok(LiveReader { volume: Arc::clone(self), content: Reader::new(content) })
@@ -126,7 +126,7 @@ impl LiveZvol {
                 let here = most - at % most;
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
                 match self.write_piece(at, piece).await {
-                    // Where blocks take many times their size, a group may have room for less.
+                    // If blocks take many times their size, a group may have space for less.
                     Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
                         most = self.block_size.max(LEAST_PIECE_BYTES);
                         continue;
@@ -140,15 +140,15 @@ impl LiveZvol {
         self.settle(stable).await
     }
 
-    /// Locks a range that is still there when it is free.
+    /// Locks a range, and checks that it still exists then.
     async fn lock(&self, offset: u64, length: u64) -> Result<Locked<&RangeLocks>> {
         let locked = self.locks.lock(offset..offset.saturating_add(length)).await;
-        // Whoever made the volume smaller had the lock.
+        // A resize holds the lock while it makes the volume smaller.
         self.check(offset, length)?;
         Ok(locked)
     }
 
-    /// Writes what fits a group.
+    /// Writes as much as fits a group.
     async fn write_piece(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len() as u64;
         let tx = self.begin_write(offset, length).await?;
@@ -168,7 +168,7 @@ impl LiveZvol {
         self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
-    /// Holds the open group for a change that makes holes of a range.
+    /// Holds the open group for a change that makes a range a hole.
     async fn begin_punching(&self, offset: u64, length: u64) -> Result<Tx> {
         let end = offset.saturating_add(length);
         self.content.prepare_punch(offset..end).await?;
@@ -187,13 +187,13 @@ impl LiveZvol {
         }
     }
 
-    /// Makes everything that was written stable.
+    /// Makes all written data stable.
     pub async fn flush(&self) -> Result<()> {
         self.zil.commit().await
     }
 
-    /// Gives space back: blocks that lie in the range as a whole become holes and read as zeroes; other bytes
-    /// stay as they are.
+    /// Frees space: blocks that are completely in the range become holes and read as zeroes; other bytes
+    /// stay.
     pub async fn trim(&self, offset: u64, length: u64, stable: bool) -> Result<()> {
         self.check(offset, length)?;
         let first = offset.next_multiple_of(self.block_size);
@@ -205,7 +205,7 @@ impl LiveZvol {
         self.settle(stable).await
     }
 
-    /// Makes a range read as zeroes. It takes no space afterwards, unless `allocate`.
+    /// Makes a range read as zeroes. It occupies no space afterwards, unless `allocate`.
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, stable: bool) -> Result<()> {
         self.check(offset, length)?;
         if !allocate {
@@ -237,7 +237,7 @@ impl LiveZvol {
         Ok(())
     }
 
-    /// Gives the volume another size, a multiple of its block size. What lies beyond a smaller one is lost.
+    /// Changes the size of the volume to a multiple of its block size. Data beyond a smaller size are lost.
     pub async fn resize(&self, size: u64) -> Result<()> {
         if size == 0 || !size.is_multiple_of(self.block_size) {
             return Err(Error::Invalid(format!(
@@ -257,14 +257,14 @@ impl LiveZvol {
             }
             tx.txg()
         };
-        // The log knows nothing of sizes: nothing may be logged that only the new one allows before that is
-        // on disk.
+        // The log does not contain sizes: before the new size is on disk, nothing may be logged that only it
+        // allows.
         self.txgs.wait_synced(txg).await?;
         self.size.store(size, Ordering::Release);
         Ok(())
     }
 
-    /// What lies in a range, as [`Zvol::extents`] tells it.
+    /// The extents of a range, as in [`Zvol::extents`].
     pub async fn extents(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Extent>> {
         self.check(offset, length)?;
         let end = offset + length;
@@ -272,7 +272,7 @@ impl LiveZvol {
         let mut extents = Vec::new();
         while at < end {
             let span = self.content.span(at).await?;
-            // A block that was written meanwhile may end where it began to be looked at.
+            // A block that was written meanwhile may end where the search began.
             let length = span.end.min(end).saturating_sub(at).max(1);
             if !super::add_extent(&mut extents, Extent { length, is_hole: span.is_hole }, limit) {
                 break;
@@ -333,7 +333,7 @@ impl Replay for LiveZvol {
     }
 }
 
-/// One reader of a volume that is written.
+/// One reader of a live volume.
 #[derive(Debug)]
 pub struct LiveReader {
     volume: Arc<LiveZvol>,
@@ -346,13 +346,13 @@ impl LiveReader {
         &self.volume
     }
 
-    /// As [`Zvol::read_at`].
+    /// Like [`Zvol::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.volume.check(offset, into.len() as u64)?;
         self.content.read_at(offset, into).await
     }
 
-    /// The run of data or hole that `offset` is in.
+    /// The run of data or hole that contains `offset`.
     pub async fn extent(&self, offset: u64) -> Result<Extent> {
         let rest = self.volume.size().saturating_sub(offset).max(1);
         let extents = self.volume.extents(offset, rest.min(EXTENT_BYTES), 1).await?;
@@ -360,5 +360,5 @@ impl LiveReader {
     }
 }
 
-/// How far one look for an extent goes.
+/// The length of one search for an extent.
 const EXTENT_BYTES: u64 = 1 << 30;

@@ -180,7 +180,7 @@ fn without_sync_a_flush_waits_for_nothing() {
     volume.zil().set_sync_mode(SyncMode::Disabled);
     block_on(volume.write_at(0, &[1; 512], true)).unwrap();
     block_on(volume.flush()).unwrap();
-    // What was written then is made stable by a flush that counts again.
+    // Data written then are made stable by a flush after the mode changes.
     volume.zil().set_sync_mode(SyncMode::Standard);
     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
     assert!(std::pin::pin!(volume.flush()).poll(context).is_pending());

@@ -1,9 +1,9 @@
-//! Properties of datasets: the table of all native ones, their values and where each value comes from.
+//! Properties of datasets: the table of all native ones, their values and the sources of the values.
 //!
-//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`typed`] what people
-//! may type, [`mod@format`] how values look, [`set`] which value and source is shown for one dataset,
-//! [`kept`] which ones change nothing here, [`special`] is for names with an argument. Nothing here knows
-//! datasets: [`crate::dsl`] reads and sets what they have.
+//! [`table`] lists the properties, [`mod@index`] the meanings of their numbers. [`typed`] parses user input,
+//! [`mod@format`] formats values, [`set`] determines the shown value and source for one dataset. [`kept`]
+//! lists properties without effect here, [`special`] handles names with an argument. This module does not
+//! know datasets: [`crate::dsl`] reads and sets their properties.
 
 pub mod format;
 pub mod index;

@@ -5,7 +5,7 @@
 //! need the offset of the reader's time zone at that moment, which only the caller can know. Source of the
 //! facts: OpenZFS 2.3 `zutil_nicenum.c`.
 
-/// How values are to be shown.
+/// The style in which values are shown.
 #[derive(Clone, Copy)]
 pub struct Style {
     /// `-p`: numbers in full.
@@ -25,7 +25,7 @@ impl Style {
         if self.parsable { value.to_string() } else { nicenum(value) }
     }
 
-    /// A size in bytes: `2048` or `2K`; small ones carry a `B`.
+    /// A size in bytes: `2048` or `2K`; small ones end with a `B`.
     pub fn bytes(self, value: u64) -> String {
         if self.parsable { value.to_string() } else { nicebytes(value) }
     }
@@ -63,7 +63,7 @@ impl Style {
         }
     }
 
-    /// The calendar date and time of day, where the style shows one.
+    /// The calendar date and time of day, if the style shows one.
     fn civil(self, seconds: u64) -> Option<Civil> {
         let seconds = i64::try_from(seconds).ok().filter(|_| !self.parsable)?;
         Civil::at(seconds.checked_add(i64::from((self.utc_offset)(seconds)))?)
@@ -75,7 +75,7 @@ pub fn nicenum(value: u64) -> String {
     nice(value, "")
 }
 
-/// As [`nicenum`], with `B` on numbers below 1024.
+/// Like [`nicenum`], with `B` on numbers below 1024.
 pub fn nicebytes(value: u64) -> String {
     nice(value, "B")
 }
@@ -123,16 +123,15 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// The calendar time `seconds` after 1970 began on the reader's clock; `None` far outside of any
-    /// calendar.
+    /// The calendar time `seconds` after 1970 on the reader's clock; `None` far outside of any calendar.
     pub fn at(seconds: i64) -> Option<Civil> {
         const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
         const MONTHS: [&str; 12] =
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let days = seconds.div_euclid(86_400);
         let time = seconds.rem_euclid(86_400) as u32;
-        // Days are counted in eras of 400 years that begin on 1 March, so that the leap day is the last of
-        // its year.
+        // Days are counted in eras of 400 years that begin on 1 March, so that the leap day is the last day
+        // of its year.
         if days.abs() > 1_000_000_000 {
             return None;
         }

@@ -1,7 +1,7 @@
-//! The words of index properties and the numbers that stand for them in a ZAP.
+//! The words of index properties and their numbers in a ZAP.
 //!
-//! An index property is stored as a number and shown as a word. Several words may share one number: the first
-//! in the table is the one shown, all are understood. Source of the facts: OpenZFS 2.3 `zfs_prop.c`,
+//! An index property is stored as a number and shown as a word. Several words may have the same number: the
+//! first in the table is shown, all are accepted. Source of the facts: OpenZFS 2.3 `zfs_prop.c`,
 //! `zpool_prop.c` and the enumerations of `zfs.h`, `zio.h` and `zio_compress.h`.
 
 /// Words and numbers of one index property, in the order in which a number is looked up.
@@ -152,7 +152,7 @@ pub const ACLINHERIT: Names = &[
 pub const CASE: Names = &[("sensitive", 0), ("insensitive", 1), ("mixed", 2)];
 /// `copies`.
 pub const COPIES: Names = &[("1", 1), ("2", 2), ("3", 3)];
-/// `normalization`: the flags of the Unicode preparation that a name goes through.
+/// `normalization`: the flags of the Unicode preparation of names.
 pub const NORMALIZATION: Names =
     &[("none", 0), ("formD", 0x10), ("formKC", 0x60), ("formC", 0x50), ("formKD", 0x20)];
 /// `version` of a filesystem.
@@ -184,12 +184,12 @@ pub fn word(names: Names, value: u64) -> Option<&'static str> {
     names.iter().find(|(_, number)| *number == value).map(|(word, _)| *word)
 }
 
-/// The number that `word` stands for.
+/// The number of `word`.
 pub fn number(names: Names, word: &str) -> Option<u64> {
     names.iter().find(|(name, _)| *name == word).map(|(_, number)| *number)
 }
 
-/// The words to choose from, as messages tell them: levels of one kind in one.
+/// The words to choose from, in the form for messages: levels of one kind as one.
 pub fn choices(names: Names) -> String {
     let level = |word: &'static str| -> Option<(&'static str, u32)> {
         let (stem, level) = word.rsplit_once('-')?;

@@ -1,14 +1,14 @@
-//! Properties that are kept for OpenZFS and change nothing here.
+//! Properties that are stored for OpenZFS and have no effect here.
 //!
-//! They are settable, so that a pool has what its other users set; whoever sets one is told. All others that
-//! can be set are honoured, or refused where they are set ([`crate::dsl::edit`]).
+//! They are settable, so that a pool keeps the values that its other users set; a user who sets one gets a
+//! note. All other settable properties are honoured, or refused when they are set ([`crate::dsl::edit`]).
 
 use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has
-/// not, cache devices, and how OpenZFS reads.
+/// Properties that no code reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that
+/// Linux does not have, cache devices, and how OpenZFS reads.
 pub const KEPT: [Prop; 14] = [
     Prop::Sharenfs,
     Prop::Sharesmb,
@@ -26,7 +26,7 @@ pub const KEPT: [Prop; 14] = [
     Prop::StmfShareinfo,
 ];
 
-/// What is to be said to whoever sets properties, as typed: a sentence for each that has no effect. Defaults
+/// The notes for a user who sets properties, as typed: a sentence for each that has no effect. Defaults
 /// promise nothing.
 pub fn notes(properties: &[(String, String)]) -> Vec<String> {
     let is_default = |prop: Prop, text: &str| match (typed::parse(prop, text), prop.desc().kind) {

@@ -1,12 +1,12 @@
-//! [`PropertySet`]: every property of one dataset, read once, shown as often as one likes.
+//! [`PropertySet`]: every property of one dataset, read once, for any number of look-ups.
 //!
-//! A set holds what OpenZFS's kernel hands to its tools: values, each with its *origin*. A value found in a
-//! properties ZAP comes from a dataset (this one or an ancestor) or was received; a computed one has no
+//! A set holds the values that OpenZFS's kernel passes to its tools, each with its *origin*. A value found in
+//! a properties ZAP comes from a dataset (this one or an ancestor) or was received; a computed one has no
 //! origin; a settable one that merely equals its default is marked so. [`PropertySet::get`] applies the rules
-//! by which `zfs get` turns this into a word and a source: defaults where nothing is stored, `none` for
-//! limits, mount options that override, the mountpoint completed by the path below the dataset it is
-//! inherited from, and silence where a read-only value is absent. [`crate::dsl`] fills
-//! the set; nothing here reads the pool.
+//! by which `zfs get` turns this into a word and a source: defaults for values that are not stored, `none`
+//! for limits, mount options that override, the mountpoint completed by the path below the dataset it is
+//! inherited from, and no value for an absent read-only property. [`crate::dsl`] fills the set; this module
+//! does not read the pool.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use super::format::Style;
 use super::index;
 use super::table::{Kind, Prop, TABLE, Types, is_user};
 
-/// Where a value comes from, as the SOURCE column says.
+/// The source of a value, as in the SOURCE column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -54,11 +54,11 @@ pub struct Shown {
     pub name: String,
     /// Its value, in words.
     pub value: String,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: Source,
 }
 
-/// A value as it is kept.
+/// A stored value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A number or index.
@@ -67,12 +67,12 @@ pub enum Value {
     Text(String),
 }
 
-/// Where a kept value comes from.
+/// The origin of a stored value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// Computed.
     Computed,
-    /// Nobody set it, and it equals the default.
+    /// It was not set, and equals the default.
     Default,
     /// Set on this dataset.
     Dataset(String),
@@ -80,14 +80,14 @@ pub enum Origin {
     Received,
 }
 
-/// How a filesystem is mounted, where it is.
+/// How a filesystem is mounted, if it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mounted {
     /// The words of its mount options (`ro`, `noatime`, …).
     pub options: Vec<String>,
 }
 
-/// What properties depend on that is no part of the pool.
+/// Facts outside of the pool on which properties depend.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// How a filesystem or snapshot is mounted, by name.
@@ -99,7 +99,7 @@ impl Environment<'_> {
     pub const UNMOUNTED: Environment<'static> = Environment { mounted: &|_| None };
 }
 
-/// The values that a filesystem keeps in its own master node.
+/// The values that a filesystem stores in its own master node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZplProperties {
     /// Version of the filesystem.
@@ -110,13 +110,12 @@ pub struct ZplProperties {
     pub utf8only: u64,
     /// Case sensitivity.
     pub casesensitivity: u64,
-    /// Quotas of those that have none of their own, by the order of [`ZplProperties::DEFAULT_QUOTAS`]; 0:
-    /// none.
+    /// Default quotas, in the order of [`ZplProperties::DEFAULT_QUOTAS`]; 0: none.
     pub default_quotas: [u64; 6],
 }
 
 impl ZplProperties {
-    /// The properties that are quotas of those that have none of their own.
+    /// The properties that are default quotas.
     pub const DEFAULT_QUOTAS: [Prop; 6] = [
         Prop::DefaultUserQuota,
         Prop::DefaultGroupQuota,
@@ -134,17 +133,17 @@ pub struct PropertySet {
     pub name: String,
     /// Its type.
     pub kind: Types,
-    /// For a snapshot, the type of the dataset it was taken of; else its own type.
+    /// For a snapshot, the type of its dataset; else its own type.
     pub head_kind: Types,
     /// The pool's altroot.
     pub altroot: Option<String>,
     /// How it is mounted.
     pub mounted: Option<Mounted>,
-    /// What a filesystem keeps in its master node, where that could be read.
+    /// The values in a filesystem's master node, if they could be read.
     pub zpl: Option<ZplProperties>,
     /// Clones of a snapshot.
     pub clones: Vec<String>,
-    /// Guids of the snapshots that it is redacted for, when it is.
+    /// Guids of the snapshots for which it is redacted, if it is.
     pub redact_snaps: Option<Vec<u64>>,
     values: Vec<(String, Value, Origin)>,
     places: HashMap<String, usize>,
@@ -169,14 +168,14 @@ impl PropertySet {
         }
     }
 
-    /// Keeps a value found in a properties ZAP, unless a nearer dataset had one.
+    /// Adds a value found in a properties ZAP, unless a nearer dataset had one.
     pub(crate) fn add_stored(&mut self, name: &str, value: Value, origin: Origin) {
         if !self.contains(name) {
             self.push(name, value, origin);
         }
     }
 
-    /// Whether a value is kept under `name`.
+    /// Whether the set has a value with this `name`.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }
@@ -189,12 +188,12 @@ impl PropertySet {
         }
     }
 
-    /// Keeps a value received with a send stream, for the RECEIVED column.
+    /// Adds a value received with a send stream, for the RECEIVED column.
     pub(crate) fn add_received(&mut self, name: &str, value: Value) {
         self.received.push((name.to_owned(), value));
     }
 
-    /// Keeps a computed number; where the property was stored, its origin stays.
+    /// Adds a computed number; if the property was stored, its origin stays.
     pub(crate) fn add_number(&mut self, prop: Prop, number: u64) {
         let desc = prop.desc();
         if let Some(&place) = self.places.get(desc.name) {
@@ -207,7 +206,7 @@ impl PropertySet {
         self.push(desc.name, Value::Number(number), origin);
     }
 
-    /// Keeps a computed string; where the property was stored, its origin stays.
+    /// Adds a computed string; if the property was stored, its origin stays.
     pub(crate) fn add_text(&mut self, prop: Prop, text: impl Into<String>) {
         match self.places.get(prop.desc().name) {
             Some(&place) => self.values[place].1 = Value::Text(text.into()),
@@ -225,7 +224,7 @@ impl PropertySet {
         Some((value, origin))
     }
 
-    /// Everything that `zfs get all` shows, in its order: native properties, then user properties.
+    /// All properties that `zfs get all` shows, in its order: native properties, then user properties.
     pub fn all(&self, style: Style) -> Vec<Shown> {
         let native = TABLE.iter().filter(|desc| desc.visible).filter_map(|desc| self.get(desc.prop, style));
         native.chain(self.user_properties()).collect()
@@ -252,8 +251,7 @@ impl PropertySet {
         }
     }
 
-    /// The number behind a numeric or index property, for sorting and for computing; `None` where it is not
-    /// shown.
+    /// The number of a numeric or index property, for sorting and for computing; `None` if it is not shown.
     pub fn number(&self, prop: Prop) -> Option<u64> {
         if !prop.desc().valid_for(self.kind, false) {
             return None;
@@ -261,7 +259,7 @@ impl PropertySet {
         self.numeric(prop).map(|(number, _)| number)
     }
 
-    /// The property as `zfs get` shows it; `None` where this dataset has no such value.
+    /// The property as `zfs get` shows it; `None` if this dataset has no such value.
     pub fn get(&self, prop: Prop, style: Style) -> Option<Shown> {
         let desc = prop.desc();
         if !desc.valid_for(self.kind, false) {
@@ -326,14 +324,14 @@ impl PropertySet {
         let below = self.name.strip_prefix(above).unwrap_or_default();
         let below = below.strip_prefix('/').unwrap_or(below);
         let root = self.altroot.as_deref().filter(|root| *root != "/").unwrap_or_default();
-        // A bare `/` in front of or behind more adds nothing, nor does an altroot of `/`.
+        // A bare `/` before or after a path adds nothing, nor does an altroot of `/`.
         let bare = path == "/" && !(root.is_empty() && below.is_empty());
         let path = if bare { "" } else { path.as_str() };
         let joined = if below.is_empty() { format!("{root}{path}") } else { format!("{root}{path}/{below}") };
         Some((joined, source))
     }
 
-    /// The number and source of a numeric property, by the rules that some of them have of their own.
+    /// The number and source of a numeric property, including the special rules of some properties.
     fn numeric(&self, prop: Prop) -> Option<(u64, Source)> {
         let desc = prop.desc();
         if self.kind == Types::SNAPSHOT && !desc.valid_for(self.head_kind, true) {
@@ -370,7 +368,7 @@ impl PropertySet {
                 let local = *origin == Origin::Computed;
                 Some((number, if local { Source::Local } else { self.source(origin) }))
             }
-            // A read-only value that is absent is not shown as its default.
+            // An absent read-only value is not replaced by its default.
             _ if desc.readonly() && !desc.set_once() && *origin == Origin::Default => None,
             _ => match self.mount_override(prop, number) {
                 Some(number) => Some((number, Source::Temporary)),
@@ -379,8 +377,7 @@ impl PropertySet {
         }
     }
 
-    /// The value that the present mount has, by its options or because it cannot follow yet, where it
-    /// differs.
+    /// The value of the present mount, by its options or because it cannot follow yet, if it differs.
     fn mount_override(&self, prop: Prop, number: u64) -> Option<u64> {
         let options = &self.mounted.as_ref()?.options;
         let has = |word: &str| options.iter().any(|option| option == word);
@@ -418,7 +415,7 @@ impl PropertySet {
     }
 }
 
-/// The words for `number`; `None` for a number that an index property has no word for.
+/// The word for `number`; `None` if an index property has no word for it.
 fn word(prop: Prop, number: u64, style: Style) -> Option<String> {
     Some(match prop {
         Prop::Creation => style.date(number),

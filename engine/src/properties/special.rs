@@ -1,20 +1,20 @@
-//! Properties whose names carry a user, a group or a project: `userused@root` and its kin.
+//! Properties whose names contain a user, a group or a project: `userused@root` and similar ones.
 //!
-//! They are shown only when asked for by name. Names of users and groups are the caller's to resolve. Source
-//! of the facts: OpenZFS 2.3 `zfs_quota.c`, `libzfs_dataset.c`.
+//! They are shown only when a user asks for them by name. The caller resolves names of users and groups.
+//! Source of the facts: OpenZFS 2.3 `zfs_quota.c`, `libzfs_dataset.c`.
 
 use ondisk::accounting::{AccountingObject, Counted};
 
 use super::Style;
 
-/// What is asked about a user, group or project.
+/// A property of a user, group or project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UserProperty {
-    /// Whose.
+    /// The kind of owner.
     pub owner: AccountingObject,
     /// Bytes or objects.
     pub counted: Counted,
-    /// The quota, and not what is used.
+    /// Whether it is the quota, and not the usage.
     pub quota: bool,
 }
 
@@ -42,7 +42,7 @@ impl UserProperty {
         ]
     };
 
-    /// Takes `userused@root` apart into the property and `root`.
+    /// Splits `userused@root` into the property and `root`.
     pub fn parse(name: &str) -> Option<(UserProperty, &str)> {
         Self::ALL.iter().find_map(|(prefix, property)| Some((*property, name.strip_prefix(prefix)?)))
     }

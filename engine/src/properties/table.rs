@@ -1,23 +1,24 @@
 //! The native properties of datasets, in the order of `zfs get all`.
 //!
-//! One row a property: its name, what its value is, who may set it, which kinds of dataset have it, and its
-//! default. The rows stand in OpenZFS's numbering ([`Prop`] is the index into [`TABLE`]), which is also the
-//! order of `zfs get all`; hidden rows keep their place and are left out there. Values in a properties ZAP
-//! are numbers (8-byte integers; index properties too, by the tables of [`super::index`]) or strings (bytes
-//! with a terminating NUL). Source of the facts: OpenZFS 2.4 `zfs_prop.c` and `zfs.h`.
+//! One row for each property: its name, the kind of its value, its attribute (who may set it), the kinds of
+//! dataset that have it, and its default. The rows are in OpenZFS's numbering ([`Prop`] is the index into
+//! [`TABLE`]), which is also the order of `zfs get all`; hidden rows keep their place and are left out there.
+//! Values in a properties ZAP are numbers (8-byte integers; index properties too, by the tables of
+//! [`super::index`]) or strings (bytes with a terminating NUL). Source of the facts: OpenZFS 2.4 `zfs_prop.c`
+//! and `zfs.h`.
 
 use ondisk::accounting::{AccountingObject, Counted};
 
 use super::index::{self, Names};
 
-/// Who may set a property, and whether children take it over.
+/// Who may set a property, and whether children inherit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attr {
     /// Settable; not inherited.
     Default,
     /// Computed; never settable.
     Readonly,
-    /// Settable; a dataset without its own value has its parent's.
+    /// Settable; a dataset without its own value inherits its parent's.
     Inherit,
     /// Settable when the dataset is created, and shown as `-` afterwards.
     Onetime,
@@ -25,14 +26,14 @@ pub enum Attr {
     OnetimeDefault,
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number, with its default.
     Number(u64),
     /// A number shown as a word, with its default.
     Index(u64, Names),
-    /// A string, with its default where there is one.
+    /// A string, with its default if there is one.
     Text(Option<&'static str>),
 }
 
@@ -68,22 +69,22 @@ impl Types {
 pub struct Desc {
     /// Its number.
     pub prop: Prop,
-    /// The name that is typed and stored.
+    /// The name that users type and that is stored.
     pub name: &'static str,
-    /// The heading of its column in `zfs list`; understood as a name too, in lower case.
+    /// The heading of its column in `zfs list`; accepted as a name too, in lower case.
     pub column: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub kind: Kind,
     /// Who may set it.
     pub attr: Attr,
-    /// Which kinds of dataset have it.
+    /// The kinds of dataset that have it.
     pub types: Types,
     /// Whether `zfs get all` shows it.
     pub visible: bool,
 }
 
 impl Desc {
-    /// Whether a dataset without its own value has its parent's.
+    /// Whether a dataset without its own value inherits its parent's.
     pub fn inheritable(&self) -> bool {
         self.attr == Attr::Inherit
     }
@@ -104,10 +105,10 @@ impl Desc {
         matches!(self.kind, Kind::Number(_)) && !date
     }
 
-    /// Whether a dataset of these types has it.
+    /// Whether a dataset of these types has the property.
     ///
-    /// With `of_head`, `types` is the type of the dataset that a snapshot was taken of, and properties that
-    /// only snapshots have count as present.
+    /// With `of_head`, `types` is the type of a snapshot's dataset, and properties that only snapshots have
+    /// count as present.
     pub fn valid_for(&self, types: Types, of_head: bool) -> bool {
         (of_head && self.types == Types::SNAPSHOT) || self.types.meets(types)
     }
@@ -128,7 +129,7 @@ impl Desc {
         }
     }
 
-    /// Whether OpenZFS knows a word for `value` of this index property; `None` where it is no index.
+    /// Whether OpenZFS has a word for `value` of this index property; `None` if it is not an index property.
     pub fn knows_index(&self, value: u64) -> Option<bool> {
         match self.kind {
             Kind::Index(_, names) => Some(index::word(names, value).is_some()),
@@ -290,10 +291,9 @@ properties! {
 
 const VOL_SNAP: Types = VOL.or(SNAP);
 
-/// Properties that can be set and on which the cost of reading and writing does not depend here, each with
-/// the reason.
+/// Settable properties that do not affect the cost of reading and writing here, each with the reason.
 ///
-/// Whoever compares speeds need not try them. One that the engine learns leaves this list.
+/// A comparison of speeds need not try them. A property that the engine begins to use leaves this list.
 pub const IDLE: &[(Prop, &str)] = &[
     (Prop::Quota, "it limits how much may be written, not how"),
     (Prop::Reservation, "it promises room, and does not change how blocks are written"),
@@ -337,12 +337,12 @@ impl Prop {
         &TABLE[self as usize]
     }
 
-    /// Why the cost of reading and writing does not depend on it here; `None` where it does.
+    /// The reason why it does not affect the cost of reading and writing here; `None` if it does.
     pub fn idle(self) -> Option<&'static str> {
         IDLE.iter().find(|(prop, _)| *prop == self).map(|(_, why)| *why)
     }
 
-    /// Whose quota in bytes or files it is that have none of their own; `None` of other properties.
+    /// The kind of owner and of count, if it is a default quota; `None` for other properties.
     pub fn default_quota(self) -> Option<(AccountingObject, Counted)> {
         use AccountingObject::{Group, Project, User};
         use Counted::{Bytes, Objects};
@@ -357,7 +357,7 @@ impl Prop {
         }
     }
 
-    /// The property that a person calls `name`: its name, or its column's heading in lower case.
+    /// The property with the name `name`, or with the column heading `name` in lower case.
     pub fn from_name(name: &str) -> Option<Prop> {
         let by_column = |desc: &&Desc| {
             !name.bytes().any(|byte| byte.is_ascii_uppercase()) && desc.column.eq_ignore_ascii_case(name)

@@ -1,8 +1,8 @@
-//! What people type for a property, as the value that is stored.
+//! Parsing the text that a user types for a property into the stored value.
 //!
-//! Numbers may have a fraction and a suffix for a power of 1024 (`1.5G`, `10M`, `16KiB`); `none` is no limit.
-//! Index properties take their words. What is wrong with a value that is well-formed only the dataset can
-//! tell: see [`crate::dsl::edit`].
+//! Numbers may have a fraction and a suffix for a power of 1024 (`1.5G`, `10M`, `16KiB`); `none` means no
+//! limit. Index properties take their words. Only the dataset can decide whether a well-formed value is
+//! allowed: see [`crate::dsl::edit`].
 //!
 //! Source of the facts: OpenZFS 2.3 `libzfs_util.c` (`zprop_parse_value`, `zfs_nicestrtonum`).
 
@@ -11,14 +11,14 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use crate::error::{Error, Result};
 
-/// `auto`, where a property takes that.
+/// `auto`, for properties that accept it.
 pub const AUTO: u64 = u64::MAX;
-/// Longest text of a property, its end included (`ZAP_MAXVALUELEN`).
+/// The longest text of a property, including its end (`ZAP_MAXVALUELEN`).
 const MAX_TEXT_BYTES: usize = 8192;
-/// Longest path of a mountpoint (`MAXPATHLEN`).
+/// The longest path of a mountpoint (`MAXPATHLEN`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A number of bytes (or of anything) as people write it.
+/// A number of bytes (or of anything) in the form that users write.
 pub fn parse_number(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
@@ -26,7 +26,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     if let Ok(whole) = digits.parse::<u64>() {
         return whole.checked_shl(shift).filter(|shifted| shifted >> shift == whole);
     }
-    // A fraction of a unit; of single bytes there is none.
+    // A fraction of a unit; single bytes have no fractions.
     let (whole, fraction) = digits.split_once('.')?;
     if shift == 0 || fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
         return None;

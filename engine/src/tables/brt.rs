@@ -1,20 +1,20 @@
-//! The block reference tables of a pool that is written: who else refers to a block.
+//! The block reference tables of a pool that is open for writing: the number of other references to a block.
 //!
 //! # The idea
-//! A block that was cloned looks like any other to those who refer to it. So what frees a block of data
-//! asks here first: as long as the table of its vdev has an entry for it, which counts the references beyond
-//! the first, one of these is taken off and nothing is freed. To spare most frees the question, each table
-//! counts its entries by range of the vdev, and these counts are in memory.
+//! A cloned block looks like any other to its users. So the code that frees a block of data asks here first.
+//! While the table of the block's vdev has an entry for it, which counts the references beyond the first, one
+//! of these is subtracted and nothing is freed. Most frees need no look-up of an entry: each table counts its
+//! entries by range of the vdev, and these counts are in memory.
 //!
-//! # When
+//! # Order
 //! References come before frees: at the beginning of a group's sync all clones of the group are counted
-//! ([`Brt::reference`]), then datasets are written and give up blocks ([`Brt::release`]). Both change the
+//! ([`Brt::reference`]), then datasets are written and release blocks ([`Brt::release`]). Both change the
 //! entries in the MOS at once; the counts and sums are written when both are done ([`Brt::write`]), before
-//! the MOS is. Metadata are never cloned, so what the writing of the MOS itself frees asks for nothing.
+//! the MOS is. Metadata are never cloned, so frees by the writing of the MOS itself need no look-up.
 //!
-//! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The
-//! format is in [`ondisk::brt`]: that of entries depends on the feature `block_cloning_endian`, which is used
-//! by all tables of a pool or by none. When it is enabled, the first table begins to use it.
+//! A table exists while it has entries, and each existing table is a use of the feature `block_cloning`.
+//! [`ondisk::brt`] describes the format. The format of entries depends on the feature `block_cloning_endian`,
+//! which is used by all tables of a pool or by none. When it is enabled, the first table begins to use it.
 //!
 //! Source of the facts: OpenZFS 2.4 `brt.c`.
 //!
@@ -39,15 +39,15 @@ use crate::dmu::{LiveObject, LiveObjset, NewObject};
 use crate::error::{Error, Result};
 use crate::mos::MosTask;
 
-/// Bytes of a vdev that one count is for.
+/// The bytes of a vdev that one count covers.
 const RANGE_BYTES: u64 = 16 << 20;
 /// Bytes in a block of the counts.
 const BLOCK_BYTES: usize = 32 << 10;
-/// Counts in such a block.
+/// The number of counts in such a block.
 const BLOCK_COUNTS: usize = BLOCK_BYTES / 2;
 /// Bytes in a block of the ZAP of entries.
 const ENTRIES_BLOCK_BYTES: u32 = 8 << 10;
-/// Type of the object of the counts (`DMU_OTN_UINT64_METADATA`).
+/// The type of the object of the counts (`DMU_OTN_UINT64_METADATA`).
 const COUNTS_TYPE: DmuType = DmuType::self_describing(Byteswap::Uint64, true, false);
 
 /// The tables of all vdevs.
@@ -61,15 +61,15 @@ pub(super) struct Brt {
 struct Table {
     object: ObjectId,
     phys: BrtVdevPhys,
-    /// Entries by range.
+    /// The number of entries by range.
     counts: Vec<u16>,
-    /// Something changed.
+    /// Whether anything changed.
     changed: bool,
-    /// Blocks of the counts that changed.
+    /// The changed blocks of the counts.
     blocks: BTreeSet<usize>,
 }
 
-/// A block, as the tables know it.
+/// The place of a block, as key of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     vdev: u32,
@@ -77,7 +77,7 @@ struct Place {
 }
 
 impl Place {
-    /// Nothing for what cannot be cloned.
+    /// `None` for blocks that cannot be cloned.
     fn of(bp: &Blkptr) -> Option<Self> {
         let dva = bp.dva(0).filter(|_| !bp.is_metadata() && !bp.is_hole() && !bp.is_embedded())?;
         Some(Self { vdev: dva.vdev.get(), offset: dva.offset.get() })
@@ -89,7 +89,7 @@ impl Place {
 }
 
 impl Table {
-    /// One entry more, or less, at a place.
+    /// Counts one entry more, or less, at a place.
     fn count(&mut self, place: Place, more: bool) -> Result<()> {
         let what =
             |detail: &str| Error::corrupt(format!("block reference table of vdev {}", place.vdev), detail);
@@ -110,23 +110,23 @@ impl Table {
     }
 }
 
-/// Ranges of a vdev: as far as its metaslabs reach.
+/// The number of ranges of a vdev, up to the end of its metaslabs.
 fn ranges(asize: u64, metaslab_shift: Option<u64>, range_bytes: u64) -> u64 {
     let metaslab = 1u64.checked_shl(metaslab_shift.unwrap_or(0) as u32).unwrap_or(1).max(1);
     (asize - asize % metaslab).div_ceil(range_bytes.max(1))
 }
 
-/// Ranges of a vdev of a pool that is open.
+/// The number of ranges of a vdev of an open pool.
 fn ranges_of(m: &MosTask, vdev: u32, range_bytes: u64) -> u64 {
     let top = m.pool().vdevs().top(vdev);
-    // A removed vdev has no metaslabs any more, and still the configuration of those that it had.
+    // A removed vdev has no metaslabs any more, but still their configuration.
     let of_config = || top.and_then(|top| top.config.metaslab_shift);
     let shift = m.allocator().metaslab_shift(VdevId(vdev)).or_else(of_config);
     ranges(top.map_or(0, |top| top.asize()), shift.map(u64::from), range_bytes)
 }
 
 impl Brt {
-    /// Reads what a pool has.
+    /// Reads the tables of a pool.
     pub(super) async fn load(pool: &Pool, mos: &Arc<LiveObjset>) -> Result<Self> {
         let directory = mos.object(DIRECTORY_OBJECT).await?;
         let mut tables = BTreeMap::new();
@@ -163,12 +163,12 @@ impl Brt {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deflated bytes that clones would take if they were copies.
+    /// The deflated bytes that clones would occupy if they were copies.
     pub(super) fn saved_bytes(&self) -> u64 {
         self.tables().values().fold(0, |sum, table| sum.saturating_add(table.phys.savedspace_bytes))
     }
 
-    /// The ZAP of a vdev's entries, if there may be one for this place.
+    /// The ZAP of a vdev's entries, if this place may have one.
     fn entries_near(&self, place: Place) -> Option<ObjectId> {
         let tables = self.tables();
         let table = tables.get(&place.vdev)?;
@@ -186,7 +186,7 @@ impl Brt {
     }
 }
 
-/// The references beyond the first that an entry counts.
+/// The number of references beyond the first in an entry.
 async fn references(entries: &Arc<LiveObject>, place: Place) -> Result<u64> {
     match zap::edit::lookup(entries, &place.key()).await? {
         None => Ok(0),
@@ -198,7 +198,7 @@ async fn references(entries: &Arc<LiveObject>, place: Place) -> Result<u64> {
     }
 }
 
-/// The value of an entry that counts so many references, as this pool has them.
+/// The value of an entry with this many references, in the format of this pool.
 fn entry(m: &MosTask, count: u64) -> zap::Value {
     match m.feature_count(Feature::BlockCloningEndian) {
         Some(1..) => zap::Value::U64(vec![count]),
@@ -206,7 +206,7 @@ fn entry(m: &MosTask, count: u64) -> zap::Value {
     }
 }
 
-/// What is to be written of a table.
+/// The parts of a table to write.
 struct Changed {
     vdev: u32,
     object: ObjectId,
@@ -230,7 +230,7 @@ impl Table {
 }
 
 impl Brt {
-    /// Counts new references to blocks that are in use, one for each pointer given.
+    /// Counts new references to used blocks, one for each given pointer.
     pub(super) async fn reference(&self, m: &MosTask, pointers: &[Blkptr]) -> Result<()> {
         let mut more: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
         for bp in pointers {
@@ -257,7 +257,8 @@ impl Brt {
         Ok(())
     }
 
-    /// A reference to a block is gone. True when it was the last one, so that the block is to be freed.
+    /// A reference to a block is gone. Returns true when it was the last one, so that the block must be
+    /// freed.
     pub(super) async fn release(&self, m: &MosTask, bp: &Blkptr) -> Result<bool> {
         let Some(place) = Place::of(bp) else { return Ok(true) };
         let Some(entries) = self.entries_near(place) else { return Ok(true) };
@@ -281,7 +282,7 @@ impl Brt {
         Ok(false)
     }
 
-    /// The ZAP of the entries of a place's vdev, whose table is made, or made longer, if it must be.
+    /// The ZAP of the entries of a place's vdev, whose table is created or extended if necessary.
     async fn entries_of(&self, m: &MosTask, place: Place) -> Result<ObjectId> {
         let known = self.tables().get(&place.vdev).map(|table| table.phys.rangesize_bytes);
         let longest = ranges_of(m, place.vdev, known.unwrap_or(RANGE_BYTES));
@@ -333,7 +334,7 @@ impl Brt {
         Ok(entries)
     }
 
-    /// Writes what changed of the tables; those without entries go.
+    /// Writes the changes of the tables, and removes tables without entries.
     pub(super) async fn write(&self, m: &MosTask) -> Result<()> {
         let changed: Vec<Changed> = {
             let mut tables = self.tables();

@@ -1,21 +1,22 @@
-//! Work that nobody waits for yet: reading ahead, and walks that want more than one core.
+//! Work in the background that no caller waits for yet: reading ahead, and walks that need more than one
+//! core.
 //!
 //! # Why it exists
-//! A load of the ARC is shared: whoever wants a block that is being loaded waits for the load in progress. So
-//! a load must always be driven by somebody. A future that a file handle keeps and polls only when its client
-//! reads again would let everybody else who wants the block wait for that client. Work that is started ahead
-//! of its need is therefore given to threads that do nothing else.
+//! A load of the ARC is shared: a reader that needs a block in the course of loading waits for that load. So
+//! a load must always be driven. If a file handle kept the future and polled it only when its client reads
+//! again, all other readers of the block would wait for that client. Work that starts ahead of its need is
+//! therefore given to threads that do nothing else.
 //!
 //! # The idea
-//! A few threads (one for each core, at most `MAX_THREADS`), each inside `device::block_on` with its own
-//! ring, each polling a set of tasks. A task stays on the thread that it was given to, because its transfers
-//! belong to that thread's ring. Threads are taken in turn. They are started when first needed and end with
-//! the process.
+//! There are a few threads (one for each core, at most `MAX_THREADS`). Each runs inside `device::block_on`
+//! with its own ring, and polls a set of tasks. A task stays on its thread, because its transfers belong to
+//! that thread's ring. Tasks are given to the threads in turn. The threads are started when first needed and
+//! end with the process.
 //!
 //! # Invariants
 //! - The lock of a queue is held to push or take tasks, never while one is polled.
-//! - A task that panics ends alone: the panic is reported, its thread goes on.
-//! - Callers bound how much they give; the queues themselves have no limit.
+//! - A task that panics ends alone: the panic is reported, its thread continues.
+//! - Callers bound the number of their tasks; the queues themselves have no limit.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -28,15 +29,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
 use futures_util::{FutureExt, StreamExt};
 
-/// Most threads, however many cores there are: beyond this, devices and not cores are the limit.
+/// The most threads, however many cores there are: beyond this, devices and not cores are the limit.
 const MAX_THREADS: usize = 8;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Gives `task` to a background thread.
 ///
-/// Where no thread can be started, the task is dropped: what it would have read ahead is read when it is
-/// needed.
+/// If no thread can be started, the task is dropped: its data are read when they are needed.
 pub fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     static WORKERS: OnceLock<Vec<Arc<Worker>>> = OnceLock::new();
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -49,7 +49,7 @@ pub fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// One thread and the tasks that it has not begun.
+/// One thread and the tasks that it has not started.
 #[derive(Default)]
 struct Worker {
     waiting: Mutex<Vec<Task>>,
@@ -82,7 +82,7 @@ impl Worker {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins what waits and polls what can go on, for ever.
+    /// Starts waiting tasks and polls those that can continue, for ever.
     async fn run(&self) {
         let mut tasks = FuturesUnordered::new();
         poll_fn::<(), _>(|context| {
@@ -115,7 +115,7 @@ mod tests {
         for number in 0..100 {
             let send = send.clone();
             spawn(async move {
-                // Waits once, as a transfer would.
+                // Waits once, like a transfer.
                 let mut first = true;
                 poll_fn(|context| {
                     context.waker().wake_by_ref();

@@ -1,4 +1,4 @@
-//! [`Bookmark`]: which logical block of which dataset, for error messages and error logs (`zbookmark_phys`).
+//! [`Bookmark`]: the logical block of a dataset, for error messages and error logs (`zbookmark_phys`).
 
 use std::fmt;
 

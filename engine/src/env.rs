@@ -1,13 +1,14 @@
-//! [`Env`]: what the engine asks of the world beside its devices: the time of day, and randomness.
+//! [`Env`]: the services that the engine needs from its environment besides devices: the time of day, and
+//! randomness.
 //!
-//! In production it is the real thing ([`System`]). In tests it is a [`Seeded`] one, so that a whole pool
-//! under load, with all its guids and times, comes out the same again from its seed.
+//! In production it is the real environment ([`System`]). In tests it is a [`Seeded`] one, so that a whole
+//! pool under load, with all its guids and times, is reproducible from its seed.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the engine asks of the world.
+/// The services that the engine needs from its environment.
 pub trait Env: Send + Sync + Debug {
     /// Time since 1970.
     fn now(&self) -> Duration;
@@ -15,28 +16,28 @@ pub trait Env: Send + Sync + Debug {
     /// A random number: guids, salts.
     fn random(&self) -> u64;
 
-    /// How pools with multihost protection are watched.
+    /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
         Multihost::default()
     }
 
-    /// User and group that the roots of new filesystems belong to.
+    /// The user and group that own the roots of new filesystems.
     fn owner(&self) -> (u32, u32) {
         (0, 0)
     }
 }
 
-/// How often a pool with multihost protection is marked as in use, and for how long another host watches for
-/// that.
+/// How often a pool with multihost protection is marked as in use, and how long another host watches for
+/// marks.
 #[derive(Debug, Clone, Copy)]
 pub struct Multihost {
-    /// Between two marks on one device (`zfs_multihost_interval`).
+    /// The time between two marks on one device (`zfs_multihost_interval`).
     pub interval: Duration,
-    /// After so many intervals without a mark the pool is not written any more
+    /// After this many intervals without a mark, the pool is not written any more
     /// (`zfs_multihost_fail_intervals`).
     pub fail_intervals: u16,
-    /// For so many intervals it is watched at least whose writer does not say when it gives up
-    /// (`zfs_multihost_import_intervals`).
+    /// The least number of intervals for which a pool is watched if its writer does not record when it gives
+    /// up (`zfs_multihost_import_intervals`).
     pub import_intervals: u32,
 }
 
@@ -46,7 +47,7 @@ impl Default for Multihost {
     }
 }
 
-/// The real world.
+/// The real environment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct System;
 
@@ -63,13 +64,13 @@ impl Env for System {
 
     fn owner(&self) -> (u32, u32) {
         use std::os::unix::fs::MetadataExt;
-        // It belongs to whom the process runs as.
+        // The user and group of the process.
         std::fs::metadata("/proc/self").map_or((0, 0), |process| (process.uid(), process.gid()))
     }
 }
 
-/// A world that comes out the same from the same seed: each call is a step of a counter, and time advances by
-/// a second with each look.
+/// An environment that is the same for the same seed: each call is a step of a counter, and time advances by
+/// a second with each call.
 #[derive(Debug)]
 pub struct Seeded {
     state: AtomicU64,
@@ -77,7 +78,7 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// The world of a seed.
+    /// The environment of a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed), seconds: AtomicU64::new(1_700_000_000) }
     }

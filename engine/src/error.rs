@@ -1,8 +1,8 @@
-//! [`Error`]: why an operation of the engine failed, by what the caller can do about it.
+//! [`Error`]: the reason why an operation of the engine failed, by the caller's possible reactions.
 //!
-//! Errors of the block layer carry the [`Bookmark`] of the block and every copy that was tried, so that a
-//! message says which file and offset could not be read and because of which device. Errors above it carry
-//! the name that the user gave.
+//! Errors of the block layer contain the [`Bookmark`] of the block and every copy that was tried, so that a
+//! message names the file and offset that could not be read, and the device that failed. Errors of higher
+//! layers contain the name that the user gave.
 
 use std::fmt;
 
@@ -11,57 +11,57 @@ use crate::Bookmark;
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No copy of the block could be read from its devices.
     #[error("{at}: cannot be read from any device{}", tried_list(.tried))]
     Io {
-        /// Which block.
+        /// The block.
         at: Bookmark,
-        /// What was tried, in order.
+        /// The attempts, in order.
         tried: Vec<Attempt>,
     },
 
-    /// Copies were read, none has the right checksum.
+    /// Copies were read, but none has the right checksum.
     #[error("{at}: every copy is damaged (checksum mismatch){}", tried_list(.tried))]
     Checksum {
-        /// Which block.
+        /// The block.
         at: Bookmark,
-        /// What was tried, in order.
+        /// The attempts, in order.
         tried: Vec<Attempt>,
     },
 
     /// The block could not be written to as many devices as it needs.
     #[error("{at}: cannot be written{}", tried_list(.tried))]
     NotWritten {
-        /// Which block.
+        /// The block.
         at: Bookmark,
-        /// What was tried, in order.
+        /// The attempts, in order.
         tried: Vec<Attempt>,
     },
 
-    /// There is no room for what was to be written.
+    /// There is no space for the data to write.
     #[error("{0}: no space left")]
     NoSpace(String),
 
-    /// There is room on the pool, but a quota of the dataset, or of one above it, is used up.
+    /// The pool has space, but a quota of the dataset, or of one above it, is used up.
     #[error("{0}: disk quota exceeded")]
     Quota(String),
 
     /// The block is encrypted and its dataset's key is not loaded.
     #[error("{at}: encrypted, and the key of its dataset is not loaded")]
     KeyNotLoaded {
-        /// Which block.
+        /// The block.
         at: Bookmark,
     },
 
-    /// The block's checksum is right but its authentication code is not: made with another key, or tampered
-    /// with.
+    /// The block's checksum is right but its authentication code is not: it was made with another key, or was
+    /// tampered with.
     #[error("{at}: authentication failed (wrong key, or the block was tampered with)")]
     Authentication {
-        /// Which block.
+        /// The block.
         at: Bookmark,
     },
 
@@ -72,50 +72,50 @@ pub enum Error {
         dataset: String,
     },
 
-    /// A block passed its checksum, yet what it says is impossible.
+    /// A block passed its checksum, but its contents are impossible.
     #[error("{what}: damaged: {detail}")]
     Corrupt {
         /// The structure, with its place.
         what: String,
-        /// What is wrong.
+        /// The fault.
         detail: String,
     },
 
-    /// Bytes did not become the structure they should be.
+    /// Bytes could not be parsed as the expected structure.
     #[error("{what}: {error}")]
     Format {
-        /// Which structure, with its place.
+        /// The structure, with its place.
         what: String,
-        /// What is wrong.
+        /// The fault.
         error: ondisk::Error,
     },
 
-    /// The named thing does not exist.
+    /// The named object does not exist.
     #[error("{0}: does not exist")]
     NotFound(String),
 
-    /// A fault of this program ended an operation before it changed anything.
+    /// A bug in this program ended an operation before it changed anything.
     #[error("the program failed inside this operation, which changed nothing: {0}")]
     Panicked(String),
 
-    /// The named thing is of another kind than the operation needs.
+    /// The named object has another type than the operation needs.
     #[error("{what}: {detail}")]
     WrongType {
-        /// The thing.
+        /// The object.
         what: String,
-        /// What it is, and what was expected.
+        /// Its type, and the expected one.
         detail: String,
     },
 
-    /// The caller's argument makes no sense.
+    /// The caller's argument is invalid.
     #[error("{0}")]
     Invalid(String),
 
-    /// Well-formed, but this version cannot do it; says what to do instead.
+    /// The request is well-formed, but this version cannot do it; the message names an alternative.
     #[error("{0}")]
     Unsupported(String),
 
-    /// A write was asked of something opened for reading.
+    /// A write to an object that is open for reading only.
     #[error("{0}: read-only")]
     ReadOnly(String),
 
@@ -123,18 +123,19 @@ pub enum Error {
     #[error("{0}")]
     Suspended(String),
 
-    /// In use by somebody else.
+    /// Another user or process uses it.
     #[error("{0}")]
     Busy(String),
 
-    /// There is something of this name already.
+    /// The name already exists.
     #[error("{0}: already exists")]
     Exists(String),
 
-    /// The operating system refused something that is not a device transfer (opening, listing a directory).
+    /// The operating system refused an operation that is not a device transfer (opening, listing a
+    /// directory).
     #[error("{what}: {}", std::io::Error::from_raw_os_error(*.errno))]
     Os {
-        /// What was being done, with the path.
+        /// The operation, with the path.
         what: String,
         /// The system's error number.
         errno: i32,
@@ -142,12 +143,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether what a device holds could not be read, or is damaged: nothing is wrong with what was asked.
+    /// Whether the data on a device could not be read, or are damaged: the request itself was valid.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Checksum { .. } | Self::Corrupt { .. } | Self::Format { .. })
     }
 
-    /// A structure that passed its checksum and yet makes no sense.
+    /// An error about a structure that passed its checksum but is invalid.
     pub fn corrupt(what: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }
     }
@@ -164,14 +165,14 @@ impl Error {
     }
 }
 
-/// One copy of a block that was tried, and how it failed.
+/// One copy of a block that was tried, and its failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// The vdev by the name that `zpool status` gives it: a leaf's path, or `raidz1-0`.
+    /// The vdev by its name in `zpool status`: a leaf's path, or `raidz1-0`.
     pub vdev: String,
     /// Offset within that vdev's allocatable space, in bytes.
     pub offset_bytes: u64,
-    /// How it failed.
+    /// Its failure.
     pub failure: Failure,
 }
 
@@ -186,7 +187,7 @@ pub enum Failure {
     Io(String),
     /// The bytes do not match the block pointer's checksum.
     Checksum,
-    /// The checksum is right but the bytes do not decompress, or a gang header makes no sense.
+    /// The checksum is right but the bytes do not decompress, or a gang header is invalid.
     Malformed(String),
 }
 

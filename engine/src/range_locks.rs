@@ -1,13 +1,13 @@
-//! Range locks: changes of ranges that overlap happen one after the other, in the order in which they asked.
+//! Range locks: changes of overlapping ranges happen one after the other, in the order of the requests.
 //!
-//! A change of a volume or a file is a change of the object and a note in the intent log. Both must come in
-//! the same order for all who change the same bytes, or a replay would end with other bytes than those that
+//! A change of a volume or a file is a change of the object and a note in the intent log. Both must happen in
+//! the same order for all changes of the same bytes, or a replay would end with other bytes than those that
 //! were read before the crash. Readers of a volume take no lock: a block device promises nothing about a read
 //! that overlaps a write. Readers of a file share its ranges with each other, so that they see whole writes.
 //!
-//! Every range asked for stands in one list, in order of arrival. It is held as soon as no range before it
-//! overlaps, unless both are shared. The list is as long as there are requests under way, so that walking it
-//! costs less than anything cleverer.
+//! Every requested range is in one list, in order of arrival. It is held as soon as no earlier range
+//! overlaps, unless both are shared. The list is as long as the number of requests in progress, so that
+//! walking it costs less than a cleverer structure.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -19,16 +19,16 @@ use std::ops::{Deref, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Who may have the same bytes at the same time.
+/// Whether other holders may have the same bytes at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Nobody else.
+    /// No other holder.
     Alone,
-    /// All who share.
+    /// All holders with shared access.
     Shared,
 }
 
-/// The ranges of one object that are locked, and those that wait.
+/// The locked and the waiting ranges of one object.
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
     ranges: Mutex<Ranges>,
@@ -63,7 +63,7 @@ impl Ranges {
     }
 }
 
-/// A range that is locked, or waits to be. Dropped, it lets others go on.
+/// A locked or waiting range. Dropping it lets others continue.
 #[derive(Debug)]
 pub(super) struct Locked<L: Deref<Target = RangeLocks>> {
     locks: L,
@@ -75,12 +75,12 @@ impl RangeLocks {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a range alone.
+    /// Locks a range exclusively.
     pub(super) async fn lock(&self, range: Range<u64>) -> Locked<&Self> {
         Self::lock_in(self, range, Access::Alone).await
     }
 
-    /// Locks a range of `locks`, which the lock keeps.
+    /// Locks a range of `locks`, to which the lock keeps a handle.
     pub(super) async fn lock_in<L: Deref<Target = Self>>(
         locks: L,
         range: Range<u64>,

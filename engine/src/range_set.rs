@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A set of numbers as half-open ranges that neither overlap nor touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
-    /// Start to end.
+    /// From start to end.
     ranges: BTreeMap<u64, u64>,
     total: u64,
 }
@@ -28,7 +28,7 @@ impl RangeSet {
         known
     }
 
-    /// Takes `[start, end)` out and returns how much of it was in the set.
+    /// Removes `[start, end)` and returns how much of it was in the set.
     pub fn remove(&mut self, start: u64, end: u64) -> u64 {
         if start >= end {
             return 0;
@@ -76,7 +76,7 @@ impl RangeSet {
         self.ranges.len()
     }
 
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

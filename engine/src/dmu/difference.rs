@@ -19,8 +19,8 @@ const POINTER_SHIFT: u8 = 7;
 /// The numbers of the objects that exist in only one of two committed object sets, or whose dnodes differ, in
 /// order. They include all objects whose content differs.
 ///
-/// # A block of either object set cannot be read.
-/// What cannot be read of either.
+/// # Errors
+/// A block of either object set cannot be read.
 pub async fn differing_objects(a: &Arc<Objset>, b: &Arc<Objset>) -> Result<Vec<ObjectId>> {
     let mut differing = Vec::new();
     for range in differing_ranges(&a.meta_dnode(), &b.meta_dnode()).await? {

@@ -161,7 +161,7 @@ impl Store {
     pub(crate) fn load_ahead(&self, task: impl Future<Output = ()> + Send + 'static) {
         let counted = Counted::new(&self.ahead);
         background::spawn(async move {
-            // Counts until everything that the task owned is dropped.
+            // Dropped after everything that the task owned.
             let _counted = counted;
             task.await;
         });

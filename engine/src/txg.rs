@@ -328,9 +328,10 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// Like [`Self::begin_of`], for a change whose dirty bytes depend on the group: `dirtied` returns them,
-    /// given the dirty blocks of the group, and how many of them are data. `require` fails when the held
-    /// group has no room for the change. As long as groups in progress may free space, it waits for them.
+    /// Like [`Self::begin_of`], for a change whose dirty bytes depend on the group: for a given group,
+    /// `dirtied` returns the blocks that the change makes newly dirty, and how many bytes of data they are.
+    /// `require` fails when the held group has no room for the change. As long as groups in progress may free
+    /// space, it waits for them.
     pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
         dataset: ObjsetId,

@@ -434,7 +434,8 @@ impl Vdev {
         }
     }
 
-    /// The smallest number of bytes that this top-level vdev allocates (`vdev_get_min_alloc`).
+    /// The size in bytes of the smallest block that this top-level vdev stores without waste
+    /// (`vdev_get_min_alloc`).
     pub fn min_alloc(&self) -> u64 {
         let sector = 1u64.checked_shl(self.ashift).unwrap_or(512);
         match &self.kind {

@@ -9,7 +9,7 @@
 //! enough for a directory of two thousand files that is read in the order of its hashes, and few enough that
 //! scattered reads in a large tree never trigger loads.
 //!
-//! The reader of a file calls this when it begins ([`Reader::load_ahead`](super::Reader::load_ahead)). The
+//! A reader notes here that it begins to read a file ([`Reader::load_ahead`](super::Reader::load_ahead)). The
 //! loads are [`background`](crate::background) work, like a reader's own; they end in the ARC. Only files of
 //! one block are loaded, because they are read whole. An error is ignored until its file is read.
 //!

@@ -26,7 +26,7 @@ use crate::error::{Attempt, Error, Failure, Result};
 const MAX_COMBINATIONS: usize = 4096;
 /// After checking this many bytes, the thread yields to its other work.
 const TURN_BYTES: usize = 64 << 20;
-/// How deep removed vdevs may lead to each other.
+/// The most moves from one removed vdev to the next.
 const MAX_MOVES: u32 = 64;
 
 /// Where the space of a removed vdev was moved, and when.
@@ -56,7 +56,7 @@ impl VdevTree {
     /// from one to the next.
     ///
     /// # Errors
-    /// A part of it was not moved, or the moves form a cycle.
+    /// A part of it was not moved, or the chain of moves is too long.
     pub fn places(&self, vdev: VdevId, from: u64, to: u64) -> Result<Vec<Place>> {
         let mut places = Vec::new();
         let mut pending = vec![(vdev, from, to, 0)];

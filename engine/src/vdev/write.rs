@@ -8,11 +8,12 @@
 //! needs memory of its own.
 //!
 //! # When is a piece written?
-//! A piece is written when its vdev can return it: one child of a mirror has it, or all but parity-many
-//! columns of each row of a raidz. The txg goes into the dirty time log ([`super::dtl`]) of each device that
-//! missed the piece. So readers prefer other devices, and a later resilver copies the missing data. Leaves
-//! that are offline, faulted or missing are not tried. A failed transfer is tried once more, part by part, so
-//! that one bad sector does not cost its neighbours; then it counts as an error of the leaf.
+//! A piece is written when its vdev can return it: one child of a mirror has it, or all columns of each row
+//! of a raidz have it, except as many as the row has parity columns. The txg goes into the dirty time log
+//! ([`super::dtl`]) of each device that missed the piece. So readers prefer other devices, and a later
+//! resilver copies the missing data. Leaves that are offline, faulted or missing are not tried. A failed
+//! transfer is tried once more, part by part, so that one bad sector does not cost its neighbours; then it
+//! counts as an error of the leaf.
 //!
 //! # When is it durable?
 //! [`VdevTree::write_durably`] writes durably at once: it is for a single block of an intent log, for which a

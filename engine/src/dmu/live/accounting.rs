@@ -204,8 +204,7 @@ impl Deltas {
 }
 
 impl LiveObjset {
-    /// Whether its counts by users are not complete; nor those of `objects` and `projects`, if they are
-    /// wanted.
+    /// Whether its counts of users are incomplete, or those of `objects` and `projects` if they are wanted.
     pub(crate) fn has_to_count(&self, objects: bool, projects: bool) -> bool {
         let state = self.lock();
         let phys = state.committed.phys();

@@ -8,9 +8,8 @@
 //!
 //! After a group is quiesced, an operation that still holds it can change an object after an operation of the
 //! next group did. Code that writes the same bytes from two places orders the writes, and begins its `Tx`
-//! after it has its turn. So two groups never write the same bytes in the wrong order, but they may write the
-//! same block. Such a late write is therefore also made in the newer layer, if that contains the block
-//! already.
+//! after it has its turn. So these two operations never write the same bytes, but they may write the same
+//! block. Such a late write is therefore also made in the newer layer, if that contains the block already.
 //!
 //! # Invariants
 //! - Layers are in ascending order of their groups.

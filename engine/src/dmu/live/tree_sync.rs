@@ -596,9 +596,9 @@ impl<'a> TreeSync<'a> {
         }
     }
 
-    /// What the cache keeps of a written data block. Of a file, except at its end, where writing may
-    /// continue, it keeps only blocks that it had before: the kernel has the pages of a program's writes, and
-    /// a large writer would evict blocks that others read.
+    /// What the cache keeps of a written data block. For a file, it keeps only blocks that it had before,
+    /// except at the file's end, where writing may continue: the kernel has the pages of a program's writes,
+    /// and a large writer would evict blocks that others read.
     fn retain(&self, at: &Bookmark) -> Retain {
         let is_of_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
         match self.old.is_cached(at) {

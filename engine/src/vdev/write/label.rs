@@ -9,8 +9,8 @@
 //! When a device grows, its last two labels are at a new place, which may contain any data: they are made
 //! copies of the first two ([`copy_labels_to_end`]).
 //!
-//! A leaf has a write to its labels when at least one of the labels has it: readers take the best of the
-//! four.
+//! A write to the labels of a leaf succeeds when at least one of the labels has it: readers take the best of
+//! the four.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`,
 //! `vdev_label_sync`).

@@ -19,7 +19,7 @@ use crate::zpl::nfs4::{AclMode, FileAcl, Subject};
 use crate::zpl::posix_acl::PosixAcl;
 use crate::zpl::{AclType, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
-/// The permissions that a new file inherits from its directory.
+/// The permissions and ACLs that a new file inherits from its directory.
 pub(super) struct Inherited {
     /// Permission bits.
     pub(super) mode: u32,

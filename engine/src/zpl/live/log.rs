@@ -8,7 +8,8 @@
 //! | change | made stable by |
 //! |---|---|
 //! | names; extended attributes in directories, including their content | `fsync` of any file |
-//! | content, attributes, extended attributes inside the file | `fsync` of the file; all pending records of a file that is renamed, or whose extended attribute moves into or out of the file, by `fsync` of any file |
+//! | content, attributes, extended attributes inside the file | `fsync` of the file |
+//! | the same, pending when the file is renamed or an extended attribute moves into or out of it | `fsync` of any file |
 //! | changes of a file without a name | never: after a crash the file is gone |
 //!
 //! Some changes have no record: extended attributes inside the file, while the dataset does not use the

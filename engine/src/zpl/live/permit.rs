@@ -7,10 +7,10 @@
 //!
 //! | attribute | write, truncate | attributes, xattrs | remove, rename | link | entries of a directory |
 //! |---|---|---|---|---|---|
-//! | immutable | no | only attributes like this one; access times of reads | no | no | cannot change |
+//! | immutable | no | only attributes like this one; reads still set the access time | no | no | cannot change |
 //! | append-only | at the end | as immutable, and both times set to now | no | no | can only be added |
-//! | nounlink | yes | yes | no | yes | no restriction |
-//! | read-only | root, and files that are open already | yes | yes | yes | no restriction |
+//! | nounlink | yes | yes | no | yes | no effect |
+//! | read-only | root, and files that are open already | yes | yes | yes | no effect |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_acl.c`, `zfs_vnops.c`, and of Linux `may_create`, `may_delete`,
 //! `notify_change`.

@@ -234,7 +234,7 @@ impl LiveZpl {
         }
     }
 
-    /// The description of a file or directory that belongs to the owner of `node`.
+    /// The description of a new file or directory that belongs to the owner of `node`.
     fn xattr_node<'a>(&self, node: &Node, kind: NewKind<'a>, mode: u32) -> Result<NewNode<'a>> {
         let (uid, gid) = (node.number(Attr::Uid)? as u32, node.number(Attr::Gid)? as u32);
         Ok(NewNode { kind, mode, umask: 0, uid, gid })

@@ -10,8 +10,8 @@
 //! # Overwriting in place
 //! A block that an uberblock leads to is never overwritten. But no uberblock leads yet to a block that was
 //! written *in this group*; such a block is overwritten in place when the new bytes fit (OpenZFS: the
-//! rewrites of late sync passes). So the sync of the pool's own metadata, which describe the very space that
-//! they occupy, comes to an end; `encode` explains why sizes settle.
+//! rewrites of late sync passes). So the sync of the pool's own metadata ends, although they describe the
+//! very space that they occupy; `encode` explains why sizes settle.
 //!
 //! A *nop-write* keeps the old pointer when a strong checksum shows that the new bytes are the same.
 //!

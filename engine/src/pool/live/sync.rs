@@ -343,6 +343,7 @@ impl LivePool {
         self.diagnose().await;
         self.grow(&s).await?;
         self.take_up_states();
+        // Both are taken: what both say is written once.
         let config_changed =
             self.config_changed.swap(false, Ordering::Relaxed) | self.features.take_labels_are_old();
         if config_changed {

@@ -17,7 +17,6 @@ use super::{LivePool, Syncing, create};
 use crate::dmu::zap;
 use crate::dsl::{Spare, edit};
 use crate::error::{Error, Result};
-use crate::mos::MosTask;
 
 /// Blocks that an upgrade takes, of a pool with some dozens of datasets.
 const UPGRADE_BLOCKS: u64 = 32;
@@ -61,7 +60,7 @@ pub async fn set_version(s: &Syncing, version: u64) -> Result<()> {
     if version == FEATURES {
         create_lists(s).await?;
     }
-    MosTask::set_version(s, version);
+    s.set_version(version);
     s.pool.config_changed();
     Ok(())
 }

@@ -174,3 +174,35 @@ async fn store(m: &MosTask, feature: Feature, count: u64) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_the_version_and_the_features_allow() {
+        let of = |version, counts: &[(Feature, u64)]| {
+            LiveFeatures::new(version, counts.iter().copied()).of_writer()
+        };
+        let oldest = of(pool_version::OLDEST, &[]);
+        assert_eq!((oldest.max_copies, oldest.used_in_bytes, oldest.intent_logs), (1, false, false));
+        let before_logs = of(pool_version::FAST_SNAP - 1, &[]);
+        assert_eq!((before_logs.max_copies, before_logs.used_in_bytes), (3, true));
+        assert!(!before_logs.intent_logs && of(pool_version::FAST_SNAP, &[]).intent_logs);
+        let enabled = of(pool_version::FEATURES, &[(Feature::Lz4Compress, 0), (Feature::EmbeddedData, 0)]);
+        assert_eq!((enabled.lz4_compress, enabled.embedded_data), (false, true));
+        assert!(of(pool_version::FEATURES, &[(Feature::Lz4Compress, 1)]).lz4_compress);
+        let gangs = |count| of(pool_version::FEATURES, &[(Feature::DynamicGangHeader, count)]).gang_headers;
+        assert_eq!([gangs(0), gangs(1)], [GangHeaders::SmallYet, GangHeaders::Large]);
+    }
+
+    #[test]
+    fn labels_name_the_features_in_use_that_readers_of_the_mos_need() {
+        let counts = [(Feature::HoleBirth, 1), (Feature::EmbeddedData, 0), (Feature::Lz4Compress, 1)];
+        let features = LiveFeatures::new(pool_version::FEATURES, counts);
+        let list = features.for_labels();
+        assert!(list.contains(Feature::HoleBirth.guid()));
+        assert!(!list.contains(Feature::EmbeddedData.guid()) && !list.contains(Feature::Lz4Compress.guid()));
+        assert!(!features.take_labels_are_old(), "they are as they were read");
+    }
+}

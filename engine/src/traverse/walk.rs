@@ -271,7 +271,7 @@ impl Walk {
             Below::Pointer(bp, at) => items.extend(self.range.item(bp, at, span_shift)),
             Below::Object(object, dnode) => {
                 if object == 0 {
-                    dnodes_per_block = u64::from(dnode.data_block_size()) / DNODE_MIN_SIZE as u64;
+                    dnodes_per_block = dnode.data_block_size() / DNODE_MIN_SIZE as u64;
                 }
                 items.push(Item::Object(object, Box::new(dnode)));
             }

@@ -22,9 +22,10 @@ use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 
+use device::IgnorePoison;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
 use futures_util::{FutureExt, StreamExt};
@@ -79,7 +80,7 @@ impl Worker {
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Vec<Task>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().ignore_poison()
     }
 
     /// Starts waiting tasks and polls those that can continue, for ever.

@@ -16,8 +16,10 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::{Deref, Range};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
+
+use device::IgnorePoison;
 
 /// Whether other holders may have the same bytes at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub(super) struct Locked<L: Deref<Target = RangeLocks>> {
 
 impl RangeLocks {
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock().ignore_poison()
     }
 
     /// Locks a range exclusively.

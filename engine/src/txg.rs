@@ -35,10 +35,11 @@ mod lanes;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use ondisk::{ObjsetId, Txg};
 
 pub(crate) use self::lanes::GUESSED_BYTES_PER_SECOND;
@@ -260,7 +261,7 @@ impl Txgs {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The group that is open now.
@@ -525,7 +526,7 @@ impl Txgs {
                 return false;
             }
             if state.frozen {
-                state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.due.wait(state).ignore_poison();
                 continue;
             }
             let age = state.opened_at.elapsed();
@@ -536,7 +537,7 @@ impl Txgs {
             }
             let patience = timeout.saturating_sub(age).max(Duration::from_millis(10));
             let waited = self.due.wait_timeout(state, patience);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
         }
     }
 

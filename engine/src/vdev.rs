@@ -55,11 +55,12 @@ pub mod write;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use codec::draid::Draid;
 use codec::raidz::Raidz;
+use device::IgnorePoison;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
 use serde::{Deserialize, Serialize};
@@ -345,14 +346,14 @@ impl ErrorCounters {
     }
 
     fn note_transfer(&self) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().ignore_poison();
         note(&mut recent.transfers);
         recent.unseen[0] = true;
     }
 
     /// The recent errors, if there were any since the last call.
     pub(crate) fn take_recent(&self) -> Option<Recent> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().ignore_poison();
         let [transfers_failed, checksums] = std::mem::take(&mut recent.unseen);
         let too_many = |times: &VecDeque<Instant>| {
             times.len() >= TOO_MANY_ERRORS
@@ -367,12 +368,12 @@ impl ErrorCounters {
 
     /// Whether there were errors that `take_recent` did not return yet.
     pub(crate) fn has_unseen(&self) -> bool {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner).unseen != [false; 2]
+        self.recent.lock().ignore_poison().unseen != [false; 2]
     }
 
     pub(crate) fn count_checksum(&self) {
         self.checksum.fetch_add(1, Ordering::Relaxed);
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().ignore_poison();
         note(&mut recent.checksums);
         recent.unseen[1] = true;
     }
@@ -382,7 +383,7 @@ impl ErrorCounters {
         for counter in [&self.read, &self.write, &self.checksum] {
             counter.store(0, Ordering::Relaxed);
         }
-        *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = RecentErrors::default();
+        *self.recent.lock().ignore_poison() = RecentErrors::default();
     }
 }
 

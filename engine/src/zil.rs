@@ -69,8 +69,9 @@ mod replay;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use device::IgnorePoison;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::Record;
 use ondisk::zil::ZilHeader;
@@ -323,5 +324,5 @@ impl Inner {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }

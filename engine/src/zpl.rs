@@ -41,8 +41,9 @@ pub use statfs::{Space, StatFs};
 pub use xattr_names::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use device::IgnorePoison;
 use ondisk::ObjectId;
 use ondisk::objset::ObjsetType;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
@@ -202,12 +203,12 @@ impl Zpl {
 
     /// The options with which it is shown.
     pub fn options(&self) -> ZplOptions {
-        *self.options.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.options.lock().ignore_poison()
     }
 
     /// Sets the options from now on: properties of its dataset were set.
     pub(super) fn set_options(&self, options: ZplOptions) {
-        *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
+        *self.options.lock().ignore_poison() = options;
     }
 
     /// The longest name in bytes that a new entry can get. Existing entries may have longer names, of up to

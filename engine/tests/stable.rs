@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use device::block_on;
+use device::{IgnorePoison, block_on};
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, Surroundings};
 use engine::txg::Limits;
@@ -176,7 +176,7 @@ fn fsync_beside(
     bulk_properties: &'static [(&'static str, &'static str)],
     bulk_and_file_share_a_dataset: bool,
 ) {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = TURN.lock().ignore_poison();
     let disks = Disks::new(512 * MIB);
     block_on(async {
         let pool = pool(&disks).await;
@@ -226,7 +226,7 @@ fn an_fsync_returns_while_others_have_all_that_may_be_dirty() {
 
 #[test]
 fn large_writes_that_are_logged_by_pointer_are_not_compressed_behind_groups() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = TURN.lock().ignore_poison();
     let disks = Disks::new(512 * MIB);
     block_on(async {
         let pool = pool(&disks).await;

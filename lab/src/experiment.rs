@@ -1091,8 +1091,8 @@ mod tests {
         for (quick, named) in [
             ("\"16K\", \"64K\"", "quick: it has no value '64K'"),
             ("\"8K\", \"16K\"", "which is '16K' and not '8K'"),
-            ("\"16K\"", "quick: it needs two values"),
-            ("\"16K\", \"8K\", \"8K\"", "quick: it needs two values"),
+            ("\"16K\"", "quick: it needs at least two different values"),
+            ("\"16K\", \"8K\", \"8K\"", "quick: it needs at least two different values"),
         ] {
             let error = Experiment::parse(&with(quick)).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("volblocksize"), "{error}");
@@ -1217,8 +1217,8 @@ mod tests {
             ("nbd://h/v", ssh, "rw = \"read\"", "at is a URI"),
             ("dev/vda", ssh, "rw = \"read\"", "must begin with '/'"),
             ("/dev/\\u0000", ssh, "rw = \"read\"", "NUL"),
-            ("/dev/vda", ssh, "rw = \"replay\"\ntrace = \"t\"", "layer 'guest' is elsewhere"),
-            ("/dev/vda", ssh, "rw = \"copy\"\nsource = \"t\"", "layer 'guest' is elsewhere"),
+            ("/dev/vda", ssh, "rw = \"replay\"\ntrace = \"t\"", "layer 'guest' is remote"),
+            ("/dev/vda", ssh, "rw = \"copy\"\nsource = \"t\"", "layer 'guest' is remote"),
         ] {
             let told = of(at, by, workload).faults();
             assert!(
@@ -1300,7 +1300,7 @@ mod tests {
             ("name = \"small\"", "name = \"small\"\nmode = \"search\"\nbudget = 0", "budget: a search"),
             ("\"64M\"", "\"many\"", "many"),
             ("[\"16K\", \"8K\"]", "[\"16K\"]", "volblocksize"),
-            ("compression", "volblocksize", "held fixed"),
+            ("compression", "volblocksize", "a fixed setting"),
             ("kind = \"volume\"", "kind = \"path\"\npath = \"x\"", "this target has no setting"),
             ("compression", "volsize", "'volsize': the lab decides"),
             ("bs = \"4K\"", "bs = \"1G\"", "does not fit"),

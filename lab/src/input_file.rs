@@ -51,10 +51,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(read(&file, Size(4)).unwrap(), "text");
-        assert!(read(&file, Size(3)).unwrap_err().to_string().contains("more than 3"));
+        assert!(read(&file, Size(3)).unwrap_err().to_string().contains("larger than 3"));
         for wrong in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
             let error = read(wrong, Size(1 << 20)).unwrap_err().to_string();
-            assert!(error.contains("no regular file"), "{}: {error}", wrong.display());
+            assert!(error.contains("not a regular file"), "{}: {error}", wrong.display());
         }
     }
 }

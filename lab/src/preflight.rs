@@ -581,7 +581,7 @@ mod tests {
             (path, "metric = \"cpu\"", write, "CPU cannot be measured"),
             (path, "also = [\"memory\"]", write, "also: peak memory"),
             ("kind = \"host\"\ndataset = \"a/b\"", "metric = \"cpu\"", write, "a host's kernel"),
-            ("kind = \"nbd\"\nuri = \"nbd://h/v\"", "metric = \"amplification\"", write, "does not tell"),
+            ("kind = \"nbd\"\nuri = \"nbd://h/v\"", "metric = \"amplification\"", write, "does not report"),
             (volume, "metric = \"read_amplification\"", write, "reads nothing"),
             (volume, "metric = \"amplification\"", "rw = \"read\"", "writes nothing"),
         ] {
@@ -709,7 +709,7 @@ mod tests {
         let mut experiment = experiment("", &workload);
         let told = faults_here(&experiment, &at("out"), false);
         for named in
-            ["no request", "it is empty", "nowhere", "/dev/zero: it is no regular file", "it is neither"]
+            ["no request", "it is empty", "nowhere", "/dev/zero: it is not a regular file", "it is neither"]
         {
             assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
         }

@@ -308,9 +308,9 @@ mod tests {
         let hangs = script("exec >&- 2>&-; sleep 100\n", Duration::from_millis(200)).unwrap_err();
         assert!(hangs.contains("no answer"), "{hangs}");
         let endless = script("while :; do echo yes yes yes yes; done\n", ANSWER_LIMIT).unwrap_err();
-        assert!(endless.contains("more than 256K"), "{endless}");
+        assert!(endless.contains("longer than 256K"), "{endless}");
         let endless = script("while :; do echo no no no no >&2; done\n", ANSWER_LIMIT).unwrap_err();
-        assert!(endless.contains("more than 256K"), "{endless}");
+        assert!(endless.contains("longer than 256K"), "{endless}");
         assert!(began.elapsed() < Duration::from_secs(15));
         assert!(asked("/no/such/program").contains("cannot be started"));
         let refused = ["sh", "-c", "echo 'no route' >&2; exit 255"].map(str::to_owned);
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(told(&here, &at), None);
         named(&here, &directory.path().display().to_string(), "neither a file nor a block device");
         named(&here, "/dev/null", "neither a file nor a block device");
-        named(&words("true"), &at, "does not answer as a shell");
+        named(&words("true"), &at, "does not answer like a shell");
         named(&words("false"), &at, "runs no shell");
         // A shell whose programs are none but its own.
         let bare = ["sh", "-c", "PATH=/nowhere; export PATH; exec /bin/sh"].map(str::to_owned);

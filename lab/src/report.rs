@@ -355,8 +355,9 @@ mod tests {
             unfinished.starts_with("Unfinished: 0 of 5 rounds are complete, 4 of 20 runs"),
             "{unfinished}"
         );
-        let top =
-            |form: &str, told: &str| form.find(told).is_some_and(|at| at < form.find("Nothing").unwrap_or(0));
+        let top = |form: &str, told: &str| {
+            form.find(told).is_some_and(|at| at < form.find("No other choice").unwrap_or(0))
+        };
         let on_page = html::prose(&unfinished);
         assert!(top(&forms[0], &unfinished) && top(&forms[1], &on_page), "{forms:?}");
         assert!(forms[..2].iter().all(|form| !form.contains("keep that")), "{forms:?}");

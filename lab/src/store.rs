@@ -616,7 +616,7 @@ mod tests {
         for at in [file.clone(), file.join("below/it")] {
             let refused = Store::create(&at, experiment.clone(), Environment::default());
             let told = refused.err().unwrap().to_string();
-            assert!(told.starts_with(file.to_str().unwrap()) && told.contains("no directory"), "{told}");
+            assert!(told.starts_with(file.to_str().unwrap()) && told.contains("not a directory"), "{told}");
         }
         Store::create(&directory.path().join("new"), experiment, Environment::default()).unwrap();
     }
@@ -716,7 +716,7 @@ mod tests {
         let left = Left::in_directory(directory.path()).unwrap();
         assert_eq!(left.experiment, experiment);
         let second = Left::in_directory(directory.path()).err().unwrap().to_string();
-        assert!(second.contains("at work"), "{second}");
+        assert!(second.contains("another 'cenote lab' works on these results"), "{second}");
         drop(left);
         fs::remove_file(&path).unwrap();
         drop(Left::in_directory(directory.path()).unwrap());
@@ -751,7 +751,7 @@ mod tests {
         write(&text("8K"));
         let told = open().err().unwrap().to_string();
         let expected =
-            "workload 'w': bs is 8K in experiment.toml, and its runs were made with 16K. Put it back";
+            "workload 'w': bs is 8K in experiment.toml, and its runs were made with 16K. Restore it";
         assert!(told.contains("experiment.toml: it was changed") && told.contains(expected), "{told}");
         write(&text("16K"));
         let mut store = open().unwrap();

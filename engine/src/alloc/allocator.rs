@@ -32,8 +32,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use device::IgnorePoison;
 use futures_util::future::BoxFuture;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Dva, GANG_HEADER_SIZE};
@@ -340,7 +341,7 @@ impl Allocator {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The vdevs whose space this is.

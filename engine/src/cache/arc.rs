@@ -38,9 +38,10 @@ use std::future::Future;
 use std::hash::BuildHasher;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::{Block, Retain};
@@ -309,7 +310,7 @@ impl ArcCache {
 /// No code that runs under these locks panics. If it did, a list could lose a node, but a block's bytes would
 /// never change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 enum Lookup<'a> {

@@ -15,8 +15,9 @@
 //! |---|---|---|
 //! | `streams` | the positions of the streams; held to note one read, never across an await | taken alone |
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use device::IgnorePoison;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -64,11 +65,7 @@ impl Reader {
         let block_size = self.object.block_size();
         let last = offset.saturating_add(length.saturating_sub(1)) / block_size;
         let limits = Limits::of(&self.object);
-        let mut ahead = self.streams.lock().unwrap_or_else(PoisonError::into_inner).note(
-            offset / block_size,
-            last,
-            limits,
-        );
+        let mut ahead = self.streams.lock().ignore_poison().note(offset / block_size, last, limits);
         while let Some((first, after)) = ahead.next_run(limits) {
             let object = self.object.clone();
             self.object.objset().pool().load_ahead(async move {

@@ -6,6 +6,7 @@
 pub mod edit;
 mod set;
 
+use device::IgnorePoison;
 use ondisk::ObjectId;
 use ondisk::dmu::DmuType;
 pub use ondisk::sa::Attr;
@@ -16,7 +17,7 @@ use super::zap::{Key, Value, Zap};
 use super::{Object, Objset, OrderedBlock};
 use crate::{Error, Result};
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// Attributes and layouts have numbers of 16 and 10 bits.
 const MOST_ENTRIES: usize = 1 << 16;
@@ -52,12 +53,12 @@ impl Registry {
     }
 
     fn tables(&self) -> Arc<Tables> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read().ignore_poison())
     }
 
     /// Shows tables that have grown.
     fn show(&self, tables: Tables) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
+        *self.0.write().ignore_poison() = Arc::new(tables);
     }
 
     /// Finds the attributes of an object.

@@ -18,8 +18,9 @@
 //! | `watched` | the dnode blocks that are watched; held to note one file, never across an await | taken alone |
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use device::IgnorePoison;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::ObjectId;
@@ -75,7 +76,7 @@ impl SiblingPrefetch {
     /// The dnode block whose files should be loaded after `id` was begun.
     fn wanted(&self, id: u64, slots: u64) -> Option<u64> {
         let block = id / slots;
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock().ignore_poison();
         let place = watched.iter().position(|it| it.block == block);
         let known = place.and_then(|place| watched.remove(place));
         let mut here = known.unwrap_or(Watched { block, ..Watched::default() });

@@ -14,9 +14,9 @@
 
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::blkptr::Blkptr;
@@ -183,13 +183,13 @@ impl Tree {
 
     /// The indirect block of `level`, if the table has a handle of it.
     fn kept(&self, level: u8, id: u64) -> Option<OrderedBlock> {
-        let slot = self.slot(level, id)?.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot(level, id)?.lock().ignore_poison();
         slot.as_ref().filter(|kept| kept.level == level && kept.id == id).map(|kept| kept.indirect.clone())
     }
 
     fn keep(&self, level: u8, id: u64, indirect: OrderedBlock) {
         if let Some(slot) = self.slot(level, id) {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Slot { level, id, indirect });
+            *slot.lock().ignore_poison() = Some(Slot { level, id, indirect });
         }
     }
 

@@ -11,8 +11,9 @@
 //! | `settings`, `volume`, `filesystem` | the values; for a few lines, never across an await | after it, alone |
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use device::IgnorePoison;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::Txg;
 use ondisk::features::Feature;
@@ -111,7 +112,7 @@ impl LiveDataset {
 
     /// How the filesystem in it behaves.
     pub(crate) fn filesystem_settings(&self) -> zpl::Settings {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).filesystem
+        self.settings.lock().ignore_poison().filesystem
     }
 
     /// Lets it behave as its properties say now.
@@ -120,7 +121,7 @@ impl LiveDataset {
         self.zil.set_for_throughput(settings.for_throughput);
         self.read_only.store(settings.read_only, Ordering::Release);
         self.objset.primary().set(settings.primary_cache);
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.settings.lock().ignore_poison() = settings;
         if let Some(filesystem) = self.open_filesystem() {
             filesystem.set(&settings.filesystem);
         }
@@ -132,12 +133,12 @@ impl LiveDataset {
     }
 
     fn weak_filesystem(&self) -> MutexGuard<'_, Weak<LiveZpl>> {
-        self.filesystem.lock().unwrap_or_else(PoisonError::into_inner)
+        self.filesystem.lock().ignore_poison()
     }
 
     /// The volume in it, the same for all who ask for it.
     pub(crate) async fn volume(&self, txgs: &Arc<Txgs>) -> Result<Arc<LiveZvol>> {
-        let of = || self.volume.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = || self.volume.lock().ignore_poison();
         if let Some(volume) = of().upgrade() {
             return Ok(volume);
         }

@@ -18,8 +18,9 @@
 //! | `datasets`, `stalled_trees` | the map, the set; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use futures_util::future::BoxFuture;
 use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
@@ -117,12 +118,12 @@ impl DslPool {
 
     /// The datasets that are open.
     pub(crate) fn datasets(&self) -> MutexGuard<'_, HashMap<ObjsetId, Arc<LiveDataset>>> {
-        self.datasets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.datasets.lock().ignore_poison()
     }
 
     /// Places in the list of destroyed datasets' trees that are not tried again for now.
     pub(crate) fn stalled_trees(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.stalled_trees.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stalled_trees.lock().ignore_poison()
     }
 
     /// For reading the MOS as it is now. For those who have the turn.

@@ -65,8 +65,9 @@ pub use changes::Spare;
 pub use tempreserve::Level;
 pub(super) use tempreserve::Shares;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::objset::ObjsetType;
 use ondisk::{ObjsetId, Txg};
 
@@ -223,7 +224,7 @@ impl PoolGauge {
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// What data of the group after `txg` take and take at worst, and what changes of `txg` take.
@@ -392,7 +393,7 @@ impl DatasetRoom {
     }
 
     fn state(&self) -> MutexGuard<'_, DatasetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Has the open group committed, as there is no room in it.

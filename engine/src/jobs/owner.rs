@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use device::IgnorePoison;
 
 use super::status::Pace;
 use super::worker::{self, WorkerId};
@@ -74,7 +76,7 @@ impl<H: Host> std::fmt::Debug for Jobs<H> {
 
 impl<H: Host> Jobs<H> {
     pub(super) fn state(&self) -> MutexGuard<'_, State<H>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Takes up jobs as they stood when the pool was closed. Nothing goes on before [`Jobs::resume`].
@@ -267,7 +269,7 @@ impl<H: Host> Jobs<H> {
     }
 
     fn add_thread(&self, thread: JoinHandle<()>) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock().ignore_poison();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
@@ -441,7 +443,7 @@ impl<H: Host> Jobs<H> {
             state.wake();
         }
         self.ending.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock().ignore_poison());
         for thread in threads {
             let _ = thread.join();
         }

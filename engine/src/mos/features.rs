@@ -12,8 +12,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::features::{Feature, Flags};
 use ondisk::nvlist::{NvValue, Nvlist};
 use ondisk::pool_directory as directory;
@@ -41,7 +42,7 @@ impl LiveFeatures {
     }
 
     fn counts(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().ignore_poison()
     }
 
     /// The version of the pool.

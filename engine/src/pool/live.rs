@@ -72,9 +72,10 @@ pub use views::Lent;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use device::IgnorePoison;
 use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::features::Feature;
 use ondisk::pool_version as version;
@@ -301,7 +302,7 @@ impl LivePool {
     }
 
     fn config(&self) -> MutexGuard<'_, Config> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+        self.config.lock().ignore_poison()
     }
 
     /// The next sync writes the configuration.

@@ -13,9 +13,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use device::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes};
 use ondisk::ObjsetId;
 use ondisk::Reader;
 use ondisk::zil::ZilHeader;
@@ -122,7 +122,7 @@ impl Overlay {
 
     /// Copies what was written of a range over what is below.
     fn cover(&self, offset: u64, bytes: &mut [u8]) {
-        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.pages.lock().ignore_poison();
         for_pages(offset, bytes.len(), |page, within, range| {
             if let Some(kept) = pages.get(&page) {
                 bytes[range.clone()].copy_from_slice(&kept[within..within + range.len()]);
@@ -184,7 +184,7 @@ impl Device for Overlay {
             let first = offset - offset % PAGE_BYTES;
             let end = (offset + length).next_multiple_of(PAGE_BYTES).min(size_bytes);
             let mut whole = self.read(first, (end - first) as usize).await?;
-            let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pages = self.pages.lock().ignore_poison();
             let (mut new, from) = (0, (offset - first) as usize);
             for_pages(first, whole.len(), |page, _, _| new += u64::from(!pages.contains_key(&page)));
             let spend = |left: u64| left.checked_sub(new * PAGE_BYTES);

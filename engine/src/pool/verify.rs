@@ -27,10 +27,10 @@ mod visit;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use device::block_on;
+use device::{IgnorePoison, block_on};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ObjsetId, Txg};
@@ -204,7 +204,7 @@ pub fn simulate_dedup(
     if let Some(error) = results.errors.into_iter().find_map(|error| error.fatal) {
         return Err(error);
     }
-    let table = shared.simulated.map(|(_, table)| table.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let table = shared.simulated.map(|(_, table)| table.into_inner().ignore_poison());
     Ok(table.unwrap_or_default())
 }
 
@@ -300,7 +300,7 @@ impl<'a> Shared<'a> {
         let Some((space, table)) = &self.simulated else { return };
         let is_data = !bp.is_metadata() && !bp.is_embedded() && kind != BlockKind::DeferredFree;
         if is_data && bp.checksum_type() != ChecksumType::Off {
-            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = table.lock().ignore_poison();
             let references = table.entry(DdtKey::of(bp)).or_default();
             references.count += 1;
             references.dsize = references.dsize.saturating_add(space.block_bytes(bp));
@@ -319,7 +319,7 @@ impl<'a> Shared<'a> {
         let Some(first) = bp.dva(0) else { return };
         let place = (first.vdev.get(), first.offset.get());
         let is_shared = bp.is_dedup() || self.cloned.contains(&place);
-        if is_shared && !self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+        if is_shared && !self.seen.lock().ignore_poison().insert(place) {
             results.stats.add_repeated(bp);
             return;
         }

@@ -5,7 +5,9 @@
 //! ([`crate::pool::errlog`]) and forgotten when the pool is closed.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use device::IgnorePoison;
 
 use crate::Bookmark;
 
@@ -20,7 +22,7 @@ pub struct Damage(Mutex<BTreeSet<Bookmark>>);
 impl Damage {
     /// Remembers a block.
     pub(crate) fn note(&self, at: &Bookmark) {
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.0.lock().ignore_poison();
         if blocks.len() < MAX_BLOCKS {
             blocks.insert(*at);
         }
@@ -28,6 +30,6 @@ impl Damage {
 
     /// All remembered blocks, in order.
     pub fn blocks(&self) -> Vec<Bookmark> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.0.lock().ignore_poison().iter().copied().collect()
     }
 }

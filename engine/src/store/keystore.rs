@@ -8,9 +8,10 @@
 //! The lock is held only for a look-up, and not together with any other lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use codec::crypt::DatasetKey;
+use device::IgnorePoison;
 use ondisk::ObjsetId;
 
 /// The loaded keys of a pool.
@@ -22,28 +23,28 @@ pub struct Keystore {
 impl Keystore {
     /// The key of an objset, if it is loaded.
     pub fn get(&self, objset: ObjsetId) -> Option<Arc<DatasetKey>> {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&objset).cloned()
+        self.keys.read().ignore_poison().get(&objset).cloned()
     }
 
     /// Whether the key of an objset is loaded.
     pub fn is_loaded(&self, objset: ObjsetId) -> bool {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).contains_key(&objset)
+        self.keys.read().ignore_poison().contains_key(&objset)
     }
 
     /// Loads a key for an objset.
     pub fn insert(&self, objset: ObjsetId, key: Arc<DatasetKey>) {
-        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(objset, key);
+        self.keys.write().ignore_poison().insert(objset, key);
     }
 
     /// Unloads the key of an objset. Returns false when no key was loaded.
     pub fn remove(&self, objset: ObjsetId) -> bool {
-        self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&objset).is_some()
+        self.keys.write().ignore_poison().remove(&objset).is_some()
     }
 }
 
 impl std::fmt::Debug for Keystore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().ignore_poison();
         write!(f, "Keystore({} keys)", keys.len())
     }
 }

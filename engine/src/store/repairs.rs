@@ -13,9 +13,10 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
+use device::IgnorePoison;
 use ondisk::blkptr::Blkptr;
 use ondisk::{Guid, Txg};
 
@@ -68,7 +69,7 @@ impl std::fmt::Debug for Repairs {
 
 impl Repairs {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Asks for a repair of a block in which these leaves were wrong.

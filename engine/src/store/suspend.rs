@@ -34,9 +34,11 @@
 //! Source of the idea: OpenZFS 2.3 `zio.c` (`zio_suspend`, `zio_resume`), `zpoolprops.7` (`failmode`).
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::Instant;
+
+use device::IgnorePoison;
 
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
@@ -83,7 +85,7 @@ struct State {
 
 impl Suspension {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// From now on, callers that cannot write wait.

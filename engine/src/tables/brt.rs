@@ -23,8 +23,9 @@
 //! | `tables` | headers and counts; for a few lines, never across an await | alone |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::blkptr::Blkptr;
 use ondisk::brt::{BrtVdevPhys, directory_key, entry_counts, parse_entry_count};
 use ondisk::dmu::{Byteswap, DmuType};
@@ -160,7 +161,7 @@ impl Brt {
     }
 
     fn tables(&self) -> MutexGuard<'_, BTreeMap<u32, Table>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock().ignore_poison()
     }
 
     /// The deflated bytes that clones would occupy if they were copies.

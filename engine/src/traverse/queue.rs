@@ -4,7 +4,9 @@
 //! taken under it. The work is over when the stack is empty and nothing is being worked on that could add to
 //! it.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use device::IgnorePoison;
 
 use super::Node;
 
@@ -33,7 +35,7 @@ impl<T> Default for Queue<T> {
 
 impl<T> Queue<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub fn push(&self, work: impl IntoIterator<Item = Node<T>>) {
@@ -74,7 +76,7 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         while state.stack.is_empty() && state.taken > 0 {
             state.waiting += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
             state.waiting -= 1;
         }
         !state.stack.is_empty()

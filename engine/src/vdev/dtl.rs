@@ -14,9 +14,10 @@
 //!
 //! Source: OpenZFS 2.3 `vdev.c` (the comment on dirty time logs, `vdev_dtl_load`).
 
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
+use device::IgnorePoison;
 use ondisk::{ObjectId, Txg};
 
 /// A set of transaction groups, as sorted ranges that do not touch.
@@ -162,11 +163,11 @@ impl Missed {
     }
 
     fn read<T>(&self, look: impl FnOnce(&TxgRanges) -> T) -> T {
-        look(&self.ranges.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.ranges.read().ignore_poison())
     }
 
     fn change(&self, change: impl FnOnce(&mut TxgRanges)) {
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.write().ignore_poison();
         change(&mut ranges);
         self.any.store(!ranges.is_empty(), Ordering::Release);
         self.version.fetch_add(1, Ordering::AcqRel);

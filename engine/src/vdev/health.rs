@@ -31,10 +31,10 @@
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
 //! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use device::{Cause, Device, IoError};
+use device::{Cause, Device, IgnorePoison, IoError};
 use ondisk::Guid;
 
 use super::capacity::usable_bytes;
@@ -68,7 +68,7 @@ impl VdevTree {
 
     /// Sets the status of a leaf, and updates the vdevs above it.
     pub fn set_status(&self, leaf: &Vdev, status: Status) {
-        let _turn = self.changes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.changes.turn.lock().ignore_poison();
         if leaf.status.set(status) {
             self.changes.version.fetch_add(1, Ordering::AcqRel);
             tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");

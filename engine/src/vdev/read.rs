@@ -1,11 +1,11 @@
 //! Reading through the vdev tree: requests, verdicts, leaves, and the dispatch by kind.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use futures_util::future::BoxFuture;
 use ondisk::Guid;
 
@@ -27,7 +27,7 @@ pub struct Noticed(Mutex<Vec<Guid>>);
 
 impl Noticed {
     fn note(&self, vdev: &Vdev) {
-        let mut leaves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaves = self.0.lock().ignore_poison();
         if vdev.children.is_empty() && !leaves.contains(&vdev.guid) {
             leaves.push(vdev.guid);
         }
@@ -35,7 +35,7 @@ impl Noticed {
 
     /// The leaves, without duplicates.
     pub fn into_leaves(self) -> Vec<Guid> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.into_inner().ignore_poison()
     }
 }
 

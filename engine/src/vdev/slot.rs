@@ -8,9 +8,9 @@
 //! | `Slot` | the device of one leaf, while it is cloned or replaced | taken alone |
 
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
-use device::Device;
+use device::{Device, IgnorePoison};
 
 use super::{Aux, State, Status};
 
@@ -26,12 +26,12 @@ impl Slot {
 
     /// The device, if there is one.
     pub fn device(&self) -> Option<Arc<dyn Device>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().ignore_poison().clone()
     }
 
     /// Replaces the device. Returns the previous one.
     pub(super) fn replace(&self, device: Option<Arc<dyn Device>>) -> Option<Arc<dyn Device>> {
-        std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), device)
+        std::mem::replace(&mut *self.0.write().ignore_poison(), device)
     }
 }
 

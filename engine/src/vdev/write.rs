@@ -42,10 +42,10 @@ mod tests;
 mod transfer;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use device::{Device, SharedBuf};
+use device::{Device, IgnorePoison, SharedBuf};
 use futures_util::future::join_all;
 use ondisk::{Guid, Txg};
 
@@ -334,7 +334,7 @@ enum Round {
 
 impl LabelRounds {
     fn state(&self) -> MutexGuard<'_, (u64, Option<Round>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// The number of the round that a write belongs to. Each uberblock starts a round, and so does the first
@@ -379,7 +379,7 @@ pub(super) struct Given {
 
 impl Unflushed {
     fn given(&self) -> MutexGuard<'_, Given> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// A write of `txg` completed.

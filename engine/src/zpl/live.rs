@@ -82,9 +82,10 @@ pub use xattrs::{XattrPlace, XattrSet};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use device::IgnorePoison;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::sa::Attr;
 use ondisk::zpl::{MASTER_NODE, master};
@@ -233,13 +234,13 @@ impl LiveZpl {
         self.set_atime(settings.atime);
         let place = settings.xattrs.unwrap_or(XattrPlace::Attributes);
         self.xattr_place.store(place as u8, Ordering::Release);
-        *self.acl_rules.write().unwrap_or_else(PoisonError::into_inner) = settings.acl_rules;
+        *self.acl_rules.write().ignore_poison() = settings.acl_rules;
         self.zpl.set_options(settings.options());
     }
 
     /// The properties `aclinherit` and `aclmode`.
     fn acl_rules(&self) -> AclRules {
-        *self.acl_rules.read().unwrap_or_else(PoisonError::into_inner)
+        *self.acl_rules.read().ignore_poison()
     }
 
     /// The place of new extended attributes, by the property `xattr`.
@@ -279,13 +280,13 @@ impl LiveZpl {
 
     /// The bytes that the dataset refers to, and the bytes that it may still allocate.
     fn room_figures(&self) -> (u64, u64) {
-        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let room = self.room.read().ignore_poison().clone();
         room.map_or((0, 0), |room| room.figures())
     }
 
     /// Sets the source of space, which is asked before a change is accepted that takes some.
     pub fn set_room(&self, room: Arc<dyn Room>) {
-        *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
+        *self.room.write().ignore_poison() = Some(room);
     }
 
     /// Holds the open group for an operation that makes these blocks dirty.
@@ -347,7 +348,7 @@ impl LiveZpl {
     }
 
     fn require_room(&self, require: impl Fn(&dyn Room) -> Result<()>) -> Result<()> {
-        match &*self.room.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.room.read().ignore_poison() {
             Some(room) => require(&**room),
             None => Ok(()),
         }
@@ -355,12 +356,12 @@ impl LiveZpl {
 
     /// Holds the open group for an operation that frees space, which continues when no space is left.
     async fn begin_freeing(&self) -> Result<Tx> {
-        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let room = self.room.read().ignore_poison().clone();
         begin_freeing((&self.txgs, self.objset.id()), room, CHANGE_BYTES, |_| Dirtied::file()).await
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<u64, nameless::Opened>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock().ignore_poison()
     }
 
     fn refuse(&self, what: impl AsRef<[u8]>, errno: i32) -> Error {

@@ -13,8 +13,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use device::IgnorePoison;
 use ondisk::Txg;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
@@ -86,7 +87,7 @@ impl LiveZvol {
 
     /// Sets the source of space, which is asked before data are accepted.
     pub fn set_room(&self, room: Arc<dyn Room>) {
-        *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
+        *self.room.write().ignore_poison() = Some(room);
     }
 
     fn require_room(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
@@ -94,7 +95,7 @@ impl LiveZvol {
     }
 
     fn room(&self) -> Option<Arc<dyn Room>> {
-        self.room.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.room.read().ignore_poison().clone()
     }
 
     /// The groups of its changes.

@@ -25,11 +25,11 @@ use std::fmt::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device::{Device, block_on};
+use device::{Device, IgnorePoison, block_on};
 use engine::Pool;
 use engine::cache::ArcCache;
 use engine::pool::discovery::{Candidate, FoundPool, group};
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         let at = std::backtrace::Backtrace::force_capture().to_string();
         let ours: Vec<&str> =
             at.lines().filter(|line| line.contains("/src/") && line.contains("at ./")).take(12).collect();
-        PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{info}\n{}", ours.join("\n")));
+        PANICS.lock().ignore_poison().push(format!("{info}\n{}", ours.join("\n")));
     }));
     thread::spawn(give_up_on_hangs);
     let mut failed = 0;
@@ -164,7 +164,7 @@ fn judged(seed: u64, originals: &[Original], loud: bool) -> Result<(), String> {
     if loud {
         println!("{name}, {what}: {} ms, {} MiB", took.as_millis(), most >> 20);
     }
-    let panics = std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner));
+    let panics = std::mem::take(&mut *PANICS.lock().ignore_poison());
     let failed = |why: String| Err(format!("mutant {seed} of {name}, {what}: {why}"));
     if !panics.is_empty() || outcome.is_err() {
         return failed(panics.join("\n"));

@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
-use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use device::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes};
 
 /// Bytes of the unit in which changes are kept.
 pub const SECTOR: u64 = 512;
@@ -77,7 +77,7 @@ impl Overlay {
                 Ok(read) => done += read,
             }
         }
-        let changed = self.changed.read().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.changed.read().ignore_poison();
         let end = offset + length as u64;
         for (&sector, new) in changed.range(offset / SECTOR..end.div_ceil(SECTOR)) {
             for (byte, at) in new.iter().zip(sector * SECTOR..) {
@@ -95,7 +95,7 @@ impl Overlay {
         let end = (offset + bytes.len() as u64).next_multiple_of(SECTOR);
         let mut sectors = self.peek(start, (end - start) as usize);
         sectors[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
-        let mut changed = self.changed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.changed.write().ignore_poison();
         for (sector, bytes) in (start / SECTOR..).zip(sectors.as_chunks().0) {
             changed.insert(sector, *bytes);
         }

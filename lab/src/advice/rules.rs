@@ -1017,9 +1017,11 @@ mod tests {
             "/dev/sd1 is OFFLINE; since the pool was opened another half of mirror-0 took 200000 writes, it \
              12"
         );
-        assert!(stale.change.starts_with(
-            "bring it back (cenote zpool online tank /dev/sd1) and have it resilvered, by OpenZFS"
-        ));
+        assert!(
+            stale
+                .change
+                .starts_with("bring it back (cenote zpool online tank /dev/sd1) and resilver it, by OpenZFS")
+        );
         cache(&mut seen, Some(0));
         seen.leaves.iter_mut().for_each(|leaf| leaf.operations[0] = Some(0));
         let unused = &unused_cache(&seen)[0];

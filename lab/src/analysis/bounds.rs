@@ -210,7 +210,7 @@ mod tests {
             real.bounds = vec![network];
             real.check().unwrap();
             let told = nearest(&real, &base, 0.5 * of(&real, &base)[0].rates[0]).unwrap();
-            assert_eq!(told, "That is 50 % of what the network can carry.");
+            assert_eq!(told, "That is 50 % of what the network can transfer.");
         }
         real.bounds[0].rate = "fast".into();
         assert!(real.check().is_err());
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(
             told,
             "That is 50 % of what the devices, mirror 2 of these disks as each was measured without a pool, \
-             in order can carry."
+             in order can transfer."
         );
         // Devices that do both at once: half as much again of a mix of half, and a quarter with three of four
         // bytes read.

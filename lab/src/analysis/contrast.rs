@@ -257,8 +257,10 @@ mod tests {
         let (text, json) = (report::markdown(&store, &found), report::json(&store, &found).unwrap());
         assert!(text.contains("## What the cache gives") && text.contains(&interval), "{text}");
         assert!(json.contains("What the cache gives") && json.contains(&interval), "{json}");
-        let told =
-            format!("\"small, warm\" has {:.2} times that of \"small, cold\" ({:.2}", ratio.value, ratio.low);
+        let told = format!(
+            "\"small, warm\" has {:.2} times the figure of \"small, cold\" ({:.2}",
+            ratio.value, ratio.low
+        );
         assert!(found.verdict.contains(&told), "{}", found.verdict);
     }
 

@@ -308,7 +308,7 @@ mod tests {
         let within = of(&[1.31, 1.29, 1.3, 1.32, 1.28], 1, 0.5);
         assert_eq!((within.why, within.rounds_to_tell), (Some(Why::WithinNoise), None));
         assert!(
-            within.words().ends_with("may differ by 60.0 %, more rounds would not tell"),
+            within.words().ends_with("may differ by 60.0 %, more rounds would not decide"),
             "{}",
             within.words()
         );

@@ -487,7 +487,7 @@ mod tests {
             ("/dev/no-such-disk".into(), "no such device"),
             ("/dev/mapper/no/such".into(), "no such device"),
             (at("dev/no-such-disk"), "no such device"),
-            ("/dev/null".into(), "no file, directory or block device"),
+            ("/dev/null".into(), "not a file, directory or block device"),
             (at("nowhere"), "leads nowhere"),
         ] {
             let error = require(&wrong).unwrap_err().to_string();

@@ -222,8 +222,8 @@ mod tests {
         );
         assert_eq!(
             defaults(&experiment).unwrap(),
-            "Defaults held for what is not named, such as compression=on (lz4), checksum=on (fletcher4), \
-             copies=1, primarycache=all."
+            "Settings that are not named had their defaults, such as compression=on (lz4), checksum=on \
+             (fletcher4), copies=1, primarycache=all."
         );
     }
 

@@ -445,8 +445,8 @@ pub(crate) mod tests {
         assert_eq!(asked("echo 33554432"), Ok(told));
         for (script, said) in [
             ("echo 'Login Failed. No such target' >&2; exit 10", "Login Failed. No such target"),
-            ("echo 33554432; exit 10", "does not say"),
-            ("echo 0", "does not say"),
+            ("echo 33554432; exit 10", "does not report its size"),
+            ("echo 0", "does not report its size"),
             ("echo something else", "something else"),
             ("exec sleep 60", "within 1 s"),
         ] {
@@ -474,7 +474,7 @@ pub(crate) mod tests {
         }
         for (script, said) in [
             ("echo 'nbdinfo: nbd_connect_uri: certificate' >&2; exit 1", "certificate"),
-            ("echo '{}'", "does not say"),
+            ("echo '{}'", "does not report its size"),
             ("exec sleep 60", "within 1 s"),
         ] {
             let error = asked(script).unwrap_err();

@@ -11,9 +11,10 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
+use device::IgnorePoison;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
 use ondisk::blkptr::Blkptr;
@@ -79,7 +80,7 @@ impl Answer {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl<'a> Batcher<'a> {

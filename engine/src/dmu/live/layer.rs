@@ -17,9 +17,9 @@
 //! - The block of a layer changes in place only while no other handle shares it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR};
@@ -116,7 +116,7 @@ impl Core {
 
     /// No code that runs under this lock leaves the state half changed.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

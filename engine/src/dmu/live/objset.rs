@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
 use ondisk::objset::{
@@ -161,7 +162,7 @@ impl LiveObjset {
 
     /// Taken after the lock of an object, never before it.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Object number of the dataset in the MOS; 0 is the MOS.
@@ -219,7 +220,7 @@ impl LiveObjset {
     }
 
     fn policies(&self) -> MutexGuard<'_, Policies> {
-        self.policies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.policies.lock().ignore_poison()
     }
 
     /// The measured pace of encoding is no longer valid, or not known yet.
@@ -455,7 +456,7 @@ impl LiveObjset {
 
     /// Reports written bytes of data to `txgs`, as they are written.
     pub(crate) fn set_progress(&self, txgs: &Arc<Txgs>) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(txgs));
+        *self.progress.lock().ignore_poison() = Some(Arc::clone(txgs));
         self.expect_pace();
     }
 
@@ -510,7 +511,7 @@ impl LiveObjset {
     }
 
     pub(super) fn progress(&self) -> Option<Arc<Txgs>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.progress.lock().ignore_poison().clone()
     }
 
     fn no_object(&self, id: ObjectId) -> Error {

@@ -20,9 +20,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use ondisk::blkptr::{Blkptr, hole};
@@ -181,7 +181,7 @@ impl<'a> TreeSync<'a> {
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.lock().ignore_poison()
     }
 
     /// Kills all blocks.
@@ -199,7 +199,7 @@ impl<'a> TreeSync<'a> {
         if let Some(spill) = &old.spill {
             self.account().kill(self.batcher.writer(), spill);
         }
-        Ok(self.account.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.account.into_inner().ignore_poison())
     }
 
     /// Writes the changes; returns the new dnode.
@@ -230,7 +230,7 @@ impl<'a> TreeSync<'a> {
         }
         self.write_spill(changes.spill).await?;
         let Self { mut dnode, account, batcher, .. } = self;
-        let account = account.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let account = account.into_inner().ignore_poison();
         let used = dnode.used_bytes().saturating_add_signed(account.used);
         if batcher.writer().features().used_in_bytes {
             (dnode.used, dnode.flags) = (used, dnode.flags | FLAG_USED_BYTES);
@@ -277,7 +277,7 @@ impl<'a> TreeSync<'a> {
             walked?;
         }
         drop(walks);
-        Ok(updates.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(updates.into_inner().ignore_poison())
     }
 
     fn punch_subtree<'s>(
@@ -300,7 +300,7 @@ impl<'a> TreeSync<'a> {
             if !is_written && changes.punched.contains(below.start, end) {
                 self.kill_subtree(pointer, level, id).await?;
                 let hole = self.hole(level, self.dnode.dmu_type)?;
-                let mut updates = updates.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut updates = updates.lock().ignore_poison();
                 updates.entry(level).or_default().insert(id, hole);
                 return Ok(());
             }

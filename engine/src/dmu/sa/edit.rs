@@ -23,9 +23,9 @@
 //! Source: behaviour of OpenZFS 2.3 `sa.c`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODE_CORE_SIZE, DNODE_MIN_SIZE};
@@ -133,14 +133,14 @@ impl LiveRegistry {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock().ignore_poison()
     }
 
     /// Shows the readers of `registry` the layouts known now, and those added from now on.
     pub(crate) fn show_to(&self, registry: &Registry) -> Result<()> {
         let tables = self.schema().to_tables().map_err(Error::format("tables of attributes"))?;
         registry.show(tables);
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).push(registry.clone());
+        self.shown.lock().ignore_poison().push(registry.clone());
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl LiveRegistry {
             tables.by_content.insert(attributes.into(), (number, tx.txg()));
             Arc::clone(&tables.schema)
         };
-        for registry in &*self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+        for registry in &*self.shown.lock().ignore_poison() {
             registry.show(schema.to_tables().map_err(Error::format("tables of attributes"))?);
         }
         Ok(number)

@@ -19,8 +19,9 @@
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_impl`, `dsl_dir_space_available`).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 /// A head, or a directory on its way to the root, as of the last group.
@@ -175,7 +176,7 @@ fn pass_on(levels: &mut HashMap<ObjectId, Counted>, way: &[ObjectId], mut bytes:
 
 impl Shares {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// What a head may still accept, beside all others.

@@ -15,8 +15,9 @@
 //! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `spa.c` (`spa_ld_checkpoint_rewind`), `zil.c`
 //! (`zil_claim`).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use device::IgnorePoison;
 use ondisk::features::Feature;
 use ondisk::pool_directory as directory;
 use ondisk::uberblock::Uberblock;
@@ -29,12 +30,12 @@ use crate::error::{Error, Result};
 impl LivePool {
     /// The uberblock that the pool can go back to.
     pub fn checkpoint(&self) -> Option<Uberblock> {
-        self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.checkpoint.lock().ignore_poison().clone()
     }
 
     pub(super) fn set_checkpoint(&self, checkpoint: Option<Uberblock>) {
         self.allocator().set_checkpoint(checkpoint.as_ref().map(|uberblock| uberblock.txg));
-        *self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner) = checkpoint;
+        *self.checkpoint.lock().ignore_poison() = checkpoint;
     }
 
     /// Whether a checkpoint is being given up.

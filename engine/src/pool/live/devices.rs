@@ -11,8 +11,9 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::nvlist::ByteString;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::VdevConfig;
@@ -36,7 +37,7 @@ pub(super) struct DeviceStates {
 
 impl DeviceStates {
     fn temporary(&self) -> MutexGuard<'_, HashSet<Guid>> {
-        self.temporary.lock().unwrap_or_else(PoisonError::into_inner)
+        self.temporary.lock().ignore_poison()
     }
 }
 

@@ -8,8 +8,10 @@
 //! | `state` | the queue; for a few lines, never across an await | last |
 
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::task::Poll;
+
+use device::IgnorePoison;
 
 use crate::queue::{Place, Queue, Queued};
 
@@ -32,7 +34,7 @@ pub(super) struct Turn<'a> {
 
 impl FairLock {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Waits for one's turn.

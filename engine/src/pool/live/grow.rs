@@ -14,8 +14,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::{Asize, Guid};
 
 use super::{LivePool, Syncing};
@@ -35,7 +36,7 @@ pub(super) struct Growth {
 
 impl Growth {
     fn wanted(&self) -> MutexGuard<'_, BTreeSet<Guid>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock().ignore_poison()
     }
 }
 

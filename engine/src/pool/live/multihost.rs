@@ -17,9 +17,10 @@
 //! Source of the facts: OpenZFS 2.3 `mmp.c` (its opening comment), `spa.c` (`spa_activity_check`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use ondisk::Guid;
 use ondisk::label::LABELS;
 use ondisk::uberblock::{Mmp, Uberblock};
@@ -57,7 +58,7 @@ struct State {
 
 impl Heartbeat {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// What an uberblock says about protection.

@@ -28,9 +28,10 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use device::IgnorePoison;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use ondisk::blkptr::Blkptr;
@@ -120,10 +121,10 @@ impl LivePool {
             let running = task(s);
             Box::pin(async move {
                 let result = running.await;
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                *slot.lock().ignore_poison() = Some(result);
             })
         };
-        let fail = move |error| *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
+        let fail = move |error| *failed.lock().ignore_poison() = Some(Err(error));
         if self.has_thread() {
             self.dsl.until_freed_is_free().await?;
         }
@@ -137,18 +138,18 @@ impl LivePool {
             } else {
                 self.sync().await?;
             }
-            if let Some(result) = result.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(result) = result.lock().ignore_poison().take() {
                 return result;
             }
         }
     }
 
     fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock().ignore_poison()
     }
 
     fn has_thread(&self) -> bool {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.thread.lock().ignore_poison().is_some()
     }
 
     /// Starts the thread that commits groups, and goes on with what was under way when the pool was closed.
@@ -178,7 +179,7 @@ impl LivePool {
             .stack_size(device::STACK_BYTES)
             .spawn(run);
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *self.thread.lock().ignore_poison() = Some(thread);
         self.begin_repairs();
         self.jobs.resume(self);
         Ok(())
@@ -305,7 +306,7 @@ impl LivePool {
     fn end_thread(&self) {
         self.heartbeat.stop();
         self.txgs.end();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().ignore_poison().take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -8,9 +8,10 @@
 //! that does not count.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
+use device::IgnorePoison;
 use futures_util::task::AtomicWaker;
 use ondisk::Txg;
 
@@ -45,13 +46,13 @@ impl Lent {
     /// Takes it back.
     pub fn end(&self) {
         // The last user of a state frees what belongs to it: not under the lock.
-        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let view = self.view.lock().ignore_poison().take();
         drop(view);
         self.waker.wake();
     }
 
     fn has_ended(&self) -> bool {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.view.lock().ignore_poison().is_none()
     }
 
     /// Waits until it has ended. One task may wait.
@@ -70,12 +71,12 @@ impl Views {
     }
 
     pub(super) fn newest(&self) -> Arc<Pool> {
-        Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).newest)
+        Arc::clone(&self.state.lock().ignore_poison().newest)
     }
 
     /// The newest view, and what it is lent by.
     pub(super) fn lend(&self) -> (Arc<Pool>, Arc<Lent>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         let (view, lent) = (Arc::clone(&state.newest), Lent::of(Arc::clone(&state.newest)));
         state.lent.retain(|lent| lent.strong_count() > 0);
         state.lent.push(Arc::downgrade(&lent));
@@ -84,20 +85,20 @@ impl Views {
 
     /// Takes back all that are lent.
     pub(super) fn end_lent(&self) {
-        let lent = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).lent);
+        let lent = std::mem::take(&mut self.state.lock().ignore_poison().lent);
         lent.iter().filter_map(Weak::upgrade).for_each(|lent| lent.end());
     }
 
     /// A group was committed.
     pub(super) fn replace(&self, newest: Arc<Pool>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         let old = std::mem::replace(&mut state.newest, newest);
         state.older.push(Arc::downgrade(&old));
     }
 
     /// The group of the oldest view that somebody holds.
     pub(super) fn oldest(&self) -> Txg {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         state.older.retain(|view| view.strong_count() > 0);
         let oldest = state.older.iter().filter_map(Weak::upgrade).map(|view| view.uberblock().txg).min();
         oldest.unwrap_or(state.newest.uberblock().txg)

@@ -1,9 +1,9 @@
 //! What a verification does with a block: it counts it, claims its space, reads all that is stored of it, and
 //! follows intent logs.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use device::IgnorePoison;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::Dnode;
@@ -234,7 +234,7 @@ impl Shared<'_> {
     fn count_log_block(&self, bp: &Blkptr, results: &mut Results) {
         let Some(dva) = bp.dva(0) else { return };
         let place = (dva.vdev.get(), dva.offset.get());
-        if self.log_blocks.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+        if self.log_blocks.lock().ignore_poison().insert(place) {
             self.count(results, bp, BlockKind::of(bp));
         }
     }

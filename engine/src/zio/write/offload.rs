@@ -8,8 +8,10 @@
 //! between both.
 
 use std::future::poll_fn;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Poll, Waker};
+
+use device::IgnorePoison;
 
 struct Slot<T> {
     result: Option<T>,
@@ -46,7 +48,7 @@ async fn run<T: Send + 'static>(
     let worker = Done(Arc::clone(&slot));
     let work = move || {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        worker.0.lock().unwrap_or_else(PoisonError::into_inner).result = result.ok();
+        worker.0.lock().ignore_poison().result = result.ok();
         drop(worker);
     };
     match threads {
@@ -54,7 +56,7 @@ async fn run<T: Send + 'static>(
         None => rayon::spawn(work),
     }
     poll_fn(|context| {
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = slot.lock().ignore_poison();
         if slot.done {
             return Poll::Ready(slot.result.take());
         }
@@ -70,7 +72,7 @@ struct Done<T>(Arc<Mutex<Slot<T>>>);
 impl<T> Drop for Done<T> {
     fn drop(&mut self) {
         let waker = {
-            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = self.0.lock().ignore_poison();
             slot.done = true;
             slot.waker.take()
         };

@@ -3,9 +3,10 @@
 //!
 //! Batches overlap, so the sum of their times would be too long.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use device::IgnorePoison;
 use ondisk::blkptr::CompressType;
 
 /// With fewer bytes, a pace is an accident.
@@ -25,7 +26,7 @@ struct State {
 
 impl Meter {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Counts this many bytes as being encoded until the returned value is dropped.

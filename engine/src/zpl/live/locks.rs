@@ -10,8 +10,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use device::IgnorePoison;
 use ondisk::ObjectId;
 
 use crate::range_locks::{Access, Locked as LockedRange, RangeLocks};
@@ -36,7 +37,7 @@ pub(super) struct Locked<'a> {
 
 impl FileLocks {
     fn locks(&self) -> MutexGuard<'_, HashMap<u64, Arc<RangeLocks>>> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locks.lock().ignore_poison()
     }
 
     /// Locks the metadata of some files exclusively.

@@ -21,8 +21,9 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_log.c`, `zfs_vnops.c` (`zfs_get_data`).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use device::IgnorePoison;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ondisk::ObjectId;
@@ -75,16 +76,16 @@ impl Journal {
 
     /// From now on, changes come from a record that is being applied, or from users again.
     pub(super) fn applying(&self, record: Option<Applied>) {
-        *self.applying.lock().unwrap_or_else(PoisonError::into_inner) = record;
+        *self.applying.lock().ignore_poison() = record;
     }
 
     /// Whether changes come from a record.
     pub(super) fn is_applying(&self) -> bool {
-        self.applying.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.applying.lock().ignore_poison().is_some()
     }
 
     fn note(&self, tx: &Tx, note: impl FnOnce(&Zil)) {
-        match &*self.applying.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.applying.lock().ignore_poison() {
             None => note(&self.zil),
             Some(applied) => applied.with(tx),
         }

@@ -249,7 +249,7 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     assert!(again.status.success(), "{}", text(&again));
     assert_eq!(fs::read(out.join("report.csv")).unwrap(), before);
     let twice = lab(directory.path(), &["run", "small.toml", "-o", "out"]);
-    assert!(!twice.status.success() && text(&twice).contains("resume it"), "{}", text(&twice));
+    assert!(!twice.status.success() && text(&twice).contains("resume that"), "{}", text(&twice));
 }
 
 const FILES: &str = r#"

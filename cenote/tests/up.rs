@@ -121,7 +121,7 @@ fn whoever_asks_for_a_pool_that_is_not_there_is_told_what_is() {
     assert!(other.contains("cannot import 'tank': no such pool available; there is single"), "{other}");
     let empty = tempfile::tempdir().unwrap();
     let none = said(empty.path(), "single");
-    assert!(none.contains("nor any other: -d names the directory"), "{none}");
+    assert!(none.contains("nor any other pool: -d names the directory"), "{none}");
 }
 
 #[test]

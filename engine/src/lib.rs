@@ -4,6 +4,8 @@
 //! Everything is runtime-neutral `async` over `Send + Sync` shared state, and the block layer has one entry:
 //! [`store::Store::read_block`].
 
+#![forbid(unsafe_code)]
+
 pub mod alloc;
 pub mod background;
 mod bookmark;

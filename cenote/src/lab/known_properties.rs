@@ -111,7 +111,7 @@ mod tests {
                 "filesystem",
                 "lab:note",
                 "\"a\", \"b\"",
-                "'lab:note': its values would make no difference: it is a name",
+                "'lab:note': its values would make no difference: it is a user property",
             ),
             (
                 "volume",

@@ -689,7 +689,7 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
     assert_eq!(get("zpool get -Ho value,source a:b"), "-\tdefault\n");
 
     session.print(&words("zpool create -m none other %2", &disks));
-    refused("zfs snapshot tank@x other@x", "must be of one pool");
+    refused("zfs snapshot tank@x other@x", "must be in one pool");
     refused("zfs snapshot tank@x tank@y", "multiple snapshots of same fs not allowed");
     assert!(!session.print(&words("zfs list -Ho name -t snapshot", &[])).contains("@x"));
 }

@@ -180,9 +180,10 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
         .unwrap();
         pool.sync().await.unwrap();
         assert_eq!(pool.quota_upgrade(), None, "nothing was used since");
-        // In the order of their creation, whatever groups that falls into.
-        let used = zpl.lookup(root, b"file2").await.unwrap().unwrap();
-        zpl.write(used, 0, &noise(20_000), &WriteOptions::default()).await.unwrap();
+        // A new file is a use. They are used in the order of their creation, because each may be in another
+        // group.
+        zpl.create(root, b"soon gone", &file).await.unwrap();
+        zpl.unlink(root, b"soon gone").await.unwrap();
         for (_, zpl) in &others {
             zpl.create(zpl.zpl().root(), b"one more", &file).await.unwrap();
         }

@@ -315,7 +315,7 @@ mod tests {
         assert!(asked("/no/such/program").contains("cannot be started"));
         let refused = ["sh", "-c", "echo 'no route' >&2; exit 255"].map(str::to_owned);
         let refused = ask(&refused, "", ANSWER_LIMIT).unwrap_err();
-        assert!(refused.contains("runs no shell") && refused.contains("no route"), "{refused}");
+        assert!(refused.contains("did not run a shell") && refused.contains("no route"), "{refused}");
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         named(&here, &directory.path().display().to_string(), "neither a file nor a block device");
         named(&here, "/dev/null", "neither a file nor a block device");
         named(&words("true"), &at, "does not answer like a shell");
-        named(&words("false"), &at, "runs no shell");
+        named(&words("false"), &at, "did not run a shell");
         // A shell whose programs are none but its own.
         let bare = ["sh", "-c", "PATH=/nowhere; export PATH; exec /bin/sh"].map(str::to_owned);
         named(&bare, &at, "no fio there");

@@ -170,7 +170,7 @@ mod tests {
         assert!(error.to_string().contains("another user"), "{error}");
         drop(listener);
         let error = runtime().block_on(async { listen(&path).await.map(drop) }).unwrap_err();
-        assert!(error.to_string().contains("the directory is another user's"), "{error}");
+        assert!(error.to_string().contains("the directory belongs to another user"), "{error}");
         // The user's own is trusted, and root's by every user.
         let own = place.path().join("own");
         runtime().block_on(async {

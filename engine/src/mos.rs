@@ -152,7 +152,7 @@ impl MosTask {
     }
 
     /// Whether the pool has this version or a newer one.
-    pub fn has_version(&self, version: u64) -> bool {
+    pub(crate) fn has_version(&self, version: u64) -> bool {
         self.version() >= version
     }
 
@@ -169,12 +169,12 @@ impl MosTask {
     }
 
     /// Whether a feature is enabled, used or not.
-    pub fn feature_enabled(&self, feature: Feature) -> bool {
+    pub(crate) fn feature_enabled(&self, feature: Feature) -> bool {
         self.feature_count(feature).is_some()
     }
 
     /// Counts more (or fewer) uses of a feature (`spa_feature_incr`/`decr`). The first use activates it.
-    pub async fn use_feature(&self, feature: Feature, change: i64) -> Result<()> {
+    pub(crate) async fn use_feature(&self, feature: Feature, change: i64) -> Result<()> {
         features::change(self, feature, change).await
     }
 
@@ -184,14 +184,14 @@ impl MosTask {
     }
 
     /// The number under `name` in the pool directory.
-    pub async fn directory_u64(&self, name: &str) -> Result<Option<u64>> {
+    pub(crate) async fn directory_u64(&self, name: &str) -> Result<Option<u64>> {
         let directory = self.mos().object(DIRECTORY_OBJECT).await?;
         let value = zap_edit::lookup(&directory, &zap::Key::Name(name.into())).await?;
         Ok(value.and_then(|value| value.as_u64()))
     }
 
     /// The object that the pool directory calls `name`.
-    pub async fn directory_object(&self, name: &str) -> Result<Arc<LiveObject>> {
+    pub(crate) async fn directory_object(&self, name: &str) -> Result<Arc<LiveObject>> {
         let id = self.directory_u64(name).await?;
         let id = id.ok_or_else(|| Error::corrupt("pool directory", format!("no entry {name}")))?;
         self.mos().object(ObjectId(id)).await
@@ -204,7 +204,7 @@ impl MosTask {
     }
 
     /// Creates a ZAP of metadata and enters it in the pool directory.
-    pub async fn create_in_directory(&self, name: &str) -> Result<Arc<LiveObject>> {
+    pub(crate) async fn create_in_directory(&self, name: &str) -> Result<Arc<LiveObject>> {
         let zap = self.create_zap(zap::metadata_type()).await?;
         self.set_in_directory(name, zap::Value::U64(vec![zap.id().get()])).await?;
         Ok(zap)

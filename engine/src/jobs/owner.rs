@@ -80,7 +80,7 @@ impl<H: Host> Jobs<H> {
     }
 
     /// Takes up jobs as they stood when the pool was closed. Nothing goes on before [`Jobs::resume`].
-    pub fn take_up(&self, found: impl IntoIterator<Item = (H::Key, JobStatus)>) {
+    pub(crate) fn take_up(&self, found: impl IntoIterator<Item = (H::Key, JobStatus)>) {
         let found = found.into_iter().map(|(key, status)| (key, Entry::new(status)));
         self.state().entries.extend(found);
     }
@@ -121,7 +121,7 @@ impl<H: Host> Jobs<H> {
     }
 
     /// Whether a thread works on a job.
-    pub fn is_worked_on(&self, key: &H::Key) -> bool {
+    pub(crate) fn is_worked_on(&self, key: &H::Key) -> bool {
         self.state().entries.get(key).is_some_and(|entry| entry.worker.is_some())
     }
 
@@ -280,7 +280,7 @@ impl<H: Host> Jobs<H> {
     ///
     /// # Errors
     /// There is no thread for the line.
-    pub fn line_up(
+    pub(crate) fn line_up(
         &self,
         host: &Arc<H>,
         line: &'static str,

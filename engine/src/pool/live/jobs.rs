@@ -98,7 +98,7 @@ impl JobKey {
 
 impl LivePool {
     /// How all jobs stand, and how fast they go.
-    pub fn job_statuses(&self) -> BTreeMap<JobKey, JobStatus> {
+    pub(crate) fn job_statuses(&self) -> BTreeMap<JobKey, JobStatus> {
         self.jobs.statuses(self.env.now())
     }
 

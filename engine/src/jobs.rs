@@ -8,7 +8,7 @@
 //! - how each stands, how far it is, how fast, and how long it will take ([`JobStatus`]);
 //! - what users ask for: start, suspend, cancel, go on ([`Jobs::start`], [`Jobs::stop`], [`Jobs::forget`]);
 //! - threads: jobs that are done together share one ([`Work`]), and jobs that stand in line run one after the
-//!   other on one ([`Jobs::line_up`]);
+//!   other on one (`Jobs::line_up`);
 //! - waiting until jobs stand otherwise ([`Jobs::wait_while`]);
 //! - devices that go away and come back ([`Target`], [`Jobs::resume`]);
 //! - the end of all, when the pool is closed ([`Jobs::end`]).
@@ -16,7 +16,7 @@
 //! # What is kept in the pool
 //! A job keeps how far it is in the pool, in its own form, in the same group in which it did it: so the pool
 //! never says more than what was done. This module has what the pool says when it is opened
-//! ([`Jobs::take_up`]), asks the host to write down each change of a state ([`Host::keep`], where its entry
+//! (`Jobs::take_up`), asks the host to write down each change of a state ([`Host::keep`], where its entry
 //! in the pool's history belongs too), and otherwise leaves it to the steps. Closing changes no state: what
 //! is active goes on when the pool is opened again, here or by OpenZFS.
 //!

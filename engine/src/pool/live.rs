@@ -267,7 +267,7 @@ impl LivePool {
     /// The head dataset `id`, open for writing.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for a snapshot: nothing can change one.
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) for a snapshot: nothing can change one.
     pub async fn dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
         if let Some(open) = self.datasets().get(&id) {
             return Ok(Arc::clone(open));

@@ -23,7 +23,7 @@
 //! taken as little-endian.
 //!
 //! # Limits
-//! Ciphers and hashes are never our own (`ring`, AWS-LC, RustCrypto); of the modes, only CCM is. Raw key
+//! Ciphers and hashes are never our own (`ring`, RustCrypto); of the modes, only CCM is. Raw key
 //! bytes that we hold are wiped when dropped; expanded key schedules inside those libraries are not.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio_crypt.c`, `dsl_crypt.c`, `hkdf.c`, `libzfs_crypto.c`, `zio.c`

@@ -35,6 +35,8 @@
 //! | `config` | what the MOS and the labels say |
 //! | `properties` | setting pool properties |
 //! | `repair` | read repair |
+//! | `resilver` | looking whether devices must be resilvered |
+//! | `events` | what happened to the pool |
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
@@ -48,6 +50,7 @@ mod checkpoint;
 mod config;
 mod create;
 mod devices;
+mod events;
 mod fair_lock;
 mod grow;
 mod jobs;
@@ -56,6 +59,7 @@ mod open;
 pub mod properties;
 mod remove;
 mod repair;
+mod resilver;
 mod scan;
 mod sync;
 mod trim;

@@ -127,6 +127,7 @@ impl LivePool {
             (config.guid, config.root.guid) = (guid, guid);
             drop(config);
             s.pool.config_changed();
+            s.pool.sysevent("pool_reguid", None);
             Ok(())
         })
         .await

@@ -143,6 +143,7 @@ impl LivePool {
         }
         self.config_changed();
         self.look_at_sizes();
+        self.look_for_resilver();
         self.jobs.resume(self);
         Ok(status)
     }
@@ -214,6 +215,7 @@ impl LivePool {
         self.config_changed();
         self.pool.suspension.resume();
         self.look_at_sizes();
+        self.look_for_resilver();
         self.jobs.resume(self);
         Ok(())
     }
@@ -227,6 +229,7 @@ impl LivePool {
             }
         }
         self.look_at_sizes();
+        self.look_for_resilver();
         self.jobs.resume(self);
     }
 

@@ -181,6 +181,7 @@ impl LivePool {
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().ignore_poison() = Some(thread);
         self.begin_repairs();
+        self.look_for_resilver();
         self.jobs.resume(self);
         Ok(())
     }

@@ -9,8 +9,8 @@
 //! clone. Hidden directories have a `$` in their names, unfinished receives a `%`.
 //!
 //! [`Dsl`] reads the tree of a pool as of one committed group, so that nothing of it changes while it is
-//! held: a [`Dir`] or [`Dataset`] once read stays true. A pool that is written has a [`DslPool`] beside that, whose
-//! tree is changed by [`SyncTask`]s ([`edit`]). No module here knows the layer of pools above.
+//! held: a [`Dir`] or [`Dataset`] once read stays true. A pool that is written has a [`DslPool`] beside that,
+//! whose tree is changed by [`SyncTask`]s ([`edit`]). No module here knows the layer of pools above.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -91,7 +91,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Whether the pool has it for itself (`$MOS`, `$ORIGIN`, `$FREE`, `$LEAK`): it is nobody's dataset. All
+    /// Whether the pool has it for itself (`$MOS`, `$ORIGIN`, `$FREE`, `$LEAK`): it is no user's dataset. All
     /// heads that are not clones have the snapshot of `$ORIGIN` as their origin.
     pub fn is_internal(&self) -> bool {
         let last = self.name.rsplit('/').next().unwrap_or_default();
@@ -215,7 +215,7 @@ impl Dsl {
     }
 
     /// The children of a directory, unfinished ones (`%recv`) too, by name. Not the pool's own (`$ORIGIN`,
-    /// `$MOS` …), which are nobody's datasets: see [`Self::all_children`].
+    /// `$MOS` …), which are no user's datasets: see [`Self::all_children`].
     pub async fn children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let mut children = self.all_children(dir).await?;
         children.retain(|child| !child.is_internal());

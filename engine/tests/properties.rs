@@ -319,7 +319,7 @@ fn properties_with_an_argument_tell_what_users_use_and_what_was_written_since() 
     let sum: u64 = all.iter().map(|(_, bytes)| bytes).sum();
     let counted: u64 =
         block_on(dsl.user_properties(&fs, objects)).unwrap().iter().map(|(_, count)| count).sum();
-    // Each object is charged its dnode too; the master node and its like are nobody's.
+    // Each object is charged its dnode too; the master node and its like have no owner.
     let blocks = sum - 512 * counted;
     assert!(blocks > 0 && blocks <= fs.phys.referenced_bytes, "{blocks} of {}", fs.phys.referenced_bytes);
     for (id, bytes) in all {

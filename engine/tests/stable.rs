@@ -1,7 +1,7 @@
 //! What is to be stable does not wait for what others have compressed.
 //!
 //! The compute threads of this process are held by the test, so that no group that has anything to be encoded
-//! there comes to an end: as slow as a machine can be. That is why these tests are a program of their own,
+//! there ends: as slow as a machine can be. That is why these tests are a program of their own,
 //! and run one after the other.
 
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -2,7 +2,7 @@
 //!
 //! One object of the MOS holds the records in order, each a packed nvlist behind its length (8 bytes, little
 //! endian). The first part, with the command that created the pool, is never overwritten; the rest is a ring
-//! whose oldest records give way to new ones. A record is a command that somebody typed, an ioctl with its
+//! whose oldest records give way to new ones. A record is a command of a user, an ioctl with its
 //! arguments, or an internal event (in an older form by number). Source of the facts: OpenZFS 2.3
 //! `spa_history.c`, `zpool_main.c`.
 

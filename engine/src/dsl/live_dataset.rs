@@ -2,7 +2,7 @@
 //!
 //! It joins what belongs to one head: the live object set, the intent log, the gauge that is asked for room,
 //! and the filesystem or volume in it. The last is the same for all who ask for it, because their changes
-//! must be ordered; it is forgotten when nobody holds it any more. Open datasets are in the map of their
+//! must be ordered; it is forgotten when its last user is gone. Open datasets are in the map of their
 //! [`DslPool`](super::DslPool), which closes those that are idle.
 //!
 //! | lock | guards | order |

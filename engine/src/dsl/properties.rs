@@ -241,7 +241,7 @@ impl Dsl {
         Objset::open_without_key(self.pool(), dataset.objset_id(), &dataset.phys.bp).await
     }
 
-    /// Adds what stands in the dataset's own objects.
+    /// Adds what is in the dataset's own objects.
     async fn add_contents(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
         let objset = self.clear_objset(dataset).await?;
         set.add_number(Prop::Useraccounting, u64::from(objset.user_used().is_some()));

@@ -23,13 +23,13 @@
 //!   (`dmu::live::dmu_sync`). A block of a volume counts once more: what was written early is claimed after a
 //!   crash, and written again by the replay.
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
-//! - Whoever raises `copies` while a group is open pays for what that accepted; where there is no room for
+//! - A user that raises `copies` while a group is open pays for what that accepted; where there is no room for
 //!   it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
 //! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and
 //!   entries in the block reference table.
 //! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks,
 //!   counts of users, deadlists, the object set's own block.
-//! - What the MOS takes beside that is bounded by the part of the slop that nobody else is given.
+//! - What the MOS takes beside that is bounded by the part of the slop that no other user is given.
 //!
 //! # Giving space back
 //! Removing files makes dnodes and directory leaves dirty too. Such changes have half of what is kept for the
@@ -38,8 +38,8 @@
 //!
 //! # Intent logs
 //! What a log holds was accepted as data, and stays accepted until its group is committed; so when the pool
-//! is lost before that, the replay finds the room that was kept for the group. A replay asks nobody for room,
-//! and may take the slop. The blocks of the log itself, where they take of the same space, are lent
+//! is lost before that, the replay finds the room that was kept for the group. A replay does not ask for
+//! room, and may take the slop. The blocks of the log itself, where they take of the same space, are lent
 //! ([`LogSpace`]), no more than half of what is free, so that data are still accepted while a log's blocks
 //! wait to be free again. Data leave a share for logs, unless they are alone: otherwise a dataset whose group
 //! takes long to be written would keep all others from having anything logged meanwhile.
@@ -114,7 +114,7 @@ const MOST_FOR_LOGS: u64 = 64 << 20;
 const ROOM_TRIES: u32 = 4;
 
 /// Makes a change that may be refused because there seems to be no room: what is freed can be used some
-/// groups later, so a refusal is tried again after a commit. Needs somebody who commits groups.
+/// groups later, so a refusal is tried again after a commit. Needs a thread that commits groups.
 pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: impl Fn() -> F) -> Result<T> {
     for _ in 1..ROOM_TRIES {
         match change().await {

@@ -435,7 +435,7 @@ impl<H: Host> Jobs<H> {
         }
     }
 
-    /// Ends all threads and waits for them. Somebody must commit groups meanwhile.
+    /// Ends all threads and waits for them. Groups must be committed meanwhile.
     pub fn end(&self) {
         {
             let mut state = self.state();

@@ -33,7 +33,7 @@ use crate::vdev::label::{best_label, read_labels};
 use crate::vdev::open::reopen_for_writing;
 
 /// Top-level vdevs without any device that labels are believed: missing ones, and removed ones, which have
-/// none. What is known of more is told by the pool's own configuration, once that can be read.
+/// none. The pool's own configuration says more, once it can be read.
 const MAX_TOPS_WITHOUT_DEVICES: u64 = 1 << 10;
 /// Most entries of one directory that are looked at.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -162,8 +162,8 @@ impl FoundPool {
 pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
     let mut devices = Vec::new();
     for path in device_paths(places)? {
-        // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool
-        // lacks it.
+        // A device that cannot be opened may belong to another program; what it means for a pool shows when
+        // the pool lacks it.
         let opened = match OpenOptions::read_only().lock(Lock::None).open_device(&path) {
             Ok(device) => device,
             Err(error) => {
@@ -194,7 +194,7 @@ pub fn device_paths<P: AsRef<Path>>(places: &[P]) -> Result<Vec<PathBuf>> {
             continue;
         }
         if !metadata.is_dir() {
-            // Opening a fifo would wait for somebody to write to it.
+            // Opening a fifo would wait for a writer.
             let place = place.display();
             return Err(Error::Invalid(format!(
                 "{place}: neither a directory nor a file nor a block device"

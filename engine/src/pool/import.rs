@@ -17,8 +17,8 @@
 //!
 //! # Who else may be using the pool
 //! A pool that another host did not export is refused unless forced. Whether that host is alive (the
-//! multihost test, which watches its heartbeats for a while) matters to whoever wants to write
-//! ([`super::live`]): a reader harms nobody, and all that it reads is verified.
+//! multihost test, which watches its heartbeats for a while) matters to a writer
+//! ([`super::live`]): a reader does no harm, and all that it reads is verified.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_load_impl`, `spa_load_best`), `zpool_main.c`
 //! (`zfs_force_import_required`).
@@ -78,7 +78,7 @@ pub struct ImportOptions {
 }
 
 impl ImportOptions {
-    /// For reading, whoever used the pool last.
+    /// For reading, whichever host used the pool last.
     pub fn read_only() -> Self {
         Self { readonly: true, force: true, ..Self::default() }
     }

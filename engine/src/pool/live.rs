@@ -215,13 +215,13 @@ impl LivePool {
         self.views.newest()
     }
 
-    /// The same for somebody who may hold it for long: it is taken back when it keeps more space from being
+    /// The same for a reader that may hold it for long: it is taken back when it keeps more space from being
     /// used again than is free otherwise.
     pub fn lend_view(&self) -> (Arc<Pool>, Arc<Lent>) {
         self.views.lend()
     }
 
-    /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides
+    /// The pool as of the last committed group, for readers of snapshots only: what it refers to besides
     /// may be reused at any time.
     pub fn view_of_snapshots(&self) -> Arc<Pool> {
         let newest = self.views.newest();

@@ -280,7 +280,7 @@ pub(super) async fn read_moved(mos: &Arc<Objset>, vdev: &Vdev) -> Result<Moved> 
     Ok(Moved { mapping, births: births.map_err(Error::format(&vdev.name))? })
 }
 
-/// What a top-level vdev is reserved for stands in its ZAP.
+/// What a top-level vdev is reserved for is in its ZAP.
 async fn load_class(mos: &Arc<Objset>, top: &Vdev) -> Result<()> {
     let mut bias = top.config.allocation_bias;
     if let Some(object) = top.config.top_zap {

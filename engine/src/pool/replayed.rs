@@ -7,7 +7,7 @@
 //! are only read.
 //!
 //! Where that cannot be done (features in use that are not written here, logs that cannot be read, more
-//! writes than memory that may be used), the committed state is opened, and the caller is told which datasets
+//! writes than memory that may be used), the committed state is opened, and the caller learns which datasets
 //! have records that it does not show.
 
 use std::collections::HashMap;

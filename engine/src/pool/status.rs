@@ -94,9 +94,9 @@ pub enum Reason {
     MissingNoReplicas,
     /// A device with a bad label and without replicas.
     CorruptLabelNoReplicas,
-    /// The pool cannot be written, and whoever wants to waits.
+    /// The pool cannot be written, and writers wait.
     IoFailureWait,
-    /// The pool cannot be written, and whoever wants to is refused.
+    /// The pool cannot be written, and writes are refused.
     IoFailureContinue,
     /// The pool's metadata is damaged.
     CorruptPool,

@@ -90,7 +90,7 @@ pub struct Progress {
     pub blocks: AtomicU64,
     /// Errors so far.
     pub errors: AtomicU64,
-    /// Set by whoever wants the verification to end early.
+    /// Set to end the verification early.
     pub cancel: AtomicBool,
 }
 

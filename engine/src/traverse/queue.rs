@@ -82,7 +82,7 @@ impl<T> Queue<T> {
         !state.stack.is_empty()
     }
 
-    /// Forgets what nobody took yet.
+    /// Forgets what was not taken yet.
     pub fn clear(&self) {
         self.lock().stack.clear();
     }

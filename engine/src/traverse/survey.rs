@@ -67,7 +67,7 @@ pub trait Survey: Sync {
     /// Adds what was found elsewhere.
     fn merge(&self, found: &mut Self::Found, more: Self::Found);
 
-    /// Whether to leave out all that nobody has begun.
+    /// Whether to leave out all that was not begun yet.
     fn is_cancelled(&self) -> bool;
 }
 

@@ -18,7 +18,7 @@ fn verified(name: &str, dir: &Path) -> Report {
     let options = VerifyOptions { threads: 2, ..VerifyOptions::default() };
     let report =
         verify(&pool, options, &Progress::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
-    // What it looked at is told from what was read otherwise.
+    // What it looked at is known apart from other reads.
     let read = |transfer| -> u64 {
         let leaves = pool.vdevs().tops.iter().flat_map(Vdev::walk).filter(|vdev| vdev.children.is_empty());
         leaves.map(|leaf| leaf.stats.snapshot(transfer).bytes).sum()

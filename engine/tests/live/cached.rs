@@ -1,4 +1,4 @@
-//! What the ARC takes in of volumes (`primarycache`) and files, told by its counters.
+//! What the ARC takes in of volumes (`primarycache`) and files, as its counters say.
 
 use std::sync::Arc;
 use std::thread;

@@ -373,7 +373,7 @@ fn run(seed: u64) {
 
         let Run { rng, pool, mut target, slots, .. } = run;
         target.place = None;
-        // Nobody closes it: the devices keep what they were given.
+        // It is not closed: the devices keep what they were given.
         drop(pool);
         let pool = disks.import(&of, seed + 1).await;
         target.place = Some(open(&pool, &of).await);

@@ -154,7 +154,7 @@ impl History {
 
     async fn change_tree(&mut self, number: u64) -> engine::Result<()> {
         let Some(change) = self.tree.choose(&mut self.rng, number, MOST, |_| true) else { return Ok(()) };
-        // Whoever has a dataset open that goes, or goes back, must let it go; names change too.
+        // A user of a dataset that is destroyed or rolled back must close it; names change too.
         self.open.clear();
         committing(&self.pool, make_change(&self.pool, &change)).await.inspect_err(|error| {
             assert!(matches!(error, Error::NoSpace(_)), "{change:?}: {error}");

@@ -1,4 +1,4 @@
-//! Datasets that nobody uses any more are closed, and are what they were when they are opened again.
+//! Datasets without users are closed, and are what they were when they are opened again.
 
 use std::sync::Arc;
 

@@ -175,7 +175,7 @@ fn an_extended_attribute_that_moves_has_its_old_value_or_its_new_one() {
             set(value, to).await;
             zpl.write(other, 0, b"something", &WriteOptions::default()).await.unwrap();
             match value.is_empty() {
-                // This is the log's work alone: nobody commits a group.
+                // This is the log's work alone: no group is committed.
                 false => zpl.fsync(other).await.unwrap(),
                 true => committing(&pool, zpl.fsync(other)).await.unwrap(),
             }
@@ -241,7 +241,7 @@ fn a_log_is_applied_as_the_properties_of_its_dataset_say() {
         assert!(zpl.zpl().node(file).await.unwrap().acl().await.unwrap().iter().any(is_users));
         let long = zpl.create(root, b"long", &FILE).await.unwrap();
         zpl.write(long, 0, &vec![3; 100 << 10], &WriteOptions::default()).await.unwrap();
-        // The log's work alone: nobody commits a group.
+        // The log's work alone: no group is committed.
         zpl.sync_all().await.unwrap();
     });
     let disks = crashed(&disks);
@@ -278,7 +278,7 @@ fn a_file_that_was_received_is_made_stable_by_the_log_alone() {
         committing(&pool, zpl.sync_all()).await.unwrap();
         pool.sync().await.unwrap();
         zpl.write(file, 0, b"in the log", &WriteOptions::default()).await.unwrap();
-        // Nobody commits a group that this could wait for.
+        // No group is committed that this could wait for.
         zpl.fsync(file).await.unwrap();
     });
     let disks = crashed(&disks);

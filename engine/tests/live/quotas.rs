@@ -84,7 +84,7 @@ fn quotas_are_reached_when_what_is_committed_says_so() {
         set("userquota@1000", 0).await;
         zpl.set_attributes(others, &give).await.unwrap();
         write(b"one", &file).await.unwrap();
-        // Who has no quota has the default one; nobody has two.
+        // Who has no quota has the default one; no user has two.
         let (user, bytes) = (AccountingObject::User, Counted::Bytes);
         zpl.set_default_quota(user, bytes, 100_000).await.unwrap();
         set("userquota@1000", 10_000_000).await;

@@ -271,6 +271,6 @@ fn a_pool_of_openzfs_with_thousands_of_scribbles_is_mended_by_reading_it() {
     };
     let victim = usize::from(read_all(2, None)[0] == 0);
     let (first, second) = (read_all(3, Some(1 - victim))[victim], read_all(4, Some(1 - victim))[victim]);
-    // What is read before the other child is told to be busy takes turns.
+    // What is read before the other child is made busy takes turns.
     assert!(first > 0 && second == 0, "{first} errors, then {second}");
 }

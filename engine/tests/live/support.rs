@@ -135,7 +135,7 @@ pub async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>
     };
     let commit = async {
         while !done.load(Ordering::Relaxed) && pool.sync().await.is_ok() {
-            // Whoever waits for its turn to commit gets it.
+            // A caller that waits for its turn to commit gets it.
             yield_now().await;
         }
     };
@@ -165,7 +165,7 @@ pub fn full(name: &str) -> String {
     format!("{POOL}/{name}")
 }
 
-/// Makes a change of the tree of datasets. Somebody must commit groups meanwhile.
+/// Makes a change of the tree of datasets. Groups must be committed meanwhile.
 pub async fn make_change(pool: &Arc<LivePool>, change: &Change) -> Result<()> {
     match change.clone() {
         Change::Snapshot { to, .. } => {

@@ -1,5 +1,5 @@
 //! Files without a name whose extended attributes are objects of their own: they go as a whole, and nothing
-//! goes with them that is somebody else's.
+//! that belongs to another file goes with them.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn a_file_that_cannot_be_read_whole_is_freed_later_and_whole() {
         assert_eq!(zpl.unlinked().await.unwrap(), []);
         assert_eq!(objects(&zpl).await.len(), 1 + 64, "nothing is left over");
 
-        // One that nobody has open goes the same way.
+        // One without users goes the same way.
         let file = zpl.create(root, b"file", &FILE).await.unwrap();
         set(&zpl, file, b"user.a").await;
         pool.sync().await.unwrap();

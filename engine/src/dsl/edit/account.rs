@@ -2,8 +2,9 @@
 //! them.
 //!
 //! A block that a head no longer refers to is freed at once when it was born after the snapshot before the
-//! head: nobody else can have it. Otherwise that snapshot has it: it goes onto the head's deadlist and counts
-//! for snapshots from now on; and when it was born after the snapshot before *that*, it is unique to it.
+//! head: no other dataset can have it. Otherwise that snapshot has it: it goes onto the head's deadlist and
+//! counts for snapshots from now on; and when it was born after the snapshot before *that*, it is unique to
+//! it.
 //!
 //! A head's *unique* bytes are those born since its last snapshot. What they lack to its refreservation its
 //! directory counts as reserved.
@@ -134,7 +135,7 @@ struct Dead {
     origin: Txg,
     /// Blocks that the previous snapshot has.
     listed: Vec<Blkptr>,
-    /// Space of blocks that nobody has any more.
+    /// Space of blocks that no dataset has any more.
     freed: Space,
     /// Space of `listed`.
     kept: Space,

@@ -5,7 +5,7 @@
 //! lists of deadlists are empty, so with the feature `empty_bpobj` all empty ones are one shared object,
 //! which is counted by the feature's uses and replaced by a list of its own when the first pointer comes.
 //!
-//! Stored pointers lack what nobody needs to free a block (checksum, fill, embedded bytes), so that lists
+//! Stored pointers lack what is not needed to free a block (checksum, fill, embedded bytes), so that lists
 //! compress well.
 //!
 //! Old pools have older lists: they include no others (before version 26), and do not say what their blocks
@@ -191,8 +191,8 @@ pub(super) async fn append(s: &SyncTask, id: ObjectId, pointers: &[Blkptr], kind
     Ok(())
 }
 
-/// The entries of a list that includes no others, as many from the one numbered `first` on as one block of the
-/// list has.
+/// The entries of a list that includes no others, as many from the one numbered `first` on as one block of
+/// the list has.
 pub(super) async fn entries_from(s: &SyncTask, id: ObjectId, first: u64) -> Result<Vec<Blkptr>> {
     let (list, phys) = open(s, id).await?;
     if phys.included().count != 0 {

@@ -1,8 +1,8 @@
 //! Clones, and going back to a snapshot.
 //!
-//! A clone is a head whose chain begins at somebody else's snapshot. Going back makes a clone of the last
-//! snapshot, exchanges it with the head ([`swap`]), and destroys it: so that the blocks written since are
-//! freed like those of any dataset that goes.
+//! A clone is a head whose chain begins at a snapshot of another dataset. Going back makes a clone of the
+//! last snapshot, exchanges it with the head ([`swap`]), and destroys it: so that the blocks written since
+//! are freed like those of any dataset that goes.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.
 
@@ -120,7 +120,7 @@ async fn forget_log(s: &SyncTask, head: ObjectId) -> Result<()> {
 }
 
 /// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that; in full, or what follows
-/// the `@`). Its intent log must be given back before, and whoever has it open must let it go.
+/// the `@`). Its intent log must be given back before, and users that have it open must close it.
 pub async fn rollback(s: &SyncTask, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
     let head = find_head(s, name).await?;
     check_rollback(s, &head, snapshot).await?;

@@ -24,7 +24,7 @@ use crate::zpl::create::{NewFilesystem, create_filesystem};
 use crate::zvol::Zvol;
 use crate::zvol::create::create_volume;
 
-/// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
+/// What new filesystems are like unless the caller says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;
 /// The first version of filesystems that compare names by anything but their bytes
 /// (`ZPL_VERSION_NORMALIZATION`).

@@ -232,7 +232,7 @@ pub(super) async fn remove_key(s: &SyncTask, id: ObjectId, since: Txg) -> Result
     objects::take(s, id, &key(since)).await
 }
 
-/// Takes a key off together with its list, whose blocks are somebody else's or gone.
+/// Takes a key off together with its list, whose blocks belong to another list or are gone.
 pub(super) async fn drop_list(s: &SyncTask, id: ObjectId, since: Txg, list: ObjectId) -> Result<()> {
     let (object, phys) = open(s, id).await?;
     if bpobj::shared_empty(s).await? == Some(list) {
@@ -269,7 +269,7 @@ pub(super) async fn clone(s: &SyncTask, id: ObjectId, before: Txg, previous: Obj
     Ok(new)
 }
 
-/// Frees a deadlist with its lists. The blocks in them are somebody else's.
+/// Frees a deadlist with its lists. The blocks in them belong to other lists.
 pub(super) async fn free(s: &SyncTask, id: ObjectId) -> Result<()> {
     if is_plain(s, id).await? {
         return bpobj::free(s, id).await;

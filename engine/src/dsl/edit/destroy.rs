@@ -29,14 +29,14 @@ use crate::properties::Prop;
 /// What a destroy took away.
 #[derive(Debug, Clone)]
 pub struct Destroyed {
-    /// The object set that is no more; whoever had it open must let it go.
+    /// The object set that is no more; users that had it open must close it.
     pub objset: ObjsetId,
     /// The snapshot that it was a clone of, when it went too because it only waited for that.
     pub origin: Option<String>,
 }
 
 /// Destroys a filesystem or volume without children and snapshots. Its intent log must be given back before
-/// ([`crate::zil::Zil::close`]), and nobody may write to it any more.
+/// ([`crate::zil::Zil::close`]), and no writer may use it any more.
 pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     let head = find_head(s, name).await?;
     check(s, &head).await?;

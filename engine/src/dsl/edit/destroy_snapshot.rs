@@ -31,7 +31,7 @@ use crate::dsl::SyncTask;
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
-/// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nobody needs
+/// Destroys snapshots: all or none. With `defer`, those that are held or have clones go when nothing needs
 /// them any more; without, they are an error.
 pub async fn destroy_snapshots(s: &SyncTask, names: &[String], defer: bool) -> Result<()> {
     let mut found = Vec::new();
@@ -72,7 +72,7 @@ async fn check(s: &SyncTask, snapshot: &FoundSnapshot) -> Result<()> {
     Ok(())
 }
 
-/// Whether a snapshot waits for its end, and nobody needs it.
+/// Whether a snapshot is to be destroyed, and nothing needs it any more.
 pub(super) async fn is_unneeded(s: &SyncTask, id: ObjectId) -> Result<bool> {
     let phys = objects::dataset(s, id).await?;
     let waits = phys.is_snapshot() && phys.has(dsl_dataset::FLAG_DEFER_DESTROY) && phys.num_children == 1;

@@ -1,8 +1,8 @@
 //! Counts of filesystems and snapshots below a directory, and the times at which snapshots changed.
 //!
 //! Counts are kept from the moment when a limit is first set somewhere above: a directory without a count
-//! ends the climb, since there is no limit above it either. Whoever may change a limit is not bound by it in
-//! OpenZFS; here nobody may exceed one but by changing it.
+//! ends the climb, since there is no limit above it either. A user that may change a limit is not bound by it
+//! in OpenZFS; here a limit must be changed before it can be exceeded.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dir.c`.
 

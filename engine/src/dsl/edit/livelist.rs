@@ -3,7 +3,7 @@
 //! A clone shares most of its blocks with its origin, and what is its own is scattered over its tree: to
 //! destroy it, the whole tree would have to be searched. So its directory keeps a log of what its head wrote
 //! and gave up: a deadlist in form, whose lists have entries that are allocations and entries that are frees
-//! ([`Kind`]). A free stands in the same list as the allocation of its block, because blocks are assigned to
+//! ([`Kind`]). A free is in the same list as the allocation of its block, because blocks are assigned to
 //! lists by birth. So each list tells on its own which blocks are left: gone through from its end, an
 //! allocation that no free met before it is one.
 //!
@@ -94,7 +94,7 @@ pub(super) async fn synced(s: &SyncTask, dir: ObjectId, origin: Txg, done: &Sync
     let listed = |bp: &&Blkptr| counts(bp) && !bp.is_embedded() && bp.birth() > origin;
     let frees: Vec<Blkptr> = done.killed.iter().filter(listed).copied().collect();
     let Some(born) = &done.born_blocks else {
-        // Nobody asked which they are.
+        // No caller has asked which they are.
         return if done.born == Space::default() && frees.is_empty() { Ok(()) } else { remove(s, dir).await };
     };
     let allocs: Vec<Blkptr> = born.iter().filter(listed).copied().collect();

@@ -1,6 +1,6 @@
 //! Properties, set and inherited.
 //!
-//! A local value stands in the properties ZAP of the dataset's directory under the property's name, a
+//! A local value is in the properties ZAP of the dataset's directory under the property's name, a
 //! received one under `name$recvd`. *Inheriting* takes the local value away, and says with `name$inherit`
 //! that a received one does not count either. Space properties are stored the same way and have an effect on
 //! counts besides ([`apply_space`]); what a filesystem or volume keeps in its own objects (its size, how it
@@ -43,7 +43,7 @@ const OLD_VALUE_BYTES: usize = 1024;
 const BLOCKS: u64 = 2;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
-/// What a new volume's blocks are when nobody says.
+/// The block size of a new volume, unless the caller gives one.
 pub(super) const DEFAULT_VOLUME_BLOCK_BYTES: u64 = 16 << 10;
 
 /// What a value is for beside being stored.
@@ -354,7 +354,7 @@ fn check_value(version: u64, is_enabled: impl Fn(Feature) -> bool, assignment: &
     Ok(())
 }
 
-/// Checks what can be told of the properties of a new dataset of such a type before there is a pool for it,
+/// Checks what is known of the properties of a new dataset of such a type before there is a pool for it,
 /// which will have the given version.
 pub fn check_properties(
     types: Types,
@@ -556,7 +556,7 @@ async fn check_space(s: &SyncTask, head: &FoundHead, prop: Prop, old: u64, new: 
 
 // ---- What callers do.
 
-/// What whoever has a dataset open must do after its properties changed.
+/// What users that have a dataset open must do after its properties changed.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
     /// Object sets that are written in another way from now on: the dataset and those below it.

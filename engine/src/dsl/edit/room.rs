@@ -1,8 +1,8 @@
 //! How much a dataset may still write, so that writes can be refused before they are accepted.
 //!
-//! The figure is that of the last group; whoever accepts writes keeps account of what it accepted since, and
-//! asks again when the next group is written. Overwriting needs new space before the old is free, so room is
-//! for what is written and not for what grows.
+//! The figure is that of the last group; code that accepts writes keeps account of what it has accepted
+//! since, and asks again when the next group is written. Overwriting needs new space before the old is free,
+//! so room is for what is written and not for what grows.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `dsl_dataset.c`
 //! (`dsl_dataset_check_quota`).

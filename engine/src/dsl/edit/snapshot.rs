@@ -288,7 +288,7 @@ pub async fn hold(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nobody needs them
+/// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nothing needs them
 /// are. Gives their names.
 pub async fn release(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();

@@ -284,7 +284,7 @@ pub(super) async fn check_transfer(s: &SyncTask, from: ObjectId, to: ObjectId, b
     }
 }
 
-/// What whoever asks for more than there is gets.
+/// The error for a request for more than there is.
 /// The refusal of what needs more than there is, with both figures.
 pub(super) fn short_of(what: &str, wanted: u64, room: u64) -> Error {
     let (wanted, room) = (nicebytes(wanted), nicebytes(room));

@@ -23,7 +23,7 @@ const BLOCK_BYTES: u32 = 128 << 10;
 /// The length before each record.
 const LENGTH_BYTES: u64 = 8;
 
-/// A command that somebody gave.
+/// A command of a user.
 pub fn command(text: &str, seconds: u64, uid: u64, host: &str) -> HistoryRecord {
     let mut nvlist = Nvlist::new();
     nvlist.push(key::COMMAND, NvValue::String(text.into()));

@@ -1,6 +1,6 @@
 //! The token with which an interrupted receive can be resumed.
 //!
-//! What a receive into a dataset has got so far stands in fields of the dataset's object: its own for a new
+//! What a receive into a dataset has got so far is in fields of the dataset's object: its own for a new
 //! dataset, those of its child `%recv` when the dataset existed. The token packs them: an nvlist, compressed
 //! with zlib, in hexadecimal, behind a version, the first word of the fletcher4 checksum of the compressed
 //! bytes, and the length before compression. Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.

@@ -3,8 +3,8 @@
 //!
 //! The new vdevs join the tree, the configuration and the allocator in the sync of one group. Their labels
 //! name no group until then; the commit writes the first half of all labels before the uberblock, so that
-//! whoever finds that uberblock finds labels on the new devices too. When something fails before, the pool is
-//! what it was, and the devices belong to nobody.
+//! an import that finds that uberblock finds labels on the new devices too. When something fails before, the
+//! pool is what it was, and the devices belong to no pool.
 //!
 //! Spares and cache devices stand in lists of their own in the MOS, and their labels name no pool.
 //!

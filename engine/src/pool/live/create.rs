@@ -684,8 +684,8 @@ fn log2(bytes: u32) -> u8 {
     bytes.max(512).next_power_of_two().trailing_zeros() as u8
 }
 
-/// The features that a new pool gets when nobody says otherwise: all of OpenZFS 2.3, so that what the stable
-/// distributions have can open it. What is not maintained here is never made use of.
+/// The features that a new pool gets unless the user says otherwise: all of OpenZFS 2.3, so that what the
+/// stable distributions have can open it. What is not maintained here is never made use of.
 pub fn default_features() -> Vec<Feature> {
     Feature::ALL.iter().copied().filter(|feature| feature.is_usual()).collect()
 }

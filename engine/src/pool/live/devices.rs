@@ -233,22 +233,22 @@ impl LivePool {
         self.jobs.resume(self);
     }
 
-    /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an
-    /// error. For closing a pool by force. `why` is said where the pool has no reason of its own.
+    /// Gives up waiting for devices: what was not committed is lost, as in a crash, and waiting callers get
+    /// an error. For closing a pool by force. `why` is said where the pool has no reason of its own.
     pub fn abandon(&self, why: &str) {
         let why = self.suspended().map_or_else(|| why.to_owned(), |(error, _)| error.to_string());
         self.stop(Error::Suspended(format!("pool '{}' was given up: {why}", self.pool.name())));
     }
 
-    /// From now on nobody waits for devices: whoever cannot write gets the error, and nothing more is
+    /// From now on no caller waits for devices: a write that fails gets the error, and nothing more is
     /// committed. For pools that are worth less than the time of those who wait. [`LivePool::start`] takes it
     /// back.
     pub fn never_wait(&self) {
         self.pool.suspension.give_up();
     }
 
-    /// Closes its devices, so that others can have them, whoever still has the pool. Only when nothing more
-    /// is committed.
+    /// Closes its devices, so that others can have them, even if the pool is still in use. Only when nothing
+    /// more is committed.
     pub fn let_go(&self) {
         self.pool.vdevs().let_go();
     }

@@ -1,6 +1,6 @@
 //! A fair lock for tasks that wait without a thread: first come, first served.
 //!
-//! Whoever syncs in a loop asks again at once when it is done; the others that wait are before it
+//! A thread that syncs in a loop asks again at once when it is done; the others that wait are before it
 //! nevertheless. One that gives up waiting leaves the queue.
 //!
 //! | lock | guards | order |

@@ -1,10 +1,10 @@
 //! Vdevs that grow with their devices.
 //!
-//! A device that has become larger is noticed when somebody looks: it is opened anew, taken online, or the
+//! A device that has become larger is noticed when it is looked at: it is opened anew, taken online, or the
 //! pool is imported. From then on the vdev could be larger (`expandsize`). It becomes so when a person wants
 //! it (`zpool online -e`), or always (`autoexpand=on`), as soon as its smallest device has the room.
 //!
-//! All of it happens in the sync of a group, so that nobody writes labels while those at the end of a device
+//! All of it happens in the sync of a group, so that no labels are written while those at the end of a device
 //! move. The size of a vdev stands in the configuration; blocks are put into the new space when the group
 //! that brings it is committed ([`crate::alloc::Allocator::grow`]). What the disks hold is right after a
 //! crash at any point: a vdev that is smaller than its devices is as good as one that is not.

@@ -127,7 +127,8 @@ impl LivePool {
         if !dataset.zil.needs_replay() {
             return Ok(());
         }
-        // Nobody commits groups yet, and a replay waits for some: to make room, and for the end of the log.
+        // No thread commits groups yet, and a replay waits for some: to make room, and for the end of the
+        // log.
         let done = AtomicBool::new(false);
         let replay = async {
             let replayed = self.replay_onto(dataset).await;

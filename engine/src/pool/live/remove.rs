@@ -133,7 +133,7 @@ fn device_of(vdev: &Vdev) -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Makes devices that were taken away nobody's. One that cannot be written keeps its labels, and the pool
+/// Wipes the labels of devices that were removed. One that cannot be written keeps its labels, and the pool
 /// does not know it any more.
 async fn wipe(devices: &[Arc<dyn Device>]) {
     for device in devices {

@@ -4,7 +4,7 @@
 //! The reader goes on as soon as it has right bytes from somewhere; the repair is asked for
 //! ([`crate::store::repairs`]) and done in the background. Closing the pool waits for it.
 //!
-//! # Never over somebody else's block
+//! # Never over another block
 //! What the reader had was a pointer, and since it was looked up the block may have been freed, and its space
 //! given to another one. So the repair looks the block up anew, by its bookmark, in the last committed state,
 //! and goes on only when the pointer there is the very same. It holds the view of that state until the last

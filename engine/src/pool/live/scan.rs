@@ -1,7 +1,7 @@
 //! A scrub that OpenZFS began and did not end.
 //!
 //! Its state stands in the pool directory: what it looks for, how far it is, and a queue of datasets that
-//! come next. OpenZFS keeps all that right while datasets come, go and change places. Nobody does so here;
+//! come next. OpenZFS keeps all that right while datasets come, go and change places. Cenote does not;
 //! instead the scrub is put back to its beginning when the pool is taken over: no position, an empty queue,
 //! and as its last group the one that does so. That says nothing of any dataset, so that it stays true
 //! whatever is done to them, and OpenZFS begins the scrub anew when it opens the pool again.

@@ -1,9 +1,9 @@
 //! The sync of a transaction group: from changes in memory to a new uberblock.
 //!
 //! # The order
-//! 1. The group is quiesced. Nobody changes it any more. Tasks run that must come first (the pool's
+//! 1. The group is quiesced. It does not change any more. Tasks run that must come first (the pool's
 //!    checkpoint).
-//! 2. References to cloned blocks are counted, before anything is freed. Intent logs are told; every dataset
+//! 2. References to cloned blocks are counted, before anything is freed. Intent logs are notified; every dataset
 //!    that the group changed is written, and the dataset layer counts what it wrote and frees.
 //! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written
 //!    as in step 2.
@@ -13,7 +13,7 @@
 //!    allocates, what was allocated is noted in the space maps, and these are objects of the MOS. A block
 //!    that this group wrote before is written again in its place, so that this ends after a few turns.
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
-//! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
+//! 7. Readers get the new view, space that was freed two groups ago becomes free, waiters are woken.
 //!
 //! A write that fails waits until it can be made ([`crate::store::suspend`]); any other failure on the way, a
 //! panic of the thread that commits included, stops the pool: what is on the devices is the group before.
@@ -73,7 +73,7 @@ pub(super) struct Task {
     /// Before anything of the group is written or freed.
     first: bool,
     run: Box<dyn FnOnce(Syncing) -> Running + Send>,
-    /// Gives whoever asked for it this error in place of its result.
+    /// Gives its caller this error in place of a result.
     fail: Box<dyn FnOnce(Error) + Send>,
 }
 
@@ -186,7 +186,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Commits the open group here and now. For tests, and for whoever runs without the thread.
+    /// Commits the open group here and now. For tests, and for callers that run without the thread.
     // All of a sync hangs on this. In a box it is compiled here, and not again in each crate that waits for
     // it.
     pub fn sync(self: &Arc<Self>) -> LocalBoxFuture<'_, Result<Txg>> {
@@ -211,8 +211,8 @@ impl LivePool {
         }
     }
 
-    /// Nothing more is committed: whoever waits, for a group or for devices, gets the error, and so does
-    /// whoever comes.
+    /// Nothing more is committed: all that wait, for a group or for devices, get the error, and so do later
+    /// callers.
     pub(super) fn stop(&self, error: Error) {
         self.txgs.stop(error);
         self.pool.suspension.give_up();
@@ -397,7 +397,7 @@ impl LivePool {
                 edit::mos_synced(s, &synced).await?;
             }
         }
-        Err(Error::corrupt(self.pool.name(), "writing the meta object set comes to no end"))
+        Err(Error::corrupt(self.pool.name(), "writing the meta object set does not end"))
     }
 
     /// Makes the group the pool's state.

@@ -3,9 +3,9 @@
 //! A view refers to blocks by the uberblock of its group. Space that a later group freed must not be reused
 //! while a view from before that group is held, or its reader would find other bytes there. So each view that
 //! is handed out is remembered weakly, and the oldest one that is still alive bounds what the allocator may
-//! reuse. One that is lent to somebody who may take his time is taken back when it keeps more space than is
-//! free otherwise. Whoever reads for long what is protected by other means (a snapshot's blocks) takes one
-//! that does not count.
+//! reuse. One that is lent to a reader that may take long is taken back when it keeps more space than is
+//! free otherwise. A reader that reads for long what is protected by other means (a snapshot's blocks) takes
+//! one that does not count.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, Weak};
@@ -38,7 +38,7 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Lends a view of a pool that never changes, so that nobody needs its space.
+    /// Lends a view of a pool that never changes, so that its space is never needed.
     pub fn of(view: Arc<Pool>) -> Arc<Self> {
         Arc::new(Self { view: Mutex::new(Some(view)), waker: AtomicWaker::new() })
     }
@@ -96,7 +96,7 @@ impl Views {
         state.older.push(Arc::downgrade(&old));
     }
 
-    /// The group of the oldest view that somebody holds.
+    /// The group of the oldest view that is held.
     pub(super) fn oldest(&self) -> Txg {
         let mut state = self.state.lock().ignore_poison();
         state.older.retain(|view| view.strong_count() > 0);

@@ -1,6 +1,6 @@
 //! [`PoolProperties`]: every property of a pool, read once, shown as often as one likes.
 //!
-//! Numbers come from the space accounting and the configuration; what users set stands in a ZAP that the pool
+//! Numbers come from the space accounting and the configuration; what users set is in a ZAP that the pool
 //! directory names. `version` is shown as `-` where features took its place, `fragmentation` where no
 //! histograms are kept. Source of the facts: OpenZFS 2.3 `spa.c` (`spa_prop_get`), `libzfs_pool.c`.
 

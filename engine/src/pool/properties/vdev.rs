@@ -1,6 +1,6 @@
 //! Properties of a vdev as `zpool get all POOL VDEV` shows them.
 //!
-//! Most are computed; what users set stands in the vdev's ZAP: that of a top-level vdev, else that of the
+//! Most are computed; what users set is in the vdev's ZAP: that of a top-level vdev, else that of the
 //! leaf. Vdevs are named as the kernel does, by path or by type and number. Space is known for top-level
 //! vdevs only, in deflated bytes. Source of the facts: OpenZFS 2.4 `vdev.c` (`vdev_prop_get`),
 //! `libzfs_pool.c`.

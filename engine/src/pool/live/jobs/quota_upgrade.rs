@@ -1,11 +1,11 @@
 //! Filesystems that count more since the pool got features: files (`userobj_accounting`) and what projects
 //! use (`project_quota`); and what users use, since it has version 15.
 //!
-//! What is open stands in line as soon as a file comes to it, or a project, after the features were enabled;
+//! An open filesystem is queued as soon as a file comes to it, or a project, after the features were enabled;
 //! others when they are opened to be changed. Enabling features alone begins nothing.
 //! Each is a job ([`crate::jobs`]), and all of a pool stand in one line: all files are written again for it,
 //! which many at a time would only do to each other's disadvantage. A filesystem that was closed before its
-//! turn, or during it, stands in line again when it is opened. Nothing of that is kept in the pool: a
+//! turn, or during it, is queued again when it is opened. Nothing of this is kept in the pool: a
 //! filesystem says itself what it lacks.
 
 use std::cell::Cell;

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! Both do something to each range that is free, device by device, and take long. What is worked on must not
-//! be handed out meanwhile, and no state of the pool that somebody could still want may refer to it. Both
+//! be handed out meanwhile, and no state of the pool that could still be wanted may refer to it. Both
 //! follow from taking free space the way an allocation does: [`crate::alloc::Allocator::borrow_free`] takes
 //! runs out of what may be handed out, as part of the group that is being written, and
 //! [`crate::alloc::Allocator::give_back`] returns them before that group's space maps are written. So nothing
@@ -11,7 +11,7 @@
 //!
 //! Each is a job ([`crate::jobs`]) of a leaf. Those of a top-level vdev that are equally far and fast are
 //! done together: a step goes through a bounded number of runs of one metaslab, in one group. How far it is
-//! stands in the ZAP of each leaf, written with the group; so it goes on where it was when the pool is
+//! is in the ZAP of each leaf, written with the group; so it goes on where it was when the pool is
 //! imported again, here or by OpenZFS.
 //!
 //! | what | does | runs that are left out |
@@ -20,7 +20,7 @@
 //! | trim | tells devices what they need not keep | those that cost more than they give back |
 //!
 //! # Places
-//! A leaf's progress is told as an offset of its device, as OpenZFS does. For mirrors that is the offset in
+//! A leaf's progress is stored as an offset of its device, as OpenZFS does. For mirrors that is the offset in
 //! the top-level vdev, behind the labels; a raidz vdev with n children is as far in all of them when they are
 //! an n-th of its own offset far.
 //!
@@ -387,11 +387,11 @@ async fn write(s: &Syncing, work: Sweep, leaf: Guid, run: &JobStatus) -> Result<
     };
     let (offset, state, time, rate) = work.entries();
     // What lies between is worked on again.
-    let told = match run.done / width {
+    let stored = match run.done / width {
         0 => 0,
         done => done.saturating_add(LABEL_START_BYTES),
     };
-    let mut entries = vec![(offset, told), (state, run.state as u64), (time, run.time)];
+    let mut entries = vec![(offset, stored), (state, run.state as u64), (time, run.time)];
     entries.extend(rate.map(|rate| (rate, run.rate_limit)));
     for (entry, number) in entries {
         zap::edit::set_u64(&zap, &s.tx, entry, number).await?;

@@ -21,7 +21,7 @@
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
 //! | `capacity` | how much space devices provide; vdevs that grow with them |
-//! | `top_level` | the list of top-level vdevs, which grows |
+//! | `top_level` | the list of top-level vdevs, which grows and whose vdevs are replaced |
 //! | `open` | opening devices for writing |
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
@@ -54,8 +54,9 @@ pub mod write;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use codec::draid::Draid;
@@ -114,7 +115,8 @@ impl VdevTree {
     }
 }
 
-/// One vdev of the tree.
+/// One vdev of the tree. It never changes: when the tree does, its top-level vdev is built anew
+/// ([`VdevTree::rebuild_top`]). What goes on meanwhile is in [`Lasting`].
 #[derive(Debug)]
 pub struct Vdev {
     /// Position among its siblings; for a top-level vdev the number that DVAs use.
@@ -131,6 +133,16 @@ pub struct Vdev {
     pub(crate) class: OnceLock<Class>,
     /// Sector size of the top-level vdev as a power of two.
     pub ashift: u32,
+    /// The config that it was built from, without the children.
+    pub config: VdevConfig,
+    /// What it shares with its successors.
+    lasting: Arc<Lasting>,
+}
+
+/// What a vdev shares with all vdevs of its guid that took its place when the tree changed. So transfers that
+/// began in the old tree count in the new one.
+#[derive(Debug)]
+pub struct Lasting {
     /// Allocatable bytes of a top-level vdev, which may grow; 0 if unknown.
     asize: AtomicU64,
     /// Whether it is usable, and why not.
@@ -153,8 +165,14 @@ pub struct Vdev {
     pub(crate) stable: Stable,
     /// Transfers in progress, to spread load over the children of a mirror.
     pub in_flight: AtomicU32,
-    /// The config that it was built from, without the children.
-    pub config: VdevConfig,
+}
+
+impl Deref for Vdev {
+    type Target = Lasting;
+
+    fn deref(&self) -> &Lasting {
+        &self.lasting
+    }
 }
 
 /// The kind of a vdev.

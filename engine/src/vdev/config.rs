@@ -21,7 +21,7 @@ use ondisk::Guid;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::{
-    Aux, Auxiliary, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree,
+    Aux, Auxiliary, Class, ErrorCounters, Kind, Lasting, State, Status, Vdev, VdevTree,
     capacity::usable_bytes,
     slot::{Slot, StatusCell},
     state_of_parent,
@@ -34,7 +34,7 @@ pub type Devices = HashMap<Guid, Arc<dyn Device>>;
 /// Builds the tree under `root`, whose children are the top-level vdevs in order. `reflow` is the state of a
 /// raidz expansion in progress, from the uberblock.
 pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) -> Result<VdevTree> {
-    let builder = Builder { devices, reflow };
+    let builder = Builder { devices, reflow, old: None, renamed: None };
     let mut tops = Vec::with_capacity(root.children.len());
     for (index, config) in root.children.iter().enumerate() {
         if config.id.is_some_and(|id| id.get() as usize != index) {
@@ -58,21 +58,68 @@ impl VdevTree {
         if config.id.is_none_or(|id| id.get() as usize != next) {
             return Err(Error::Invalid(format!("vdev {next} is to be added with the id {:?}", config.id)));
         }
-        let builder = Builder { devices, reflow: None };
+        let builder = Builder { devices, reflow: None, old: None, renamed: None };
         self.tops.push(builder.vdev(config, next as u64, Needs::of_top(config))?);
         Ok(id)
     }
 }
 
+/// A leaf that gets another guid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renamed {
+    /// Its guid until now.
+    pub from: Guid,
+    /// Its guid from now on.
+    pub to: Guid,
+}
+
 impl VdevTree {
+    /// Gives a top-level vdev the shape of `config`: devices were attached, detached or replaced. Vdevs whose
+    /// guids stay go on: their devices, states, counters and dirty time logs last. A leaf that is new gets its
+    /// device from `devices`. `renamed` is a leaf that goes on under another guid: the last child of a mirror
+    /// gets the mirror's. Reads and writes go the new way at once; those that began before end in the old
+    /// version. Returns the new vdev. The caller ensures that no other caller changes vdevs meanwhile.
+    ///
+    /// # Errors
+    /// There is no such vdev, or the config cannot be built; nothing has changed then.
+    pub fn rebuild_top(
+        &self,
+        id: u32,
+        config: &VdevConfig,
+        renamed: Option<Renamed>,
+        devices: &Devices,
+    ) -> Result<&Vdev> {
+        let wrong = |why: &str| Error::Invalid(format!("top-level vdev {id} cannot change: {why}"));
+        let old = self.top(id).ok_or_else(|| wrong("it does not exist"))?;
+        if config.id.is_none_or(|of_config| of_config.get() != id) {
+            return Err(wrong(&format!("its new configuration has the number {:?}", config.id)));
+        }
+        let needs = Needs { bytes: old.asize(), ..Needs::of_top(config) };
+        if needs.ashift != old.ashift {
+            return Err(wrong("its sectors would have another size"));
+        }
+        let _turn = self.changes.turn();
+        let new =
+            Builder { devices, reflow: None, old: Some(old), renamed }.vdev(config, id.into(), needs)?;
+        if let Some(class) = old.class.get() {
+            // The Builder sets it for logs only, and to the same.
+            let _ = new.class.set(*class);
+        }
+        new.set_asize(old.asize());
+        new.refresh();
+        self.tops.replace(id as usize, new);
+        self.changes.count();
+        self.top(id).ok_or_else(|| wrong("it does not exist"))
+    }
+
     /// Replaces a top-level vdev that holds no data any more by a hole. Its devices are closed.
     ///
     /// # Errors
     /// There is no such vdev, or the config is not a hole's.
     pub(crate) fn make_hole(&self, id: u32, config: &VdevConfig) -> Result<()> {
         let (devices, wrong) = (Devices::new(), || Error::Invalid(format!("vdev {id} cannot become a hole")));
-        let hole =
-            Builder { devices: &devices, reflow: None }.vdev(config, id.into(), Needs::of_top(config))?;
+        let builder = Builder { devices: &devices, reflow: None, old: None, renamed: None };
+        let hole = builder.vdev(config, id.into(), Needs::of_top(config))?;
         let top = self.top(id).filter(|_| matches!(hole.kind, Kind::Hole)).ok_or_else(wrong)?;
         let leaves: Vec<&Vdev> = top.walk().collect();
         if !self.tops.replace(id as usize, hole) {
@@ -89,7 +136,7 @@ impl VdevTree {
 
 /// Builds spares or cache devices from their list in the MOS.
 pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Auxiliary> {
-    let builder = Builder { devices, reflow: None };
+    let builder = Builder { devices, reflow: None, old: None, renamed: None };
     let leaves = configs.iter().enumerate();
     leaves.map(|(index, config)| builder.vdev(config, index as u64, Needs::of_top(config))).collect()
 }
@@ -123,6 +170,9 @@ impl Needs {
 struct Builder<'a> {
     devices: &'a Devices,
     reflow: Option<Reflow>,
+    /// The top-level vdev that the new one takes the place of. Vdevs with a guid of it go on.
+    old: Option<&'a Vdev>,
+    renamed: Option<Renamed>,
 }
 
 impl Builder<'_> {
@@ -137,12 +187,13 @@ impl Builder<'_> {
             )?);
         }
         let kind = self.kind(config, needs.ashift)?;
-        let status = status_of(config, &kind, &children, needs);
-        // The abilities of a device that is not open are unknown.
-        let is_closed = matches!(kind, Kind::Leaf(_)) && !status.is_readable();
         let class = match config.is_log {
             true => OnceLock::from(Class::Log),
             false => OnceLock::new(),
+        };
+        let lasting = match self.old_vdev(config) {
+            Some(old) => Arc::clone(&old.lasting),
+            None => Arc::new(Lasting::new(config, &kind, &children, needs)),
         };
         Ok(Vdev {
             id,
@@ -151,26 +202,27 @@ impl Builder<'_> {
             kind,
             class,
             ashift: needs.ashift,
-            asize: config.asize.map_or(0, |asize| asize.get()).into(),
-            status: StatusCell::new(status),
-            bytes_needed: needs.bytes.into(),
-            errors: ErrorCounters::default(),
-            stats: Default::default(),
-            is_removed: Default::default(),
-            cannot_discard: is_closed.into(),
-            missing_txgs: Default::default(),
-            unflushed: Default::default(),
-            stable: Default::default(),
-            in_flight: Default::default(),
             config: VdevConfig { children: Vec::new(), ..config.clone() },
             children,
+            lasting,
         })
+    }
+
+    /// The vdev of which this config is the next version.
+    fn old_vdev(&self, config: &VdevConfig) -> Option<&Vdev> {
+        let renamed = self.renamed.filter(|renamed| renamed.to == config.guid && config.kind.is_leaf());
+        let guid = renamed.map_or(config.guid, |renamed| renamed.from);
+        let old = self.old?.walk().find(|vdev| vdev.guid == guid)?;
+        (old.config.kind.is_leaf() == config.kind.is_leaf()).then_some(old)
     }
 
     fn kind(&self, config: &VdevConfig, ashift: u32) -> Result<Kind> {
         let layout = |error: codec::raidz::Error| Error::corrupt("pool configuration", error);
         Ok(match &config.kind {
-            VdevKind::Disk | VdevKind::File => Kind::Leaf(Slot::new(self.devices.get(&config.guid).cloned())),
+            VdevKind::Disk | VdevKind::File => match self.old_vdev(config).map(|old| &old.kind) {
+                Some(Kind::Leaf(slot)) => Kind::Leaf(slot.clone()),
+                _ => Kind::Leaf(Slot::new(self.devices.get(&config.guid).cloned())),
+            },
             VdevKind::Mirror => Kind::Mirror,
             VdevKind::Replacing => Kind::Replacing,
             VdevKind::Spare => Kind::Spare,
@@ -202,6 +254,28 @@ impl Builder<'_> {
                 return Err(Error::corrupt("pool configuration", "a root inside the vdev tree"));
             }
         })
+    }
+}
+
+impl Lasting {
+    /// Of a vdev that is new in the tree.
+    fn new(config: &VdevConfig, kind: &Kind, children: &[Vdev], needs: Needs) -> Self {
+        let status = status_of(config, kind, children, needs);
+        // The abilities of a device that is not open are unknown.
+        let is_closed = matches!(kind, Kind::Leaf(_)) && !status.is_readable();
+        Self {
+            asize: config.asize.map_or(0, |asize| asize.get()).into(),
+            status: StatusCell::new(status),
+            bytes_needed: needs.bytes.into(),
+            errors: ErrorCounters::default(),
+            stats: Default::default(),
+            is_removed: Default::default(),
+            cannot_discard: is_closed.into(),
+            missing_txgs: Default::default(),
+            unflushed: Default::default(),
+            stable: Default::default(),
+            in_flight: Default::default(),
+        }
     }
 }
 

@@ -25,14 +25,14 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `Changes` | one change of statuses at a time; for a few lines | before those of slots |
+//! | `Changes` | one change of statuses or of the tree at a time; for a few lines | before those of slots |
 //! | `ErrorCounters::recent` | the times of errors | taken alone |
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
 //! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use device::{Cause, Device, IgnorePoison, IoError};
 use ondisk::Guid;
@@ -56,21 +56,33 @@ pub(crate) struct Changes {
     version: AtomicU64,
 }
 
+impl Changes {
+    /// No other thread changes statuses, or the tree, as long as the guard lives.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().ignore_poison()
+    }
+
+    /// Statuses or the tree have changed.
+    pub(super) fn count(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// The error when the device of a leaf is needed and cannot be taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Required;
 
 impl VdevTree {
-    /// A number that changes with the status of any vdev.
+    /// A number that changes with the status of any vdev, and with the tree.
     pub fn status_version(&self) -> u64 {
         self.changes.version.load(Ordering::Acquire)
     }
 
     /// Sets the status of a leaf, and updates the vdevs above it.
     pub fn set_status(&self, leaf: &Vdev, status: Status) {
-        let _turn = self.changes.turn.lock().ignore_poison();
+        let _turn = self.changes.turn();
         if leaf.status.set(status) {
-            self.changes.version.fetch_add(1, Ordering::AcqRel);
+            self.changes.count();
             tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
         }
         self.tops.iter().for_each(Vdev::refresh);
@@ -238,7 +250,7 @@ impl Vdev {
     }
 
     /// Updates the status of each vdev with children from their statuses.
-    fn refresh(&self) {
+    pub(super) fn refresh(&self) {
         self.children.iter().for_each(Vdev::refresh);
         let spare_children = match &self.kind {
             Kind::Mirror | Kind::Replacing | Kind::Spare => self.children.len().saturating_sub(1),

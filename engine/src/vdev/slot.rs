@@ -14,14 +14,14 @@ use device::{Device, IgnorePoison};
 
 use super::{Aux, State, Status};
 
-/// The device of a leaf, or nothing.
-#[derive(Debug, Default)]
-pub struct Slot(RwLock<Option<Arc<dyn Device>>>);
+/// The device of a leaf, or nothing. Clones are the same slot: the leaf keeps it when the tree changes.
+#[derive(Debug, Default, Clone)]
+pub struct Slot(Arc<RwLock<Option<Arc<dyn Device>>>>);
 
 impl Slot {
     /// A slot with this device.
     pub fn new(device: Option<Arc<dyn Device>>) -> Self {
-        Self(RwLock::new(device))
+        Self(Arc::new(RwLock::new(device)))
     }
 
     /// The device, if there is one.

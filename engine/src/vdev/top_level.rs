@@ -1,14 +1,14 @@
-//! The list of top-level vdevs, and the lists of spares and cache devices: they only grow, and are read
-//! without a lock.
+//! The list of top-level vdevs, and the lists of spares and cache devices: they are read without a lock.
 //!
 //! The pointers of all blocks contain the number of their vdev, so vdevs are never taken out of the list. A
-//! removed vdev becomes an indirect vdev or a hole in the same place, once and for all. A spare or cache
-//! device has no number; a removed one is skipped. Vdevs are added while other threads read and write; the
-//! entries of the list do not move.
+//! vdev whose devices change is replaced by its next *version* in the same place; a removed one becomes an
+//! indirect vdev or a hole there. Readers and writers that began with an old version keep it: versions stay
+//! until the pool is closed, and share what lasts ([`super::Lasting`]). A spare or cache device has no
+//! number; a removed one is skipped. Vdevs are added and replaced while other threads read and write; the
+//! entries of the lists do not move.
 
 use std::fmt;
 use std::ops::Index;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use super::{Kind, Vdev};
@@ -17,19 +17,20 @@ use super::{Kind, Vdev};
 #[derive(Default)]
 pub struct Tops(boxcar::Vec<Place>);
 
-/// A place in the list: a vdev, and its replacement.
+/// A place in the list: the versions of one vdev, of which the last counts. There is always one.
 struct Place {
-    vdev: Vdev,
-    successor: OnceLock<Vdev>,
+    first: Vdev,
+    later: boxcar::Vec<Vdev>,
 }
 
 impl Place {
     fn of(vdev: Vdev) -> Self {
-        Self { vdev, successor: OnceLock::new() }
+        Self { first: vdev, later: boxcar::Vec::new() }
     }
 
     fn now(&self) -> &Vdev {
-        self.successor.get().unwrap_or(&self.vdev)
+        let last = self.later.count().checked_sub(1).and_then(|last| self.later.get(last));
+        last.unwrap_or(&self.first)
     }
 }
 
@@ -59,10 +60,13 @@ impl Tops {
         self.0.push(Place::of(vdev))
     }
 
-    /// Replaces a vdev. Callers that hold the old vdev keep it. Returns false if it was replaced before, or
-    /// does not exist.
+    /// Replaces a vdev by its next version. Callers that hold the old one keep it. Returns false if there is
+    /// no such vdev. The caller ensures that no other thread replaces it meanwhile.
     pub(super) fn replace(&self, index: usize, vdev: Vdev) -> bool {
-        self.0.get(index).is_some_and(|place| place.successor.set(vdev).is_ok())
+        self.0.get(index).is_some_and(|place| {
+            place.later.push(vdev);
+            true
+        })
     }
 }
 
@@ -84,7 +88,7 @@ impl Auxiliary {
 
     /// The vdevs of a list that is not shared.
     pub(crate) fn into_vdevs(self) -> impl Iterator<Item = Vdev> {
-        self.0.0.into_iter().map(|place| place.vdev)
+        self.0.0.into_iter().map(|place| place.later.into_iter().last().unwrap_or(place.first))
     }
 
     /// Adds a device.

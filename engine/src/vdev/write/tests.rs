@@ -29,6 +29,7 @@ mod discard;
 mod flush;
 mod heal;
 mod labels;
+mod rebuild;
 mod stable;
 
 const ASHIFT: u64 = 9;

@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 25] = [
+const COMMANDS: [(&str, &str, &str); 24] = [
     (
         "zpool",
         "attach",
@@ -34,12 +34,6 @@ const COMMANDS: [(&str, &str, &str); 25] = [
         "detach",
         "'zpool offline' takes a device out of use; OpenZFS detaches devices from pools that were exported \
          here",
-    ),
-    (
-        "zpool",
-        "events",
-        "'zpool status' shows the errors of devices, 'zpool history -i' the actions, and the daemon's log \
-         the rest",
     ),
     ("zpool", "prefetch", "blocks are read when they are needed, and cached"),
     (

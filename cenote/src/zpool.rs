@@ -7,6 +7,7 @@ mod change;
 mod create;
 mod destroy;
 mod device;
+mod events;
 mod export;
 mod get;
 mod history;
@@ -90,6 +91,8 @@ pub enum Zpool {
     Reopen(device::ReopenArguments),
     /// Wipe the labels of a device that no pool uses
     Labelclear(change::LabelClearArguments),
+    /// Show what happened to pools: errors, changes of devices and of pools
+    Events(events::Arguments),
     /// Show the command history of pools
     History(history::Arguments),
     /// Show the version of this program
@@ -124,6 +127,7 @@ impl Zpool {
             Self::Wait(arguments) => arguments.run(),
             Self::Reopen(arguments) => arguments.run(),
             Self::Labelclear(arguments) => arguments.run(),
+            Self::Events(arguments) => arguments.run(),
             Self::History(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zpool version"),
         };

@@ -14,6 +14,7 @@ pub mod dmu;
 pub mod dsl;
 pub mod env;
 pub mod error;
+pub mod events;
 pub mod jobs;
 pub mod mos;
 pub mod pool;

@@ -11,7 +11,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `damage` | blocks that could not be read |
+//! | `damage` | blocks that could not be read, until the error log has them |
 //! | `repairs` | blocks of which some place held wrong bytes: the work of read repair |
 //! | `suspend` | writers that wait while the pool cannot write |
 //! | `keystore` | the loaded keys |
@@ -34,6 +34,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
 
 pub use damage::Damage;
+pub(crate) use damage::Noted;
 pub use keystore::Keystore;
 
 use crate::background;
@@ -105,6 +106,7 @@ impl Store {
         cache: Arc<ArcCache>,
     ) -> Arc<Store> {
         let cache_id = cache.register_pool();
+        let suspension = suspend::Suspension::reported_by(vdevs.reporter());
         Arc::new(Store {
             name,
             altroot,
@@ -112,7 +114,7 @@ impl Store {
             root_errors: ErrorCounters::default(),
             damage: Damage::default(),
             repairs: Arc::default(),
-            suspension: Default::default(),
+            suspension,
             salt: OnceLock::new(),
             keystore: Keystore::default(),
             cache,
@@ -146,7 +148,7 @@ impl Store {
         &self.root_errors
     }
 
-    /// Blocks that could not be read since the pool was opened.
+    /// Blocks that could not be read and that the pool's error log does not have yet.
     pub fn damage(&self) -> &Damage {
         &self.damage
     }
@@ -191,6 +193,7 @@ impl Pool {
         uberblock: Uberblock,
         checkpoint: Option<Uberblock>,
     ) -> Arc<Pool> {
+        store.vdevs.reporter().set_pool(&store.name, guid);
         Arc::new(Pool { guid, config, uberblock, checkpoint, shown_name: None, store })
     }
 

@@ -210,6 +210,8 @@ struct State {
     stream: Stream,
     /// The group whose commit a caller waits for.
     wanted: Txg,
+    /// The open group has something to write besides dirty data.
+    wanted_in_time: bool,
     /// Dirty bytes by dataset, and writers that wait for room.
     lanes: Lanes,
     waiters: Vec<Waker>,
@@ -243,6 +245,7 @@ impl Txgs {
             opened_at: Instant::now(),
             stream: Stream::none(),
             wanted: Txg::NONE,
+            wanted_in_time: false,
             lanes: Lanes::default(),
             waiters: Vec::new(),
             stopped: None,
@@ -516,6 +519,11 @@ impl Txgs {
         self.due.notify_all();
     }
 
+    /// The open group is committed when it is old enough, even without dirty data.
+    pub(crate) fn want_in_time(&self) {
+        self.state().wanted_in_time = true;
+    }
+
     /// For the sync thread: waits until a group should be committed. Returns false when no more groups will
     /// be committed.
     pub(crate) fn wait_until_due(&self) -> bool {
@@ -532,7 +540,10 @@ impl Txgs {
             let age = state.opened_at.elapsed();
             let timeout = self.limits.timeout;
             let full = self.is_full(&state) || state.stream.is_due() || state.lanes.has_waiting();
-            if state.wanted >= state.open || full || (state.dirty[0] > 0 && age >= timeout) {
+            if state.wanted >= state.open
+                || full
+                || ((state.dirty[0] > 0 || state.wanted_in_time) && age >= timeout)
+            {
                 return true;
             }
             let patience = timeout.saturating_sub(age).max(Duration::from_millis(10));
@@ -554,6 +565,7 @@ impl Txgs {
             state.open = Txg(txg.get() + 1);
             state.holds = [0, state.holds[0]];
             state.dirty = [0, state.dirty[0]];
+            state.wanted_in_time = false;
             state.lanes.close_group();
             state.opened_at = Instant::now();
             state.stream = Stream::none();

@@ -32,12 +32,15 @@
 //! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: the new places of their blocks |
 //! | `write` | writing blocks, flushing, discarding, labels and uberblocks |
+//! | `errors` | counters of errors, and when they are too many |
 //! | `stats` | counters of transfers |
+//! | `report` | events about errors and changes of state |
 //! | `dtl` | dirty time logs |
 
 pub(crate) mod capacity;
 pub mod config;
 pub mod dtl;
+mod errors;
 pub mod gpt;
 pub mod health;
 pub mod indirect;
@@ -46,26 +49,25 @@ mod mirror;
 pub mod open;
 mod raidz;
 pub mod read;
+mod report;
 pub mod scrub;
 pub mod slot;
 pub mod stats;
 mod top_level;
 pub mod write;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use codec::draid::Draid;
 use codec::raidz::Raidz;
-use device::IgnorePoison;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::events::Reporter;
 use dtl::Missed;
 use health::Changes;
 use indirect::Moved;
@@ -73,6 +75,7 @@ use slot::{Slot, StatusCell};
 use stats::Stats;
 use write::{LabelRounds, Stable, Unflushed};
 
+pub use errors::{ErrorCounters, Threshold, Thresholds};
 pub use top_level::{Auxiliary, Tops};
 
 /// Bytes at the front of every leaf for labels and boot area; allocatable space begins after them.
@@ -95,6 +98,8 @@ pub struct VdevTree {
     pub(crate) label_rounds: LabelRounds,
     /// Serializes changes of statuses.
     pub(crate) changes: Changes,
+    /// Posts the events of the pool.
+    reporter: Arc<Reporter>,
 }
 
 impl VdevTree {
@@ -303,114 +308,6 @@ impl Status {
     pub fn is_readable(&self) -> bool {
         self.state >= State::Degraded
     }
-}
-
-/// This many errors within [`ERROR_WINDOW`] make a device suspect.
-const TOO_MANY_ERRORS: usize = 10;
-/// Errors further apart than this are unrelated.
-const ERROR_WINDOW: Duration = Duration::from_secs(600);
-
-/// Errors of one vdev since the pool was opened.
-#[derive(Debug, Default)]
-pub struct ErrorCounters {
-    read: AtomicU64,
-    write: AtomicU64,
-    checksum: AtomicU64,
-    /// The times of the last few errors.
-    recent: Mutex<RecentErrors>,
-}
-
-/// The times of failed transfers, and of wrong bytes.
-#[derive(Debug, Default)]
-struct RecentErrors {
-    transfers: VecDeque<Instant>,
-    checksums: VecDeque<Instant>,
-    /// Whether transfers failed, and whether wrong bytes were read, since the last look.
-    unseen: [bool; 2],
-}
-
-/// The recent errors.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Recent {
-    pub transfers_failed: bool,
-    pub too_many_transfers: bool,
-    pub too_many_checksums: bool,
-}
-
-impl ErrorCounters {
-    /// Failed reads.
-    pub fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
-    }
-
-    /// Failed writes.
-    pub fn write(&self) -> u64 {
-        self.write.load(Ordering::Relaxed)
-    }
-
-    /// Reads that returned wrong bytes.
-    pub fn checksum(&self) -> u64 {
-        self.checksum.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_read(&self) {
-        self.read.fetch_add(1, Ordering::Relaxed);
-        self.note_transfer();
-    }
-
-    pub(crate) fn count_write(&self) {
-        self.write.fetch_add(1, Ordering::Relaxed);
-        self.note_transfer();
-    }
-
-    fn note_transfer(&self) {
-        let mut recent = self.recent.lock().ignore_poison();
-        note(&mut recent.transfers);
-        recent.unseen[0] = true;
-    }
-
-    /// The recent errors, if there were any since the last call.
-    pub(crate) fn take_recent(&self) -> Option<Recent> {
-        let mut recent = self.recent.lock().ignore_poison();
-        let [transfers_failed, checksums] = std::mem::take(&mut recent.unseen);
-        let too_many = |times: &VecDeque<Instant>| {
-            times.len() >= TOO_MANY_ERRORS
-                && times.front().is_some_and(|first| first.elapsed() < ERROR_WINDOW)
-        };
-        (transfers_failed || checksums).then(|| Recent {
-            transfers_failed,
-            too_many_transfers: too_many(&recent.transfers),
-            too_many_checksums: too_many(&recent.checksums),
-        })
-    }
-
-    /// Whether there were errors that `take_recent` did not return yet.
-    pub(crate) fn has_unseen(&self) -> bool {
-        self.recent.lock().ignore_poison().unseen != [false; 2]
-    }
-
-    pub(crate) fn count_checksum(&self) {
-        self.checksum.fetch_add(1, Ordering::Relaxed);
-        let mut recent = self.recent.lock().ignore_poison();
-        note(&mut recent.checksums);
-        recent.unseen[1] = true;
-    }
-
-    /// Sets all to zero, as `zpool clear` does.
-    pub fn clear(&self) {
-        for counter in [&self.read, &self.write, &self.checksum] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        *self.recent.lock().ignore_poison() = RecentErrors::default();
-    }
-}
-
-/// Keeps the times of the last few errors.
-fn note(times: &mut VecDeque<Instant>) {
-    if times.len() >= TOO_MANY_ERRORS {
-        times.pop_front();
-    }
-    times.push_back(Instant::now());
 }
 
 impl Vdev {

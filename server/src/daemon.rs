@@ -23,6 +23,7 @@
 //! | `import_cached` | the pools that come back when the daemon starts again |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
+//! | `events` | the ring of events, and its file |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -46,6 +47,7 @@ mod creating;
 mod datasets;
 mod devices;
 mod disks;
+mod events;
 mod import_cached;
 mod ioctls;
 mod iostat;
@@ -77,6 +79,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use device::modelled::Link;
 use device::{IgnorePoison, machine_memory_bytes};
 use engine::cache::ArcCache;
+use engine::events::Events;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
@@ -110,6 +113,8 @@ pub struct Daemon {
     device_maker: DeviceMaker,
     /// The file with the pools that come back after the next start.
     cachefile: Option<PathBuf>,
+    /// The events of all pools.
+    events: RwLock<Arc<Events>>,
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
@@ -145,6 +150,7 @@ impl Daemon {
             takes_loads: false,
             cachefile: None,
             device_maker: DeviceMaker::default(),
+            events: RwLock::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
             stop: Notify::new(),
@@ -223,6 +229,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
         api::SweepDevices::NAME => answer(body, async |request| daemon.sweep_devices(request).await).await,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
+        api::GetEvents::NAME => answer(body, async |request| daemon.list_events(request)).await,
+        api::ClearEvents::NAME => answer(body, async |request| daemon.clear_events(request)).await,
         api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
         api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,

@@ -30,12 +30,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 
 use crate::api::{
-    Action, AddVdevs, ApiError, AttachVolume, CheckpointPool, ClearErrors, ClearLabel, CloneSnapshot,
-    CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool, DiscoverPools, ExportPool,
-    FreezePool, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty,
-    ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount, OfflineDevices,
-    OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset, ReopenPools, Rollback,
-    SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey, Unmount, UpgradePools,
+    Action, AddVdevs, ApiError, AttachVolume, CheckpointPool, ClearErrors, ClearEvents, ClearLabel,
+    CloneSnapshot, CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool, DiscoverPools,
+    ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool,
+    InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
+    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset,
+    ReopenPools, Rollback, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey,
+    Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -114,7 +115,9 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 38] = [
+const REFUSED: [(&str, &str, &str); 40] = [
+    (GetEvents::NAME, "show events", ""),
+    (ClearEvents::NAME, "clear events", ""),
     (DiscoverPools::NAME, "discover pools", ""),
     (ImportPool::NAME, "import", "pool"),
     (ExportPool::NAME, "export", "pools"),

@@ -23,6 +23,11 @@ const MAX_OBJECT: u64 = (1 << 48) - 1;
 /// The offset in a dnode of the number of slots beyond its first.
 const EXTRA_SLOTS_OFFSET: usize = 12;
 
+/// The numbers that accounting objects have in bookmarks.
+const USER_USED: u64 = u64::MAX;
+const GROUP_USED: u64 = u64::MAX - 1;
+const PROJECT_USED: u64 = u64::MAX - 2;
+
 /// An open object set.
 pub struct Objset {
     pool: Arc<Pool>,
@@ -173,6 +178,26 @@ impl Objset {
     /// Accounting objects have the numbers -1, -2 and -3 in bookmarks.
     fn accounting(self: &Arc<Self>, dnode: &Option<Dnode>, id: u64) -> Option<Object> {
         dnode.as_ref().map(|dnode| Object::new(Arc::clone(self), ObjectId(id), dnode.clone()))
+    }
+
+    /// The pointer to the block at a bookmark of this object set, if it has such a block. The structure is
+    /// followed without looking at contents.
+    pub(crate) async fn pointer_of(self: &Arc<Self>, at: &Bookmark) -> Result<Option<Blkptr>> {
+        if at.level == Bookmark::LEVEL_ROOT {
+            return Ok(Some(self.root));
+        }
+        let object = match at.object {
+            0 => Some(self.meta_dnode()),
+            USER_USED => self.user_used(),
+            GROUP_USED => self.group_used(),
+            PROJECT_USED => self.project_used(),
+            id => Some(self.object(ObjectId(id)).await?),
+        };
+        let (Some(object), Ok(level)) = (object, u8::try_from(at.level)) else { return Ok(None) };
+        if at.blkid == Bookmark::BLKID_SPILL && level == 0 {
+            return Ok(object.dnode().spill);
+        }
+        object.blkptr_at(level, at.blkid).await
     }
 
     /// The meta-dnode as an object.

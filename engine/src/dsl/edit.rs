@@ -26,6 +26,7 @@
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
+//! | `errlog` | the persistent error log |
 //! | `events` | what is noted of changes in the pool's history |
 //! | `features`, `properties`, `policy` | what datasets use, and how they are written |
 //!
@@ -42,6 +43,7 @@ mod create;
 mod deadlist;
 mod destroy;
 mod destroy_snapshot;
+mod errlog;
 mod events;
 mod features;
 mod freeing;
@@ -65,6 +67,7 @@ pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, cre
 pub(crate) use create::{create_free, create_origin};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
+pub(crate) use errlog::{has_error_log, sync_error_log, upgrade_error_log};
 pub use features::{count_files, log_xattrs, logs_xattrs};
 pub use freeing::free_some;
 pub use livelist::has_livelist;

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use ondisk::ObjsetId;
 use ondisk::blkptr::Blkptr;
-use ondisk::history::HistoryRecord;
+use ondisk::history::{HistoryEvent, HistoryRecord};
 use ondisk::pool_version;
 
 use super::history;
 use super::live_dataset::LiveDataset;
 use super::pool::DslPool;
 use crate::error::Result;
+use crate::events;
 use crate::mos::MosTask;
 use crate::txg::Tx;
 
@@ -69,8 +70,28 @@ impl SyncTask {
         self.dsl_pool.tables().release(self, bp).await
     }
 
+    /// Posts an internal record of the history as an event (`spa_history_log_notify`).
+    fn report(&self, record: &HistoryRecord) {
+        let HistoryEvent::Internal { name, txg, dataset, text } = record.event() else { return };
+        let mut more = vec![events::text("history_hostname", &record.host().unwrap_or_default())];
+        if let Some((name, _)) = &dataset {
+            more.push(events::text("history_dsname", name));
+        }
+        more.extend([
+            events::text("history_internal_str", &text),
+            events::text("history_internal_name", &name),
+        ]);
+        more.extend(dataset.map(|(_, id)| events::field("history_dsid", id)));
+        more.extend([
+            events::field("history_txg", txg),
+            events::field("history_time", record.time().unwrap_or_default()),
+        ]);
+        self.pool().vdevs().reporter().sysevent("history_event", None, more);
+    }
+
     /// Adds a record to the pool's history, which pools of the first versions have not.
     pub async fn append_history(&self, record: &HistoryRecord) -> Result<()> {
+        self.report(record);
         match self.has_version(pool_version::HISTORY) {
             true => history::append(self.mos(), &self.tx, record, self.allocator().usable_bytes()).await,
             false => Ok(()),

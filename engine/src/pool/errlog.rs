@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use ondisk::blkptr::Blkptr;
 use ondisk::errlog::{ErrorBookmark, HeadError};
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
@@ -16,6 +17,7 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT, parse_hex_key};
 use ondisk::{BlockId, ObjectId, ObjsetId, Txg};
 
 use crate::Bookmark;
+use crate::dmu::Objset;
 use crate::dsl::pool_features::Features;
 use crate::dsl::{Dataset, Dsl};
 use crate::error::{Error, Result};
@@ -41,10 +43,18 @@ pub struct DamagedBlock {
 
 /// All damaged blocks that the pool knows of, from its log and from reads that failed since it was opened, in
 /// order.
+///
+/// With `head_errlog`, a block that no version of its dataset has any more is not damage: the log of a pool
+/// that is open for writing forgets it.
 pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
     let by_head = Features::load(dsl.mos()).await?.is_enabled(Feature::HeadErrlog);
-    let mut found: BTreeSet<DamagedBlock> =
-        dsl.pool().damage().blocks().into_iter().map(from_bookmark).collect();
+    let mut found = BTreeSet::new();
+    for (at, birth) in dsl.pool().damage().blocks() {
+        match by_head {
+            false => drop(found.insert(from_bookmark(at))),
+            true => add_noted(dsl, at, birth, &mut found).await?,
+        }
+    }
     for name in [pool_directory::ERRLOG_SCRUB, pool_directory::ERRLOG_LAST] {
         let log = dsl.mos().u64(DIRECTORY_OBJECT, name).await?.unwrap_or(0);
         if log == 0 {
@@ -61,7 +71,7 @@ pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
             let head = ObjectId(parse_hex_key(key.as_bytes()).ok_or_else(|| bad_key(&key))?);
             for (key, _) in dsl.mos().u64_entries(ObjectId(value)).await? {
                 let error = HeadError::parse(key.as_bytes()).ok_or_else(|| bad_key(&key))?;
-                add_versions(dsl, head, &error, &mut found).await?;
+                add_known(dsl, head, &error, &mut found).await?;
             }
         }
         if found.len() > MAX_ERRORS {
@@ -80,13 +90,48 @@ fn from_bookmark(at: Bookmark) -> DamagedBlock {
     }
 }
 
-/// Adds a block of a head for each version of the dataset that still has it.
-async fn add_versions(
+/// Adds a block that could not be read since the pool was opened.
+async fn add_noted(dsl: &Dsl, at: Bookmark, birth: Txg, found: &mut BTreeSet<DamagedBlock>) -> Result<()> {
+    let head = match dsl.dataset_of_object(ObjectId(at.objset)).await {
+        Ok(dataset) => dsl.dir_of_object(dataset.phys.dir).await?.phys.head_dataset,
+        Err(_) => ObjectId::default(),
+    };
+    if head.is_none() {
+        found.insert(from_bookmark(at));
+        return Ok(());
+    }
+    let (object, block) = (ObjectId(at.object), BlockId(at.blkid));
+    add_known(dsl, head, &HeadError { object, level: at.level, block, birth }, found).await
+}
+
+/// Adds a block of a head, in each dataset that has it. If none has it, the log may forget it.
+async fn add_known(
     dsl: &Dsl,
     head: ObjectId,
     error: &HeadError,
     found: &mut BTreeSet<DamagedBlock>,
 ) -> Result<()> {
+    if error.birth > dsl.pool().uberblock().txg {
+        // The group that wrote it is not committed yet.
+        let HeadError { object, level, block, .. } = *error;
+        found.insert(DamagedBlock { objset: ObjsetId(head.get()), object, level, block });
+        return Ok(());
+    }
+    if !add_versions(dsl, head, error, found).await? {
+        let (objset, object, blkid) = (head.get(), error.object.get(), error.block.0);
+        let at = Bookmark { objset, object, level: error.level, blkid };
+        dsl.pool().damage().mended(&at, error.birth);
+    }
+    Ok(())
+}
+
+/// Adds a block of a head for each version of the dataset that still has it. Returns whether any has.
+async fn add_versions(
+    dsl: &Dsl,
+    head: ObjectId,
+    error: &HeadError,
+    found: &mut BTreeSet<DamagedBlock>,
+) -> Result<bool> {
     let block = |objset: ObjsetId| DamagedBlock {
         objset,
         object: error.object,
@@ -96,10 +141,11 @@ async fn add_versions(
     // Without a birth, or without a dataset, the block could not be looked up when it was noted either.
     if error.birth == Txg(0) || head.is_none() {
         found.insert(block(ObjsetId(head.0)));
-        return Ok(());
+        return Ok(true);
     }
+    let mut is_there = false;
     let mut seen = HashSet::new();
-    let mut heads = vec![head];
+    let mut heads = vec![oldest_with(dsl, head, error.birth).await?];
     while let Some(head) = heads.pop() {
         let head = match dsl.dataset_of_object(head).await {
             Ok(head) => head,
@@ -112,31 +158,61 @@ async fn add_versions(
         let snapshots = dsl.snapshots(&head).await?;
         for version in snapshots.iter().chain([&head]) {
             let born_later = version.is_snapshot() && version.phys.creation_txg < error.birth;
-            let births = births_of(dsl, version, error).await?;
-            if born_later || births.is_none_or(|births| !births.contains(&error.birth)) {
+            if born_later || !has_block(dsl, version, error).await {
                 continue;
             }
+            is_there = true;
             found.insert(block(version.objset_id()));
             for clone in dsl.clones(version).await? {
                 heads.push(dsl.find(&clone).await?.object);
             }
         }
     }
-    Ok(())
+    Ok(is_there)
 }
 
-/// When the block that a version of a dataset has in this place was born: OpenZFS 2.3 notes the logical
-/// birth, 2.4 the physical one.
-async fn births_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Option<[Txg; 2]>> {
-    let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
-    let found = async {
-        let objset = dsl.open_objset(version).await?;
-        objset.object(error.object).await?.blkptr_at(level, error.block.0).await
+/// The oldest head that may have a block of this birth: a clone has it from its origin if that is not older
+/// (`find_top_affected_fs`).
+async fn oldest_with(dsl: &Dsl, head: ObjectId, birth: Txg) -> Result<ObjectId> {
+    let mut at = head;
+    for _ in 0..MAX_PATH_DEPTH {
+        let Ok(dataset) = dsl.dataset_of_object(at).await else { break };
+        let origin = dsl.dir_of_object(dataset.phys.dir).await?.phys.origin;
+        if origin.is_none() {
+            break;
+        }
+        let origin = dsl.dataset_of_object(origin).await?;
+        if origin.phys.creation_txg < birth {
+            break;
+        }
+        at = dsl.dir_of_object(origin.phys.dir).await?.phys.head_dataset;
+    }
+    Ok(at)
+}
+
+/// Whether a version of a dataset has the block of this birth in this place: OpenZFS 2.3 notes the logical
+/// birth, 2.4 the physical one. If a head cannot be searched, it counts as having the block, because what
+/// leads to the block may be as damaged as the block.
+async fn has_block(dsl: &Dsl, version: &Dataset, error: &HeadError) -> bool {
+    let is_it = |pointer: &Blkptr| [pointer.logical_birth(), pointer.physical_birth()].contains(&error.birth);
+    if error.level == Bookmark::LEVEL_ROOT {
+        return is_it(&version.phys.bp);
+    }
+    let objset = version.objset_id();
+    let at = Bookmark {
+        objset: objset.get(),
+        object: error.object.get(),
+        level: error.level,
+        blkid: error.block.0,
     };
-    match found.await {
-        Ok(pointer) => Ok(pointer.map(|pointer| [pointer.logical_birth(), pointer.physical_birth()])),
-        // What leads to the block may be as damaged as the block.
-        Err(_) => Ok(None),
+    let pointer = async {
+        let objset = Objset::open_without_key(dsl.pool(), objset, &version.phys.bp).await?;
+        objset.pointer_of(&at).await
+    };
+    match pointer.await {
+        Ok(pointer) => pointer.as_ref().is_some_and(is_it),
+        Err(Error::NotFound(_)) => false,
+        Err(_) => !version.is_snapshot(),
     }
 }
 

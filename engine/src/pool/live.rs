@@ -37,6 +37,7 @@
 //! | `repair` | read repair |
 //! | `resilver` | looking whether devices must be resilvered |
 //! | `events` | what happened to the pool |
+//! | `errlog` | the error log |
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
@@ -50,6 +51,7 @@ mod checkpoint;
 mod config;
 mod create;
 mod devices;
+mod errlog;
 mod events;
 mod fair_lock;
 mod grow;
@@ -69,6 +71,7 @@ mod views;
 pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
+pub use errlog::rotate_error_log;
 pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
 pub use upgrade::set_version;
 pub use views::Lent;
@@ -121,6 +124,8 @@ pub struct LivePool {
     config: Mutex<Config>,
     config_changed: AtomicBool,
     devices: DeviceStates,
+    /// Whether the error log is by head dataset.
+    errors_by_head: AtomicBool,
     growth: Growth,
     heartbeat: Heartbeat,
     autotrim: AtomicBool,
@@ -179,7 +184,9 @@ impl LivePool {
         tables: Tables,
     ) -> Arc<Self> {
         let txgs = Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache());
+        let features_by_head = features.count(Feature::HeadErrlog).is_some();
         let (env, host_name) = (Arc::clone(&surroundings.env), config.host.1.clone());
+        pool.damage().is_written_with(&txgs, false);
         let dsl = DslPool::new(Parts { txgs, mos, allocator, features, tables, env, host_name });
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),
@@ -191,6 +198,7 @@ impl LivePool {
             config: Mutex::new(config),
             config_changed: true.into(),
             devices: DeviceStates::default(),
+            errors_by_head: features_by_head.into(),
             growth: Growth::default(),
             heartbeat: Heartbeat::default(),
             autotrim: AtomicBool::new(false),

@@ -29,7 +29,7 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | everything; for a few lines, never across an await | taken alone |
+//! | `state` | everything; for a few lines, never across an await | before those of [`crate::events`] |
 //!
 //! Source of the idea: OpenZFS 2.3 `zio.c` (`zio_suspend`, `zio_resume`), `zpoolprops.7` (`failmode`).
 
@@ -41,6 +41,7 @@ use std::time::Instant;
 use device::IgnorePoison;
 
 use crate::error::{Error, Result};
+use crate::events::Reporter;
 use crate::txg::Txgs;
 
 /// What the users of a pool experience when it cannot write.
@@ -56,6 +57,15 @@ pub enum FailMode {
 }
 
 impl FailMode {
+    /// Its word in the property `failmode`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Continue => "continue",
+            Self::Panic => "panic",
+        }
+    }
+
     /// The mode that a value of the property `failmode` means.
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::Wait, Self::Continue, Self::Panic].get(usize::try_from(number).ok()?).copied()
@@ -66,6 +76,8 @@ impl FailMode {
 #[derive(Debug, Default)]
 pub(crate) struct Suspension {
     state: Mutex<State>,
+    /// Posts that the pool is suspended.
+    reporter: Arc<Reporter>,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +96,11 @@ struct State {
 }
 
 impl Suspension {
+    /// Suspension of a pool that posts its events so.
+    pub(crate) fn reported_by(reporter: &Arc<Reporter>) -> Self {
+        Self { reporter: Arc::clone(reporter), ..Self::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }
@@ -106,6 +123,7 @@ impl Suspension {
     }
 
     pub(crate) fn set_mode(&self, mode: FailMode) {
+        self.reporter.set_failmode(mode.word());
         self.state().mode = mode;
     }
 
@@ -151,6 +169,7 @@ impl Suspension {
             if state.why.is_none() {
                 tracing::error!(%error, "the pool is suspended: it cannot be written; see zpool status, zpool clear");
                 state.why = Some(error.clone());
+                self.reporter.ereport("io_failure", None, None, None);
             }
             if state.mode == FailMode::Continue {
                 txgs.refuse(Some(error.clone()));

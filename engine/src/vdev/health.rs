@@ -10,6 +10,9 @@
 //! | that transfer fails in another way | `FAULTED`, too many errors |
 //! | that transfer succeeds, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` without redundancy for it |
 //! | ten reads within ten minutes returned wrong bytes | `DEGRADED`, too many errors |
+//! | more slow transfers than `slow_io_n` within `slow_io_t` seconds, if both are set | `DEGRADED`, too many errors |
+//!
+//! The properties `io_n`, `io_t`, `checksum_n` and `checksum_t` of vdevs change the other numbers and times.
 //!
 //! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written. The groups that it misses go into
 //! its dirty time log, so that it is not trusted for them when it is back. [`VdevTree::reopen`] brings it
@@ -81,7 +84,9 @@ impl VdevTree {
     /// Sets the status of a leaf, and updates the vdevs above it.
     pub fn set_status(&self, leaf: &Vdev, status: Status) {
         let _turn = self.changes.turn();
+        let before = leaf.status();
         if leaf.status.set(status) {
+            self.reporter().state_changed(&self.facts(leaf), before.state.number());
             self.changes.count();
             tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
         }
@@ -90,7 +95,7 @@ impl VdevTree {
 
     /// Whether a leaf had errors since the last [`VdevTree::diagnose`].
     pub(crate) fn has_unseen_errors(&self) -> bool {
-        self.leaves().any(|leaf| leaf.errors.has_unseen())
+        self.leaves().any(|leaf| leaf.errors.has_unseen() || leaf.stats.has_unseen_slow())
     }
 
     /// Gives up the leaves that had too many errors since the last call, and marks devices that are gone as
@@ -98,6 +103,10 @@ impl VdevTree {
     pub async fn diagnose(&self) -> bool {
         let before = self.status_version();
         for leaf in self.leaves() {
+            for slow in leaf.stats.take_slow() {
+                leaf.errors.note_slow();
+                self.report_slow(leaf, &slow);
+            }
             let Some(recent) = leaf.errors.take_recent() else { continue };
             let Kind::Leaf(slot) = &leaf.kind else { continue };
             let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { continue };
@@ -108,13 +117,15 @@ impl VdevTree {
                         continue;
                     }
                     Err(_) => {
+                        self.report_probe(leaf);
                         self.set_status(leaf, Status::new(State::Faulted, Aux::ErrorsExceeded));
                         continue;
                     }
                     Ok(()) => {}
                 }
             }
-            let state = match (recent.too_many_transfers, recent.too_many_checksums) {
+            let is_poor = recent.too_many_checksums || recent.too_many_slow;
+            let state = match (recent.too_many_transfers, is_poor) {
                 (true, _) if self.can_do_without(leaf) => State::Faulted,
                 (true, _) | (_, true) => State::Degraded,
                 _ => continue,
@@ -186,6 +197,7 @@ impl VdevTree {
         let status = self.try_reopen(leaf, pool, path).await;
         if status.is_readable() {
             leaf.errors.clear();
+            self.reporter().forget_errors(Some(leaf.guid));
             // If it was not in use, its device is checked again.
             if !leaf.status().is_readable() {
                 leaf.cannot_discard.store(false, Ordering::Relaxed);
@@ -210,6 +222,9 @@ impl VdevTree {
             Ok(device) => device,
             Err(error) => {
                 tracing::info!(%error, "the device of a pool cannot be opened");
+                if leaf.status().state != State::CantOpen {
+                    self.report_open(leaf, "vdev.open_failed");
+                }
                 return cannot_open;
             }
         };

@@ -11,6 +11,7 @@ use ondisk::Guid;
 
 use super::stats::{Queue, Transfer, UnderWay};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
+use crate::Bookmark;
 use crate::error::{Attempt, Failure};
 
 /// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to
@@ -62,6 +63,8 @@ pub struct Request<'a> {
     pub(super) speculative: bool,
     /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
     pub(super) scratch: bool,
+    /// The block that is read, for messages.
+    pub(super) at: Option<Bookmark>,
     /// Steps down the tree so far.
     pub(super) depth: u32,
 }
@@ -69,7 +72,13 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request to a top-level vdev.
     pub fn new(tree: &'a VdevTree, offset: u64, size: usize, txg: u64, verdict: Option<Verdict<'a>>) -> Self {
-        Self { tree, offset, size, txg, verdict, noticed: None, speculative: false, scratch: false, depth: 0 }
+        let (noticed, speculative, scratch, at, depth) = (None, false, false, None, 0);
+        Self { tree, offset, size, txg, verdict, noticed, speculative, scratch, at, depth }
+    }
+
+    /// The same request for this block.
+    pub fn of_block(self, at: Option<Bookmark>) -> Self {
+        Self { at, ..self }
     }
 
     /// The same request, which adds failing leaves to `noticed`.
@@ -86,10 +95,11 @@ impl<'a> Request<'a> {
         self.verdict.map_or(Ok(()), |verdict| verdict(bytes))
     }
 
-    /// Counts a failed transfer of `vdev`.
-    pub(super) fn count_read(&self, vdev: &Vdev) {
+    /// Counts a failed transfer of `vdev`. `errno` is the system's error number.
+    pub(super) fn count_read(&self, vdev: &Vdev, errno: i32) {
         if !self.speculative {
             vdev.errors.count_read();
+            self.tree.report_read(vdev, self, errno);
         }
         if let Some(noticed) = self.noticed {
             noticed.note(vdev);
@@ -100,6 +110,7 @@ impl<'a> Request<'a> {
     pub(super) fn count_checksum(&self, vdev: &Vdev) {
         if !self.speculative {
             vdev.errors.count_checksum();
+            self.tree.report_checksum(vdev, self);
         }
         if let Some(noticed) = self.noticed {
             noticed.note(vdev);
@@ -113,7 +124,7 @@ impl<'a> Request<'a> {
         if tried.iter().any(damaged) {
             self.count_checksum(vdev);
         } else {
-            self.count_read(vdev);
+            self.count_read(vdev, 0);
         }
     }
 
@@ -194,7 +205,7 @@ impl Vdev {
                 let _load = Load::on(self, Queue::SyncRead);
                 let started = Instant::now();
                 let bytes = device.read(position, request.size).await.map_err(|error| {
-                    request.count_read(self);
+                    request.count_read(self, error.errno());
                     self.failed(request.offset, Failure::Io(error.to_string()))
                 })?;
                 self.stats.count(Transfer::Read, request.size as u64, started);

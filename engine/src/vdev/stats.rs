@@ -9,8 +9,11 @@
 //! another.
 
 use std::array;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use device::IgnorePoison;
 
 /// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than
 /// `1 << (n + 1)` nanoseconds; the last bucket counts all longer ones.
@@ -20,8 +23,26 @@ pub const LATENCY_BUCKETS: usize = 37;
 /// `1024 << n` bytes; the first bucket counts all smaller ones, the last bucket all larger ones.
 pub const SIZE_BUCKETS: usize = 16;
 
-/// Transfers that take this long count as slow (`zio_slow_io_ms`).
-const SLOW: Duration = Duration::from_secs(30);
+/// Transfers that take this many milliseconds count as slow (`zio_slow_io_ms`).
+static SLOW_MS: AtomicU64 = AtomicU64::new(30_000);
+/// The most slow transfers that are remembered until they are reported.
+const MAX_SLOW: usize = 64;
+
+/// From now on, transfers of all pools that take this long count as slow (`zio_slow_io_ms`).
+pub fn set_slow_after(duration: Duration) {
+    SLOW_MS.store(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// A transfer that was slow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlowTransfer {
+    /// Its kind.
+    pub transfer: Transfer,
+    /// Bytes.
+    pub bytes: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
 
 /// The kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +85,7 @@ pub struct Stats {
     under_way: [AtomicU64; 5],
     healed_bytes: AtomicU64,
     slow: AtomicU64,
+    unseen_slow: Mutex<Vec<SlowTransfer>>,
 }
 
 /// A transfer that is in progress as long as this lives.
@@ -84,6 +106,7 @@ impl Default for Stats {
             under_way: Default::default(),
             healed_bytes: AtomicU64::new(0),
             slow: AtomicU64::new(0),
+            unseen_slow: Mutex::default(),
         }
     }
 }
@@ -150,9 +173,23 @@ impl Stats {
         let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
         counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
         let is_of_another = matches!(transfer, Transfer::SyncWrite | Transfer::Scrub);
-        if duration >= SLOW && !is_of_another {
+        if duration.as_millis() >= u128::from(SLOW_MS.load(Ordering::Relaxed)) && !is_of_another {
             self.slow.fetch_add(1, Ordering::Relaxed);
+            let mut unseen = self.unseen_slow.lock().ignore_poison();
+            if unseen.len() < MAX_SLOW {
+                unseen.push(SlowTransfer { transfer, bytes, duration });
+            }
         }
+    }
+
+    /// Whether there were slow transfers since the last [`Stats::take_slow`].
+    pub(crate) fn has_unseen_slow(&self) -> bool {
+        !self.unseen_slow.lock().ignore_poison().is_empty()
+    }
+
+    /// The slow transfers since the last call.
+    pub(crate) fn take_slow(&self) -> Vec<SlowTransfer> {
+        std::mem::take(&mut *self.unseen_slow.lock().ignore_poison())
     }
 
     /// Successful transfers that took half a minute or more, since the errors were cleared.
@@ -233,13 +270,14 @@ mod tests {
     #[test]
     fn transfers_of_half_a_minute_are_slow_until_errors_are_cleared() {
         let stats = Stats::default();
+        const SLOW: Duration = Duration::from_secs(30);
         stats.count_lasting(Transfer::Read, 512, SLOW - Duration::from_millis(1));
         assert_eq!(stats.slow(), 0);
         // Such a transfer counts in two kinds, but once as slow.
         for transfer in [Transfer::Write, Transfer::SyncWrite, Transfer::Read, Transfer::Scrub] {
             stats.count_lasting(transfer, 512, SLOW);
         }
-        assert_eq!(stats.slow(), 2);
+        assert_eq!((stats.slow(), stats.take_slow().len(), stats.take_slow().len()), (2, 2, 0));
         stats.clear_slow();
         assert_eq!(stats.slow(), 0);
     }

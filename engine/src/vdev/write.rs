@@ -41,7 +41,7 @@ mod plan;
 mod tests;
 mod transfer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ use crate::error::{Attempt, Failure, Result};
 pub use discard::Unused;
 pub(crate) use heal::Known;
 pub(super) use label::copy_labels_to_end;
-use plan::Plan;
+use plan::{Part, Plan};
 pub(crate) use transfer::Stable;
 
 /// One piece for one top-level vdev.
@@ -115,9 +115,18 @@ impl VdevTree {
         let mut plan = Plan::new(self, txg);
         let planned: Vec<_> = pieces.into_iter().map(|piece| plan.piece(piece)).collect();
         let parts = plan.into_parts();
-        let failed = transfer::perform(txg, &parts, until).await;
+        let failed = self.perform(txg, &parts, until).await;
         let judged = planned.into_iter().map(|piece| piece.judge(txg, &parts, &failed, started)).collect();
         (judged, parts.iter().all(|part| until.is_met_by(&*part.device)))
+    }
+
+    /// Writes parts, and reports those that failed.
+    async fn perform(&self, txg: Txg, parts: &[Part<'_>], until: Until) -> HashMap<usize, Attempt> {
+        let failed = transfer::perform(txg, parts, until).await;
+        for part in failed.keys().filter_map(|index| parts.get(*index)) {
+            self.report_write(part.leaf, part.position, part.data.len() as u64);
+        }
+        failed
     }
 
     /// Makes all written data durable on every leaf with writes since its last flush.
@@ -170,6 +179,7 @@ impl VdevTree {
                 }
                 result.map_err(|error| {
                     leaf.errors.count_write();
+                    self.report_flush(leaf, &error);
                     leaf.failed(0, Failure::Io(error.to_string()))
                 })
             })

@@ -51,6 +51,8 @@ pub(crate) struct How<'n> {
     pub noticed: Option<&'n Noticed>,
     /// The block may not exist: failures are not counted.
     pub speculative: bool,
+    /// The block that is read, for messages.
+    pub at: Option<Bookmark>,
     /// The number of gang headers on the way to the block.
     pub gang_depth: u32,
     /// The number of gang headers that may still be read for the block; absent for a block that is no gang.
@@ -92,15 +94,19 @@ impl Store {
         }
         let noticed = Noticed::default();
         let speculative = at.level == Bookmark::LEVEL_ZIL;
-        let how = How { speculative, noticed: Some(&noticed), ..How::default() };
+        let how = How { speculative, noticed: Some(&noticed), at: Some(*at), ..How::default() };
         let read = self.read_copies(bp, &how).await;
         let read = read.map_err(|tried| {
             if !how.speculative {
-                self.damage.note(at);
+                self.damage.note(at, bp.physical_birth());
             }
             let damaged =
                 |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
-            match tried.iter().any(damaged) {
+            let is_damaged = tried.iter().any(damaged);
+            if !how.speculative {
+                self.vdevs.report_data(at, is_damaged);
+            }
+            match is_damaged {
                 true => {
                     if !how.speculative {
                         self.root_errors.count_checksum();
@@ -158,7 +164,7 @@ impl Store {
             txg,
             if has_checksum { Some(&verdict) } else { None },
         );
-        top.read(request.speculative(how.speculative).noticing(how.noticed)).await
+        top.read(request.speculative(how.speculative).noticing(how.noticed).of_block(how.at)).await
     }
 
     pub(super) fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {

@@ -9,6 +9,7 @@ mod create;
 mod damaged;
 mod data;
 mod datasets;
+mod errlog;
 mod faults;
 mod files;
 mod filesystem;

@@ -359,6 +359,10 @@ impl Daemon {
             None => Ok(()),
         };
         open.let_go();
+        if closed.is_ok() {
+            let name = if order.state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" };
+            open.view().vdevs().reporter().sysevent(name, None, Vec::new());
+        }
         closed.map_err(|error| order.crashed(open, &error.to_string()))
     }
 

@@ -88,6 +88,7 @@ impl Daemon {
         let changing = open.change().await?;
         self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
         drop(opening);
+        self.report_events_of(&open, "pool_create");
         let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
         opened.warnings.extend(kept::notes(&request.root_properties));
         opened.warnings.extend(self.keep(&open));

@@ -340,6 +340,7 @@ impl Daemon {
             pools.insert(open.name().to_owned(), Arc::clone(&open));
         }
         drop(opening);
+        self.report_events_of(&open, "pool_import");
         if found.name != open.name() {
             fuse::clear_stale_of(&found.name);
         }

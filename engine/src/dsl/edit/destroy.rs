@@ -18,8 +18,8 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, events,
-    features, find_head, livelist, objects, properties, snapshot,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, errlog,
+    events, features, find_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::SyncTask;
@@ -124,6 +124,7 @@ pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destr
 
     objects::change_dir(s, dir_id, |dir| dir.head_dataset = ObjectId::default()).await?;
     bookmark::head_destroyed(s, id).await?;
+    errlog::forget_head(s, id).await?;
     objects::free_object(s, head.phys.snapnames_zap).await?;
     objects::free_zapified(s, id).await?;
     destroy_dir(s, dir_id).await?;

@@ -18,7 +18,7 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
-    FoundHead, account, bookmark, clones, deadlist, destroy, events, find_head, livelist, objects,
+    FoundHead, account, bookmark, clones, deadlist, destroy, errlog, events, find_head, livelist, objects,
     origin_snapshot, snapshot,
 };
 use crate::dmu::Space;
@@ -117,6 +117,7 @@ pub async fn promote(s: &SyncTask, name: &str) -> Result<()> {
     limits::snapshots_changed(s, plan.origin_dir).await?;
     limits::snapshots_changed(s, dir).await?;
     move_space(s, dir, &plan).await?;
+    errlog::move_to_promoted(s, plan.origin_head, head.object, origin.phys.creation_txg).await?;
     events::note(s, "promote", name, head.object, events::NOTHING).await
 }
 

@@ -142,6 +142,7 @@ impl LivePool {
             return Ok(status);
         }
         self.config_changed();
+        self.sysevent("vdev_online", Some(leaf));
         self.look_at_sizes();
         self.look_for_resilver();
         self.jobs.resume(self);
@@ -204,6 +205,8 @@ impl LivePool {
                 vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk).collect()
             }
         };
+        self.sysevent("vdev_clear", vdev);
+        vdevs.reporter().forget_errors(vdev);
         for vdev in chosen {
             vdev.errors.clear();
             vdev.stats.clear_slow();

@@ -27,7 +27,7 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::config::Config;
 use super::multihost::watch;
-use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, scan, sweeps_of, upgrade, version};
+use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, errlog, scan, sweeps_of, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
@@ -204,6 +204,7 @@ async fn claim(s: &Syncing) -> Result<()> {
     }
     upgrade::complete(s).await?;
     scan::begin_anew(s).await?;
+    errlog::begin(s).await?;
     s.pool.config().state = PoolState::Active;
     s.pool.config_changed();
     Ok(())

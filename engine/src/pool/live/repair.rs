@@ -39,11 +39,6 @@ const BATCH: usize = 64;
 /// Of these, so many are under way at a time.
 const AT_A_TIME: usize = 8;
 
-/// Numbers that accounting objects have in bookmarks.
-const USER_USED: u64 = u64::MAX;
-const GROUP_USED: u64 = u64::MAX - 1;
-const PROJECT_USED: u64 = u64::MAX - 2;
-
 impl LivePool {
     /// From now on repairs that reads ask for are made.
     pub(super) fn begin_repairs(self: &Arc<Self>) {
@@ -93,6 +88,9 @@ async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running:
         let healing = Healing { txg: txgs.open_txg(), counted: &repair.counted };
         let (bytes, failed) = view.heal(&repair.bp, healing).await;
         let (pool, at) = (view.name(), &repair.at);
+        if bytes > 0 && failed == 0 {
+            view.damage.mended(at, repair.bp.physical_birth());
+        }
         if bytes > 0 {
             tracing::info!(pool, %at, bytes, "rewrote what a device held wrong of a block");
         }
@@ -126,21 +124,7 @@ impl State<'_> {
                 objset
             }
         };
-        if at.level == Bookmark::LEVEL_ROOT {
-            return Ok(Some(*objset.root()));
-        }
-        let object = match at.object {
-            0 => Some(objset.meta_dnode()),
-            USER_USED => objset.user_used(),
-            GROUP_USED => objset.group_used(),
-            PROJECT_USED => objset.project_used(),
-            id => Some(objset.object(ObjectId(id)).await?),
-        };
-        let (Some(object), Ok(level)) = (object, u8::try_from(at.level)) else { return Ok(None) };
-        if at.blkid == Bookmark::BLKID_SPILL && level == 0 {
-            return Ok(object.dnode().spill);
-        }
-        object.blkptr_at(level, at.blkid).await
+        objset.pointer_of(at).await
     }
 
     async fn root(&self, objset: u64) -> Result<Blkptr> {

@@ -43,7 +43,7 @@ use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
 use ondisk::{ByteOrder, Guid, Txg};
 
 use super::config::Needed;
-use super::{LivePool, Syncing, checkpoint};
+use super::{LivePool, Syncing, checkpoint, errlog};
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
@@ -340,6 +340,7 @@ impl LivePool {
             }
             self.config_changed();
         }
+        errlog::sync(&s).await?;
         self.tell_what_counts();
         self.autotrim(&s).await;
         self.diagnose().await;
@@ -428,6 +429,10 @@ impl LivePool {
             self.views.end_lent();
         }
         self.pool.repairs.committed(txg);
+        self.pool.damage.committed();
+        if config_changed {
+            self.sysevent("config_sync", None);
+        }
         self.allocator().sync_done(txg, self.views.oldest());
         self.dsl.committed(txg).await?;
         self.txgs.committed(txg);

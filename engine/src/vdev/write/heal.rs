@@ -27,7 +27,7 @@ use super::super::read::{Load, MAX_DEPTH};
 use super::super::stats::{Queue, Transfer};
 use super::super::{Kind, Vdev, VdevTree};
 use super::plan::{Part, Plan};
-use super::{Piece, Until, transfer};
+use super::{Piece, Until};
 
 /// A block whose right bytes are known, in one of its places.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl VdevTree {
                 wrong.push(part);
             }
         }
-        let failed = transfer::perform(txg, &wrong, Until::Taken).await;
+        let failed = self.perform(txg, &wrong, Until::Taken).await;
         let written = wrong.iter().enumerate().filter(|(index, _)| !failed.contains_key(index));
         let mut healed = Healed { bytes: 0, failed: failed.len() };
         for (_, part) in written {

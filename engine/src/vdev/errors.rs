@@ -1,0 +1,208 @@
+//! Errors of one vdev: how many, and whether they are too many for it.
+//!
+//! A threshold is a number of errors within a time. OpenZFS's event daemon has one for failed transfers, one
+//! for wrong bytes, and one for slow transfers that counts only where it is set. The properties of vdevs
+//! `io_n`, `io_t`, `checksum_n`, `checksum_t`, `slow_io_n` and `slow_io_t` set them.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `recent` | the times of errors, and the thresholds; for a few lines | taken alone |
+//!
+//! Source of the facts: OpenZFS 2.4 `cmd/zed/agents/zfs_diagnosis.c`.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use device::IgnorePoison;
+
+/// The most times that are remembered, whatever a threshold says.
+const MAX_TIMES: usize = 10_000;
+
+/// A number of errors within a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threshold {
+    /// So many errors; 0 for any number.
+    pub count: u64,
+    /// Within this time.
+    pub window: Duration,
+}
+
+/// When errors are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Failed transfers.
+    pub transfers: Threshold,
+    /// Wrong bytes.
+    pub checksums: Threshold,
+    /// Slow transfers, if these count.
+    pub slow: Option<Threshold>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        let usual = Threshold { count: 10, window: Duration::from_secs(600) };
+        Self { transfers: usual, checksums: usual, slow: None }
+    }
+}
+
+/// Errors of one vdev since the pool was opened.
+#[derive(Debug, Default)]
+pub struct ErrorCounters {
+    read: AtomicU64,
+    write: AtomicU64,
+    checksum: AtomicU64,
+    /// The times of the last few errors.
+    recent: Mutex<RecentErrors>,
+}
+
+/// The times of failed transfers, wrong bytes and slow transfers.
+#[derive(Debug, Default)]
+struct RecentErrors {
+    thresholds: Thresholds,
+    transfers: VecDeque<Instant>,
+    checksums: VecDeque<Instant>,
+    slow: VecDeque<Instant>,
+    /// Whether transfers failed, and whether there were other errors, since the last look.
+    unseen: [bool; 2],
+}
+
+/// The recent errors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recent {
+    pub transfers_failed: bool,
+    pub too_many_transfers: bool,
+    pub too_many_checksums: bool,
+    pub too_many_slow: bool,
+}
+
+impl ErrorCounters {
+    /// Failed reads.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Failed writes.
+    pub fn write(&self) -> u64 {
+        self.write.load(Ordering::Relaxed)
+    }
+
+    /// Reads that returned wrong bytes.
+    pub fn checksum(&self) -> u64 {
+        self.checksum.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_read(&self) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        self.note_transfer();
+    }
+
+    pub(crate) fn count_write(&self) {
+        self.write.fetch_add(1, Ordering::Relaxed);
+        self.note_transfer();
+    }
+
+    pub(crate) fn count_checksum(&self) {
+        self.checksum.fetch_add(1, Ordering::Relaxed);
+        let mut recent = self.recent.lock().ignore_poison();
+        let threshold = recent.thresholds.checksums;
+        note(&mut recent.checksums, threshold);
+        recent.unseen[1] = true;
+    }
+
+    fn note_transfer(&self) {
+        let mut recent = self.recent.lock().ignore_poison();
+        let threshold = recent.thresholds.transfers;
+        note(&mut recent.transfers, threshold);
+        recent.unseen[0] = true;
+    }
+
+    /// A transfer was slow.
+    pub(crate) fn note_slow(&self) {
+        let mut recent = self.recent.lock().ignore_poison();
+        if let Some(threshold) = recent.thresholds.slow {
+            note(&mut recent.slow, threshold);
+            recent.unseen[1] = true;
+        }
+    }
+
+    /// From now on, these errors are too many.
+    pub(crate) fn set_thresholds(&self, thresholds: Thresholds) {
+        self.recent.lock().ignore_poison().thresholds = thresholds;
+    }
+
+    /// When errors are too many.
+    pub fn thresholds(&self) -> Thresholds {
+        self.recent.lock().ignore_poison().thresholds
+    }
+
+    /// The recent errors, if there were any since the last call.
+    pub(crate) fn take_recent(&self) -> Option<Recent> {
+        let mut recent = self.recent.lock().ignore_poison();
+        let [transfers_failed, others] = std::mem::take(&mut recent.unseen);
+        let Thresholds { transfers, checksums, slow } = recent.thresholds;
+        (transfers_failed || others).then(|| Recent {
+            transfers_failed,
+            too_many_transfers: are_too_many(&recent.transfers, transfers),
+            too_many_checksums: are_too_many(&recent.checksums, checksums),
+            too_many_slow: slow.is_some_and(|slow| are_too_many(&recent.slow, slow)),
+        })
+    }
+
+    /// Whether there were errors that `take_recent` did not return yet.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.recent.lock().ignore_poison().unseen != [false; 2]
+    }
+
+    /// Sets all to zero, as `zpool clear` does.
+    pub fn clear(&self) {
+        for counter in [&self.read, &self.write, &self.checksum] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        let mut recent = self.recent.lock().ignore_poison();
+        *recent = RecentErrors { thresholds: recent.thresholds, ..RecentErrors::default() };
+    }
+}
+
+/// Keeps the times of the last few errors: as many as the threshold needs.
+fn note(times: &mut VecDeque<Instant>, threshold: Threshold) {
+    while times.len() >= MAX_TIMES.min(usize::try_from(threshold.count).unwrap_or(MAX_TIMES)).max(1) {
+        times.pop_front();
+    }
+    times.push_back(Instant::now());
+}
+
+fn are_too_many(times: &VecDeque<Instant>, threshold: Threshold) -> bool {
+    let count = usize::try_from(threshold.count).unwrap_or(usize::MAX);
+    let first = times.len().checked_sub(count).and_then(|index| times.get(index));
+    count > 0 && first.is_some_and(|first| first.elapsed() < threshold.window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_too_many_by_their_own_threshold() {
+        let errors = ErrorCounters::default();
+        let few = Threshold { count: 2, window: Duration::from_secs(600) };
+        (0..9).for_each(|_| errors.count_checksum());
+        errors.note_slow();
+        assert!(
+            errors.take_recent().is_some_and(|recent| !recent.too_many_checksums && !recent.too_many_slow)
+        );
+        errors.count_checksum();
+        assert!(errors.take_recent().is_some_and(|recent| recent.too_many_checksums));
+        let none = Threshold { count: 0, window: Duration::ZERO };
+        errors.set_thresholds(Thresholds { transfers: none, checksums: few, slow: Some(few) });
+        errors.clear();
+        (0..20).for_each(|_| errors.count_write());
+        errors.note_slow();
+        let recent = errors.take_recent();
+        assert!(recent.is_some_and(|recent| !recent.too_many_transfers && !recent.too_many_slow));
+        errors.note_slow();
+        assert!(errors.take_recent().is_some_and(|recent| recent.too_many_slow));
+        assert!(errors.take_recent().is_none());
+    }
+}

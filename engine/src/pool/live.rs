@@ -41,6 +41,7 @@
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
+//! | `thresholds` | how many errors of a device are too many |
 //! | `trim` | telling devices what became free |
 //! | `upgrade` | taking pools of old versions to newer ones |
 //! | `views` | committed states that are being read |
@@ -64,6 +65,7 @@ mod repair;
 mod resilver;
 mod scan;
 mod sync;
+mod thresholds;
 mod trim;
 mod upgrade;
 mod views;

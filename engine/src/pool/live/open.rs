@@ -246,6 +246,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let sweeps = sweeps_of(&dsl).await?.into_iter();
     live.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
     live.set_checkpoint(live.pool.checkpoint().cloned());
+    live.apply_thresholds().await?;
     if autotrim {
         live.set_autotrim(true);
     }

@@ -15,6 +15,7 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
+use super::thresholds::is_threshold;
 use super::{Syncing, set_version, version};
 use crate::dmu::{LiveObject, zap};
 use crate::dsl::{self, Dsl, Spare};
@@ -129,12 +130,14 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     zap::edit::set(&zap, &s.tx, &key, &zap::Value::U64(vec![number])).await
 }
 
-/// Sets a property of a vdev, as typed: `comment`, or one of the user's own. An empty value removes it. The
-/// others that OpenZFS lets users set change what it does, and nothing here looks at them.
+/// Sets a property of a vdev, as typed: `comment`, how many errors are too many, or one of the user's own. An
+/// empty value removes it. The others that OpenZFS lets users set change what it does, and nothing here looks
+/// at them.
 pub async fn set_of_vdev(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Result<()> {
     let prop = VdevProp::from_name(name);
     match prop.map(|prop| (prop, prop.desc().attr)) {
         Some((VdevProp::Comment, _)) => {}
+        Some((prop, _)) if is_threshold(prop) => return set_threshold(s, vdev, name, value).await,
         None if is_user(name) => {}
         None => {
             let meant = meant(name, VDEV_TABLE.iter().filter(|desc| desc.visible).map(|desc| desc.name));
@@ -150,6 +153,29 @@ pub async fn set_of_vdev(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Re
         let why = format!("the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes");
         return Err(Error::Invalid(why));
     }
+    set_text(s, &zap_of_vdev(s, vdev, name).await?, name, value).await
+}
+
+/// Sets how many errors are too many; `none` for OpenZFS's usual numbers.
+async fn set_threshold(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Result<()> {
+    let number = match value {
+        "" | "none" => None,
+        _ => Some(
+            parse_number(value)
+                .ok_or_else(|| Error::Invalid(format!("property '{name}': a number is needed, or 'none'")))?,
+        ),
+    };
+    let zap = zap_of_vdev(s, vdev, name).await?;
+    let key = zap::Key::Name(name.into());
+    match number {
+        Some(number) => zap::edit::set(&zap, &s.tx, &key, &zap::Value::U64(vec![number])).await?,
+        None => drop(zap::edit::remove(&zap, &s.tx, &key).await?),
+    }
+    s.pool.apply_thresholds().await
+}
+
+/// The ZAP with the properties of a vdev.
+async fn zap_of_vdev(s: &Syncing, vdev: Guid, name: &str) -> Result<Arc<LiveObject>> {
     let zap = {
         let mut config = s.pool.config();
         match vdev == config.root.guid {
@@ -161,7 +187,7 @@ pub async fn set_of_vdev(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Re
         let why = "the pool has no place for it: the root vdev's needs the feature 'vdev_zaps_v2'";
         Error::Unsupported(format!("property '{name}': {why}"))
     })?;
-    set_text(s, &s.mos().object(zap).await?, name, value).await
+    s.mos().object(zap).await
 }
 
 async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {

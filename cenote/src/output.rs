@@ -242,6 +242,35 @@ pub fn history_date(seconds: u64) -> String {
     )
 }
 
+/// The moment that a user's date names, in seconds since 1970: `2026-11-27`, or `2026-11-27 12:00`. The end of
+/// that day or minute with `is_end`.
+pub fn date_in(text: &str, is_end: bool) -> Option<u64> {
+    let (day, time) = text.split_once(' ').map_or((text, None), |(day, time)| (day, Some(time)));
+    let mut parts = day.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let (hour, minute) = match time {
+        Some(time) => {
+            let (hour, minute) = time.split_once(':')?;
+            (hour.parse::<i64>().ok()?, minute.parse::<i64>().ok()?)
+        }
+        None => (0, 0),
+    };
+    let is_date = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || !(0..24).contains(&hour) || !(0..60).contains(&minute) {
+        return None;
+    }
+    // Days since 1970, with years that begin in March.
+    let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = years * 365 + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5 + day - 719_469;
+    let span = match (is_end, time) {
+        (false, _) => 0,
+        (true, Some(_)) => 60,
+        (true, None) => 86_400,
+    };
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + span;
+    u64::try_from(seconds - i64::from(utc_offset(seconds))).ok()
+}
+
 /// A span of time: `00:00:04`, `2 days 01:00:00`.
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);

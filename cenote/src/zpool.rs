@@ -20,6 +20,7 @@ mod progress;
 mod reason;
 mod repeat;
 mod scripts;
+mod scrub;
 mod status;
 mod upgrade;
 mod vdev_spec;
@@ -79,6 +80,10 @@ pub enum Zpool {
     Offline(device::OfflineArguments),
     /// Take devices back
     Online(device::OnlineArguments),
+    /// Verify all blocks, and mend what is wrong
+    Scrub(scrub::ScrubArguments),
+    /// Copy what devices missed, beginning anew
+    Resilver(scrub::ResilverArguments),
     /// Report free space to devices
     Trim(initialize_trim::TrimArguments),
     /// Write a pattern over the free space of devices
@@ -121,6 +126,8 @@ impl Zpool {
             Self::Clear(arguments) => arguments.run(),
             Self::Offline(arguments) => arguments.run(),
             Self::Online(arguments) => arguments.run(),
+            Self::Scrub(arguments) => arguments.run(),
+            Self::Resilver(arguments) => arguments.run(),
             Self::Trim(arguments) => arguments.run(),
             Self::Initialize(arguments) => arguments.run(),
             Self::Remove(arguments) => arguments.run(),

@@ -19,6 +19,7 @@
 //! | [`history`], [`pool_features`], [`pool_space`] | what the MOS says of the pool itself |
 //! | `pool`, `live_dataset` | the datasets of a pool that is written, and those that are open |
 //! | `sync_task`, [`edit`] | changes |
+//! | `lineage` | changes of who follows whom, for walks over datasets |
 //! | `space_check` | room for data and for changes |
 //!
 //! Nothing is cached but what the ARC caches; every walk is bounded by the length of names, and chains that
@@ -29,6 +30,7 @@ mod deadlist;
 pub mod edit;
 pub mod history;
 pub mod keys;
+mod lineage;
 mod live_dataset;
 mod mos;
 mod pool;
@@ -53,6 +55,7 @@ use crate::Pool;
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 
+pub use lineage::Lineage;
 pub use live_dataset::{LiveDataset, Settings};
 pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;

@@ -22,6 +22,7 @@ pub mod properties;
 mod queue;
 mod range_locks;
 pub mod range_set;
+pub mod scan;
 pub mod space_maps;
 pub mod store;
 mod tables;

@@ -65,6 +65,7 @@ use crate::Bookmark;
 use crate::error::{Error, Result};
 
 pub use place::Order;
+pub use read_ahead::ReadBlocks;
 pub use survey::{Survey, survey};
 pub use walk::{End, Walk};
 

@@ -164,6 +164,8 @@ pub struct Lasting {
     pub(crate) cannot_discard: AtomicBool,
     /// The transaction groups that its device missed.
     pub missing_txgs: Missed,
+    /// How often it became unusable since the pool was opened.
+    pub(crate) absences: AtomicU64,
     /// Writes to its device that were not flushed yet.
     pub(crate) unflushed: Unflushed,
     /// Whether there were stable writes to it a short while ago.

@@ -209,6 +209,11 @@ impl HistoryRecord {
         self.number(key::TIME)
     }
 
+    /// In which group it was noted, where that is known.
+    pub fn txg(&self) -> Option<u64> {
+        self.number(key::TXG)
+    }
+
     /// How long it took, in nanoseconds.
     pub fn elapsed_ns(&self) -> Option<i64> {
         self.signed(key::ELAPSED_NS)

@@ -50,6 +50,7 @@ pub mod nearest;
 pub mod pool_directory;
 pub mod pool_version;
 pub mod redaction;
+pub mod scan;
 pub mod send;
 pub mod space_map;
 mod words;

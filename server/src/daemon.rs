@@ -64,6 +64,7 @@ mod pools;
 mod recording;
 mod remount;
 mod replication;
+mod scans;
 mod status;
 mod sync_tasks;
 mod users;
@@ -227,6 +228,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         }
         api::OnlineDevices::NAME => answer(body, async |request| daemon.online_devices(request).await).await,
         api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
+        api::ScanPool::NAME => answer(body, async |request| daemon.scan_pool(request).await).await,
         api::SweepDevices::NAME => answer(body, async |request| daemon.sweep_devices(request).await).await,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
         api::GetEvents::NAME => answer(body, async |request| daemon.list_events(request)).await,

@@ -35,7 +35,7 @@ use crate::api::{
     ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool,
     InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
     OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset,
-    ReopenPools, Rollback, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey,
+    ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey,
     Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
@@ -115,7 +115,7 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 40] = [
+const REFUSED: [(&str, &str, &str); 41] = [
     (GetEvents::NAME, "show events", ""),
     (ClearEvents::NAME, "clear events", ""),
     (DiscoverPools::NAME, "discover pools", ""),
@@ -129,6 +129,7 @@ const REFUSED: [(&str, &str, &str); 40] = [
     (OnlineDevices::NAME, "online", "devices"),
     (RemoveDevices::NAME, "remove", "devices"),
     (SweepDevices::NAME, "trim or initialize", "pool"),
+    (ScanPool::NAME, "scan", "pool"),
     (ReopenPools::NAME, "reopen", "pools"),
     (ReguidPool::NAME, "reguid", "pool"),
     (CheckpointPool::NAME, "checkpoint", "pool"),

@@ -49,6 +49,7 @@ const ENGINE: &[&str] = &[
     "zvol",
     "zpl",
     "dsl",
+    "scan",
     "jobs",
     "pool",
 ];

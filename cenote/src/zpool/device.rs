@@ -85,13 +85,6 @@ impl OnlineArguments {
         for onlined in &done.entries {
             let device = &onlined.device;
             let advice = match onlined.state {
-                State::Healthy if onlined.awaits_resilver => {
-                    text.push_str(&format!(
-                        "warning: device '{device}' onlined, but lacks what was written while it was away\n"
-                    ));
-                    "keep the other devices of its vdev until OpenZFS has resilvered it, which happens when \
-                     it imports the pool\n"
-                }
                 State::Healthy => continue,
                 State::Faulted => {
                     text.push_str(&format!(
@@ -135,7 +128,7 @@ impl RemoveArguments {
 /// Arguments of `zpool reopen`.
 #[derive(Debug, clap::Args)]
 pub struct ReopenArguments {
-    /// Do not restart a scrub (this version runs none)
+    /// Do not restart a scrub, which never happens here
     #[arg(short = 'n', hide = true)]
     no_restart: bool,
     /// The pools; all if none is named

@@ -18,8 +18,18 @@ pub fn lines(pool: &PoolStatus) -> String {
             .map_or_else(String::new, |vdev| vdev.name.clone())
     };
     let mut text = String::new();
+    // Of a scrub and an error scrub the later one, and a resilver beside an error scrub.
+    let errors = pool.health.error_scrub.as_ref().filter(|errors| {
+        let scrub = pool.health.scan.as_ref().filter(|scan| scan.kind == ScanKind::Scrub);
+        scrub.is_none_or(|scrub| errors.start_time >= scrub.start_time)
+    });
+    if let Some(errors) = errors {
+        text.push_str(&error_scrub_lines(errors));
+    }
     if let Some(scan) = &pool.health.scan {
-        text.push_str(&scan_lines(scan));
+        if errors.is_none() || scan.kind != ScanKind::Scrub {
+            text.push_str(&scan_lines(scan, now()));
+        }
         let exists = pool.health.checkpoint.as_ref().filter(|checkpoint| !checkpoint.discarding);
         text.push_str(exists.map_or("", |checkpoint| scan_warning(scan, checkpoint)));
     }
@@ -52,7 +62,7 @@ fn scan_warning(scan: &Scan, checkpoint: &Checkpoint) -> &'static str {
     }
 }
 
-fn scan_lines(scan: &Scan) -> String {
+fn scan_lines(scan: &Scan, now: u64) -> String {
     let (noun, done) = match scan.kind {
         ScanKind::None => return String::new(),
         ScanKind::ErrorScrub => return error_scrub_lines(scan),
@@ -77,19 +87,38 @@ fn scan_lines(scan: &Scan) -> String {
                 }
                 None => format!("  scan: {noun} in progress since {start}\n"),
             };
-            // What was found was also read: nothing moves while a pool is open read-only, so there are no
-            // rates.
-            let to_read = scan.to_examine.saturating_sub(scan.skipped);
-            let examined = nicebytes(scan.examined);
+            // Without a pass, nothing moves: the pool is open read-only.
+            let elapsed = now.saturating_sub(scan.pass_start).saturating_sub(scan.pass_spent_paused).max(1);
+            let goes_on = scan.paused_time.is_none() && scan.pass_start != 0;
+            let rate = |bytes: u64| match bytes / elapsed {
+                rate if goes_on && rate > 0 => format!(" at {}/s", nicebytes(rate)),
+                _ => String::new(),
+            };
+            let to_issue = scan.to_examine.saturating_sub(scan.skipped);
             let sizes = format!(
-                "\t{examined} / {} scanned, {examined} / {} issued\n",
+                "\t{} / {} scanned{}, {} / {} issued{}\n",
+                nicebytes(scan.examined),
                 nicebytes(scan.to_examine),
-                nicebytes(to_read)
+                rate(scan.pass_examined),
+                nicebytes(scan.issued),
+                nicebytes(to_issue),
+                rate(scan.pass_issued),
             );
-            let left = if scan.paused_time.is_some() { "" } else { ", no estimated completion time" };
-            let percent = percent(scan.examined, to_read);
-            format!("{began}{sizes}\t{processed} {done}, {percent:.2}% done{left}\n")
+            let percent = percent(scan.issued, to_issue);
+            format!("{began}{sizes}\t{processed} {done}, {percent:.2}% done{}\n", time_left(scan, to_issue))
         }
+    }
+}
+
+/// When a scan is done, by what devices read lately. Said only where there is something to go by.
+fn time_left(scan: &Scan, to_issue: u64) -> String {
+    match scan.rate {
+        _ if scan.paused_time.is_some() => String::new(),
+        Some(0) => ", no estimated completion time (nothing was read lately)".to_owned(),
+        Some(rate) if scan.issued > 0 && scan.issued <= to_issue => {
+            format!(", {} to go", duration((to_issue - scan.issued).div_ceil(rate)))
+        }
+        _ => ", no estimated completion time".to_owned(),
     }
 }
 
@@ -245,21 +274,42 @@ mod tests {
             processed: 0,
             errors: 0,
             paused_time: None,
+            issued: 1024,
+            pass_start: 0,
+            pass_spent_paused: 0,
+            pass_examined: 0,
+            pass_issued: 0,
+            rate: None,
         }
     }
 
     #[test]
     fn a_finished_scrub_tells_what_it_repaired() {
-        let text = scan_lines(&scan(ScanKind::Scrub, Progress::Finished));
+        let text = scan_lines(&scan(ScanKind::Scrub, Progress::Finished), 0);
         let start = "  scan: scrub repaired 0B in 00:00:01 with 0 errors on ";
         assert!(text.starts_with(start), "{text}");
     }
 
     #[test]
     fn progress_counts_what_has_to_be_read() {
-        let text = scan_lines(&scan(ScanKind::Resilver, Progress::Running));
+        let text = scan_lines(&scan(ScanKind::Resilver, Progress::Running), 0);
         assert!(text.contains("\t1K / 4K scanned, 1K / 2K issued\n"), "{text}");
         assert!(text.ends_with("\t0B resilvered, 50.00% done, no estimated completion time\n"), "{text}");
+        let moving = Scan {
+            issued: 512,
+            pass_start: 1_795_241_192,
+            pass_examined: 1024,
+            pass_issued: 512,
+            rate: Some(100),
+            ..scan(ScanKind::Scrub, Progress::Running)
+        };
+        let text = scan_lines(&moving, 1_795_241_194);
+        assert!(text.contains("\t1K / 4K scanned at 512B/s, 512B / 2K issued at 256B/s\n"), "{text}");
+        assert!(text.ends_with("\t0B repaired, 25.00% done, 00:00:16 to go\n"), "{text}");
+        let stuck = scan_lines(&Scan { rate: Some(0), ..moving }, 1_795_241_194);
+        assert!(stuck.ends_with("no estimated completion time (nothing was read lately)\n"), "{stuck}");
+        let paused = scan_lines(&Scan { paused_time: Some(1_795_241_193), ..moving }, 1_795_241_194);
+        assert!(paused.contains("scrub paused since ") && paused.ends_with("25.00% done\n"), "{paused}");
     }
 
     #[test]

@@ -93,8 +93,8 @@ pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
             "One or more devices do not hold what was written while they were\n\
              \taway.  For that the pool does without their copies: it may be lost\n\
              \twith the other devices of their vdevs.\n",
-            "Keep the other devices, and import the pool with OpenZFS, which\n\
-             \tresilvers it.  This version does not yet.\n",
+            "Wait for the resilver, or begin one with 'zpool resilver', and keep\n\
+             \tthe other devices until it is complete.\n",
         ),
         Reason::OfflineDevice => (
             "One or more devices has been taken offline by the administrator.\n\

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use engine::properties::format::{nicebytes, nicenum};
 use server::api::{
-    Dedup, DedupRow, GetStatus, Listed, PoolStatus, SUSPENDED, State, Sweep, SweepState, Sweeping, VdevClass,
-    VdevNode,
+    Dedup, DedupRow, GetStatus, Listed, PoolStatus, Progress, SUSPENDED, ScanKind, State, Sweep, SweepState,
+    Sweeping, VdevClass, VdevNode,
 };
 
 use super::repeat::{Repeat, TimeStamp};
@@ -269,7 +269,14 @@ impl Config<'_> {
         } else if vdev.is_not_allocating {
             line.push_str("  (non-allocating)");
         }
-        if vdev.awaits_resilver {
+        if let Some(scan) = self.pool.health.scan.as_ref().filter(|_| vdev.children.is_empty()) {
+            match scan.kind {
+                _ if scan.state != Progress::Running || vdev.scan_processed == 0 => {}
+                ScanKind::Resilver => line.push_str("  (resilvering)"),
+                _ => line.push_str("  (repairing)"),
+            }
+        }
+        if vdev.resilver_deferred || (vdev.awaits_resilver && !is_scanning(self.pool)) {
             line.push_str("  (awaiting resilver)");
         }
         if let Some(model) = &vdev.modelled {
@@ -283,6 +290,11 @@ impl Config<'_> {
         line.push('\n');
         line
     }
+}
+
+/// Whether a scrub or a resilver is under way.
+fn is_scanning(pool: &PoolStatus) -> bool {
+    pool.health.scan.as_ref().is_some_and(|scan| scan.state == Progress::Running)
 }
 
 impl Config<'_> {

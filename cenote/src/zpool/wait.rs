@@ -1,12 +1,11 @@
 //! `zpool wait`: returns when the pool's background activities have ended.
 //!
-//! Only OpenZFS continues scans, removals and expansions; a pool that was exported during one would continue
-//! it there. If a user waits for a resilver by name and a device needs one, the command reports that none
-//! will run.
+//! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it there.
+//! A scrub that is paused is not waited for.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, Sweep, SweepState};
 
@@ -59,12 +58,6 @@ impl Arguments {
         let chosen = if self.activities.is_empty() { all } else { &self.activities[..] };
         loop {
             let look = Look::at(&pool)?;
-            if self.activities.contains(&Activity::Resilver) && look.awaits_resilver() {
-                bail!(
-                    "cannot wait for '{pool}': a device awaits a resilver, which this version does not do; \
-                     import the pool with OpenZFS, which does"
-                );
-            }
             if !chosen.iter().any(|activity| look.shows(*activity)) {
                 return Ok(());
             }
@@ -99,12 +92,6 @@ impl Look {
         sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active)
     }
 
-    /// A device lacks what it missed, and no resilver will run.
-    fn awaits_resilver(&self) -> bool {
-        let mut vdevs = self.status.health.vdevs.walk();
-        !self.shows(Activity::Resilver) && vdevs.any(|vdev| vdev.awaits_resilver)
-    }
-
     fn shows(&self, activity: Activity) -> bool {
         let health = &self.status.health;
         let scans = |kind| {
@@ -120,8 +107,8 @@ impl Look {
             Activity::Remove => {
                 health.removal.as_ref().is_some_and(|removal| removal.state == Progress::Running)
             }
-            Activity::Resilver => scans(ScanKind::Resilver),
-            Activity::Scrub => scans(ScanKind::Scrub),
+            Activity::Resilver => scans(ScanKind::Resilver) || health.looks_for_resilver,
+            Activity::Scrub => super::scrub::is_scrubbing(&self.status),
             Activity::Trim => self.sweeps(Sweep::Trim),
             Activity::RaidzExpand => {
                 health.expansion.as_ref().is_some_and(|expansion| expansion.state == Progress::Running)

@@ -12,6 +12,7 @@ mod import;
 mod keys;
 mod mounts;
 mod reports;
+mod scans;
 mod session;
 mod suspended;
 mod upgrades;

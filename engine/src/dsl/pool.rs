@@ -15,7 +15,7 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `datasets`, `stalled_trees` | the map, the set; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
+//! | `datasets`, `stalled_trees`, `lineage` | the map, the set, the notes; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +26,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::features::Feature;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
+use super::lineage::Lineage;
 use super::live_dataset::LiveDataset;
 use super::space_check::{DatasetRoom, LogSpace, PoolGauge, Shares};
 use super::sync_task::SyncTask;
@@ -65,6 +66,8 @@ pub struct DslPool {
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     /// Places of the list of destroyed datasets' trees that cannot be freed, as they are damaged.
     stalled_trees: Mutex<BTreeSet<u64>>,
+    /// Changes of who follows whom that the sync of the group has not taken yet.
+    pub(super) lineage: Mutex<Vec<Lineage>>,
 }
 
 impl DslPool {
@@ -83,6 +86,7 @@ impl DslPool {
             shares: Arc::default(),
             datasets: Mutex::default(),
             stalled_trees: Mutex::default(),
+            lineage: Mutex::default(),
         })
     }
 

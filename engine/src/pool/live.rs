@@ -38,7 +38,8 @@
 //! | `resilver` | looking whether devices must be resilvered |
 //! | `events` | what happened to the pool |
 //! | `errlog` | the error log |
-//! | `scan` | scrubs that OpenZFS left unfinished |
+//! | `scan` | scrubs and resilvers |
+//! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
 //! | `thresholds` | how many errors of a device are too many |
@@ -53,6 +54,7 @@ mod config;
 mod create;
 mod devices;
 mod errlog;
+mod error_scrub;
 mod events;
 mod fair_lock;
 mod grow;
@@ -75,6 +77,7 @@ pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_feature
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
 pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
+pub use scan::ScrubRange;
 pub use upgrade::set_version;
 pub use views::Lent;
 
@@ -109,6 +112,7 @@ use devices::DeviceStates;
 use fair_lock::FairLock;
 use grow::Growth;
 use multihost::Heartbeat;
+use scan::ScanControl;
 use sync::Task;
 use views::Views;
 
@@ -132,6 +136,7 @@ pub struct LivePool {
     heartbeat: Heartbeat,
     autotrim: AtomicBool,
     jobs: Arc<Jobs<LivePool>>,
+    scan: ScanControl,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
     syncing: FairLock,
@@ -205,6 +210,7 @@ impl LivePool {
             heartbeat: Heartbeat::default(),
             autotrim: AtomicBool::new(false),
             jobs: Arc::default(),
+            scan: ScanControl::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),
             syncing: FairLock::default(),

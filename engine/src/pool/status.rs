@@ -16,6 +16,7 @@ use ondisk::features::Feature;
 use ondisk::indirect::{MappingEntry, SpaRemovingPhys};
 use ondisk::label::aligned_size;
 use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
+use ondisk::scan::{ErrorScrubPhys, Function, ScanPhys, ScanState};
 use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
 use ondisk::{ByteOrder, Guid, ObjectId, Reader};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,12 @@ pub struct PoolHealth {
     pub vdevs: VdevNode,
     /// The last scrub or resilver.
     pub scan: Option<Scan>,
+    /// The last error scrub, if no scrub began since.
+    #[serde(default)]
+    pub error_scrub: Option<Scan>,
+    /// A resilver may begin in a moment.
+    #[serde(default)]
+    pub looks_for_resilver: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
     /// The last expansion of a raidz vdev.
@@ -200,6 +207,12 @@ pub struct VdevNode {
     /// Transfers of a leaf that took half a minute or more.
     #[serde(default)]
     pub slow_ios: u64,
+    /// Bytes that the scrub or resilver that is under way wrote to a leaf.
+    #[serde(default)]
+    pub scan_processed: u64,
+    /// A leaf whose resilver waits for another one.
+    #[serde(default)]
+    pub resilver_deferred: bool,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes.
@@ -313,6 +326,24 @@ pub struct Scan {
     pub errors: u64,
     /// When it was paused, if it is.
     pub paused_time: Option<u64>,
+    /// How much was read so far.
+    #[serde(default)]
+    pub issued: u64,
+    /// When it began or the pool was opened, whatever was later; 0 in a pool that is open for reading.
+    #[serde(default)]
+    pub pass_start: u64,
+    /// For so many seconds since then it was paused.
+    #[serde(default)]
+    pub pass_spent_paused: u64,
+    /// How much was found since then.
+    #[serde(default)]
+    pub pass_examined: u64,
+    /// How much was read since then.
+    #[serde(default)]
+    pub pass_issued: u64,
+    /// Bytes a second that devices read lately; none where that is not known.
+    #[serde(default)]
+    pub rate: Option<u64>,
 }
 
 /// The last removal of a top-level vdev.
@@ -418,6 +449,8 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
         reason: facts.reason(),
         errata: pool.config().errata,
         scan,
+        error_scrub: error_scrub(dsl).await?,
+        looks_for_resilver: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,
         checkpoint,
@@ -449,6 +482,8 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
         errata: pool.config().errata,
         vdevs,
         scan: None,
+        error_scrub: None,
+        looks_for_resilver: false,
         removal: None,
         expansion: None,
         checkpoint: None,
@@ -697,6 +732,8 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         is_not_allocating: false,
         is_being_removed: false,
         slow_ios: 0,
+        scan_processed: 0,
+        resilver_deferred: false,
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
@@ -753,6 +790,8 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         is_not_allocating: top.non_allocating,
         is_being_removed: vdev.config.removing,
         slow_ios: vdev.stats.slow(),
+        scan_processed: vdev.stats.scanned_bytes(),
+        resilver_deferred: vdev.config.resilver_deferred,
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),
@@ -791,7 +830,41 @@ pub(crate) fn scan_of(words: &[u64]) -> Option<Scan> {
         errors: word(13),
         // The pool does not say since when; OpenZFS shows the time of the import.
         paused_time: is_paused.then_some(now),
+        issued: word(10).saturating_sub(word(11)),
+        pass_start: 0,
+        pass_spent_paused: 0,
+        pass_examined: 0,
+        pass_issued: 0,
+        rate: None,
     })
+}
+
+/// The error scrub, if there was one since the last scrub began.
+pub(crate) fn error_scrub_of(phys: &ErrorScrubPhys) -> Option<Scan> {
+    let state = match phys.state {
+        ScanState::None => return None,
+        ScanState::Scanning | ScanState::ErrorScrubbing => Progress::Running,
+        ScanState::Finished => Progress::Finished,
+        ScanState::Canceled => Progress::Canceled,
+    };
+    let words = ScanPhys { function: Function::ErrorScrub, ..ScanPhys::default() }.to_words();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+    Some(Scan {
+        state,
+        start_time: phys.start_time,
+        end_time: phys.end_time,
+        to_examine: phys.to_examine,
+        examined: phys.examined,
+        errors: phys.errors,
+        paused_time: (phys.paused != 0 && state == Progress::Running).then_some(now),
+        ..scan_of(&words)?
+    })
+}
+
+async fn error_scrub(dsl: &Dsl) -> Result<Option<Scan>> {
+    let value = dsl.mos().value(DIRECTORY_OBJECT, directory::ERROR_SCRUB).await?;
+    let phys = value.and_then(|value| ErrorScrubPhys::from_words(&value.to_u64s()));
+    Ok(phys.as_ref().and_then(error_scrub_of))
 }
 
 async fn removal(dsl: &Dsl) -> Result<Option<Removal>> {

@@ -18,6 +18,18 @@ use crate::store::Store;
 use crate::zio::{decode, decode_embedded};
 use crate::{Block, Bookmark};
 
+/// Reads the blocks that lead a walk on.
+pub trait ReadBlocks: Send + Sync {
+    /// The contents of a block that lies on devices. What leads on is in the clear in encrypted datasets too.
+    fn read<'a>(&'a self, bp: &'a Blkptr, at: &'a Bookmark) -> BoxFuture<'a, Result<Block>>;
+}
+
+impl ReadBlocks for Store {
+    fn read<'a>(&'a self, bp: &'a Blkptr, at: &'a Bookmark) -> BoxFuture<'a, Result<Block>> {
+        Box::pin(async move { decode(bp, at, self.read_raw(bp, at).await?, None) })
+    }
+}
+
 /// Most blocks that are read ahead, and most bytes of them when they are decompressed.
 const MAX_BLOCKS: usize = 128;
 const MAX_BYTES: u64 = 8 << 20;
@@ -26,7 +38,7 @@ type Reading = BoxFuture<'static, (Bookmark, Result<Block>)>;
 
 /// Reads of one walk.
 pub(super) struct ReadAhead {
-    store: Arc<Store>,
+    reader: Arc<dyn ReadBlocks>,
     under_way: FuturesUnordered<Reading>,
     /// The outcome of each read that was begun and is still wanted, when it is known.
     wanted: HashMap<Bookmark, Option<Result<Block>>>,
@@ -40,8 +52,8 @@ impl std::fmt::Debug for ReadAhead {
 }
 
 impl ReadAhead {
-    pub fn new(store: Arc<Store>) -> Self {
-        Self { store, under_way: FuturesUnordered::new(), wanted: HashMap::new(), bytes: 0 }
+    pub fn new(reader: Arc<dyn ReadBlocks>) -> Self {
+        Self { reader, under_way: FuturesUnordered::new(), wanted: HashMap::new(), bytes: 0 }
     }
 
     /// Begins to read a block that comes soon. False when there is no room for it now.
@@ -58,10 +70,10 @@ impl ReadAhead {
     }
 
     fn begin_anyway(&mut self, node: &Node) {
-        let (store, bp, at) = (Arc::clone(&self.store), node.bp, node.at);
+        let (reader, bp, at) = (Arc::clone(&self.reader), node.bp, node.at);
         self.wanted.insert(at, None);
         self.bytes += bp.lsize().get();
-        self.under_way.push(Box::pin(async move { (at, read(&store, &bp, &at).await) }));
+        self.under_way.push(Box::pin(async move { (at, reader.read(&bp, &at).await) }));
     }
 
     /// Forgets a block that is not needed after all.
@@ -74,7 +86,9 @@ impl ReadAhead {
     /// The contents of a block, which the walk has come to.
     pub async fn take(&mut self, node: &Node) -> Result<Block> {
         if node.bp.is_embedded() {
-            return read(&self.store, &node.bp, &node.at).await;
+            let embedded = node.bp.embedded();
+            let lost = || Error::corrupt(node.at.to_string(), "an embedded block without contents");
+            return decode_embedded(&embedded.ok_or_else(lost)?, &node.at);
         }
         if !self.wanted.contains_key(&node.at) {
             self.begin_anyway(node);
@@ -96,13 +110,5 @@ impl ReadAhead {
                 None => return Err(Error::Invalid(format!("{}: its read was lost", node.at))),
             }
         }
-    }
-}
-
-/// Reads a block that leads to others; what leads on is in the clear in encrypted datasets too.
-async fn read(store: &Store, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-    match bp.embedded() {
-        Some(embedded) => decode_embedded(&embedded, at),
-        None => decode(bp, at, store.read_raw(bp, at).await?, None),
     }
 }

@@ -19,7 +19,7 @@ use ondisk::dnode::{DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode};
 
 use super::below::{self, Below};
 use super::place::{Order, Relation, Resume};
-use super::read_ahead::ReadAhead;
+use super::read_ahead::{ReadAhead, ReadBlocks};
 use super::{Births, Descend, Leads, Node, Visitor};
 use crate::Bookmark;
 use crate::error::{Error, Result};
@@ -151,8 +151,20 @@ impl Range {
 impl Walk {
     /// A walk over the blocks of `births` in the object set at `root`, whose number in the MOS is `objset`.
     pub fn new(store: &Arc<Store>, objset: u64, root: Blkptr, births: Births, order: Order) -> Walk {
+        let reader: Arc<dyn ReadBlocks> = Arc::<Store>::clone(store);
+        Self::reading(reader, objset, root, births, order)
+    }
+
+    /// The same walk, with the blocks that lead on read by `reader`.
+    pub fn reading(
+        reader: Arc<dyn ReadBlocks>,
+        objset: u64,
+        root: Blkptr,
+        births: Births,
+        order: Order,
+    ) -> Walk {
         let range = Range { objset, births, order, resume: None };
-        let mut walk = Walk { range, path: Vec::new(), ahead: ReadAhead::new(Arc::clone(store)) };
+        let mut walk = Walk { range, path: Vec::new(), ahead: ReadAhead::new(reader) };
         walk.descend(None, range.item(root, Bookmark::objset_root(objset), 0).into_iter().collect());
         walk
     }

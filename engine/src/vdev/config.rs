@@ -272,6 +272,7 @@ impl Lasting {
             is_removed: Default::default(),
             cannot_discard: is_closed.into(),
             missing_txgs: Default::default(),
+            absences: Default::default(),
             unflushed: Default::default(),
             stable: Default::default(),
             in_flight: Default::default(),

@@ -88,6 +88,9 @@ impl VdevTree {
         if leaf.status.set(status) {
             self.reporter().state_changed(&self.facts(leaf), before.state.number());
             self.changes.count();
+            if !status.is_readable() {
+                leaf.absences.fetch_add(1, Ordering::AcqRel);
+            }
             tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
         }
         self.tops.iter().for_each(Vdev::refresh);

@@ -124,7 +124,8 @@ impl Vdev {
                 extents.push(Extent { leaf: self, start, end: start.saturating_add(size) });
             }
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
-                self.children.iter().for_each(|child| child.extents(&request.deeper(), extents));
+                let children = self.children.iter().filter(|child| !child.is_stale(request.txg));
+                children.for_each(|child| child.extents(&request.deeper(), extents));
             }
             Kind::DraidSpare { top, spare } => {
                 if let Some(child) = behind_spare(request.tree, request.offset, *top, *spare) {
@@ -134,7 +135,8 @@ impl Vdev {
             Kind::Raidz(_) | Kind::Draid(_) => {
                 for column in self.map(request).iter().flat_map(Map::columns).filter(|column| column.size > 0)
                 {
-                    if let Some(child) = self.children.get(column.child) {
+                    let child = self.children.get(column.child);
+                    if let Some(child) = child.filter(|child| !child.is_stale(request.txg)) {
                         let (offset, size) = (column.offset, column.size as usize);
                         let request = Request { offset, size, scratch: column.scratch, ..*request };
                         child.extents(&request.deeper(), extents);

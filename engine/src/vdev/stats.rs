@@ -84,6 +84,7 @@ pub struct Stats {
     by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
     healed_bytes: AtomicU64,
+    scanned_bytes: AtomicU64,
     slow: AtomicU64,
     unseen_slow: Mutex<Vec<SlowTransfer>>,
 }
@@ -105,6 +106,7 @@ impl Default for Stats {
             by_transfer: Default::default(),
             under_way: Default::default(),
             healed_bytes: AtomicU64::new(0),
+            scanned_bytes: AtomicU64::new(0),
             slow: AtomicU64::new(0),
             unseen_slow: Mutex::default(),
         }
@@ -210,6 +212,21 @@ impl Stats {
     /// Bytes that were wrong when they were read, and were rewritten (`vs_self_healed`).
     pub fn healed_bytes(&self) -> u64 {
         self.healed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The scan that is under way wrote bytes to the vdev.
+    pub(crate) fn count_scanned(&self, bytes: u64) {
+        self.scanned_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A scan begins.
+    pub(crate) fn clear_scanned(&self) {
+        self.scanned_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Bytes that the last scrub or resilver wrote to the vdev (`vs_scan_processed`).
+    pub fn scanned_bytes(&self) -> u64 {
+        self.scanned_bytes.load(Ordering::Relaxed)
     }
 
     /// The time for which the counters have run.

@@ -42,6 +42,7 @@ mod tests;
 mod transfer;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -54,7 +55,7 @@ use super::stats::Transfer;
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Failure, Result};
 pub use discard::Unused;
-pub(crate) use heal::Known;
+pub(crate) use heal::{Known, Missed};
 pub(super) use label::copy_labels_to_end;
 use plan::{Part, Plan};
 pub(crate) use transfer::Stable;
@@ -261,9 +262,14 @@ impl VdevTree {
     pub(super) fn note_missed(&self, leaf: &Vdev, txgs: Option<(u64, u64)>) {
         let Some((first, last)) = txgs else { return };
         leaf.missing_txgs.note_range(Txg(first), Txg(last));
+        // What a scan wrote to it may be lost too, whatever the groups of the blocks.
+        leaf.absences.fetch_add(1, Ordering::AcqRel);
         for top in self.tops.iter().filter(|top| matches!(top.kind, Kind::Draid(_)) && top.has(leaf)) {
             let spares = top.walk().filter(|vdev| matches!(vdev.kind, Kind::DraidSpare { .. }));
-            spares.for_each(|spare| spare.missing_txgs.note_range(Txg(first), Txg(last)));
+            for spare in spares {
+                spare.missing_txgs.note_range(Txg(first), Txg(last));
+                spare.absences.fetch_add(1, Ordering::AcqRel);
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use ondisk::{Guid, Txg};
 
 use super::physical::How;
 use crate::store::Store;
-use crate::vdev::write::{Known, Piece};
+use crate::vdev::write::{Known, Missed, Piece};
 
 /// The parameters of the repair of a block.
 #[derive(Debug, Clone, Copy)]
@@ -24,18 +24,37 @@ pub(crate) struct Healing<'a> {
     pub txg: Txg,
     /// Leaves whose errors were counted when the block was read.
     pub counted: &'a [Guid],
+    /// What becomes of leaves that missed the block's group.
+    pub missed: Missed,
+}
+
+/// The result of the repair of a block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Repaired {
+    /// Bytes that were rewritten.
+    pub bytes: u64,
+    /// Parts that should have been rewritten and could not be: the leaf, and the group of the part.
+    pub failed: Vec<(Guid, Txg)>,
+    /// No place had right bytes.
+    pub is_unreadable: bool,
 }
 
 impl Store {
-    /// Rewrites the wrong places of a block. The block must stay allocated until this is done. Returns the
-    /// number of bytes that were rewritten, and of parts that could not be.
-    pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> (u64, usize) {
-        if bp.is_hole() || bp.is_embedded() || !has_checksum(bp) {
-            return (0, 0);
+    /// Rewrites the wrong places of a block. The block must stay allocated until this is done.
+    pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> Repaired {
+        // Of bytes without a checksum only those are known to be right that no leaf with the group lacks.
+        let has_checksum = has_checksum(bp);
+        let missed = if has_checksum { healing.missed } else { Missed::OnlyWritten };
+        let is_judged = has_checksum || healing.missed != Missed::Left;
+        let healing = Healing { missed, ..healing };
+        if bp.is_hole() || bp.is_embedded() || !is_judged {
+            return Repaired::default();
         }
         let how = How { speculative: true, ..How::default() };
-        let Ok(right) = self.read_copies(bp, &how).await else { return (0, 0) };
-        let mut done = (0, 0);
+        let Ok(right) = self.read_copies(bp, &how).await else {
+            return Repaired { is_unreadable: true, ..Repaired::default() };
+        };
+        let mut done = Repaired::default();
         self.heal_known(bp, right.into(), &how.counting(bp), healing, &mut done).await;
         done
     }
@@ -47,7 +66,7 @@ impl Store {
         right: SharedBuf,
         how: &'a How<'a>,
         healing: Healing<'a>,
-        done: &'a mut (u64, usize),
+        done: &'a mut Repaired,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut gang = None;
@@ -87,13 +106,14 @@ impl Store {
         dva: &ondisk::blkptr::Dva,
         data: SharedBuf,
         healing: Healing<'_>,
-        done: &mut (u64, usize),
+        done: &mut Repaired,
     ) {
         let piece = Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data };
-        let known = Known { piece, birth: bp.physical_birth(), counted: healing.counted };
+        let birth = bp.physical_birth();
+        let known = Known { piece, birth, counted: healing.counted, missed: healing.missed };
         let healed = self.vdevs.heal(known, healing.txg).await;
-        done.0 += healed.bytes;
-        done.1 += healed.failed;
+        done.bytes += healed.bytes;
+        done.failed.extend(healed.failed.into_iter().map(|leaf| (leaf, birth)));
     }
 }
 

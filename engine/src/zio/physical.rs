@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Reads one copy after the other, until one is right.
-    pub(super) fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How<'a>) -> BoxFuture<'a, ReadResult> {
+    pub(crate) fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
             dvas.sort_by_key(|dva| {
@@ -167,7 +167,7 @@ impl Store {
         top.read(request.speculative(how.speculative).noticing(how.noticed).of_block(how.at)).await
     }
 
-    pub(super) fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
+    pub(crate) fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
         let (id, offset_bytes) = (dva.vdev.get(), dva.offset.get());
         let refuse = |failure| vec![Attempt { vdev: format!("vdev {id}"), offset_bytes, failure }];
         let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, Sweep, SweepState, VdevClass, VdevNode};
 
-use super::{Arguments, Shown, has_problem, sweep_of, total};
+use super::{Arguments, Shown, has_problem, is_scanning, sweep_of, total};
 use crate::output::Numbers;
 use crate::zpool::scripts::Said;
 use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, pool_word, spare_word, vdev_json};
@@ -71,9 +71,28 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
                 "skipped": numbers.bytes(scan.skipped),
                 "processed": numbers.bytes(scan.processed),
                 "errors": numbers.count(scan.errors),
+                "pass_start": numbers.date(scan.pass_start),
                 "scrub_pause": numbers.date(scan.paused_time.unwrap_or(0)),
+                "scrub_spent_paused": numbers.count(scan.pass_spent_paused),
+                "issued_bytes_per_scan": numbers.bytes(scan.pass_issued),
+                "issued": numbers.bytes(scan.issued),
             }),
         );
+    }
+    if let (Some(errors), Some(Value::Object(object))) =
+        (&pool.health.error_scrub, item.get_mut("scan_stats"))
+    {
+        let state = match errors.state {
+            Progress::Running => "ERRORSCRUBBING",
+            state => progress_word(state),
+        };
+        object.insert("err_scrub_func".into(), "ERRORSCRUB".into());
+        object.insert("err_scrub_state".into(), state.into());
+        object.insert("err_scrub_start_time".into(), numbers.date(errors.start_time));
+        object.insert("err_scrub_end_time".into(), numbers.date(errors.end_time));
+        object.insert("err_scrub_examined".into(), numbers.count(errors.examined));
+        object.insert("err_scrub_to_examine".into(), numbers.count(errors.to_examine));
+        object.insert("err_scrub_pause".into(), numbers.date(errors.paused_time.unwrap_or(0)));
     }
     let top = |number: u64| {
         let vdev = usize::try_from(number).ok().and_then(|place| pool.health.vdevs.children.get(place));
@@ -236,8 +255,11 @@ impl Tree<'_> {
         } else if vdev.is_not_allocating {
             item.insert("noalloc".into(), exact.exact(1));
         }
-        if vdev.awaits_resilver {
-            item.insert("awaits_resilver".into(), exact.exact(1));
+        if vdev.resilver_deferred || (vdev.awaits_resilver && !is_scanning(self.pool)) {
+            item.insert("resilver_deferred".into(), exact.exact(1));
+        }
+        if vdev.scan_processed != 0 {
+            item.insert("scan_processed".into(), self.numbers.bytes(vdev.scan_processed));
         }
         self.said.add_json(&self.pool.name, vdev.path.as_deref(), &mut item);
         item

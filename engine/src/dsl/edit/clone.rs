@@ -20,7 +20,7 @@ use super::{
     livelist, objects, origin_snapshot, policy,
 };
 use crate::dmu::{LiveObjset, Space};
-use crate::dsl::{Spare, SyncTask};
+use crate::dsl::{Lineage, Spare, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
@@ -233,5 +233,6 @@ async fn swap(s: &SyncTask, clone: ObjectId, head: ObjectId) -> Result<()> {
     }
     did_use(s, of_head.dir, Used::RefReserved, Change::used(unused)).await?;
     bookmark::next_changed(s, head, origin).await?;
+    s.dsl_pool().note_lineage(Lineage::Swapped(clone, head));
     Ok(())
 }

@@ -22,7 +22,7 @@ use super::{
     events, features, find_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
-use crate::dsl::SyncTask;
+use crate::dsl::{Lineage, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
@@ -99,6 +99,7 @@ async fn has_snapshots(s: &SyncTask, head: &FoundHead) -> Result<bool> {
 pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destroyed> {
     let (id, dir_id) = (head.object, head.phys.dir);
     let previous = head.phys.prev_snap;
+    s.dsl_pool().note_lineage(Lineage::HeadDestroyed(id));
 
     let reserved = properties::number(s, dir_id, Prop::Refreservation).await?;
     if reserved != 0 {

@@ -27,7 +27,7 @@ use super::{
     snapshot,
 };
 use crate::dmu::Space;
-use crate::dsl::SyncTask;
+use crate::dsl::{Lineage, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
@@ -83,6 +83,7 @@ pub(super) async fn is_unneeded(s: &SyncTask, id: ObjectId) -> Result<bool> {
 pub(super) async fn destroy_now(s: &SyncTask, id: ObjectId) -> Result<()> {
     let gone = objects::dataset(s, id).await?;
     refuse_remapped(s, id, &gone).await?;
+    s.dsl_pool().note_lineage(Lineage::SnapshotDestroyed { snapshot: id, next: gone.next_snap });
     let dir = objects::dir(s, gone.dir).await?;
     let head = dir.head_dataset;
     let keep_key = bookmark::snapshot_destroyed(s, head, id).await?;

@@ -24,7 +24,7 @@ use super::{
     find_head, find_snapshot, objects, policy, properties,
 };
 use crate::dmu::zap::edit::NewZap;
-use crate::dsl::{Spare, SyncTask};
+use crate::dsl::{Lineage, Spare, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
@@ -191,6 +191,7 @@ pub(super) async fn take(s: &SyncTask, head: ObjectId, name: &str) -> Result<Obj
     .await?;
     objects::add(s, of.snapnames_zap, &objects::name(name), &objects::one(id.get())).await?;
     limits::snapshots_changed(s, of.dir).await?;
+    s.dsl_pool().note_lineage(Lineage::Snapshotted { head, snapshot: id });
     Ok(id)
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::features::Feature;
 use ondisk::pool_directory::{DIRECTORY_OBJECT, ERROR_SCRUB, SCAN};
+use ondisk::scan::ScanState;
 
 use super::{LivePool, Syncing};
 use crate::dmu::zap::{self, edit as zap_edit};
@@ -19,7 +20,7 @@ use crate::error::Result;
 
 /// The position of the state in the words of a scan, and its value while the scan runs.
 const STATE: usize = 1;
-const RUNNING: u64 = 1;
+const RUNNING: [u64; 2] = [ScanState::Scanning as u64, ScanState::ErrorScrubbing as u64];
 
 /// From now on, notes are written down with groups.
 pub(super) async fn begin(s: &Syncing) -> Result<()> {
@@ -62,7 +63,7 @@ async fn is_scanning(s: &Syncing) -> Result<bool> {
     let directory = s.mos().object(DIRECTORY_OBJECT).await?;
     for name in [SCAN, ERROR_SCRUB] {
         let value = zap_edit::lookup(&directory, &zap::Key::Name(name.into())).await?;
-        if value.is_some_and(|value| value.to_u64s().get(STATE) == Some(&RUNNING)) {
+        if value.is_some_and(|value| value.to_u64s().get(STATE).is_some_and(|state| RUNNING.contains(state))) {
             return Ok(true);
         }
     }

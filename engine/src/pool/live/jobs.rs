@@ -3,12 +3,17 @@
 //! | job | on | kept in |
 //! |---|---|---|
 //! | [`sweep`] | a leaf: initialize or trim its free space | the ZAP of the leaf |
+//! | [`scan`] | the pool: scrub or resilver its blocks | the MOS ([`super::scan`]) |
+//! | `error_scrub` | the pool: look again at the blocks of the error log | the MOS |
+//! | `super::resilver` | the pool: look whether a resilver is needed | nothing |
 //! | [`quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
 
+mod error_scrub;
 mod quota_upgrade;
+mod scan;
 mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +21,7 @@ use ondisk::{Guid, ObjsetId};
 
 use super::LivePool;
 use crate::error::Result;
-use crate::jobs::{Host, JobState, JobStatus, Jobs, Target, Work};
+use crate::jobs::{Host, Job, JobState, JobStatus, Jobs, Target, Work};
 use crate::vdev::{State, Vdev};
 
 pub use quota_upgrade::QuotaUpgradeStatus;
@@ -30,6 +35,12 @@ pub enum JobKey {
     Sweep(Sweep, Guid),
     /// Counting the files of a filesystem.
     QuotaUpgrade(ObjsetId),
+    /// A scrub or a resilver.
+    Scan,
+    /// Looking again at the blocks of the error log.
+    ErrorScrub,
+    /// Looking whether a resilver is needed.
+    LookForResilver,
 }
 
 impl Host for LivePool {
@@ -49,7 +60,9 @@ impl Host for LivePool {
 
     fn target(&self, key: &JobKey) -> Target {
         match key {
-            JobKey::QuotaUpgrade(_) => Target::Here,
+            JobKey::QuotaUpgrade(_) | JobKey::Scan | JobKey::ErrorScrub | JobKey::LookForResilver => {
+                Target::Here
+            }
             JobKey::Sweep(_, leaf) => {
                 let status = self.pool.vdevs().find(*leaf).map(Vdev::status);
                 match status {
@@ -71,7 +84,16 @@ impl Host for LivePool {
 
     fn work(self: &Arc<Self>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<Self>> {
         let sweeps = keys.iter().filter_map(|(key, status)| Some((key.sweep()?, *status)));
-        self.sweep_work(&sweeps.collect::<Vec<_>>())
+        let mut work = self.sweep_work(&sweeps.collect::<Vec<_>>());
+        for (key, status) in keys {
+            let job: Box<dyn Job<Self>> = match key {
+                JobKey::Scan => Box::new(scan::Scanning::default()),
+                JobKey::ErrorScrub => Box::new(error_scrub::Looking::default()),
+                _ => continue,
+            };
+            work.push(Work { keys: BTreeSet::from([*key]), total: status.total, job });
+        }
+        work
     }
 }
 
@@ -79,7 +101,7 @@ impl JobKey {
     fn sweep(self) -> Option<(Sweep, Guid)> {
         match self {
             JobKey::Sweep(work, leaf) => Some((work, leaf)),
-            JobKey::QuotaUpgrade(_) => None,
+            _ => None,
         }
     }
 
@@ -91,7 +113,7 @@ impl JobKey {
     fn filesystem(self) -> Option<ObjsetId> {
         match self {
             JobKey::QuotaUpgrade(filesystem) => Some(filesystem),
-            JobKey::Sweep(..) => None,
+            _ => None,
         }
     }
 }

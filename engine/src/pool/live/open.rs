@@ -4,15 +4,14 @@
 //! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read
 //!    ([`crate::pool::import`]).
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up
-//!    here, attributes of the other byte order, pools that are in the middle of something
-//!    (removal, expansion, resilver).
+//!    here, attributes of the other byte order, pools that are in the middle of a removal or an expansion.
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
 //! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is
 //!    given up by name (`-m`).
 //! 5. A pool that goes back to its checkpoint does so ([`super::checkpoint`]).
 //! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool
-//!    over: labels with this host's name, a scrub that is under way put back to its beginning.
+//!    over: labels with this host's name.
 //! 7. Logs are replayed, dataset by dataset.
 
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::config::Config;
 use super::multihost::watch;
-use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, errlog, scan, sweeps_of, upgrade, version};
+use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, errlog, sweeps_of, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
@@ -203,7 +202,6 @@ async fn claim(s: &Syncing) -> Result<()> {
         }
     }
     upgrade::complete(s).await?;
-    scan::begin_anew(s).await?;
     errlog::begin(s).await?;
     s.pool.config().state = PoolState::Active;
     s.pool.config_changed();
@@ -245,6 +243,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, features, tables);
     let sweeps = sweeps_of(&dsl).await?.into_iter();
     live.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
+    live.load_scan(&dsl).await?;
     live.set_checkpoint(live.pool.checkpoint().cloned());
     live.apply_thresholds().await?;
     if autotrim {
@@ -321,13 +320,6 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
     ] {
         if entries.iter().any(|(entry, _)| entry == name) {
             return only(why);
-        }
-    }
-    if let Some(value) = dsl.mos().value(directory::DIRECTORY_OBJECT, directory::SCAN).await? {
-        use crate::pool::status::{Progress, ScanKind, scan_of};
-        let running = scan_of(&value.to_u64s()).filter(|scan| scan.state == Progress::Running);
-        if running.is_some_and(|scan| scan.kind != ScanKind::Scrub) {
-            return only("a resilver of it is under way; let OpenZFS finish it");
         }
     }
     Ok(())

@@ -32,6 +32,7 @@ use crate::dsl::Dsl;
 use crate::error::Result;
 use crate::store::repairs::{Repair, Running};
 use crate::txg::Txgs;
+use crate::vdev::write::Missed;
 use crate::zio::Healing;
 
 /// Repairs for which one view is held.
@@ -72,7 +73,7 @@ async fn repair_all(live: Weak<LivePool>, mut running: Running) {
 }
 
 async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running: &Running) {
-    let mut state = State { view, objsets: HashMap::new() };
+    let mut state = State::of(view);
     let mut found = Vec::new();
     for repair in batch {
         if repair.bp.physical_birth() > view.uberblock().txg {
@@ -85,8 +86,9 @@ async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running:
         if txgs.stopped().is_some() || view.suspension.why().is_some() {
             return;
         }
-        let healing = Healing { txg: txgs.open_txg(), counted: &repair.counted };
-        let (bytes, failed) = view.heal(&repair.bp, healing).await;
+        let healing = Healing { txg: txgs.open_txg(), counted: &repair.counted, missed: Missed::Left };
+        let healed = view.heal(&repair.bp, healing).await;
+        let (bytes, failed) = (healed.bytes, healed.failed.len());
         let (pool, at) = (view.name(), &repair.at);
         if bytes > 0 && failed == 0 {
             view.damage.mended(at, repair.bp.physical_birth());
@@ -102,15 +104,20 @@ async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running:
 }
 
 /// The last committed state, in which blocks are looked up.
-struct State<'a> {
+pub(super) struct State<'a> {
     view: &'a Arc<Pool>,
     /// Object sets that were opened, with the pointers to them.
     objsets: HashMap<u64, Arc<Objset>>,
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    /// What a view shows.
+    pub(super) fn of(view: &'a Arc<Pool>) -> Self {
+        Self { view, objsets: HashMap::new() }
+    }
+
     /// The pointer that the state has in this place.
-    async fn pointer(&mut self, at: &Bookmark) -> Result<Option<Blkptr>> {
+    pub(super) async fn pointer(&mut self, at: &Bookmark) -> Result<Option<Blkptr>> {
         let objset = match self.objsets.get(&at.objset) {
             Some(objset) => Arc::clone(objset),
             None => {

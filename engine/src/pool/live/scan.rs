@@ -1,67 +1,655 @@
-//! A scrub that OpenZFS began and did not end.
+//! The scan of a pool that is written: what the pool stores of it, and what users ask of it.
 //!
-//! Its state stands in the pool directory: what it looks for, how far it is, and a queue of datasets that
-//! come next. OpenZFS keeps all that right while datasets come, go and change places. Cenote does not;
-//! instead the scrub is put back to its beginning when the pool is taken over: no position, an empty queue,
-//! and as its last group the one that does so. That says nothing of any dataset, so that it stays true
-//! whatever is done to them, and OpenZFS begins the scrub anew when it opens the pool again.
+//! # What is stored
+//! The state and the queue of datasets stand in the MOS in OpenZFS's form ([`ondisk::scan`]). They change in
+//! syncing context only: when a scan begins, ends, is paused or goes on; when a batch is done; and when datasets
+//! change, in the group in which they do ([`LivePool::follow_lineage`]).
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_scan_setup_sync`, `dsl_scan_init`).
+//! # Batches
+//! A batch ([`super::jobs`]) begins with the cursor as the pool stores it and a view that it is true of. While
+//! it works, datasets go on changing. These changes are recorded, and what the batch gives back is the cursor at
+//! its end with the changes applied. A batch that was overtaken, because its scan was paused, given up, or begun
+//! anew, gives nothing back.
+//!
+//! # The end
+//! A leaf that was there all the time holds now what it missed before, except for what could not be read or
+//! written. So these groups are taken out of its dirty time log, in the same group that ends the scan. Not in a
+//! pool with a checkpoint: blocks that only the checkpoint has are not scanned.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `ScanControl::state` | all of it; for a few lines, never across an await | taken alone |
+//!
+//! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_scan_setup_sync`, `dsl_scan_done`, `dsl_scan_init`),
+//! `vdev.c` (`vdev_dtl_reassess`, `vdev_dtl_should_excise`).
 
-use ondisk::ObjectId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use device::IgnorePoison;
 use ondisk::dmu::DmuType;
-use ondisk::pool_directory::{DIRECTORY_OBJECT, SCAN};
+use ondisk::pool_directory::{self, DIRECTORY_OBJECT, ERROR_SCRUB, LAST_SCRUBBED_TXG, SCAN, hex_key};
+use ondisk::scan::{
+    DDT_CLASS_DUPLICATE, DDT_DONE, ErrorScrubPhys, FLAG_PAUSED, Function, ScanPhys, ScanState,
+};
+use ondisk::{Guid, ObjectId, Txg};
 
-use super::Syncing;
+use super::{JobKey, LivePool, Syncing, rotate_error_log};
 use crate::dmu::zap::{self, edit};
-use crate::dsl::history;
-use crate::error::Result;
-use crate::pool::status::{Progress, ScanKind, scan_of};
+use crate::dsl::{Dsl, Lineage, history};
+use crate::error::{Error, Result};
+use crate::jobs::{JobState, JobStatus, Stop, Unit};
+use crate::pool::status;
+use crate::scan::{Counters, Cursor, Failed, Purpose, ScanLimits};
+use crate::store::Pool;
+use crate::vdev::{Class, Kind, Vdev};
 
-/// Words of the state.
-const WORDS: usize = 24;
-/// Where among them stand the function, the state, the queue,
-const FUNCTION: usize = 0;
-const STATE: usize = 1;
-const QUEUE: usize = 2;
-/// the first and the last group whose blocks are looked at,
-const MIN_TXG: usize = 3;
-const MAX_TXG: usize = 4;
-/// when it began, how much there is to look at,
-const START_TIME: usize = 7;
-const TO_EXAMINE: usize = 9;
-/// which dedup tables are, and flags.
-const DDT_CLASS_MAX: usize = 14;
-const FLAGS: usize = 23;
-/// The mark that there is no time to look at a dataset now: it belongs to a position.
-const VISIT_AGAIN: u64 = 1;
+/// Pools of this version and newer ones have a type of their own for the queue (`SPA_VERSION_DSL_SCRUB`).
+const VERSION_OF_QUEUE: u64 = 11;
 
-/// Puts a scrub that is under way back to its beginning, as part of the group that takes the pool over.
-pub(super) async fn begin_anew(s: &Syncing) -> Result<()> {
-    let directory = s.mos().object(DIRECTORY_OBJECT).await?;
-    let Some(zap::Value::U64(words)) = edit::lookup(&directory, &zap::Key::Name(SCAN.into())).await? else {
-        return Ok(());
-    };
-    let scrub = scan_of(&words).filter(|scan| scan.kind == ScanKind::Scrub);
-    if scrub.is_none_or(|scan| scan.state != Progress::Running) {
-        return Ok(());
+/// The scan of a pool.
+#[derive(Debug, Default)]
+pub(super) struct ScanControl {
+    state: Mutex<State>,
+}
+
+/// What is known of the scan.
+#[derive(Debug)]
+pub(super) struct State {
+    /// What the pool stores.
+    pub phys: ScanPhys,
+    pub error_scrub: ErrorScrubPhys,
+    /// Its position, as the pool stores it.
+    pub cursor: Cursor,
+    /// The queue as its object has it.
+    stored_queue: BTreeMap<u64, Txg>,
+    /// The group in which the position changed last.
+    as_of: Txg,
+    /// The number of the batch that is under way or was the last one. It changes with all that overtakes a
+    /// batch.
+    batch: u64,
+    /// Changes of datasets since the batch began.
+    recorded: Vec<Lineage>,
+    /// How often each leaf had been away when the scan began, of those that were there.
+    present: HashMap<Guid, u64>,
+    /// Groups that leaves lack still.
+    failed: Failed,
+    pub pass: Pass,
+    pub limits: ScanLimits,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            phys: ScanPhys::default(),
+            error_scrub: ErrorScrubPhys::default(),
+            cursor: Cursor::beginning(),
+            stored_queue: BTreeMap::new(),
+            as_of: Txg::NONE,
+            batch: 0,
+            recorded: Vec::new(),
+            present: HashMap::new(),
+            failed: Failed::new(),
+            pass: Pass::default(),
+            limits: ScanLimits::default(),
+        }
     }
-    let word = |index: usize| words.get(index).copied().unwrap_or(0);
-    if word(QUEUE) != 0 {
-        s.mos().free(&s.tx, ObjectId(word(QUEUE))).await?;
+}
+
+/// What was done since the scan began or the pool was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pass {
+    /// When that was, in seconds since 1970.
+    pub start: u64,
+    /// Since when it is paused; 0 if it is not.
+    pub paused: u64,
+    /// Seconds for which it was paused.
+    pub spent_paused: u64,
+    /// Of batches that are done.
+    pub done: Counters,
+    /// Of the batch that is under way.
+    pub batch: Counters,
+}
+
+/// A batch that begins.
+pub(super) struct Batch {
+    pub number: u64,
+    pub cursor: Cursor,
+    pub purpose: Purpose,
+    pub limits: ScanLimits,
+}
+
+/// What a batch gives back.
+pub(super) struct Done {
+    pub number: u64,
+    pub cursor: Cursor,
+    pub counters: Counters,
+    pub failed: Failed,
+    /// Nothing is left.
+    pub is_all: bool,
+}
+
+/// What a scrub looks at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubRange {
+    /// Blocks born after this group; `Txg::NONE` for all.
+    pub after: Txg,
+    /// And not after this one; none for all.
+    pub until: Option<Txg>,
+}
+
+impl ScanControl {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
     }
-    let queue = s.create_zap(DmuType::SCAN_QUEUE).await?;
-    let mut anew = vec![0; WORDS];
-    for index in [FUNCTION, STATE, MIN_TXG, TO_EXAMINE, DDT_CLASS_MAX] {
-        anew[index] = word(index);
+}
+
+impl State {
+    /// What the batches of the scan look for.
+    fn purpose(&self) -> Purpose {
+        Purpose {
+            is_resilver: self.phys.function == Function::Resilver,
+            after: self.phys.min_txg,
+            until: self.phys.max_txg,
+        }
     }
-    anew[QUEUE] = queue.id().get();
-    anew[MAX_TXG] = s.txg().get();
-    anew[START_TIME] = s.now();
-    anew[FLAGS] = word(FLAGS) & !VISIT_AGAIN;
-    let text = format!("func={} mintxg={} maxtxg={}", word(FUNCTION), word(MIN_TXG), s.txg());
-    edit::set(&directory, &s.tx, &zap::Key::Name(SCAN.into()), &zap::Value::U64(anew)).await?;
-    let host = s.pool.config().host.1.clone();
-    let event = history::event("scan setup", &text, None, s.txg().get(), s.now(), &host);
-    s.append_history(&event).await
+
+    /// What is under way gives nothing back any more.
+    fn overtake(&mut self) {
+        self.batch += 1;
+        self.recorded.clear();
+        self.pass.batch = Counters::default();
+    }
+
+    /// What a batch did so far. False when it was overtaken.
+    pub(super) fn note_progress(&mut self, number: u64, counters: &Counters) -> bool {
+        let is_current = self.batch == number && self.phys.is_running();
+        if is_current {
+            self.pass.batch = *counters;
+        }
+        is_current
+    }
+
+    /// The leaves that are there from now on.
+    fn note_present(&mut self, pool: &Pool) {
+        let leaves = pool.vdevs().leaves().filter(|leaf| leaf.status().is_readable());
+        self.present = leaves.map(|leaf| (leaf.guid, absences(leaf))).collect();
+        self.failed.clear();
+    }
+
+    /// Whether a leaf was there since the scan began.
+    pub(super) fn was_present(&self, leaf: &Vdev) -> bool {
+        leaf.status().is_readable() && self.present.get(&leaf.guid) == Some(&absences(leaf))
+    }
+}
+
+fn absences(leaf: &Vdev) -> u64 {
+    leaf.absences.load(std::sync::atomic::Ordering::Acquire)
+}
+
+impl LivePool {
+    pub(super) fn scan(&self) -> MutexGuard<'_, State> {
+        self.scan.state()
+    }
+
+    /// Bounds of scans from now on. For tests.
+    pub fn set_scan_limits(&self, limits: ScanLimits) {
+        self.scan().limits = limits;
+    }
+
+    /// Takes up the scan that the pool stores. Before the pool is started.
+    pub(super) async fn load_scan(&self, dsl: &Dsl) -> Result<()> {
+        let words = async |name| Ok::<_, Error>(dsl.mos().value(DIRECTORY_OBJECT, name).await?);
+        let phys = words(SCAN).await?.and_then(|value| ScanPhys::from_words(&value.to_u64s()));
+        let error_scrub = words(ERROR_SCRUB).await?;
+        let error_scrub = error_scrub.and_then(|value| ErrorScrubPhys::from_words(&value.to_u64s()));
+        let phys = phys.unwrap_or_default();
+        let mut queue = BTreeMap::new();
+        if phys.is_running() && !phys.queue.is_none() {
+            for (key, after) in dsl.mos().u64_entries(phys.queue).await? {
+                let object = pool_directory::parse_hex_key(key.as_bytes());
+                let object =
+                    object.ok_or_else(|| Error::corrupt("queue of a scan", format!("key {key:?}")))?;
+                queue.insert(object, Txg(after));
+            }
+        }
+        let mut state = self.scan();
+        (state.phys, state.error_scrub) = (phys, error_scrub.unwrap_or_default());
+        state.stored_queue.clone_from(&queue);
+        state.cursor = Cursor::load(&phys, queue);
+        state.note_present(&self.pool);
+        state.pass = Pass { start: self.env.now().as_secs(), ..Pass::default() };
+        if phys.is_paused() {
+            state.pass.paused = state.pass.start;
+        }
+        if state.error_scrub.is_running() {
+            let known = state.error_scrub;
+            let stands = if known.paused == 0 { JobState::Active } else { JobState::Suspended };
+            let begun = JobStatus::begun(Unit::Objects, known.start_time, 0);
+            self.jobs.take_up([(JobKey::ErrorScrub, JobStatus { state: stands, ..begun })]);
+        }
+        if phys.is_running() {
+            let begun = JobStatus::begun(Unit::Bytes, phys.start_time, 0);
+            let state = if phys.is_paused() { JobState::Suspended } else { JobState::Active };
+            self.jobs.take_up([(JobKey::Scan, JobStatus { state, total: phys.to_examine, ..begun })]);
+        }
+        Ok(())
+    }
+
+    /// Begins a scrub, or goes on with one that is paused.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when a scan is under way.
+    pub async fn scrub(self: &Arc<Self>, range: ScrubRange) -> Result<()> {
+        let resumed = self.change(move |s| async move { s.begin_scrub(range).await }).await?;
+        self.sysevent(if resumed { "scrub_resume" } else { "scrub_start" }, None);
+        self.work_on_scan().await
+    }
+
+    /// The group up to which the last scrub that came to its end looked; `Txg::NONE` when there was none.
+    pub async fn last_scrubbed_txg(self: &Arc<Self>) -> Result<Txg> {
+        let view = self.view();
+        let dsl = Dsl::open(&view).await?;
+        Ok(Txg(dsl.mos().u64(DIRECTORY_OBJECT, LAST_SCRUBBED_TXG).await?.unwrap_or(0)))
+    }
+
+    /// A group before this time, in seconds since 1970, and not long before, as far as the pool's history says.
+    /// `Txg::NONE` where nothing is known to be older.
+    pub async fn group_before(self: &Arc<Self>, time: u64) -> Result<Txg> {
+        let groups = self.dated_groups().await?;
+        let before = groups.into_iter().filter(|(then, _)| *then <= time).map(|(_, txg)| txg);
+        Ok(Txg(before.max().unwrap_or(0)))
+    }
+
+    /// A group after this time and not long after, as far as the pool's history says. None where nothing is
+    /// known to be newer.
+    pub async fn group_after(self: &Arc<Self>, time: u64) -> Result<Option<Txg>> {
+        let groups = self.dated_groups().await?;
+        let after = groups.into_iter().filter(|(then, _)| *then >= time).map(|(_, txg)| txg);
+        Ok(after.min().map(Txg))
+    }
+
+    /// Times, with the groups in which the history noted something then.
+    async fn dated_groups(&self) -> Result<Vec<(u64, u64)>> {
+        let records = history::read(&Dsl::open(&self.view()).await?).await?;
+        Ok(records.iter().filter_map(|record| Some((record.time()?, record.txg()?))).collect())
+    }
+
+    /// Gives up the scan that is under way: a scrub, an error scrub or a resilver.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when none is.
+    pub async fn cancel_scan(self: &Arc<Self>) -> Result<()> {
+        if self.scan().error_scrub.is_running() {
+            return self.cancel_error_scrub().await;
+        }
+        self.change(|s| async move {
+            if !s.pool.scan().phys.is_running() {
+                return Err(no_scrub());
+            }
+            s.end_scan(End::Canceled).await
+        })
+        .await?;
+        self.jobs.stop(self, &[JobKey::Scan], Stop::Cancel).await?;
+        self.sysevent("scrub_abort", None);
+        Ok(())
+    }
+
+    /// Pauses a scrub, if one is under way.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when it is paused, or a resilver runs.
+    pub async fn pause_scrub(self: &Arc<Self>) -> Result<()> {
+        self.change(|s| async move {
+            {
+                let mut state = s.pool.scan();
+                match state.phys {
+                    phys if !phys.is_running() => return Ok(()),
+                    phys if phys.function != Function::Scrub => return Err(resilvering()),
+                    phys if phys.is_paused() => return Err(paused()),
+                    _ => {}
+                }
+                state.phys.flags |= FLAG_PAUSED;
+                state.pass.paused = s.now();
+                state.overtake();
+            }
+            s.store_scan().await
+        })
+        .await?;
+        self.jobs.stop(self, &[JobKey::Scan], Stop::Suspend).await?;
+        self.sysevent("scrub_paused", None);
+        Ok(())
+    }
+
+    /// Has a thread go on with the scan.
+    pub(super) async fn work_on_scan(self: &Arc<Self>) -> Result<()> {
+        self.jobs.start(self, &[JobKey::Scan], (Unit::Bytes, 0)).await
+    }
+
+    /// The scan with its progress, as of now; nothing when there never was one.
+    pub fn scan_status(&self) -> Option<status::Scan> {
+        let job = self.job_statuses().get(&JobKey::Scan).copied();
+        let state = self.scan();
+        let mut scan = status::scan_of(&state.phys.to_words())?;
+        let Pass { start, paused, spent_paused, done, batch } = state.pass;
+        let pass = done.plus(batch);
+        scan.issued = scan.examined.saturating_sub(scan.skipped).saturating_add(batch.issued);
+        scan.examined += batch.examined;
+        scan.skipped += batch.skipped;
+        scan.processed += batch.processed;
+        scan.errors += batch.errors;
+        scan.pass_start = start;
+        scan.pass_spent_paused = spent_paused;
+        scan.pass_examined = pass.examined;
+        scan.pass_issued = pass.issued;
+        scan.rate = job.filter(|job| job.state == JobState::Active).and_then(|job| job.rate);
+        scan.paused_time = (paused != 0 && state.phys.is_paused()).then_some(paused);
+        Some(scan)
+    }
+
+    /// The error scrub; nothing when there was none since the last scrub.
+    pub fn error_scrub_status(&self) -> Option<status::Scan> {
+        status::error_scrub_of(&self.scan().error_scrub)
+    }
+
+    /// Begins a batch, together with the view that its cursor is true of. None when no scan is under way.
+    pub(super) async fn begin_batch(&self) -> Result<Option<(Batch, Arc<super::Lent>)>> {
+        loop {
+            let (batch, as_of) = {
+                let mut state = self.scan();
+                if !state.phys.is_running() || state.phys.is_paused() {
+                    return Ok(None);
+                }
+                state.overtake();
+                let batch = Batch {
+                    number: state.batch,
+                    cursor: state.cursor.clone(),
+                    purpose: state.purpose(),
+                    limits: state.limits,
+                };
+                (batch, state.as_of)
+            };
+            self.txgs.wait_synced(as_of).await?;
+            let (view, lent) = self.lend_view();
+            let state = self.scan();
+            let is_true = state.recorded.is_empty() && state.batch == batch.number;
+            if is_true && view.uberblock().txg >= as_of {
+                return Ok(Some((batch, lent)));
+            }
+        }
+    }
+
+    /// Follows what became of datasets in the group that is being written.
+    pub(super) async fn follow_lineage(&self, s: &Syncing) -> Result<()> {
+        let changes = self.dsl.take_lineage();
+        let changed = {
+            let mut state = self.scan();
+            if changes.is_empty() || !state.phys.is_running() {
+                return Ok(());
+            }
+            state.recorded.extend(&changes);
+            // The view of a batch that begins now does not have them yet.
+            state.as_of = s.txg();
+            changes.into_iter().fold(false, |changed, change| state.cursor.follow(change) | changed)
+        };
+        if changed { s.store_scan().await } else { Ok(()) }
+    }
+}
+
+/// How a scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Complete,
+    Canceled,
+    /// It begins anew, or another one does.
+    Restarting,
+}
+
+impl Syncing {
+    /// Begins a scrub, or goes on with one that is paused: true for that.
+    async fn begin_scrub(&self, range: ScrubRange) -> Result<bool> {
+        {
+            let mut state = self.pool.scan();
+            if state.error_scrub.is_running() {
+                return Err(match state.error_scrub.paused {
+                    0 => error_scrubbing(),
+                    _ => error_scrub_paused(),
+                });
+            }
+            if state.phys.is_running() && !state.phys.is_paused() {
+                return Err(match state.phys.function {
+                    Function::Resilver => resilvering(),
+                    _ => scrubbing(),
+                });
+            }
+            if state.phys.is_paused() {
+                state.phys.flags &= !FLAG_PAUSED;
+                let paused = std::mem::take(&mut state.pass.paused);
+                state.pass.spent_paused += self.now().saturating_sub(paused);
+            }
+        }
+        if self.pool.scan().phys.is_running() {
+            self.store_scan().await?;
+            return Ok(true);
+        }
+        self.set_scan_up(Function::Scrub, range.after, range.until.unwrap_or_else(|| self.txg())).await?;
+        Ok(false)
+    }
+
+    /// Begins a scan.
+    pub(super) async fn set_scan_up(&self, function: Function, after: Txg, until: Txg) -> Result<()> {
+        let dmu_type = match self.has_version(VERSION_OF_QUEUE) {
+            true => DmuType::SCAN_QUEUE,
+            false => DmuType::ZAP_OTHER,
+        };
+        let queue = self.create_zap(dmu_type).await?;
+        let classes = [Class::Normal, Class::Special, Class::Dedup, Class::Log];
+        let space = classes.map(|class| self.pool.allocator().space(class).allocated_bytes);
+        let to_examine =
+            space.iter().sum::<u64>() + self.pool.allocator().embedded_log_space().allocated_bytes;
+        {
+            let mut state = self.pool.scan();
+            state.overtake();
+            state.phys = ScanPhys {
+                function,
+                state: ScanState::Scanning,
+                queue: queue.id(),
+                min_txg: after,
+                max_txg: until,
+                start_time: self.now(),
+                to_examine,
+                // Of an incremental scrub the walk leaves out what is older.
+                ddt_class_max: if after > Txg(4) { 0 } else { DDT_CLASS_DUPLICATE },
+                ..ScanPhys::default()
+            };
+            state.error_scrub = ErrorScrubPhys::default();
+            state.cursor = Cursor::beginning();
+            state.stored_queue.clear();
+            state.note_present(&self.pool.pool);
+            state.pass = Pass { start: self.now(), ..Pass::default() };
+        }
+        self.pool.pool.vdevs().leaves().for_each(|leaf| leaf.stats.clear_scanned());
+        self.store_error_scrub().await?;
+        self.store_scan().await?;
+        self.pool.config_changed();
+        let text = format!("func={} mintxg={after} maxtxg={until}", function as u64);
+        self.note_scan("scan setup", &text).await
+    }
+
+    /// Writes the state, and what is different in the queue.
+    pub(super) async fn store_scan(&self) -> Result<()> {
+        let (phys, removed, set) = {
+            let mut state = self.pool.scan();
+            let State { phys, cursor, stored_queue, as_of, .. } = &mut *state;
+            *as_of = self.txg();
+            cursor.store(phys);
+            let removed: Vec<u64> =
+                stored_queue.keys().filter(|object| !cursor.queue.contains_key(object)).copied().collect();
+            let set = cursor.queue.iter().filter(|(object, after)| stored_queue.get(object) != Some(after));
+            let set: Vec<(u64, Txg)> = set.map(|(object, after)| (*object, *after)).collect();
+            stored_queue.clone_from(&cursor.queue);
+            (*phys, removed, set)
+        };
+        if !phys.queue.is_none() && !(removed.is_empty() && set.is_empty()) {
+            let queue = self.mos().object(phys.queue).await?;
+            for object in removed {
+                edit::remove(&queue, &self.tx, &zap::Key::Name(hex_key(object).into())).await?;
+            }
+            for (object, after) in set {
+                edit::set_u64(&queue, &self.tx, hex_key(object), after.get()).await?;
+            }
+        }
+        self.set_in_directory(SCAN, zap::Value::U64(phys.to_words().to_vec())).await
+    }
+
+    /// Takes over what a batch gives back, and ends the scan when it was the last one. False when the batch was
+    /// overtaken.
+    pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
+        self.pool.follow_lineage(self).await?;
+        let is_all = {
+            let mut state = self.pool.scan();
+            if state.batch != done.number || !state.phys.is_running() || state.phys.is_paused() {
+                return Ok(false);
+            }
+            let mut cursor = done.cursor;
+            for change in std::mem::take(&mut state.recorded) {
+                cursor.follow(change);
+            }
+            // What followed a dataset that went away meanwhile came into the queue.
+            let is_all = done.is_all && cursor.queue.is_empty();
+            state.cursor = cursor;
+            let counters = done.counters;
+            state.phys.examined += counters.examined;
+            state.phys.skipped += counters.skipped;
+            state.phys.processed += counters.processed;
+            state.phys.errors += counters.errors;
+            state.phys.ddt_bookmark = [DDT_DONE, 0, 0, 0];
+            state.pass.done = state.pass.done.plus(counters);
+            for (leaf, groups) in done.failed {
+                let known = state.failed.entry(leaf).or_default();
+                groups.ranges().iter().for_each(|(start, end)| known.add(*start, *end));
+            }
+            state.overtake();
+            is_all
+        };
+        match is_all {
+            true => self.end_scan(End::Complete).await?,
+            false => self.store_scan().await?,
+        }
+        Ok(true)
+    }
+
+    /// Ends the scan that is under way.
+    pub(super) async fn end_scan(&self, end: End) -> Result<()> {
+        let queue = {
+            let mut state = self.pool.scan();
+            state.overtake();
+            state.phys.flags &= !FLAG_PAUSED;
+            state.stored_queue.clear();
+            state.cursor.queue.clear();
+            state.cursor.again = false;
+            std::mem::replace(&mut state.phys.queue, ObjectId(0))
+        };
+        if !queue.is_none() {
+            self.mos().free(&self.tx, queue).await?;
+        }
+        let name = match end {
+            End::Complete => "scan done",
+            End::Canceled => "scan cancelled",
+            End::Restarting => "scan aborted, restarting",
+        };
+        let phys = self.pool.scan().phys;
+        self.note_scan(name, &format!("errors={}", phys.errors)).await?;
+        let is_scrub = phys.function == Function::Scrub;
+        if end == End::Complete && is_scrub {
+            self.set_in_directory(LAST_SCRUBBED_TXG, zap::Value::U64(vec![phys.max_txg.get()])).await?;
+        }
+        if end == End::Complete {
+            self.forget_what_was_scanned();
+            // What a scan that was given up did not come to is damaged still.
+            rotate_error_log(self).await?;
+        }
+        {
+            let mut state = self.pool.scan();
+            state.phys.state = if end == End::Complete { ScanState::Finished } else { ScanState::Canceled };
+            state.phys.end_time = self.now();
+        }
+        self.store_scan().await?;
+        if end == End::Complete {
+            match is_scrub {
+                true => self.pool.sysevent("scrub_finish", None),
+                false => self.pool.resilver_event("resilver_finish"),
+            }
+        }
+        self.clear_deferred(end).await
+    }
+
+    /// Leaves that were there all the time hold now what they missed, but for what failed.
+    fn forget_what_was_scanned(&self) {
+        let pool = &self.pool;
+        // Blocks that only the checkpoint has were not looked at.
+        if pool.refuse_with_checkpoint().is_err() {
+            return;
+        }
+        let state = pool.scan();
+        let phys = state.phys;
+        let mut config = pool.config();
+        for leaf in pool.pool.vdevs().leaves() {
+            let is_leaf = matches!(leaf.kind, Kind::Leaf(_) | Kind::DraidSpare { .. });
+            if !is_leaf || leaf.missing_txgs.is_empty() || !state.was_present(leaf) {
+                continue;
+            }
+            let Some(told) = config.find_mut(leaf.guid) else { continue };
+            let last = leaf.missing_txgs.ranges().ranges().last().map_or(0, |(_, end)| *end);
+            // A device that was attached is complete only with all of its past.
+            if told.resilver_deferred || (told.resilver_txg.is_some() && last > phys.max_txg.get()) {
+                continue;
+            }
+            // A scrub of a part says nothing of what is older.
+            let first = if phys.function == Function::Scrub { phys.min_txg.get() + 1 } else { 0 };
+            let first = if phys.min_txg == Txg::NONE { 0 } else { first };
+            let failed = state.failed.get(&leaf.guid).cloned().unwrap_or_default();
+            // As OpenZFS does, which looks only at what is older than the last group.
+            leaf.missing_txgs.forget(Txg(first), phys.max_txg);
+            for (start, end) in failed.ranges() {
+                leaf.missing_txgs.note_range(Txg(*start), Txg(end.saturating_sub(1)));
+            }
+            if leaf.missing_txgs.is_empty() {
+                told.resilver_txg = None;
+            }
+        }
+        drop(config);
+        pool.config_changed();
+    }
+
+    /// Notes in the pool's history what became of the scan.
+    pub(super) async fn note_scan(&self, name: &str, text: &str) -> Result<()> {
+        let host = self.pool.config().host.1.clone();
+        let event = history::event(name, text, None, self.txg().get(), self.now(), &host);
+        self.append_history(&event).await
+    }
+}
+
+pub(super) fn scrubbing() -> Error {
+    Error::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into())
+}
+
+pub(super) fn resilvering() -> Error {
+    Error::Busy("currently resilvering".into())
+}
+
+pub(super) fn error_scrubbing() -> Error {
+    Error::Busy("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub".into())
+}
+
+pub(super) fn error_scrub_paused() -> Error {
+    Error::Busy("error scrub is paused; use 'zpool scrub -e' to resume error scrub".into())
+}
+
+fn paused() -> Error {
+    Error::Busy("scrub is paused; use 'zpool scrub' to resume scrub".into())
+}
+
+pub(super) fn no_scrub() -> Error {
+    Error::Busy("there is no active scrub".into())
 }

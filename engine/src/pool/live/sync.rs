@@ -148,7 +148,7 @@ impl LivePool {
         self.tasks.lock().ignore_poison()
     }
 
-    fn has_thread(&self) -> bool {
+    pub(super) fn has_thread(&self) -> bool {
         self.thread.lock().ignore_poison().is_some()
     }
 
@@ -322,6 +322,7 @@ impl LivePool {
         s.count_clones().await?;
         let written = s.sync_datasets(&[]).await?;
         self.run_tasks(&s, false).await;
+        self.follow_lineage(&s).await?;
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was
         // written.
         s.sync_datasets(&written).await?;

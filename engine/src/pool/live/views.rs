@@ -51,7 +51,12 @@ impl Lent {
         self.waker.wake();
     }
 
-    fn has_ended(&self) -> bool {
+    /// The view, if it has not ended: its space is not reused while what this returns is held.
+    pub(super) fn hold(&self) -> Option<Arc<Pool>> {
+        self.view.lock().ignore_poison().clone()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
         self.view.lock().ignore_poison().is_none()
     }
 

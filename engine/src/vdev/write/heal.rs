@@ -8,9 +8,13 @@
 //! The caller guarantees that the place belongs to the block until the repair is done
 //! ([`crate::pool::live`]), and that the bytes are right.
 //!
+//! # Leaves that missed the group
+//! What a leaf holds of a group that it missed is never trusted, and not even read. A read repair leaves such
+//! a leaf alone ([`Missed::Left`]). A scan writes its part ([`Missed::Written`]); a resilver writes nothing
+//! else ([`Missed::OnlyWritten`]).
+//!
 //! # What is left alone
-//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver copies the
-//!   groups that they missed.
+//! - Leaves that cannot be used now, or that are gone.
 //! - Unused sectors of a raidz block.
 //! - Removed vdevs: their pieces are rewritten in their new places, as far as they are whole sectors there.
 //!
@@ -29,6 +33,18 @@ use super::super::{Kind, Vdev, VdevTree};
 use super::plan::{Part, Plan};
 use super::{Piece, Until};
 
+/// What becomes of the parts of leaves that missed the group of a block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// They are left as they are.
+    #[default]
+    Left,
+    /// They are written; the parts of other leaves are compared.
+    Written,
+    /// They are written; the parts of other leaves are left as they are.
+    OnlyWritten,
+}
+
 /// A block whose right bytes are known, in one of its places.
 #[derive(Debug, Clone)]
 pub(crate) struct Known<'a> {
@@ -38,15 +54,17 @@ pub(crate) struct Known<'a> {
     pub birth: Txg,
     /// Leaves whose errors were counted when the block was read.
     pub counted: &'a [Guid],
+    /// What becomes of leaves that missed the group.
+    pub missed: Missed,
 }
 
 /// The result of the repair of one place of a block.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Healed {
     /// Bytes that were rewritten.
     pub bytes: u64,
-    /// Parts that should have been rewritten and could not be.
-    pub failed: usize,
+    /// The leaf of each part that should have been rewritten and could not be.
+    pub failed: Vec<Guid>,
 }
 
 /// The bytes of a leaf in the place of a part.
@@ -70,10 +88,15 @@ impl VdevTree {
         }
         let birth = known.birth.get();
         let parts = plan.into_parts().into_iter();
-        let parts: Vec<Part<'_>> =
-            parts.filter(|part| !part.filler && !part.owner().is_stale(birth)).collect();
+        let (stale, parts): (Vec<Part<'_>>, Vec<Part<'_>>) =
+            parts.filter(|part| !part.filler).partition(|part| part.owner().is_stale(birth));
+        let (mut wrong, parts) = match known.missed {
+            Missed::Left => (Vec::new(), parts),
+            Missed::Written => (stale, parts),
+            Missed::OnlyWritten => (stale, Vec::new()),
+        };
+        let copied = wrong.len();
         let held = join_all(parts.iter().map(holds)).await;
-        let mut wrong = Vec::new();
         for (part, held) in parts.into_iter().zip(held) {
             let (leaf, is_counted) = (part.owner(), known.counted.contains(&part.owner().guid));
             match held {
@@ -88,11 +111,19 @@ impl VdevTree {
             }
         }
         let failed = self.perform(txg, &wrong, Until::Taken).await;
-        let written = wrong.iter().enumerate().filter(|(index, _)| !failed.contains_key(index));
-        let mut healed = Healed { bytes: 0, failed: failed.len() };
-        for (_, part) in written {
+        let mut healed = Healed::default();
+        for (index, part) in wrong.iter().enumerate() {
             let bytes = part.data.len() as u64;
-            part.owner().stats.count_healed(bytes);
+            if failed.contains_key(&index) {
+                healed.failed.push(part.owner().guid);
+                continue;
+            }
+            if known.missed != Missed::Left {
+                part.owner().stats.count_scanned(bytes);
+            }
+            if index >= copied {
+                part.owner().stats.count_healed(bytes);
+            }
             healed.bytes += bytes;
         }
         healed

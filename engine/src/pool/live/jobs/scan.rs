@@ -1,0 +1,178 @@
+//! The batches of a scrub or a resilver ([`crate::scan`]).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use ondisk::Txg;
+
+use super::JobKey;
+use crate::error::Result;
+use crate::jobs::{Job, Step, Turn};
+use crate::pool::live::scan::{Batch, Done};
+use crate::pool::live::{Lent, LivePool};
+use crate::scan::{Counters, Failed, Guard, Interrupted, Issue, Pilot, StaleTops, Walked, Walking, walk};
+use crate::store::Pool;
+use crate::vdev::stats::Transfer;
+
+/// The pause while the pool is suspended, or after a batch whose view was taken back.
+const WAIT: Duration = Duration::from_millis(500);
+/// Others use the devices when a transfer of theirs ended within this time.
+const BUSY: Duration = Duration::from_millis(100);
+/// The fewest bytes that a batch reads, however often its view was taken back.
+const MIN_BATCH_BYTES: u64 = 16 << 20;
+
+impl Guard for Lent {
+    fn hold(&self) -> Option<Arc<Pool>> {
+        Lent::hold(self)
+    }
+}
+
+/// Does the batches of the scan that is under way.
+#[derive(Debug, Default)]
+pub(super) struct Scanning {
+    /// The most that a batch reads, while views are taken back early.
+    batch_bytes: Option<u64>,
+}
+
+impl Job<LivePool> for Scanning {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn step<'a>(&'a mut self, turn: &'a Turn<'a, LivePool>) -> LocalBoxFuture<'a, Result<Step>> {
+        self.next(turn).boxed_local()
+    }
+}
+
+impl Scanning {
+    async fn next(&mut self, turn: &Turn<'_, LivePool>) -> Result<Step> {
+        let pool = turn.host()?;
+        if pool.suspended().is_some() {
+            return Ok(Step::More { pause: WAIT });
+        }
+        let Some((mut batch, lent)) = pool.begin_batch().await? else { return Ok(Step::Complete) };
+        if let Some(bytes) = self.batch_bytes {
+            batch.limits.batch_bytes = batch.limits.batch_bytes.min(bytes);
+        }
+        let bytes = batch.limits.batch_bytes;
+        match work(&pool, turn, batch, lent).await {
+            Ok(done) => {
+                self.batch_bytes = self.batch_bytes.map(|bytes| bytes.saturating_mul(2));
+                let is_all = done.is_all;
+                // A leaf whose flush fails counts as away from then on.
+                let _ = pool.pool().vdevs().flush().await;
+                let is_taken = pool.change(move |s| async move { s.finish_batch(done).await }).await?;
+                match is_all && is_taken {
+                    true => Ok(Step::Complete),
+                    false => Ok(Step::More { pause: Duration::ZERO }),
+                }
+            }
+            Err(Interrupted::Stopped) => Ok(Step::More { pause: Duration::ZERO }),
+            Err(Interrupted::Taken) => {
+                self.batch_bytes = Some((bytes / 4).max(MIN_BATCH_BYTES));
+                Ok(Step::More { pause: WAIT })
+            }
+            Err(Interrupted::Failed(error)) if pool.suspended().is_some() => {
+                tracing::info!(pool = pool.pool().name(), %error, "a scan waits for devices");
+                Ok(Step::More { pause: WAIT })
+            }
+            Err(Interrupted::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// Walks and reads.
+async fn work(
+    pool: &Arc<LivePool>,
+    turn: &Turn<'_, LivePool>,
+    batch: Batch,
+    lent: Arc<Lent>,
+) -> Result<Done, Interrupted> {
+    let Batch { number, mut cursor, purpose, limits } = batch;
+    let store = pool.pool().store();
+    let stale = StaleTops::of(store.vdevs());
+    let guard: Arc<dyn Guard> = Arc::<Lent>::clone(&lent);
+    let goes_on = || turn.goes_on() && !lent.has_ended();
+    let walking = Walking { store, guard, purpose, limits, stale: &stale, goes_on: &goes_on };
+    let walked = walk(&walking, &mut cursor).await.map_err(|interrupted| taken(interrupted, &lent))?;
+    let Walked { gathered, counters, damaged, is_all } = walked;
+    let pilot = Steering { pool, turn, number, lent: &lent, before: std::cell::Cell::default() };
+    pilot.note(&counters);
+    let failed = Failed::new();
+    let mut issue = Issue {
+        store,
+        guard: &*lent,
+        purpose,
+        limits,
+        stale: &stale,
+        pilot: &pilot,
+        counters,
+        damaged,
+        failed,
+    };
+    issue.run(gathered).await.map_err(|interrupted| taken(interrupted, &lent))?;
+    Ok(Done { number, cursor, counters: issue.counters, failed: issue.failed, is_all })
+}
+
+/// A batch that does not go on because its view was taken back is to be made smaller.
+fn taken(interrupted: Interrupted, lent: &Lent) -> Interrupted {
+    match interrupted {
+        Interrupted::Stopped if lent.has_ended() => Interrupted::Taken,
+        interrupted => interrupted,
+    }
+}
+
+/// Steers a batch.
+struct Steering<'a> {
+    pool: &'a Arc<LivePool>,
+    turn: &'a Turn<'a, LivePool>,
+    number: u64,
+    lent: &'a Lent,
+    /// How many transfers of others there were, and when that changed last.
+    before: std::cell::Cell<(u64, Option<Instant>)>,
+}
+
+impl Pilot for Steering<'_> {
+    fn goes_on(&self) -> bool {
+        self.turn.goes_on() && !self.lent.has_ended() && self.pool.suspended().is_none()
+    }
+
+    fn is_busy(&self) -> bool {
+        let of_leaf = |leaf: &crate::vdev::Vdev| {
+            let count = |transfer| leaf.stats.snapshot(transfer).operations;
+            // What the scan itself repairs is seldom.
+            (count(Transfer::Read) - count(Transfer::Scrub).min(count(Transfer::Read)))
+                + count(Transfer::SyncWrite)
+        };
+        let now: u64 = self.pool.pool().vdevs().leaves().map(of_leaf).sum();
+        let (before, mut since) = self.before.get();
+        if now != before {
+            since = Some(Instant::now()).filter(|_| before != 0);
+        }
+        self.before.set((now, since));
+        since.is_some_and(|since| since.elapsed() < BUSY)
+    }
+
+    fn open_txg(&self) -> Txg {
+        self.pool.txgs().open_txg()
+    }
+
+    fn note(&self, counters: &Counters) {
+        let (done, total) = {
+            let mut state = self.pool.scan();
+            if !state.note_progress(self.number, counters) {
+                return;
+            }
+            let phys = &state.phys;
+            let issued = phys.examined.saturating_sub(phys.skipped) + counters.issued;
+            (issued, phys.to_examine.saturating_sub(phys.skipped + counters.skipped))
+        };
+        self.pool.jobs.advance(self.pool, &JobKey::Scan, done, total);
+    }
+
+    fn pause(&self, pause: Duration) {
+        std::thread::sleep(pause);
+    }
+}

@@ -1,0 +1,112 @@
+//! Resilvers: devices that were away get what they missed.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::pool::live::{Layout, LivePool, NewTop, ScrubRange, TakeOffline};
+use engine::pool::status::{Progress, ScanKind};
+use engine::vdev::{Class, State, Vdev};
+use ondisk::vdev_config::PoolState;
+
+use crate::scrub::{MIB, committed, create_volume, fill, holds, scanned, small_batches};
+use crate::support::{Disks, new_pool, surroundings};
+
+const PLAIN: [(&str, &str); 1] = [("compression", "off")];
+
+fn leaf(pool: &LivePool, index: usize) -> &Vdev {
+    pool.pool().vdevs().leaves().nth(index).unwrap()
+}
+
+fn lacks_nothing(pool: &LivePool) -> bool {
+    pool.pool().vdevs().leaves().all(|leaf| leaf.missing_txgs.is_empty())
+}
+
+/// A pool of which one device missed MiBs 2 to 6 of a volume.
+async fn one_away(disks: &Disks, top: NewTop, away: usize) -> Arc<LivePool> {
+    let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+    pool.start().unwrap();
+    create_volume(&pool, "vol", &PLAIN, 8 * MIB).await;
+    fill(&pool, "vol", 0..4, 0).await;
+    pool.offline(leaf(&pool, away).guid, TakeOffline::Persistently).await.unwrap();
+    fill(&pool, "vol", 2..6, 40).await;
+    assert!(disks.path().exists() && !lacks_nothing(&pool));
+    pool
+}
+
+#[test]
+fn a_device_that_comes_back_gets_what_it_missed_in_every_layout() {
+    let raidz = |nparity| Layout::Raidz { nparity };
+    let draid = Layout::Draid { nparity: 1, ndata: 2, nspares: 1 };
+    for (layout, count) in [(Layout::Mirror, 2), (raidz(1), 3), (raidz(2), 5), (draid, 4)] {
+        let disks = Disks::new(128 * MIB);
+        block_on(async {
+            let pool = one_away(&disks, disks.top(layout, Class::Normal, "d", count), 1).await;
+            let status = pool.online(leaf(&pool, 1).guid).await.unwrap();
+            assert_eq!(status.state, State::Healthy);
+            let scan = scanned(&pool).await;
+            assert_eq!((scan.kind, scan.state, scan.errors), (ScanKind::Resilver, Progress::Finished, 0));
+            assert!(scan.processed >= MIB && scan.skipped > 0, "{layout:?}: {scan:?}");
+            assert!(lacks_nothing(&pool), "{layout:?}");
+            // The others may go now, and all is there.
+            if layout == Layout::Mirror {
+                pool.offline(leaf(&pool, 0).guid, TakeOffline::Temporarily).await.unwrap();
+            }
+            holds(&pool, "vol", 2..6, 40).await;
+            holds(&pool, "vol", 0..2, 0).await;
+            if layout == Layout::Mirror {
+                pool.online(leaf(&pool, 0).guid).await.unwrap();
+                scanned(&pool).await;
+            }
+            pool.scrub(ScrubRange::default()).await.unwrap();
+            let scrub = scanned(&pool).await;
+            assert_eq!((scrub.kind, scrub.processed, scrub.errors), (ScanKind::Scrub, 0, 0), "{layout:?}");
+            pool.close(PoolState::Exported).await.unwrap();
+        });
+        disks.judge("tank");
+    }
+}
+
+#[test]
+fn a_resilver_goes_on_after_an_export_and_begins_with_an_import() {
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 2), 0).await;
+        pool.set_scan_limits(small_batches());
+        pool.online(leaf(&pool, 0).guid).await.unwrap();
+        while pool.scan_status().is_none() {
+            committed(&pool).await;
+        }
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        let pool = disks.import("tank", 2).await;
+        pool.start().unwrap();
+        let scan = scanned(&pool).await;
+        assert_eq!((scan.kind, scan.state, scan.errors), (ScanKind::Resilver, Progress::Finished, 0));
+        assert!(lacks_nothing(&pool));
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        assert_eq!(scanned(&pool).await.processed, 0);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_scrub_gives_way_to_a_resilver() {
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 2), 1).await;
+        pool.set_scan_limits(small_batches());
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        pool.online(leaf(&pool, 1).guid).await.unwrap();
+        loop {
+            let scan = scanned(&pool).await;
+            if scan.kind == ScanKind::Resilver {
+                assert_eq!((scan.state, scan.errors), (Progress::Finished, 0));
+                break;
+            }
+        }
+        assert!(lacks_nothing(&pool));
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

@@ -313,6 +313,10 @@ async fn load_missing_txgs(mos: &Arc<Objset>, leaf: &Vdev) -> Result<()> {
     })
     .await?;
     leaf.missing_txgs.load(TxgRanges::new(txgs.iter()));
+    if !leaf.missing_txgs.is_empty() {
+        // What was read of it before is no error of the device: it was not known what it lacks.
+        leaf.errors.clear();
+    }
     Ok(())
 }
 

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::discovery::FoundPool;
 use super::errlog;
 use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
+use super::live::LivePool;
 use super::load::{Assembly, provisional};
 use super::properties::PoolProp;
 use crate::Pool;
@@ -419,11 +420,22 @@ pub struct Preview {
 
 /// The health of an open pool.
 pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
+    let (scan, error_scrub) = (scan(dsl).await?, error_scrub(dsl).await?);
+    health_with(dsl, scan, error_scrub).await
+}
+
+/// The health of a pool that is written. `dsl` is its last committed state; how far a scan is is known only in
+/// memory.
+pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
+    let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
+    Ok(PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health })
+}
+
+async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -> Result<PoolHealth> {
     let pool = dsl.pool();
     let space = dsl.pool_space().await?;
     let features = Features::load(dsl.mos()).await?;
     let vdevs = vdevs(pool);
-    let scan = scan(dsl).await?;
     let error_count = errlog::read(dsl).await?.len() as u64;
     let told = |start_time, discarding| Checkpoint { start_time, space: space.checkpoint_bytes, discarding };
     let checkpoint = match pool.checkpoint() {
@@ -449,7 +461,7 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
         reason: facts.reason(),
         errata: pool.config().errata,
         scan,
-        error_scrub: error_scrub(dsl).await?,
+        error_scrub,
         looks_for_resilver: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,

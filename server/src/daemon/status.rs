@@ -106,13 +106,10 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
     }
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
-    let mut health = status::health(&dsl).await?;
-    if let Some(live) = open.live() {
-        // How far they are is known only in memory.
-        health.scan = live.scan_status();
-        health.error_scrub = live.error_scrub_status();
-        health.looks_for_resilver = live.looks_for_resilver();
-    }
+    let mut health = match open.live() {
+        Some(live) => status::health_of_live(&dsl, live).await?,
+        None => status::health(&dsl).await?,
+    };
     // Features that are not maintained here are no reason to upgrade a pool that is written here.
     if health.reason == Reason::FeaturesDisabled
         && open.live().is_some_and(|live| features_missing(live).is_empty())

@@ -71,6 +71,7 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
                 "skipped": numbers.bytes(scan.skipped),
                 "processed": numbers.bytes(scan.processed),
                 "errors": numbers.count(scan.errors),
+                "bytes_per_scan": numbers.bytes(scan.pass_examined),
                 "pass_start": numbers.date(scan.pass_start),
                 "scrub_pause": numbers.date(scan.paused_time.unwrap_or(0)),
                 "scrub_spent_paused": numbers.count(scan.pass_spent_paused),

@@ -335,12 +335,7 @@ impl LivePool {
             self.txgs.kick();
         }
         self.dsl.tables().write(&s).await?;
-        for (leaf, object) in sync_dtls(self.pool.vdevs(), self.mos(), &s.tx).await? {
-            if let Some(leaf) = self.config().find_mut(leaf) {
-                leaf.dtl_object = Some(object);
-            }
-            self.config_changed();
-        }
+        self.store_missed(&s).await?;
         errlog::sync(&s).await?;
         self.tell_what_counts();
         self.autotrim(&s).await;
@@ -378,10 +373,27 @@ impl LivePool {
         }
     }
 
+    /// Writes the dirty time logs that changed. True when a leaf got its first one, which the configuration has
+    /// to tell.
+    async fn store_missed(&self, s: &Syncing) -> Result<bool> {
+        let created = sync_dtls(self.pool.vdevs(), self.mos(), &s.tx).await?;
+        for (leaf, object) in &created {
+            if let Some(leaf) = self.config().find_mut(*leaf) {
+                leaf.dtl_object = Some(*object);
+            }
+            self.config_changed();
+        }
+        Ok(!created.is_empty())
+    }
+
     /// Writes the MOS and the space maps in turns until neither changes. Gives the pointer of the MOS.
     async fn converge(self: &Arc<Self>, s: &Syncing) -> Result<Blkptr> {
         let mut root = None;
         for _ in 0..MAX_TURNS {
+            // What a leaf misses of the MOS itself stands in the log too: this may be the last group.
+            if self.store_missed(s).await? {
+                self.write_config(s).await?;
+            }
             let space_changed = self.allocator().sync(self.mos(), &s.tx).await?;
             for (feature, change) in self.allocator().take_feature_changes() {
                 s.use_feature(feature, change).await?;

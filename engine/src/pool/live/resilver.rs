@@ -166,7 +166,7 @@ impl Syncing {
     }
 
     /// Notes that leaves wait for the next resilver.
-    async fn defer(&self, leaves: &[Guid]) -> Result<()> {
+    pub(super) async fn defer(&self, leaves: &[Guid]) -> Result<()> {
         let is_new = {
             let mut config = self.pool.config();
             let mut is_new = false;

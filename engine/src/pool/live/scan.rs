@@ -217,7 +217,10 @@ impl LivePool {
         (state.phys, state.error_scrub) = (phys, error_scrub.unwrap_or_default());
         state.stored_queue.clone_from(&queue);
         state.cursor = Cursor::load(&phys, queue);
-        state.note_present(&self.pool);
+        // As OpenZFS does, no device forgets what it missed when a scan had errors before it was interrupted.
+        if !phys.is_running() || phys.errors == 0 {
+            state.note_present(&self.pool);
+        }
         state.pass = Pass { start: self.env.now().as_secs(), ..Pass::default() };
         if phys.is_paused() {
             state.pass.paused = state.pass.start;
@@ -369,11 +372,13 @@ impl LivePool {
                 };
                 (batch, state.as_of)
             };
-            self.txgs.wait_synced(as_of).await?;
+            // What leaves missed may be of groups that are not committed yet.
+            let least = if batch.purpose.is_resilver { as_of.max(batch.purpose.until) } else { as_of };
+            self.txgs.wait_synced(least).await?;
             let (view, lent) = self.lend_view();
             let state = self.scan();
             let is_true = state.recorded.is_empty() && state.batch == batch.number;
-            if is_true && view.uberblock().txg >= as_of {
+            if is_true && view.uberblock().txg >= least {
                 return Ok(Some((batch, lent)));
             }
         }
@@ -506,6 +511,8 @@ impl Syncing {
     /// overtaken.
     pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
+        // After an import it is not known what failed: these leaves are resilvered once more.
+        let lacking: Vec<Guid> = done.failed.keys().copied().collect();
         let is_all = {
             let mut state = self.pool.scan();
             if state.batch != done.number || !state.phys.is_running() || state.phys.is_paused() {
@@ -532,6 +539,9 @@ impl Syncing {
             state.overtake();
             is_all
         };
+        if self.pool.scan().phys.function == Function::Resilver {
+            self.defer(&lacking).await?;
+        }
         match is_all {
             true => self.end_scan(End::Complete).await?,
             false => self.store_scan().await?,

@@ -22,6 +22,7 @@
 //! | `label` | reading the four labels of a device and their uberblocks |
 //! | `capacity` | how much space devices provide; vdevs that grow with them |
 //! | `top_level` | the list of top-level vdevs, which grows and whose vdevs are replaced |
+//! | `topology` | changes of the devices of a top-level vdev, on its configuration |
 //! | `open` | opening devices for writing |
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
@@ -54,6 +55,7 @@ pub mod scrub;
 pub mod slot;
 pub mod stats;
 mod top_level;
+pub mod topology;
 pub mod write;
 
 use std::fmt;
@@ -103,6 +105,11 @@ pub struct VdevTree {
 }
 
 impl VdevTree {
+    /// A tree of devices that are in no pool's tree yet, or no more: to label them.
+    pub(crate) fn apart(devices: Auxiliary) -> Self {
+        Self { spares: devices, ..Self::default() }
+    }
+
     /// The top-level vdev with the number `id` in DVAs.
     pub fn top(&self, id: u32) -> Option<&Vdev> {
         self.tops.get(usize::try_from(id).ok()?)
@@ -111,6 +118,11 @@ impl VdevTree {
     /// All leaves that hold blocks.
     pub fn leaves(&self) -> impl Iterator<Item = &Vdev> {
         self.tops.iter().flat_map(Vdev::walk).filter(|vdev| vdev.children.is_empty())
+    }
+
+    /// The top-level vdev that has the vdev with this guid, or is it.
+    pub fn top_above(&self, guid: Guid) -> Option<&Vdev> {
+        self.tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == guid))
     }
 
     /// The vdev with this guid, at any depth, including spares and cache devices.

@@ -281,6 +281,50 @@ pub struct VdevConfig {
 }
 
 impl VdevConfig {
+    /// A vdev of which nothing is known but its kind and guid.
+    pub fn blank(kind: VdevKind, guid: Guid) -> VdevConfig {
+        VdevConfig {
+            kind,
+            id: None,
+            guid,
+            path: None,
+            devid: None,
+            phys_path: None,
+            enc_sysfs_path: None,
+            whole_disk: None,
+            not_present: false,
+            is_spare: false,
+            is_log: false,
+            allocation_bias: None,
+            metaslab_array: None,
+            metaslab_shift: None,
+            ashift: None,
+            asize: None,
+            non_allocating: false,
+            removing: false,
+            dtl_object: None,
+            indirect_object: None,
+            indirect_births: None,
+            prev_indirect_vdev: None,
+            create_txg: None,
+            expansion_time: None,
+            root_zap: None,
+            top_zap: None,
+            leaf_zap: None,
+            resilver_deferred: false,
+            offline: false,
+            faulted: false,
+            degraded: false,
+            removed: false,
+            unspare: false,
+            aux_state: None,
+            resilver_txg: None,
+            rebuild_txg: None,
+            orig_guid: None,
+            children: Vec::new(),
+        }
+    }
+
     /// Parses a vdev tree.
     pub fn parse(list: &Nvlist) -> Result<VdevConfig> {
         let mut budget = MAX_VDEVS;

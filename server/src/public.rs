@@ -35,8 +35,8 @@ use crate::api::{
     ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool,
     InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
     OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset,
-    ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey,
-    Unmount, UpgradePools,
+    ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots,
+    UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;

@@ -62,13 +62,22 @@ pub struct Candidate {
     pub device: Arc<dyn Device>,
     /// Its best label.
     pub label: PoolConfig,
+    /// Other guids that it has in its pool by its other labels. The last device of a mirror gets the guid of
+    /// the mirror, and a crash may leave labels of before and after that; which group counts, and so which
+    /// guid, is decided later.
+    pub other_guids: Vec<Guid>,
 }
 
 impl Candidate {
     /// Looks at the labels of a device. `None` when none is good.
     pub async fn examine(device: Arc<dyn Device>) -> Option<Self> {
-        let label = best_label(read_labels(&*device).await)?;
-        Some(Self { device, label })
+        let labels = read_labels(&*device).await;
+        let ids: Vec<_> = labels.iter().flatten().map(|label| (label.pool_guid, label.guid)).collect();
+        let label = best_label(labels)?;
+        let of_pool = ids.into_iter().filter(|(pool, guid)| *pool == label.pool_guid && *guid != label.guid);
+        let mut other_guids: Vec<Guid> = of_pool.filter_map(|(_, guid)| guid).collect();
+        other_guids.dedup();
+        Some(Self { device, label, other_guids })
     }
 
     /// Looks at it once more, by another opening of the same device.
@@ -153,7 +162,12 @@ impl FoundPool {
 
     /// The devices by vdev guid, for building a tree.
     pub fn devices(&self) -> Devices {
-        self.candidates.iter().map(|(guid, candidate)| (*guid, Arc::clone(&candidate.device))).collect()
+        let others = self.candidates.values().flat_map(|candidate| {
+            candidate.other_guids.iter().map(|guid| (*guid, Arc::clone(&candidate.device)))
+        });
+        let own = self.candidates.iter().map(|(guid, candidate)| (*guid, Arc::clone(&candidate.device)));
+        // The last one of a guid counts.
+        others.chain(own).collect()
     }
 }
 
@@ -332,7 +346,8 @@ mod tests {
         label.push("name", "tank");
         label.push("vdev_tree", top);
         let label = PoolConfig::parse(label).expect("well-formed");
-        Candidate { device: Arc::new(MemoryDevice::new("<memory>", 1 << 20)), label }
+        let device = Arc::new(MemoryDevice::new("<memory>", 1 << 20));
+        Candidate { device, label, other_guids: Vec::new() }
     }
 
     #[test]

@@ -27,6 +27,9 @@
 //! |---|---|
 //! | `create` | new pools |
 //! | `add` | more vdevs, another guid |
+//! | `attach` | devices that are attached to others and replace them |
+//! | `detach` | devices that are detached, and what follows a resilver |
+//! | `spares` | hot spares that come into use and go back |
 //! | `devices` | devices that fail, are taken offline and come back |
 //! | `grow` | vdevs that grow with their devices |
 //! | `multihost` | marking the pool as in use, and watching for such marks |
@@ -49,9 +52,11 @@
 //! | `fair_lock` | who may sync or open a dataset now |
 
 mod add;
+mod attach;
 mod checkpoint;
 mod config;
 mod create;
+mod detach;
 mod devices;
 mod errlog;
 mod error_scrub;
@@ -66,6 +71,7 @@ mod remove;
 mod repair;
 mod resilver;
 mod scan;
+mod spares;
 mod sync;
 mod thresholds;
 mod trim;

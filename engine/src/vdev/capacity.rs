@@ -27,6 +27,12 @@ pub(crate) fn usable_bytes(device_bytes: u64) -> u64 {
     aligned_size(device_bytes).saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES)
 }
 
+/// The bytes of a top-level vdev of `asize` bytes that blocks can be in: whole metaslabs of `1 << shift`
+/// bytes, as far as that is known. Devices may have less than `asize`, but not less than this.
+pub(crate) fn in_use(asize: u64, shift: Option<u32>) -> u64 {
+    shift.map_or(asize, |shift| asize >> shift << shift)
+}
+
 /// The size of a vdev with this many children, the smallest of which has `smallest` bytes.
 pub(crate) fn size_of_parent(kind: &VdevKind, children: usize, smallest: u64) -> u64 {
     let children = children as u64;
@@ -56,7 +62,7 @@ impl Vdev {
     }
 
     /// The bytes that the devices provide; `None` while one of them is away.
-    fn capacity(&self) -> Option<u64> {
+    pub(crate) fn capacity(&self) -> Option<u64> {
         match &self.kind {
             Kind::Leaf(slot) if self.status().is_readable() => {
                 slot.device().map(|device| usable_bytes(device.size_bytes()))
@@ -88,7 +94,7 @@ impl Vdev {
 
     /// The size of metaslabs as a power of two. For a vdev that was made since the pool was opened, this is
     /// the size that it was made with.
-    fn metaslab_shift(&self) -> Option<u32> {
+    pub(crate) fn metaslab_shift(&self) -> Option<u32> {
         let asize = self.config.asize.map_or(0, |asize| asize.get());
         let shift = self.config.metaslab_shift.or_else(|| (asize > 0).then(|| choose_ms_shift(asize)))?;
         (shift < 64).then_some(shift.into())
@@ -97,7 +103,7 @@ impl Vdev {
     /// Sets the size of a top-level vdev to `asize`.
     pub(crate) fn set_asize(&self, asize: u64) {
         self.asize.store(asize, Ordering::Release);
-        self.need(Needs { ashift: self.ashift, bytes: asize });
+        self.need(Needs { ashift: self.ashift, bytes: in_use(asize, self.metaslab_shift()) });
     }
 
     fn need(&self, needs: Needs) {

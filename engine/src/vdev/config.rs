@@ -22,7 +22,7 @@ use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::{
     Aux, Auxiliary, Class, ErrorCounters, Kind, Lasting, State, Status, Vdev, VdevTree,
-    capacity::usable_bytes,
+    capacity::{in_use, usable_bytes},
     slot::{Slot, StatusCell},
     state_of_parent,
 };
@@ -77,7 +77,7 @@ impl VdevTree {
     /// Gives a top-level vdev the shape of `config`: devices were attached, detached or replaced. Vdevs whose
     /// guids stay go on: their devices, states, counters and dirty time logs last. A leaf that is new gets its
     /// device from `devices`. `renamed` is a leaf that goes on under another guid: the last child of a mirror
-    /// gets the mirror's. Reads and writes go the new way at once; those that began before end in the old
+    /// gets the mirror's. `prepare` sees the new vdev before others do. Then reads and writes go the new way; those that began before end in the old
     /// version. Returns the new vdev. The caller ensures that no other caller changes vdevs meanwhile.
     ///
     /// # Errors
@@ -88,13 +88,14 @@ impl VdevTree {
         config: &VdevConfig,
         renamed: Option<Renamed>,
         devices: &Devices,
+        prepare: impl FnOnce(&Vdev),
     ) -> Result<&Vdev> {
         let wrong = |why: &str| Error::Invalid(format!("top-level vdev {id} cannot change: {why}"));
         let old = self.top(id).ok_or_else(|| wrong("it does not exist"))?;
         if config.id.is_none_or(|of_config| of_config.get() != id) {
             return Err(wrong(&format!("its new configuration has the number {:?}", config.id)));
         }
-        let needs = Needs { bytes: old.asize(), ..Needs::of_top(config) };
+        let needs = Needs::of_top(config);
         if needs.ashift != old.ashift {
             return Err(wrong("its sectors would have another size"));
         }
@@ -107,6 +108,7 @@ impl VdevTree {
         }
         new.set_asize(old.asize());
         new.refresh();
+        prepare(&new);
         self.tops.replace(id as usize, new);
         self.changes.count();
         self.top(id).ok_or_else(|| wrong("it does not exist"))
@@ -151,8 +153,9 @@ pub(super) struct Needs {
 
 impl Needs {
     fn of_top(config: &VdevConfig) -> Self {
-        let bytes = config.asize.map_or(0, |asize| asize.get());
-        Self { ashift: config.ashift.map_or(9, u32::from), bytes }
+        let asize = config.asize.map_or(0, |asize| asize.get());
+        let shift = config.metaslab_shift.filter(|shift| *shift < 64);
+        Self { ashift: config.ashift.map_or(9, u32::from), bytes: in_use(asize, shift.map(u32::from)) }
     }
 
     /// The requirements of a vdev for each of this many children.
@@ -198,7 +201,11 @@ impl Builder<'_> {
         Ok(Vdev {
             id,
             guid: config.guid,
-            name: name_of(config, &kind, id),
+            name: match &self.old {
+                // The configuration has the present path, and the one of a device that is replaced by itself.
+                Some(_) => name_in_config(config, &kind, id),
+                None => name_of(config, &kind, id),
+            },
             kind,
             class,
             ashift: needs.ashift,
@@ -316,13 +323,19 @@ fn is_forced(config: &VdevConfig) -> bool {
 }
 
 fn name_of(config: &VdevConfig, kind: &Kind, id: u64) -> String {
-    let path = || config.path.as_ref().map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
     match kind {
         Kind::Leaf(slot) => match slot.device() {
             Some(device) => device.path().display().to_string(),
-            None => path().unwrap_or_else(|| config.guid.to_string()),
+            None => name_in_config(config, kind, id),
         },
-        Kind::DraidSpare { .. } => path().unwrap_or_else(|| config.guid.to_string()),
+        _ => name_in_config(config, kind, id),
+    }
+}
+
+fn name_in_config(config: &VdevConfig, kind: &Kind, id: u64) -> String {
+    let path = || config.path.as_ref().map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
+    match kind {
+        Kind::Leaf(_) | Kind::DraidSpare { .. } => path().unwrap_or_else(|| config.guid.to_string()),
         Kind::Raidz(raidz) => format!("raidz{}-{id}", raidz.nparity()),
         Kind::Draid(draid) => {
             let DraidConfig { data, nparity, spares, children, .. } = draid.config();

@@ -35,7 +35,7 @@
 //! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::{Cause, Device, IgnorePoison, IoError};
 use ondisk::Guid;
@@ -265,6 +265,20 @@ impl Vdev {
     /// Its status.
     pub fn status(&self) -> Status {
         self.status.get()
+    }
+
+    /// Closes the device of a leaf, when its last transfer is done.
+    pub(crate) fn close(&self) {
+        if let Kind::Leaf(slot) = &self.kind {
+            drop(slot.replace(None));
+        }
+    }
+
+    /// Gives a leaf that is not in use a device.
+    pub(crate) fn give_device(&self, device: Arc<dyn Device>) {
+        if let Kind::Leaf(slot) = &self.kind {
+            drop(slot.replace(Some(device)));
+        }
     }
 
     /// Updates the status of each vdev with children from their statuses.

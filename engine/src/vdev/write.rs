@@ -288,6 +288,12 @@ impl Vdev {
         std::iter::once(first).chain(inside).all(|txg| self.holds(txg, without))
     }
 
+    /// Whether it can return all data that were ever written, and will be able to return those of later
+    /// groups.
+    pub(crate) fn holds_what_was_written(&self) -> bool {
+        std::iter::once(u64::MAX).chain(self.beginnings()).all(|txg| self.holds(txg, None))
+    }
+
     /// The first groups of the ranges that leaves missed, or that are in doubt.
     pub(super) fn beginnings(&self) -> Vec<u64> {
         let of_vdev = |vdev: &Vdev| {

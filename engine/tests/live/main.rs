@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod attach;
 mod cached;
 mod checkpoint;
 mod clone;
@@ -31,10 +32,12 @@ mod old_versions;
 mod quotas;
 mod random;
 mod repair;
+mod replace;
 mod resilver;
 mod rewrite;
 mod scrub;
 mod space;
+mod spare;
 mod support;
 mod sweep;
 mod trim;

@@ -48,11 +48,12 @@ impl Disks {
         self.folder.path()
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    fn leaf(&self, name: &str) -> NewLeaf {
+    /// A new file for a pool.
+    pub fn leaf(&self, name: &str) -> NewLeaf {
         let path = self.file(name);
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(self.size_bytes).unwrap();

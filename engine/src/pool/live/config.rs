@@ -72,6 +72,9 @@ impl Config {
         let mut list = self.common(txg, needed.version);
         list.push("top_guid", top.guid.get());
         list.push("guid", leaf.get());
+        if top.leaves().iter().any(|of_top| of_top.guid == leaf && of_top.is_spare) {
+            list.push("is_spare", 1u64);
+        }
         if top.is_log {
             list.push("is_log", 1u64);
         }
@@ -146,48 +149,4 @@ fn forget_bias(top: &mut VdevConfig) {
 fn without_zaps(vdev: &mut VdevConfig) {
     (vdev.root_zap, vdev.top_zap, vdev.leaf_zap) = (None, None, None);
     vdev.children.iter_mut().for_each(without_zaps);
-}
-
-/// A vdev of which nothing is known but its kind and guid.
-pub(super) fn blank(kind: VdevKind, guid: Guid) -> VdevConfig {
-    VdevConfig {
-        kind,
-        id: None,
-        guid,
-        path: None,
-        devid: None,
-        phys_path: None,
-        enc_sysfs_path: None,
-        whole_disk: None,
-        not_present: false,
-        is_spare: false,
-        is_log: false,
-        allocation_bias: None,
-        metaslab_array: None,
-        metaslab_shift: None,
-        ashift: None,
-        asize: None,
-        non_allocating: false,
-        removing: false,
-        dtl_object: None,
-        indirect_object: None,
-        indirect_births: None,
-        prev_indirect_vdev: None,
-        create_txg: None,
-        expansion_time: None,
-        root_zap: None,
-        top_zap: None,
-        leaf_zap: None,
-        resilver_deferred: false,
-        offline: false,
-        faulted: false,
-        degraded: false,
-        removed: false,
-        unspare: false,
-        aux_state: None,
-        resilver_txg: None,
-        rebuild_txg: None,
-        orig_guid: None,
-        children: Vec::new(),
-    }
 }

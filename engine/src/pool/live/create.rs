@@ -30,7 +30,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
-use super::config::{Config, Needed, blank};
+use super::config::{Config, Needed};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
 use super::{LivePool, Syncing, upgrade, version};
 use crate::alloc::Allocator;
@@ -45,14 +45,14 @@ use crate::properties::Types;
 use crate::store::{Pool, Store};
 use crate::tables::Tables;
 use crate::txg::{Limits, Tx};
-use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
+use crate::vdev::{Aux, Class};
 
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
 /// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
-const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
+pub(super) const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
 
 /// Bytes in a block of the list of frees that are put off.
 const DEFERRED_BLOCK_BYTES: u32 = 16 << 10;
@@ -213,7 +213,7 @@ impl LivePool {
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();
-        let mut root = blank(VdevKind::Root, pool_guid);
+        let mut root = VdevConfig::blank(VdevKind::Root, pool_guid);
         (root.id, root.create_txg) = (Some(VdevId(0)), Some(Txg::INITIAL));
         let configs = top_configs(&new.tops, 0, new.ashift, Txg::INITIAL, &**env, &mut devices)?;
         root.children = configs;
@@ -473,7 +473,7 @@ fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &HashMap<Guid, ObjectId>) {
 }
 
 /// A ZAP for a vdev, entered in the map of all of them.
-async fn new_vdev_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>) -> Result<ObjectId> {
+pub(super) async fn new_vdev_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>) -> Result<ObjectId> {
     let zap = s.create_zap(zap::metadata_type()).await?.id();
     let key = zap::Key::Name(format!("{:x}", zap.get()).into_bytes());
     zap::edit::set(map, &s.tx, &key, &zap::Value::U64(vec![zap.get()])).await?;
@@ -502,7 +502,8 @@ impl LivePool {
         let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
         let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
         for (vdev, state) in spares.chain(l2cache) {
-            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) {
+            // A spare that is in use has the label of a device of the pool.
+            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) || vdev.status().aux == Aux::Spared {
                 continue;
             }
             let mut list = Nvlist::new();
@@ -611,7 +612,7 @@ fn top_config(
         (None, Some(leaf)) if leaves.is_empty() => leaf,
         (Some(kind), Some(last)) if leaf_parent => {
             leaves.push(last);
-            let mut config = blank(kind, random_guid(env));
+            let mut config = VdevConfig::blank(kind, random_guid(env));
             config.create_txg = Some(txg);
             config.children = leaves;
             config
@@ -625,8 +626,8 @@ fn top_config(
     Ok(config)
 }
 
-fn leaf_config(leaf: &NewLeaf, id: VdevId, guid: Guid, txg: Txg) -> VdevConfig {
-    let mut config = blank(if leaf.is_file { VdevKind::File } else { VdevKind::Disk }, guid);
+pub(super) fn leaf_config(leaf: &NewLeaf, id: VdevId, guid: Guid, txg: Txg) -> VdevConfig {
+    let mut config = VdevConfig::blank(if leaf.is_file { VdevKind::File } else { VdevKind::Disk }, guid);
     config.id = Some(id);
     config.path = Some(path_string(&leaf.path));
     config.whole_disk = (!leaf.is_file).then_some(leaf.whole_disk);
@@ -646,7 +647,7 @@ pub(super) fn distributed_spares(tops: &[VdevConfig], env: &dyn Env) -> Vec<Vdev
         let VdevKind::Draid { nparity, nspares, .. } = &top.kind else { continue };
         for spare in 0..u64::from(*nspares) {
             let kind = VdevKind::DraidSpare { top_guid: top.guid, spare_id: spare };
-            let mut config = blank(kind, random_guid(env));
+            let mut config = VdevConfig::blank(kind, random_guid(env));
             let top_id = top.id.map_or(0, |id| id.get());
             config.path = Some(ByteString::new(format!("draid{nparity}-{top_id}-{spare}").as_bytes()));
             (config.whole_disk, config.is_spare) = (Some(true), true);
@@ -680,7 +681,7 @@ pub(super) fn leaf_configs(
     configs
 }
 
-fn log2(bytes: u32) -> u8 {
+pub(super) fn log2(bytes: u32) -> u8 {
     bytes.max(512).next_power_of_two().trailing_zeros() as u8
 }
 

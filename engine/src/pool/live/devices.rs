@@ -39,6 +39,14 @@ impl DeviceStates {
     fn temporary(&self) -> MutexGuard<'_, HashSet<Guid>> {
         self.temporary.lock().ignore_poison()
     }
+
+    /// A device has another guid from now on.
+    pub(super) fn rename(&self, from: Guid, to: Guid) {
+        let mut temporary = self.temporary();
+        if temporary.remove(&from) {
+            temporary.insert(to);
+        }
+    }
 }
 
 /// How a device is taken away.
@@ -207,7 +215,7 @@ impl LivePool {
         };
         self.sysevent("vdev_clear", vdev);
         vdevs.reporter().forget_errors(vdev);
-        for vdev in chosen {
+        for vdev in &chosen {
             vdev.errors.clear();
             vdev.stats.clear_slow();
             let state = vdev.status().state;
@@ -220,20 +228,31 @@ impl LivePool {
         self.look_at_sizes();
         self.look_for_resilver();
         self.jobs.resume(self);
-        Ok(())
+        // A pool that is suspended again commits nothing that could be waited for.
+        match self.suspended() {
+            None => self.unspare(chosen.into_iter().map(|vdev| vdev.guid).collect()).await,
+            Some(_) => Ok(()),
+        }
     }
 
     /// Opens devices again that are not there, and looks whether the others have grown (`zpool reopen`).
     pub async fn reopen(self: &Arc<Self>) {
+        let mut back = Vec::new();
         for leaf in self.pool.vdevs().leaves() {
             let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
             if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
                 self.config_changed();
+                back.push(leaf.guid);
             }
         }
         self.look_at_sizes();
         self.look_for_resilver();
         self.jobs.resume(self);
+        if self.suspended().is_none()
+            && let Err(error) = self.unspare(back).await
+        {
+            tracing::warn!(pool = self.pool.name(), %error, "hot spares do not go back");
+        }
     }
 
     /// Gives up waiting for devices: what was not committed is lost, as in a crash, and waiting callers get

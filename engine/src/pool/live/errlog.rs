@@ -63,7 +63,8 @@ async fn is_scanning(s: &Syncing) -> Result<bool> {
     let directory = s.mos().object(DIRECTORY_OBJECT).await?;
     for name in [SCAN, ERROR_SCRUB] {
         let value = zap_edit::lookup(&directory, &zap::Key::Name(name.into())).await?;
-        if value.is_some_and(|value| value.to_u64s().get(STATE).is_some_and(|state| RUNNING.contains(state))) {
+        if value.is_some_and(|value| value.to_u64s().get(STATE).is_some_and(|state| RUNNING.contains(state)))
+        {
             return Ok(true);
         }
     }

@@ -41,6 +41,8 @@ pub enum JobKey {
     ErrorScrub,
     /// Looking whether a resilver is needed.
     LookForResilver,
+    /// Detaching devices whose work is done.
+    DetachResilvered,
 }
 
 impl Host for LivePool {
@@ -60,9 +62,11 @@ impl Host for LivePool {
 
     fn target(&self, key: &JobKey) -> Target {
         match key {
-            JobKey::QuotaUpgrade(_) | JobKey::Scan | JobKey::ErrorScrub | JobKey::LookForResilver => {
-                Target::Here
-            }
+            JobKey::QuotaUpgrade(_)
+            | JobKey::Scan
+            | JobKey::ErrorScrub
+            | JobKey::LookForResilver
+            | JobKey::DetachResilvered => Target::Here,
             JobKey::Sweep(_, leaf) => {
                 let status = self.pool.vdevs().find(*leaf).map(Vdev::status);
                 match status {

@@ -16,7 +16,6 @@ use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 use ondisk::{Guid, ObjectId, VdevId};
 
-use super::config::blank;
 use super::create::check_since;
 use super::{LivePool, Syncing, version};
 use crate::dmu::zap;
@@ -110,7 +109,7 @@ async fn make_hole(s: &Syncing, id: VdevId) -> Result<()> {
     for object in zaps.into_iter().chain(logs) {
         s.mos().free(&s.tx, object).await?;
     }
-    let hole = VdevConfig { id: Some(id), ..blank(VdevKind::Hole, Guid(0)) };
+    let hole = VdevConfig { id: Some(id), ..VdevConfig::blank(VdevKind::Hole, Guid(0)) };
     s.pool.pool.vdevs().make_hole(id.get(), &hole)?;
     if let Some(top) = s.pool.config().root.children.get_mut(place) {
         *top = hole;

@@ -119,9 +119,6 @@ impl LivePool {
     fn stale_leaves(&self) -> impl Iterator<Item = &Vdev> {
         self.pool.vdevs().tops.iter().flat_map(|top| top.walk()).filter(|vdev| is_stale_leaf(vdev))
     }
-
-    /// Devices hold what they missed: the ones that they stand beside may go.
-    pub(super) fn devices_resilvered(self: &Arc<Self>) {}
 }
 
 impl Syncing {

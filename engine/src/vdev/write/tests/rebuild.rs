@@ -20,7 +20,7 @@ fn a_device_goes_on_when_another_is_attached_to_it() {
     write(&tree, &blocks).into_iter().for_each(|written| written.expect("is written"));
     let before = tree.top(0).expect("there");
     let version = tree.status_version();
-    let after = tree.rebuild_top(0, &mirror, None, &disks.without(&[])).expect("changes");
+    let after = tree.rebuild_top(0, &mirror, None, &disks.without(&[]), |_| {}).expect("changes");
     assert!(tree.status_version() > version);
     assert_eq!((after.guid, after.children.len(), &after.name[..]), (MIRROR, 2, "mirror-0"));
     let written = |vdev: &Vdev| vdev.stats.snapshot(Transfer::Write).operations;
@@ -55,7 +55,8 @@ fn the_last_device_of_a_mirror_goes_on_with_its_guid() {
     old.errors.count_checksum();
     tree.top(0).expect("there").errors.count_read();
     let renamed = Some(Renamed { from: NEW, to: MIRROR });
-    let after = tree.rebuild_top(0, &top("file", 99, Vec::new()), renamed, &Devices::new()).expect("changes");
+    let after =
+        tree.rebuild_top(0, &top("file", 99, Vec::new()), renamed, &Devices::new(), |_| {}).expect("changes");
     assert_eq!((after.guid, after.errors.checksum(), after.errors.read()), (MIRROR, 1, 0));
     assert_eq!(after.name, old.name);
     assert!(tree.find(OLD).is_none() && tree.find(NEW).is_none());
@@ -69,10 +70,10 @@ fn states_of_the_vdevs_above_follow() {
     let disks = Disks::of(&mirror);
     let tree = tree(&parsed(leaf(0, 1)), &disks.without(&[NEW]));
     // Attached, and not there.
-    let after = tree.rebuild_top(0, &mirror, None, &Devices::new()).expect("changes");
+    let after = tree.rebuild_top(0, &mirror, None, &Devices::new(), |_| {}).expect("changes");
     assert_eq!((after.status().state, after.children[1].status().state), (State::Degraded, State::CantOpen));
     let mut other = mirror.clone();
     other.ashift = Some(12);
-    assert!(tree.rebuild_top(0, &other, None, &Devices::new()).is_err(), "other sectors");
-    assert!(tree.rebuild_top(1, &mirror, None, &Devices::new()).is_err(), "no such vdev");
+    assert!(tree.rebuild_top(0, &other, None, &Devices::new(), |_| {}).is_err(), "other sectors");
+    assert!(tree.rebuild_top(1, &mirror, None, &Devices::new(), |_| {}).is_err(), "no such vdev");
 }

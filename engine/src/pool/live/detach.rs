@@ -1,0 +1,231 @@
+//! Devices that are detached: copies that are not wanted any more, devices that were replaced, and spares
+//! that go back.
+//!
+//! # The idea
+//! A device is detached in the sync of one group, where the others hold everything that it holds. Writes that
+//! began in the old tree may still end on it; so the tree changes first, the device comes to rest, and only
+//! then is it checked once more that nothing is only there. When the group is committed, the labels of the
+//! device are wiped, and it is closed. A crash before that leaves labels of an older group, which no later
+//! import takes for part of the pool: its configuration does not know the device.
+//!
+//! Source of the facts: OpenZFS 2.4 `spa.c` (`spa_vdev_detach`, `spa_vdev_resilver_done`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use device::Device;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use ondisk::pool_directory as directory;
+use ondisk::vdev_config::VdevConfig;
+use ondisk::{Guid, ObjectId};
+
+use super::attach::{note, path_of};
+use super::{Auxiliary, JobKey, LivePool, Syncing};
+use crate::dmu::zap;
+use crate::error::{Error, Result};
+use crate::jobs::{Job, JobState, Step, Turn, Unit};
+use crate::vdev::config::{Devices, Renamed};
+use crate::vdev::label::wipe_labels;
+use crate::vdev::read::yield_now;
+use crate::vdev::topology;
+use crate::vdev::{Kind, Vdev};
+
+/// How long transfers that began before a device was detached may take.
+const REST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The line of jobs that detach devices.
+const LINE: &str = "detach";
+
+/// Detaches devices whose work is done.
+struct Done;
+
+impl Job<LivePool> for Done {
+    fn name(&self) -> &'static str {
+        LINE
+    }
+
+    fn step<'a>(&'a mut self, turn: &'a Turn<'a, LivePool>) -> LocalBoxFuture<'a, Result<Step>> {
+        async move {
+            let pool = turn.host()?;
+            if let Err(error) = pool.detach_resilvered().await {
+                tracing::warn!(pool = pool.pool.name(), %error, "a device stays attached");
+            }
+            Ok(Step::Complete)
+        }
+        .boxed_local()
+    }
+}
+
+/// A device that is not part of the tree any more.
+struct Gone {
+    guid: Guid,
+    is_spare: bool,
+    device: Option<Arc<dyn Device>>,
+}
+
+impl LivePool {
+    /// Detaches a device from the others that hold the same data; returns when that is committed and its
+    /// labels are wiped. A hot spare goes back to the others.
+    ///
+    /// # Errors
+    /// There is no such device, it is not one of several copies, or others do not hold everything; there is a
+    /// checkpoint.
+    pub async fn detach(self: &Arc<Self>, leaf: Guid) -> Result<()> {
+        self.detach_from(leaf, None).await
+    }
+
+    /// Devices hold what they missed: those whose work is done are detached in the background. May be called
+    /// in syncing context.
+    pub(super) fn devices_resilvered(self: &Arc<Self>) {
+        self.look_at_sizes();
+        if self.next_done().is_none() || !self.has_thread() {
+            return;
+        }
+        let job = (Unit::Objects, Box::new(Done) as Box<dyn Job<Self>>);
+        if let Err(error) = self.jobs.line_up(self, LINE, JobKey::DetachResilvered, job) {
+            tracing::warn!(pool = self.pool.name(), %error, "devices stay attached");
+        }
+    }
+
+    /// Whether devices whose work is done are detached in a moment.
+    pub fn detaches_resilvered(&self) -> bool {
+        self.jobs.state_of(&JobKey::DetachResilvered) == Some(JobState::Active)
+    }
+
+    /// Detaches devices whose work is done: the old one where the new one has everything, and spares where
+    /// the original has. Not in syncing context.
+    ///
+    /// # Errors
+    /// A device cannot be detached now. It stays until the next resilver.
+    pub async fn detach_resilvered(self: &Arc<Self>) -> Result<()> {
+        while let Some(done) = self.next_done() {
+            self.detach_from(done.leaf, Some(done.parent)).await?;
+            if let Some((spare, above)) = done.spare {
+                self.detach_from(spare, Some(above)).await?;
+            }
+        }
+        self.look_at_sizes();
+        Ok(())
+    }
+
+    /// The next device whose work is done.
+    fn next_done(&self) -> Option<topology::Done> {
+        let vdevs = self.pool.vdevs();
+        let has_all = |guid| {
+            let leaf = vdevs.find(guid);
+            leaf.is_some_and(|leaf| leaf.status().is_readable() && leaf.missing_txgs.is_empty())
+        };
+        let is_needed = |guid| vdevs.find(guid).is_none_or(|leaf| !vdevs.can_do_without(leaf));
+        let tops = self.config().root.children.clone();
+        tops.iter().find_map(|top| topology::next_done(top, &has_all, &is_needed))
+    }
+
+    /// Detaches a device, which must be below the vdev `parent` if that is stated.
+    async fn detach_from(self: &Arc<Self>, leaf: Guid, parent: Option<Guid>) -> Result<()> {
+        self.refuse_with_checkpoint()?;
+        let (_, detached) = self.top_without(leaf, parent)?;
+        // What goes through its free space ends, and so it does for a device that gets another guid.
+        let renamed = detached.renamed.map(|renamed| renamed.from);
+        self.jobs.give_up(self, |key| key.is_on(leaf) || renamed.is_some_and(|from| key.is_on(from))).await?;
+        let gone = self.change(move |s| async move { detach_in(&s, leaf, parent).await }).await?;
+        self.let_device_go(gone).await;
+        Ok(())
+    }
+
+    /// The top-level vdev that a leaf belongs to, and what it is without that leaf.
+    fn top_without(&self, leaf: Guid, parent: Option<Guid>) -> Result<(&Vdev, topology::Detached)> {
+        let vdevs = self.pool.vdevs();
+        let no_device = || Error::NotFound(format!("device {leaf}"));
+        let top = vdevs.top_above(leaf).ok_or_else(no_device)?;
+        let config = self.config().root.children.get(top.id as usize).cloned().ok_or_else(no_device)?;
+        let above = topology::parent_of(&config, leaf).map(|above| above.guid);
+        if parent.is_some() && above != parent {
+            return Err(Error::Busy("the device was detached or replaced meanwhile".into()));
+        }
+        let detached = topology::detach(&config, leaf)?;
+        let vdev = vdevs.find(leaf).ok_or_else(no_device)?;
+        match vdevs.can_do_without(vdev) {
+            true => Ok((top, detached)),
+            false => Err(Error::Busy("no valid replicas".into())),
+        }
+    }
+
+    /// After the commit: the device becomes free for other uses.
+    async fn let_device_go(&self, gone: Gone) {
+        let Gone { guid, is_spare, device } = gone;
+        if is_spare {
+            return self.spare_is_free(guid, device).await;
+        }
+        if let Some(device) = device
+            && let Err(error) = wipe_labels(&*device).await
+        {
+            tracing::warn!(%error, "a label of a detached device stays");
+        }
+    }
+}
+
+async fn detach_in(s: &Syncing, leaf: Guid, parent: Option<Guid>) -> Result<Gone> {
+    s.pool.refuse_with_checkpoint()?;
+    let vdevs = s.pool.pool().vdevs();
+    let (top, detached) = s.pool.top_without(leaf, parent)?;
+    let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
+    let old = topology::find_vdev(top, leaf).ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
+    let renamed = detached.renamed;
+    let facts = vdevs.facts(old);
+    let now = vdevs.rebuild_top(id, &detached.top, renamed, &Devices::new(), |_| {})?;
+    comes_to_rest(old).await;
+    if !now.holds_what_was_written() {
+        let back = renamed.map(|Renamed { from, to }| Renamed { from: to, to: from });
+        let was = s.pool.config().root.children.get(id as usize).cloned();
+        if let Some(was) = was {
+            vdevs.rebuild_top(id, &was, back, &Devices::new(), |_| {})?;
+        }
+        return Err(Error::Busy("no valid replicas".into()));
+    }
+    let device = match &old.kind {
+        Kind::Leaf(slot) => slot.device(),
+        _ => None,
+    };
+    let gone = Gone { guid: leaf, is_spare: detached.leaf.is_spare, device };
+    old.close();
+    forget_objects(s, &detached.leaf, old.missing_txgs.object()).await?;
+    if let Some(Renamed { from, to }) = renamed {
+        s.pool.devices.rename(from, to);
+    }
+    s.pool.set_top(id, detached.top);
+    if let Some(spare) = detached.unspared {
+        let spares = &vdevs.spares;
+        if let Some(spare) = spares.iter().find(|vdev| vdev.guid == spare) {
+            spares.remove(spare);
+        }
+        Auxiliary::Spares.write(s).await?;
+    }
+    vdevs.reporter().sysevent("vdev_remove", Some(&facts), Vec::new());
+    s.pool.look_at_sizes();
+    note(s, "detach", &format!("vdev={}", path_of(&detached.leaf))).await?;
+    Ok(gone)
+}
+
+/// Waits until transfers that began before the tree changed have ended.
+async fn comes_to_rest(leaf: &Vdev) {
+    let start = Instant::now();
+    while leaf.in_flight.load(Ordering::Acquire) > 0 && start.elapsed() < REST_PATIENCE {
+        yield_now().await;
+    }
+}
+
+/// Frees what the MOS has of a leaf.
+async fn forget_objects(s: &Syncing, leaf: &VdevConfig, log: Option<ObjectId>) -> Result<()> {
+    if let Some(zap) = leaf.leaf_zap {
+        let map = s.directory_object(directory::VDEV_ZAP_MAP).await?;
+        let key = zap::Key::Name(format!("{:x}", zap.get()).into_bytes());
+        zap::edit::remove(&map, &s.tx, &key).await?;
+        s.mos().free(&s.tx, zap).await?;
+    }
+    if let Some(log) = log.or(leaf.dtl_object) {
+        s.mos().free(&s.tx, log).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Hot spares: by hand and by themselves, and back.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::pool::live::{Auxiliary, Layout, LivePool, TakeOffline};
+use engine::vdev::{Aux, Class, State, Status};
+use ondisk::Guid;
+
+use crate::attach::{MIB, copy, export, holds, label_of, leaf, pool_of, shape, top, write};
+use crate::support::Disks;
+
+async fn with_spares(disks: &Disks, layout: Layout, count: usize) -> Arc<LivePool> {
+    let pool = pool_of(vec![disks.top(layout, Class::Normal, "d", count)]).await;
+    let small = Disks::new(64 * MIB);
+    let spares = vec![small.leaf("small"), disks.leaf("s0"), disks.leaf("s1")];
+    pool.add_auxiliary(Auxiliary::Spares, spares).await.unwrap();
+    write(&pool, 0).await;
+    pool
+}
+
+fn spare(pool: &LivePool, name: &str) -> (Guid, Status) {
+    let mut spares = pool.pool().vdevs().spares.iter();
+    let spare = spares.find(|spare| spare.name.ends_with(name)).unwrap();
+    (spare.guid, spare.status())
+}
+
+const IN_USE: Status = Status::new(State::CantOpen, Aux::Spared);
+
+#[test]
+fn a_spare_kicks_in_and_goes_back_when_the_device_is_whole_again() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = with_spares(&disks, Layout::Mirror, 2).await;
+        let failed = leaf(&pool, "d1").guid;
+        pool.offline(failed, TakeOffline::Faulted).await.unwrap();
+        let kicked_in = pool.kick_in_spare(failed).await.unwrap();
+        let (s0, status) = spare(&pool, "s0");
+        assert_eq!((kicked_in, status), (Some(s0), IN_USE), "the first that is large enough");
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))");
+        assert_eq!(pool.kick_in_spare(failed).await.unwrap(), None, "one is enough");
+        write(&pool, 1).await;
+        holds(&pool, 2).await;
+        let error = pool.remove(s0).await.unwrap_err().to_string();
+        assert!(error.contains("in use"), "{error}");
+        assert!(pool.replace_with_spare(leaf(&pool, "d0").guid, s0).await.is_err());
+        export(pool).await;
+    });
+    assert_eq!(block_on(label_of(&disks, "s0")).unwrap(), "mirror-0(d0 spare-1(d1 s0))");
+    assert_eq!(block_on(label_of(&disks, "s1")).unwrap(), "Spare");
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        pool.start().unwrap();
+        assert_eq!(spare(&pool, "s0").1, IN_USE);
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))");
+        let original = leaf(&pool, "d1").guid;
+        // It was said to have failed by hand, and for good.
+        assert_eq!(leaf(&pool, "d1").status(), Status::new(State::Faulted, Aux::External));
+        pool.clear(Some(original)).await.unwrap();
+        assert_eq!(leaf(&pool, "d1").status().state, State::Healthy);
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))", "it lacks what it missed");
+        write(&pool, 2).await;
+        assert!(pool.detach(leaf(&pool, "d0").guid).await.is_err());
+        copy(&pool, "d0", "d1").await;
+        pool.detach_resilvered().await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 d1)");
+        assert_eq!(spare(&pool, "s0").1, Status::HEALTHY);
+        holds(&pool, 3).await;
+        assert_eq!(pool.kick_in_spare(leaf(&pool, "d1").guid).await.unwrap(), Some(spare(&pool, "s0").0));
+        pool.detach(leaf(&pool, "s0").guid).await.unwrap();
+        assert_eq!(spare(&pool, "s0").1, Status::HEALTHY);
+        export(pool).await;
+    });
+    assert_eq!(block_on(label_of(&disks, "s0")).unwrap(), "Spare");
+    disks.judge("tank");
+}
+
+#[test]
+fn a_spare_stays_for_good_when_the_original_is_detached() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = with_spares(&disks, Layout::Mirror, 2).await;
+        let (s0, _) = spare(&pool, "s0");
+        pool.replace_with_spare(leaf(&pool, "d1").guid, s0).await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))");
+        copy(&pool, "d0", "s0").await;
+        pool.detach_resilvered().await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))", "nothing says that it is to go");
+        pool.detach(leaf(&pool, "d1").guid).await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 s0)");
+        assert!(!leaf(&pool, "s0").config.is_spare);
+        assert!(pool.pool().vdevs().spares.iter().all(|spare| spare.guid != s0));
+        write(&pool, 1).await;
+        export(pool).await;
+        std::fs::remove_file(disks.file("d0")).unwrap();
+        let pool = disks.import("tank", 2).await;
+        holds(&pool, 2).await;
+        export(pool).await;
+    });
+}
+
+#[test]
+fn the_spare_goes_back_when_the_original_was_replaced() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = with_spares(&disks, Layout::Mirror, 2).await;
+        let (s1, _) = spare(&pool, "s1");
+        pool.replace_with_spare(leaf(&pool, "d1").guid, s1).await.unwrap();
+        copy(&pool, "d0", "s1").await;
+        let purpose = engine::vdev::topology::Purpose::Replace;
+        pool.attach(leaf(&pool, "d1").guid, disks.leaf("new"), purpose, None).await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(replacing-0(d1 new) s1))");
+        copy(&pool, "d0", "new").await;
+        pool.detach_resilvered().await.unwrap();
+        assert_eq!(shape(top(&pool)), "mirror-0(d0 new)");
+        assert_eq!(spare(&pool, "s1").1, Status::HEALTHY);
+        export(pool).await;
+    });
+    disks.judge("tank");
+}

@@ -16,32 +16,14 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 22] = [
-    (
-        "zpool",
-        "attach",
-        "a mirror gets its devices with the pool or by 'zpool add'; OpenZFS attaches devices to pools that \
-         were exported here",
-    ),
+const COMMANDS: [(&str, &str, &str); 19] = [
     (
         "zpool",
         "ddtprune",
         "an entry of a dedup table goes with the last of its blocks; OpenZFS prunes tables of pools that \
          were exported here",
     ),
-    (
-        "zpool",
-        "detach",
-        "'zpool offline' takes a device out of use; OpenZFS detaches devices from pools that were exported \
-         here",
-    ),
     ("zpool", "prefetch", "blocks are read when they are needed, and cached"),
-    (
-        "zpool",
-        "replace",
-        "a device that can still be read can be copied onto the new one while the pool is exported; OpenZFS \
-         replaces devices of pools that were exported here",
-    ),
     ("zpool", "split", "OpenZFS splits pools that were exported here"),
     (
         "zfs",

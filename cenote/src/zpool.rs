@@ -3,6 +3,7 @@
 //! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source
 //! of the facts about texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-*.8`.
 
+mod attach;
 mod change;
 mod create;
 mod destroy;
@@ -88,6 +89,12 @@ pub enum Zpool {
     Trim(initialize_trim::TrimArguments),
     /// Write a pattern over the free space of devices
     Initialize(initialize_trim::InitializeArguments),
+    /// Attach a device to another one, as a mirror
+    Attach(attach::AttachArguments),
+    /// Detach a device from a mirror, or give up its replacement
+    Detach(attach::DetachArguments),
+    /// Replace a device by another one, or by a hot spare
+    Replace(attach::ReplaceArguments),
     /// Remove spares, cache and log devices
     Remove(device::RemoveArguments),
     /// Return when nothing goes on in the background of a pool any more
@@ -130,6 +137,9 @@ impl Zpool {
             Self::Resilver(arguments) => arguments.run(),
             Self::Trim(arguments) => arguments.run(),
             Self::Initialize(arguments) => arguments.run(),
+            Self::Attach(arguments) => arguments.run(),
+            Self::Detach(arguments) => arguments.run(),
+            Self::Replace(arguments) => arguments.run(),
             Self::Remove(arguments) => arguments.run(),
             Self::Wait(arguments) => arguments.run(),
             Self::Reopen(arguments) => arguments.run(),

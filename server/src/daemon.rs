@@ -24,6 +24,7 @@
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
 //! | `events` | the ring of events, and its file |
+//! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -41,6 +42,7 @@
 //! | `users` | the system's names of users and groups |
 
 mod attached;
+mod attaching;
 mod closing;
 mod compatibility;
 mod creating;
@@ -227,6 +229,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
             answer(body, async |request| daemon.offline_devices(request).await).await
         }
         api::OnlineDevices::NAME => answer(body, async |request| daemon.online_devices(request).await).await,
+        api::AttachDevice::NAME => answer(body, async |request| daemon.attach_device(request).await).await,
+        api::DetachDevice::NAME => answer(body, async |request| daemon.detach_device(request).await).await,
         api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
         api::ScanPool::NAME => answer(body, async |request| daemon.scan_pool(request).await).await,
         api::SweepDevices::NAME => answer(body, async |request| daemon.sweep_devices(request).await).await,

@@ -30,13 +30,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 
 use crate::api::{
-    Action, AddVdevs, ApiError, AttachVolume, CheckpointPool, ClearErrors, ClearEvents, ClearLabel,
-    CloneSnapshot, CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool, DiscoverPools,
-    ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool,
-    InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
-    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset,
-    ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots,
-    UnloadKey, Unmount, UpgradePools,
+    Action, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors, ClearEvents,
+    ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool,
+    DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello,
+    HoldSnapshots, HoldView, ImportPool, InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools,
+    ListSpace, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
+    RemoveDevices, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties,
+    SweepDevices, SyncPools, TakeSnapshots, UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -115,7 +115,7 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 41] = [
+const REFUSED: [(&str, &str, &str); 43] = [
     (GetEvents::NAME, "show events", ""),
     (ClearEvents::NAME, "clear events", ""),
     (DiscoverPools::NAME, "discover pools", ""),
@@ -127,6 +127,8 @@ const REFUSED: [(&str, &str, &str); 41] = [
     (ClearErrors::NAME, "clear errors for", "pool"),
     (OfflineDevices::NAME, "offline", "devices"),
     (OnlineDevices::NAME, "online", "devices"),
+    (AttachDevice::NAME, "attach to or replace", "device"),
+    (DetachDevice::NAME, "detach", "device"),
     (RemoveDevices::NAME, "remove", "devices"),
     (SweepDevices::NAME, "trim or initialize", "pool"),
     (ScanPool::NAME, "scan", "pool"),

@@ -1,5 +1,7 @@
 //! Requests about the devices of open pools.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Listed, State};
@@ -72,6 +74,51 @@ pub struct OnlinedDevice {
 impl Action for OnlineDevices {
     const NAME: &'static str = "device-online";
     type Reply = Listed<OnlinedDevice>;
+}
+
+/// Attaches a device to another one: as one more copy of what it holds, or to replace it. What the new device
+/// held is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttachDevice {
+    /// The pool.
+    pub pool: String,
+    /// The device of the pool: a name or guid.
+    pub device: String,
+    /// The new device: an absolute path, the name of a device in `/dev`, or a hot spare of the pool; the path
+    /// of the old one if absent.
+    pub new_device: Option<PathBuf>,
+    /// Detach the old device when the new one has everything.
+    pub replace: bool,
+    /// Use the new device even if it seems to be in use.
+    pub force: bool,
+    /// Properties of the new device: `ashift`.
+    pub properties: Vec<(String, String)>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for AttachDevice {
+    const NAME: &'static str = "device-attach";
+    /// The guid of the new device.
+    type Reply = u64;
+}
+
+/// Detaches a device from others that hold the same data.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DetachDevice {
+    /// The pool.
+    pub pool: String,
+    /// A name or guid.
+    pub device: String,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for DetachDevice {
+    const NAME: &'static str = "device-detach";
+    type Reply = ();
 }
 
 /// Removes devices that hold no data: spares, cache and log devices.

@@ -103,7 +103,7 @@ impl Daemon {
     }
 
     /// The guids and names of the open pools.
-    fn guids(&self) -> Vec<(ondisk::Guid, String)> {
+    pub(super) fn guids(&self) -> Vec<(ondisk::Guid, String)> {
         self.open_pools().iter().map(|pool| (pool.guid(), pool.name().to_owned())).collect()
     }
 
@@ -409,13 +409,13 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
 }
 
 /// The sector size that was asked for, as a power of two.
-fn asked_ashift(properties: &[(String, String)]) -> Option<u8> {
+pub(super) fn asked_ashift(properties: &[(String, String)]) -> Option<u8> {
     let given = properties.iter().rev().find(|(name, _)| name == "ashift");
     given.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0)
 }
 
 /// The sector size of new vdevs that a pool's property says, if any, as a power of two.
-async fn pool_ashift(dsl: &Dsl) -> Result<Option<u8>, ApiError> {
+pub(super) async fn pool_ashift(dsl: &Dsl) -> Result<Option<u8>, ApiError> {
     let environment = PoolEnvironment { cachefile: None, load_guid: 0, suspended: false, read_only: false };
     let properties = PoolProperties::load(dsl, &environment).await?;
     let shown = properties.get_named("ashift", Style::PARSABLE);

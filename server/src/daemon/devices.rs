@@ -231,7 +231,7 @@ async fn online(live: &Arc<LivePool>, leaf: Guid, expand: bool) -> engine::Resul
 
 /// The vdev of a pool that is called so. Hot spares hold nothing of the pool until they stand in for a
 /// device.
-fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Guid, ApiError> {
+pub(super) fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Guid, ApiError> {
     let guid = find(pool, name).ok_or_else(|| no_such_device(doing))?;
     let root = status::vdevs(&pool.view());
     let is_spare = |vdev: &api::VdevNode| {
@@ -251,6 +251,6 @@ pub(super) fn find(pool: &OpenPool, name: &str) -> Option<Guid> {
     root.walk().filter(|vdev| vdev.kind != "root").find(named).map(|vdev| Guid(vdev.guid))
 }
 
-fn no_such_device(doing: &str) -> ApiError {
+pub(super) fn no_such_device(doing: &str) -> ApiError {
     ApiError::not_found(format!("{doing}: no such device in pool"))
 }

@@ -13,6 +13,8 @@ use tokio::net::TcpListener;
 use crate::attach::{self, AttachArguments, DetachArguments};
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
+use crate::hooks::Hooks;
+use crate::inject;
 use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
@@ -23,7 +25,8 @@ use crate::zfs::Zfs;
 use crate::zpool::Zpool;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 6] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote", "umount.fuse.cenote"];
+const APPLETS: [&str; 7] =
+    ["zpool", "zfs", "zdb", "zinject", "mount.cenote", "mount.fuse.cenote", "umount.fuse.cenote"];
 
 /// Environment and memory, for the help. The README says the same.
 const ENVIRONMENT: &str = "\
@@ -78,6 +81,12 @@ pub enum Command {
     /// Unmount, and return when all data are on disk; linked as /sbin/umount.fuse.cenote, umount(8) runs it
     #[command(name = "umount.fuse.cenote")]
     UnmountHelper(unmount_helper::Arguments),
+    /// Make devices, blocks and memory fail on demand, for tests of pools (linked as zinject too)
+    #[command(alias = "zinject")]
+    Inject(Box<inject::Arguments>),
+    /// Run commands or call webhooks when something happens to a pool
+    #[command(subcommand)]
+    Hooks(Hooks),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -208,6 +217,8 @@ impl Command {
             Self::Detach(arguments) => attach::detach(&arguments),
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
+            Self::Inject(arguments) => arguments.run(),
+            Self::Hooks(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
             Self::Complete(arguments) => output::print(&arguments.candidates()),

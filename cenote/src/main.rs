@@ -11,6 +11,8 @@ mod command_line;
 mod completion;
 mod copy;
 mod exported;
+mod hooks;
+mod inject;
 mod lab;
 mod mount_helper;
 mod not_yet;

@@ -15,6 +15,7 @@ pub mod dsl;
 pub mod env;
 pub mod error;
 pub mod events;
+pub mod inject;
 pub mod jobs;
 pub mod mos;
 pub mod pool;

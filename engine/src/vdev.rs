@@ -65,11 +65,13 @@ use std::sync::{Arc, OnceLock};
 
 use codec::draid::Draid;
 use codec::raidz::Raidz;
+use device::Device;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Reporter;
+use crate::inject::Injections;
 use dtl::Missed;
 use health::Changes;
 use indirect::Moved;
@@ -102,6 +104,8 @@ pub struct VdevTree {
     pub(crate) changes: Changes,
     /// Posts the events of the pool.
     reporter: Arc<Reporter>,
+    /// Faults that are made on demand.
+    injections: Arc<Injections>,
 }
 
 impl VdevTree {
@@ -113,6 +117,28 @@ impl VdevTree {
     /// The top-level vdev with the number `id` in DVAs.
     pub fn top(&self, id: u32) -> Option<&Vdev> {
         self.tops.get(usize::try_from(id).ok()?)
+    }
+
+    /// Faults that are made on demand.
+    pub fn injections(&self) -> &Arc<Injections> {
+        &self.injections
+    }
+
+    /// The device as the handlers of its leaf leave it.
+    fn injected(&self, leaf: &Vdev, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        match self.injections.is_about(leaf.guid) {
+            true => self.injections.wrap(leaf.guid, device),
+            false => device,
+        }
+    }
+
+    /// Has the transfers of a leaf go through its handlers.
+    pub(crate) fn inject_into(&self, leaf: &Vdev) {
+        if let Kind::Leaf(slot) = &leaf.kind
+            && let Some(device) = slot.device()
+        {
+            slot.replace(Some(self.injections.wrap(leaf.guid, device)));
+        }
     }
 
     /// All leaves that hold blocks.

@@ -24,7 +24,10 @@
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
 //! | `events` | the ring of events, and its file |
+//! | `agents` | what the daemon does by itself when something happens |
 //! | `attaching` | devices that are attached, replace others, and are detached |
+//! | `hooks` | commands and webhooks that run on events |
+//! | `inject` | faults on demand |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -41,6 +44,7 @@
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
+mod agents;
 mod attached;
 mod attaching;
 mod closing;
@@ -50,7 +54,9 @@ mod datasets;
 mod devices;
 mod disks;
 mod events;
+mod hooks;
 mod import_cached;
+mod inject;
 mod ioctls;
 mod iostat;
 mod keys;
@@ -91,6 +97,8 @@ use crate::runtime::Shards;
 
 pub use attached::DeviceMaker;
 use closing::Ending;
+use hooks::Hooks;
+pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
 pub use volumes::{TcpEndpoint, VolumeExport, Volumes};
@@ -118,6 +126,8 @@ pub struct Daemon {
     cachefile: Option<PathBuf>,
     /// The events of all pools.
     events: RwLock<Arc<Events>>,
+    /// What runs on them.
+    hooks: Hooks,
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
@@ -154,6 +164,7 @@ impl Daemon {
             cachefile: None,
             device_maker: DeviceMaker::default(),
             events: RwLock::default(),
+            hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
             stop: Notify::new(),
@@ -237,6 +248,13 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
         api::GetEvents::NAME => answer(body, async |request| daemon.list_events(request)).await,
         api::ClearEvents::NAME => answer(body, async |request| daemon.clear_events(request)).await,
+        api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
+        api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
+        api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,
+        api::ListHooks::NAME => answer(body, async |request| daemon.list_hooks(request)).await,
+        api::AddHook::NAME => answer(body, async |request| daemon.add_hook(request)).await,
+        api::RemoveHook::NAME => answer(body, async |request| daemon.remove_hook(request)).await,
+        api::TestHook::NAME => answer(body, async |request| daemon.test_hook(request)).await,
         api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
         api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,

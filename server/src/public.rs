@@ -30,13 +30,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 
 use crate::api::{
-    Action, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors, ClearEvents,
-    ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool,
-    DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats, GetStatus, Hello,
-    HoldSnapshots, HoldView, ImportPool, InheritProperty, ListDatasets, ListHolds, ListMounts, ListPools,
-    ListSpace, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
-    RemoveDevices, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties,
-    SweepDevices, SyncPools, TakeSnapshots, UnloadKey, Unmount, UpgradePools,
+    Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors,
+    ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool,
+    DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats,
+    GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets,
+    ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
+    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook,
+    RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools,
+    TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -115,7 +116,14 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 43] = [
+const REFUSED: [(&str, &str, &str); 51] = [
+    (InjectFault::NAME, "inject faults into", "pool"),
+    (ListInjections::NAME, "show injected faults", ""),
+    (ClearInjections::NAME, "clear injected faults", ""),
+    (ListHooks::NAME, "show hooks", ""),
+    (AddHook::NAME, "add a hook", ""),
+    (RemoveHook::NAME, "remove the hook", "name"),
+    (TestHook::NAME, "test the hook", "name"),
     (GetEvents::NAME, "show events", ""),
     (ClearEvents::NAME, "clear events", ""),
     (DiscoverPools::NAME, "discover pools", ""),

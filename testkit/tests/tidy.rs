@@ -34,6 +34,7 @@ const ENGINE: &[&str] = &[
     "range_set",
     "cache",
     "txg",
+    "inject",
     "vdev",
     "store",
     "alloc",

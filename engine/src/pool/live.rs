@@ -41,6 +41,7 @@
 //! | `resilver` | looking whether devices must be resilvered |
 //! | `events` | what happened to the pool |
 //! | `errlog` | the error log |
+//! | `inject` | faults on demand |
 //! | `scan` | scrubs and resilvers |
 //! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
@@ -63,6 +64,7 @@ mod error_scrub;
 mod events;
 mod fair_lock;
 mod grow;
+mod inject;
 mod jobs;
 mod multihost;
 mod open;

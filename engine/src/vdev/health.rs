@@ -37,7 +37,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use device::{Cause, Device, IgnorePoison, IoError};
+use device::{Cause, Device, IgnorePoison, IoError, OpenOptions};
 use ondisk::Guid;
 
 use super::capacity::usable_bytes;
@@ -210,6 +210,20 @@ impl VdevTree {
         status
     }
 
+    /// Whether the device of a leaf that was gone is there again, with the leaf's label. Nothing is written.
+    pub(crate) async fn is_back(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> bool {
+        let Kind::Leaf(slot) = &leaf.kind else { return false };
+        if let Some(device) = slot.device()
+            && device.read(0, BLANK_BYTES).await.is_ok()
+        {
+            return self.validated(leaf, pool, &*device).await.is_readable();
+        }
+        let Some(path) = path.filter(|path| path.is_absolute() && path.exists()) else { return false };
+        let Ok(device) = OpenOptions::read_only().open(path) else { return false };
+        let device = self.injected(leaf, Arc::new(device));
+        self.validated(leaf, pool, &*device).await.is_readable()
+    }
+
     async fn try_reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
         let Kind::Leaf(slot) = &leaf.kind else { return leaf.status() };
         if let Some(device) = slot.device()
@@ -231,6 +245,7 @@ impl VdevTree {
                 return cannot_open;
             }
         };
+        let device = self.injected(leaf, device);
         if let Err(error) = probe(&*device).await {
             tracing::info!(%error, "a device does not work");
             return Status::new(State::Faulted, Aux::ErrorsExceeded);

@@ -27,6 +27,7 @@ use ondisk::dmu::DmuType;
 
 use crate::Bookmark;
 use crate::error::{Attempt, Error, Failure, Result};
+use crate::inject::{BlockError, Flip};
 use crate::store::Store;
 use crate::vdev::Vdev;
 use crate::vdev::read::{Noticed, ReadResult, Request};
@@ -121,6 +122,10 @@ impl Store {
                 }
             }
         })?;
+        let mut read = read;
+        if self.vdevs.injections().has_blocks() {
+            self.vdevs.injections().flip(at, Flip::AfterCheck, &mut read);
+        }
         let failed = noticed.into_leaves();
         if !failed.is_empty() {
             self.repairs.ask(bp, at, failed);
@@ -137,6 +142,12 @@ impl Store {
             });
             let mut tried = Vec::new();
             for dva in dvas {
+                if self.vdevs.injections().has_blocks()
+                    && let Some(spoilt) = self.read_injected(bp, &dva, how).await
+                {
+                    tried.extend(spoilt);
+                    continue;
+                }
                 match self.read_copy(bp, &dva, how).await {
                     Ok(bytes) => return Ok(bytes),
                     Err(more) => tried.extend(more),
@@ -144,6 +155,30 @@ impl Store {
             }
             Err(tried)
         })
+    }
+
+    /// Reads a copy of which a handler wants an error ([`crate::inject`]); `None` where none does.
+    async fn read_injected(&self, bp: &Blkptr, dva: &Dva, how: &How<'_>) -> Option<Vec<Attempt>> {
+        let at = how.at?;
+        let copy = bp.dvas().position(|other| other == *dva).unwrap_or(0);
+        let error = self.vdevs.injections().of_copy(&at, copy)?;
+        let (vdev, offset_bytes) = (format!("vdev {}", dva.vdev), dva.offset.get());
+        let failure = match error {
+            BlockError::Io => Failure::Io("an injected error".into()),
+            BlockError::Decompress => Failure::Malformed("an injected error".into()),
+            BlockError::Checksum => {
+                // Each device is asked, and counts wrong bytes.
+                if let (Ok(top), false) = (self.top_for(dva), dva.gang) {
+                    let verdict = |_: &[u8]| Err(Failure::Checksum);
+                    let (size, txg) = (bp.psize().get() as usize, bp.physical_birth().get());
+                    let request = Request::new(&self.vdevs, dva.offset.get(), size, txg, Some(&verdict));
+                    let request = request.speculative(how.speculative).of_block(how.at);
+                    return Some(top.read(request).await.err().unwrap_or_default());
+                }
+                Failure::Checksum
+            }
+        };
+        Some(vec![Attempt { vdev, offset_bytes, failure }])
     }
 
     /// Reads one copy, with all the redundancy of its vdev.
@@ -154,7 +189,14 @@ impl Store {
         }
         // Parsing bounds the size.
         let size = bp.psize().get() as usize;
-        let verdict = |bytes: &[u8]| self.verify(bp, bytes);
+        let injections = self.vdevs.injections();
+        let verdict = |bytes: &[u8]| match how.at.filter(|_| injections.has_blocks()) {
+            None => self.verify(bp, bytes),
+            Some(at) => match injections.flipped(&at, Flip::BeforeCheck, bytes) {
+                Some(flipped) => self.verify(bp, &flipped),
+                None => self.verify(bp, bytes),
+            },
+        };
         let has_checksum = !matches!(bp.checksum_type(), ChecksumType::Off | ChecksumType::NoParity);
         let txg = bp.physical_birth().get();
         let request = Request::new(

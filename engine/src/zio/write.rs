@@ -225,7 +225,15 @@ impl Writer {
         }
         let units = Units::of(self.store.vdevs());
         let salt = self.store.salt.get().copied();
-        let (batch, encoded) = encode_all(batch, units, salt, txg, haste).await?;
+        let injections = self.store.vdevs().injections();
+        let batch = match injections.has_blocks() {
+            true => encode::flipped_before(injections, batch),
+            false => batch,
+        };
+        let (batch, mut encoded) = encode_all(batch, units, salt, txg, haste).await?;
+        if injections.has_blocks() {
+            encode::flip_after(injections, &batch, &mut encoded);
+        }
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
         let placed = loop {
             match self.place(&batch, &encoded, &gangs, units, txg) {

@@ -18,7 +18,7 @@ use crate::support::{Disks, new_pool, surroundings};
 const MIB: u64 = 1 << 20;
 
 /// Devices in memory that can be made to fail.
-fn simulated(count: u64) -> (Vec<Arc<SimulatedDevice>>, Vec<NewLeaf>) {
+pub fn simulated(count: u64) -> (Vec<Arc<SimulatedDevice>>, Vec<NewLeaf>) {
     let device = |seed| {
         let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new("<memory>", 80 << 20));
         Arc::new(SimulatedDevice::new(memory, seed))
@@ -34,7 +34,7 @@ fn simulated(count: u64) -> (Vec<Arc<SimulatedDevice>>, Vec<NewLeaf>) {
     (devices, leaves)
 }
 
-async fn volume(pool: &Arc<LivePool>) -> Arc<LiveZvol> {
+pub async fn volume(pool: &Arc<LivePool>) -> Arc<LiveZvol> {
     volume_of(pool, 8 * MIB).await
 }
 
@@ -49,11 +49,11 @@ async fn volume_of(pool: &Arc<LivePool>, size: u64) -> Arc<LiveZvol> {
     LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap()
 }
 
-async fn committed(pool: &Arc<LivePool>) {
+pub async fn committed(pool: &Arc<LivePool>) {
     pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
 }
 
-fn leaf(pool: &LivePool, index: usize) -> &Vdev {
+pub fn leaf(pool: &LivePool, index: usize) -> &Vdev {
     pool.pool().vdevs().leaves().nth(index).unwrap()
 }
 

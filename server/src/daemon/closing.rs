@@ -239,6 +239,7 @@ impl Daemon {
         let failures = closed.into_iter().filter_map(Result::err);
         let failures = failures.filter(|error| error.kind != ErrorKind::NotFound);
         failed.extend(failures.map(|error| error.message));
+        self.end_agents();
         match self.ending.remember(failed) {
             all if all.is_empty() => Ok(()),
             all => Err(ApiError::failed(all.join("\n"))),

@@ -255,6 +255,24 @@ impl LivePool {
         }
     }
 
+    /// Leaves that are `REMOVED` or `UNAVAIL`, and whose devices are there again: each with the label that it
+    /// had.
+    pub async fn devices_that_are_back(&self) -> Vec<Guid> {
+        let vdevs = self.pool.vdevs();
+        let mut back = Vec::new();
+        for leaf in vdevs.leaves() {
+            let is_gone = matches!(leaf.status().state, State::Removed)
+                || leaf.status() == Status::new(State::CantOpen, Aux::OpenFailed);
+            if is_gone && matches!(leaf.kind, Kind::Leaf(_)) {
+                let path = self.path_of_leaf(leaf);
+                if vdevs.is_back(leaf, self.guid(), path.as_deref()).await {
+                    back.push(leaf.guid);
+                }
+            }
+        }
+        back
+    }
+
     /// Gives up waiting for devices: what was not committed is lost, as in a crash, and waiting callers get
     /// an error. For closing a pool by force. `why` is said where the pool has no reason of its own.
     pub fn abandon(&self, why: &str) {
@@ -283,13 +301,17 @@ impl LivePool {
         self.pool.vdevs().leaves().map(of_leaf).sum::<u64>().wrapping_add(self.txgs.synced_txg().get())
     }
 
-    async fn reopen_leaf(&self, leaf: &Vdev) -> Status {
+    fn path_of_leaf(&self, leaf: &Vdev) -> Option<PathBuf> {
         let told: Option<PathBuf> = self.config().find_mut(leaf.guid).and_then(|config| config_path(config));
-        let path = told.or_else(|| config_path(&leaf.config));
+        told.or_else(|| config_path(&leaf.config))
+    }
+
+    async fn reopen_leaf(&self, leaf: &Vdev) -> Status {
+        let path = self.path_of_leaf(leaf);
         self.pool.vdevs().reopen(leaf, self.guid(), path.as_deref()).await
     }
 
-    fn leaf(&self, guid: Guid) -> Result<&Vdev> {
+    pub(super) fn leaf(&self, guid: Guid) -> Result<&Vdev> {
         let vdevs = self.pool.vdevs();
         let leaf = vdevs.leaves().chain(vdevs.l2cache.iter()).find(|leaf| leaf.guid == guid);
         leaf.filter(|leaf| matches!(leaf.kind, Kind::Leaf(_)))

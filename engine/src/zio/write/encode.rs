@@ -27,6 +27,7 @@ use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::WriteRequest;
 use crate::error::{Error, Result};
+use crate::inject::{Flip, Injections};
 use crate::vdev::{Class, Kind, VdevTree};
 
 /// Sizes of the pool that determine the sizes of blocks.
@@ -161,6 +162,27 @@ pub(super) fn encode(
     let digest = checksum::compute(request.checksum, &bytes, ByteOrder::Little, salt)
         .map_err(|error| Error::Invalid(format!("{}: {error}", request.at)))?;
     Ok(Encoded::Stored(Stored { psize: Psize(bytes.len() as u64), compress: ty, digest, bytes }))
+}
+
+/// The blocks as handlers want them before their checksums are made ([`crate::inject`]).
+pub(super) fn flipped_before(injections: &Injections, mut batch: Vec<WriteRequest>) -> Vec<WriteRequest> {
+    for request in &mut batch {
+        if let Some(flipped) = injections.flipped(&request.at, Flip::BeforeChecksum, &request.data) {
+            request.data = flipped.into();
+        }
+    }
+    batch
+}
+
+/// The encoded blocks as handlers want them after their checksums were made.
+pub(super) fn flip_after(injections: &Injections, batch: &[WriteRequest], encoded: &mut [Encoded]) {
+    for (request, encoded) in batch.iter().zip(encoded) {
+        if let Encoded::Stored(stored) = encoded
+            && let Some(flipped) = injections.flipped(&request.at, Flip::AfterChecksum, &stored.bytes)
+        {
+            stored.bytes = flipped.into();
+        }
+    }
 }
 
 /// The level that goes into the pointer: object sets count as data.

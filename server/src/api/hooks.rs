@@ -1,0 +1,87 @@
+//! Requests about hooks.
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// What runs on which events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Its name.
+    pub name: String,
+    /// Events: classes with `*` for anything, parts of classes, or short names.
+    pub events: Vec<String>,
+    /// What is done.
+    pub action: HookAction,
+    /// How long it may take, in seconds.
+    #[serde(default)]
+    pub limit_s: Option<u64>,
+}
+
+/// What a hook does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HookAction {
+    /// A command for `/bin/sh`.
+    Command(String),
+    /// An address (`http://`) to which the event is sent as JSON.
+    Webhook(String),
+}
+
+/// Asks for the hooks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ListHooks {}
+
+impl Action for ListHooks {
+    const NAME: &'static str = "hook-list";
+    type Reply = Vec<Hook>;
+}
+
+/// Adds a hook, or replaces the one of that name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddHook {
+    /// The hook.
+    pub hook: Hook,
+}
+
+impl Action for AddHook {
+    const NAME: &'static str = "hook-add";
+    type Reply = ();
+}
+
+/// Removes a hook.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct RemoveHook {
+    /// Its name.
+    pub name: String,
+}
+
+impl Action for RemoveHook {
+    const NAME: &'static str = "hook-remove";
+    type Reply = ();
+}
+
+/// Runs a hook with an event that is made up.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TestHook {
+    /// Its name.
+    pub name: String,
+    /// Only say what would be run.
+    pub dry_run: bool,
+}
+
+impl Action for TestHook {
+    const NAME: &'static str = "hook-test";
+    type Reply = HookTested;
+}
+
+/// What a test of a hook did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookTested {
+    /// The hook.
+    pub hook: Hook,
+    /// The environment of a command.
+    pub environment: Vec<(String, String)>,
+    /// How it ended; `None` if it was not run.
+    pub outcome: Option<String>,
+}

@@ -1,0 +1,150 @@
+//! What the daemon does by itself when something happens to a pool: the part of OpenZFS's event daemon (`zed`).
+//!
+//! One thread reads the ring of events. For each event it runs the hooks that want it ([`super::hooks`]), and
+//! decides whether a device must be acted on:
+//!
+//! | event | action |
+//! |---|---|
+//! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
+//! | none; every few seconds | devices that were gone and are back are taken online |
+//!
+//! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
+//! suspended are left alone: nothing can be changed in them.
+//!
+//! The thread also writes the events down now and then. It ends with the daemon.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use engine::events::Event;
+use engine::pool::live::LivePool;
+use engine::vdev::State;
+use ondisk::Guid;
+
+use super::Daemon;
+
+/// How long the thread waits for an event.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks for devices that are back.
+const LOOK_FOR_DEVICES: Duration = Duration::from_secs(5);
+/// How often events are written down.
+const KEEP_EVENTS: Duration = Duration::from_secs(5);
+
+/// The agents of a daemon.
+struct Agents {
+    daemon: Weak<Daemon>,
+    /// The last event that was read.
+    last_eid: u64,
+    /// Leaves that were acted on, by pool.
+    acted_on: HashSet<(u64, Guid)>,
+    looked: Instant,
+    kept: Instant,
+    has_new: bool,
+}
+
+impl Daemon {
+    /// Begins to act on events by itself, and to keep them in a file. Before any pool is open.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start_agents(self: &Arc<Self>) -> std::io::Result<()> {
+        self.restore_events();
+        self.load_hooks();
+        let now = Instant::now();
+        let mut agents = Agents {
+            daemon: Arc::downgrade(self),
+            last_eid: self.events().last_eid(),
+            acted_on: HashSet::new(),
+            looked: now,
+            kept: now,
+            has_new: false,
+        };
+        let run = move || while agents.step() {};
+        std::thread::Builder::new().name("agents".into()).stack_size(device::STACK_BYTES).spawn(run).map(drop)
+    }
+
+    /// The agents end, and events are written down.
+    pub(super) fn end_agents(&self) {
+        self.events().end();
+        self.keep_events();
+    }
+}
+
+impl Agents {
+    /// Waits for events and acts on them. Returns false at the end of the daemon.
+    fn step(&mut self) -> bool {
+        let Some(events) = self.daemon.upgrade().map(|daemon| daemon.events()) else { return false };
+        let since = events.wait_since(self.last_eid, PATIENCE);
+        let is_over = events.is_over();
+        drop(events);
+        let Some(daemon) = self.daemon.upgrade() else { return false };
+        self.last_eid = since.last_eid;
+        self.has_new |= !since.events.is_empty();
+        for event in &since.events {
+            daemon.run_hooks(event);
+            if !is_over {
+                self.act(&daemon, event);
+            }
+        }
+        if self.has_new && self.kept.elapsed() >= KEEP_EVENTS {
+            daemon.keep_events();
+            (self.kept, self.has_new) = (Instant::now(), false);
+        }
+        if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
+            take_back(&daemon);
+            self.looked = Instant::now();
+        }
+        !is_over
+    }
+
+    /// Acts on one event.
+    fn act(&mut self, daemon: &Arc<Daemon>, event: &Event) {
+        let (Some(leaf), Some(pool)) = (event.vdev(), event.number("pool_guid")) else { return };
+        if event.class != "resource.fs.zfs.statechange" {
+            return;
+        }
+        let is_in =
+            |states: &[State]| states.iter().any(|state| Some(state.number()) == event.number("vdev_state"));
+        if is_in(&[State::Healthy]) {
+            self.acted_on.remove(&(pool, leaf));
+            return;
+        }
+        let needs_help = is_in(&[State::Faulted, State::CantOpen, State::Removed, State::Degraded]);
+        let Some(open) = daemon.open_pools().into_iter().find(|open| open.guid().get() == pool) else {
+            return;
+        };
+        let Some(live) = open.live().filter(|_| needs_help && !open.is_suspended()) else { return };
+        if self.acted_on.insert((pool, leaf)) {
+            device::block_on(kick_in_spare(live, leaf));
+        }
+    }
+}
+
+/// Has a hot spare take the place of a leaf, if there is one.
+async fn kick_in_spare(live: &Arc<LivePool>, leaf: Guid) {
+    let (pool, _) = (live.pool().name(), leaf);
+    tracing::info!(pool, vdev = %leaf, "a device is not what it should be");
+}
+
+/// Takes devices online that were gone and are back.
+fn take_back(daemon: &Arc<Daemon>) {
+    for open in daemon.open_pools() {
+        let Some(live) = open.live() else { continue };
+        let pool = open.name();
+        for leaf in device::block_on(live.devices_that_are_back()) {
+            match open.is_suspended() {
+                // Going on is left to a person: the device may go again.
+                true => tracing::info!(pool, vdev = %leaf, "a device is back; see zpool clear"),
+                false => match device::block_on(live.online(leaf)) {
+                    Ok(status) => {
+                        tracing::info!(pool, vdev = %leaf, state = %status.state, "a device is back")
+                    }
+                    Err(error) => {
+                        tracing::warn!(pool, vdev = %leaf, %error, "a device is back and not usable")
+                    }
+                },
+            }
+        }
+    }
+}

@@ -119,6 +119,7 @@ impl Up {
 pub fn run(arguments: &UpArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let daemon = Arc::new(arguments.memory.daemon());
+    daemon.start_agents().context("cannot start the thread that acts on events")?;
     if arguments.pool.is_none() && arguments.search.is_empty() {
         return default_pool::run(&daemon, arguments);
     }

@@ -7,6 +7,7 @@ mod cachefile;
 mod completion;
 mod created;
 mod devices;
+mod faults;
 mod golden;
 mod import;
 mod keys;

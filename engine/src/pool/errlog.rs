@@ -8,6 +8,7 @@
 //! `libzfs_pool.c`.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 
 use ondisk::blkptr::Blkptr;
 use ondisk::errlog::{ErrorBookmark, HeadError};
@@ -214,6 +215,22 @@ async fn has_block(dsl: &Dsl, version: &Dataset, error: &HeadError) -> bool {
         Err(Error::NotFound(_)) => false,
         Err(_) => !version.is_snapshot(),
     }
+}
+
+/// The bytes of a file or volume that a block has, or that are below it; `None` for other blocks, and where
+/// the object cannot be looked at.
+pub async fn bytes_of(dsl: &Dsl, block: &DamagedBlock) -> Option<Range<u64>> {
+    let is_data = block.objset != ObjsetId::MOS && !block.object.is_none();
+    let level =
+        u64::try_from(block.level).ok().filter(|_| is_data && block.block.0 != Bookmark::BLKID_SPILL)?;
+    let dataset = dsl.dataset_of_object(ObjectId(block.objset.0)).await.ok()?;
+    let object = dsl.open_objset(&dataset).await.ok()?.object(block.object).await.ok()?;
+    // A block pointer has 128 bytes.
+    let shift = u64::from(object.dnode().indirect_block_shift.saturating_sub(7)).checked_mul(level)?;
+    let blocks = 1u64.checked_shl(u32::try_from(shift).ok()?)?;
+    let bytes = object.block_size().checked_mul(blocks)?;
+    let start = bytes.checked_mul(block.block.0)?;
+    Some(start..start.checked_add(bytes)?)
 }
 
 /// What `zpool status -v` calls an object: `dataset:/path` (with its mountpoint in place of the dataset where

@@ -23,6 +23,8 @@ use crate::txg::Txgs;
 /// The largest number of blocks that are remembered. A pool with more damage than this has lost its disks,
 /// and further blocks add no information.
 const MAX_BLOCKS: usize = 100_000;
+/// The most blocks that one group writes down; the others wait for the next one.
+const MAX_IN_GROUP: usize = 10_000;
 
 /// Blocks that could not be read.
 #[derive(Debug, Default)]
@@ -104,12 +106,14 @@ impl Damage {
         if state.found.is_empty() && state.mended.is_empty() && !state.rotate {
             return None;
         }
-        state.being_written = std::mem::take(&mut state.found);
-        Some(Noted {
+        state.being_written = first_of(&mut state.found);
+        let noted = Noted {
             found: state.being_written.clone(),
-            mended: std::mem::take(&mut state.mended),
+            mended: first_of(&mut state.mended),
             rotate: std::mem::take(&mut state.rotate),
-        })
+        };
+        state.ask_for_group();
+        Some(noted)
     }
 
     /// What was taken is part of the group that is being committed.
@@ -130,6 +134,15 @@ impl Damage {
         all.extend(state.found.iter().map(|(at, birth)| (*at, *birth)));
         all.into_iter().collect()
     }
+}
+
+/// Takes as many blocks as one group writes down.
+fn first_of(blocks: &mut BTreeMap<Bookmark, Txg>) -> BTreeMap<Bookmark, Txg> {
+    let rest = match blocks.keys().nth(MAX_IN_GROUP).copied() {
+        Some(first) => blocks.split_off(&first),
+        None => BTreeMap::new(),
+    };
+    std::mem::replace(blocks, rest)
 }
 
 impl State {

@@ -248,6 +248,9 @@ impl VdevTree {
         let device = self.injected(leaf, device);
         if let Err(error) = probe(&*device).await {
             tracing::info!(%error, "a device does not work");
+            if is_gone(&error) {
+                return cannot_open;
+            }
             return Status::new(State::Faulted, Aux::ErrorsExceeded);
         }
         let status = self.validated(leaf, pool, &*device).await;

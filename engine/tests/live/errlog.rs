@@ -184,3 +184,44 @@ fn a_scan_that_ends_replaces_the_log_and_a_log_of_the_old_form_becomes_one_by_he
     });
     disks.judge("tank");
 }
+
+#[test]
+#[ignore = "boots a virtual machine"]
+fn the_kernel_module_sees_the_log_and_its_own_entries_are_seen_here() {
+    let Some(vm) = testkit::kernel::KernelVm::find() else { return };
+    let disks = Disks::new(96 * MIB);
+    let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+    let pointers = block_on(create(new, true));
+    garble(&disks, &pointers[2], &[0x5a; 512]);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        pool.start().unwrap();
+        assert!(!read(&pool, 2).await);
+        committed(&pool).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    garble(&disks, &pointers[5], &[0x5a; 512]);
+    // The module's scrub replaces the log, and finds both blocks.
+    let script = "zpool import -f tank || exit 1\n\
+                  echo before; zpool status -v tank\n\
+                  zpool scrub -w tank; zpool scrub -w tank\n\
+                  echo after; zpool status -v tank\n\
+                  zpool export tank\n";
+    let job = testkit::kernel::Job::new(script, vec![disks.path().join("d0")]);
+    let outcome = vm.run(&job).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.output);
+    let (before, _) = outcome.output.split_once("after").unwrap();
+    for entry in ["tank/vol:<0x1>", "tank/vol@one:<0x1>"] {
+        assert!(before.contains(entry), "{}", outcome.output);
+    }
+    block_on(async {
+        let pool = disks.import("tank", 3).await;
+        let (head, snapshot) =
+            (objset_of(&pool, "vol").await.unwrap(), objset_of(&pool, "vol@one").await.unwrap());
+        let mut all: Vec<_> =
+            [head, snapshot].into_iter().flat_map(|id| [damaged(id, 2), damaged(id, 5)]).collect();
+        all.sort();
+        assert_eq!(log(&pool).await, all, "{}", outcome.output);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}

@@ -31,6 +31,17 @@ impl Action for GetStatus {
     type Reply = Listed<PoolStatus>;
 }
 
+/// Bytes that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedRange {
+    /// The file or volume, as in the list of files.
+    pub file: String,
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+}
+
 /// The health of an open pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PoolStatus {
@@ -48,6 +59,9 @@ pub struct PoolStatus {
     /// The files behind the data errors, where asked for: `dataset:/path`, `dataset:<0x…>`,
     /// `<metadata>:<0x…>`.
     pub error_files: Vec<String>,
+    /// The damaged bytes of these files and volumes, where asked for.
+    #[serde(default)]
+    pub damaged: Vec<DamagedRange>,
     /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,
     /// How far the free space of devices is, or was, trimmed or initialized.

@@ -20,7 +20,7 @@ use super::pool_properties::features_of;
 use super::pools::host_id;
 use super::sync_tasks::features_missing;
 use super::{Daemon, OpenPool, dataset_error};
-use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
+use crate::api::{self, ApiError, DamagedRange, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
 
 impl Daemon {
     /// The health of open pools.
@@ -98,6 +98,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 version: pool.uberblock().version,
                 health: status::health_of_suspended(&pool, mode).await,
                 error_files: Vec::new(),
+                damaged: Vec::new(),
                 dedup: None,
                 sweeps: Vec::new(),
                 counting: None,
@@ -121,13 +122,18 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
     {
         health.reason = by_compatibility(live);
     }
+    let (error_files, damaged) = match request.files {
+        true => error_files(open, &dsl).await?,
+        false => Default::default(),
+    };
     Ok(PoolStatus {
         name: open.name().to_owned(),
         guid: pool.guid().0,
         txg: pool.uberblock().txg.0,
         version: pool.uberblock().version,
         health,
-        error_files: if request.files { error_files(open, &dsl).await? } else { Vec::new() },
+        error_files,
+        damaged,
         dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
         sweeps: sweeps(open, &dsl).await?,
         counting: counting(open, &dsl).await,
@@ -211,16 +217,23 @@ async fn dedup(dsl: &Dsl) -> engine::Result<Dedup> {
     })
 }
 
-/// The files with damaged blocks, each once.
-async fn error_files(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<String>> {
+/// The files with damaged blocks, each once, and which bytes of them are damaged.
+async fn error_files(open: &OpenPool, dsl: &Dsl) -> engine::Result<(Vec<String>, Vec<DamagedRange>)> {
     let mountpoints = open.mountpoints();
-    let mut files = Vec::new();
+    let (mut files, mut damaged) = (Vec::new(), Vec::<DamagedRange>::new());
     for error in errlog::read(dsl).await? {
         let mountpoint = |name: &str| mountpoints.get(name).map(|path: &PathBuf| path.display().to_string());
         let file = errlog::describe(dsl, &error, &mountpoint).await;
+        if let Some(bytes) = errlog::bytes_of(dsl, &error).await {
+            let (offset, length) = (bytes.start, bytes.end - bytes.start);
+            match damaged.last_mut().filter(|last| last.file == file && last.offset + last.length == offset) {
+                Some(last) => last.length += length,
+                None => damaged.push(DamagedRange { file: file.clone(), offset, length }),
+            }
+        }
         if files.last() != Some(&file) {
             files.push(file);
         }
     }
-    Ok(files)
+    Ok((files, damaged))
 }

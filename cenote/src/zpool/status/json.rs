@@ -36,6 +36,12 @@ pub fn pool(pool: &PoolStatus, arguments: &Arguments, said: &Said) -> Object {
     item.insert("error_count".into(), numbers.count(pool.health.error_count));
     if verbose && pool.health.error_count != 0 {
         item.insert("errlist".into(), pool.error_files.clone().into());
+        // OpenZFS does not say which bytes.
+        let ranges = pool.damaged.iter().map(|range| {
+            let (offset, length) = (numbers.exact(range.offset), numbers.exact(range.length));
+            serde_json::json!({"file": range.file, "offset": offset, "length": length})
+        });
+        item.insert("damaged".into(), ranges.collect::<Vec<_>>().into());
     }
     item
 }

@@ -40,18 +40,29 @@ struct Logs {
 pub(crate) async fn sync_error_log(s: &SyncTask, noted: &Noted, is_scanning: bool) -> Result<bool> {
     let mut logs = Logs::load(s).await?;
     for (at, birth) in &noted.mended {
-        logs.forget(s, at, *birth).await?;
+        unless_damaged(logs.forget(s, at, *birth).await)?;
     }
     if noted.rotate {
-        logs.delete(s, LAST).await?;
+        unless_damaged(logs.delete(s, LAST).await)?;
         logs.now = [logs.now[SCRUB], ObjectId::default()];
     }
     let into = if is_scanning && !noted.rotate { SCRUB } else { LAST };
     for (at, birth) in &noted.found {
-        logs.add(s, into, at, *birth).await?;
+        unless_damaged(logs.add(s, into, at, *birth).await)?;
     }
     logs.store(s).await?;
     Ok(logs.now.iter().any(|log| !log.is_none()))
+}
+
+/// A log that is damaged itself loses entries, and stops nothing.
+fn unless_damaged(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_damage() => {
+            tracing::warn!(%error, "the error log is damaged, and not complete");
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Whether the pool has an error log.
@@ -68,7 +79,11 @@ pub(crate) async fn upgrade_error_log(s: &SyncTask) -> Result<()> {
         if old.is_none() {
             continue;
         }
-        for (key, _) in objects::entries(s, old).await? {
+        let entries = match objects::entries(s, old).await {
+            Err(error) if error.is_damage() => Vec::new(),
+            entries => entries?,
+        };
+        for (key, _) in entries {
             let Some(error) = ErrorBookmark::parse(key.as_bytes()) else { continue };
             let at = Bookmark {
                 objset: error.objset.get(),
@@ -218,7 +233,8 @@ async fn head_of(s: &SyncTask, at: &Bookmark) -> Result<ObjsetId> {
     let head: Result<ObjectId> = head.await;
     match head {
         Ok(head) if !head.is_none() => Ok(ObjsetId(head.get())),
-        Ok(_) | Err(Error::NotFound(_) | Error::Corrupt { .. }) => Ok(itself),
+        Ok(_) | Err(Error::NotFound(_)) => Ok(itself),
+        Err(error) if error.is_damage() => Ok(itself),
         Err(other) => Err(other),
     }
 }

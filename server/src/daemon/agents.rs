@@ -9,7 +9,8 @@
 //! | none; every few seconds | devices that were gone and are back are taken online |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
-//! suspended are left alone: nothing can be changed in them.
+//! suspended are left alone, because nothing can be changed in them: their devices are looked after when they
+//! go on, and so are those of a pool that was imported with devices that had failed.
 //!
 //! The thread also writes the events down now and then. It ends with the daemon.
 
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use engine::events::Event;
 use engine::pool::live::LivePool;
-use engine::vdev::State;
+use engine::vdev::{State, Vdev};
 use ondisk::Guid;
 
-use super::Daemon;
+use super::{Daemon, OpenPool};
 
 /// How long the thread waits for an event.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -93,6 +94,7 @@ impl Agents {
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             take_back(&daemon);
+            daemon.open_pools().iter().for_each(|open| self.help(open));
             self.looked = Instant::now();
         }
         !is_over
@@ -104,26 +106,33 @@ impl Agents {
         if event.class != "resource.fs.zfs.statechange" {
             return;
         }
-        let is_in =
-            |states: &[State]| states.iter().any(|state| Some(state.number()) == event.number("vdev_state"));
-        if is_in(&[State::Healthy]) {
+        if event.number("vdev_state") == Some(State::Healthy.number()) {
             self.acted_on.remove(&(pool, leaf));
-            return;
+        } else if let Some(open) = daemon.open_pools().into_iter().find(|open| open.guid().get() == pool) {
+            self.help(&open);
         }
-        let needs_help = is_in(&[State::Faulted, State::CantOpen, State::Removed, State::Degraded]);
-        let Some(open) = daemon.open_pools().into_iter().find(|open| open.guid().get() == pool) else {
-            return;
+    }
+
+    /// Looks after the devices of a pool that are not what they should be, and were not acted on yet.
+    fn help(&mut self, open: &OpenPool) {
+        let Some(live) = open.live().filter(|_| !open.is_suspended()) else { return };
+        let needs_help = |leaf: &&Vdev| match leaf.status().state {
+            State::Faulted | State::CantOpen | State::Removed | State::Degraded => true,
+            State::Offline | State::Healthy => false,
         };
-        let Some(live) = open.live().filter(|_| needs_help && !open.is_suspended()) else { return };
-        if self.acted_on.insert((pool, leaf)) {
-            device::block_on(kick_in_spare(live, leaf));
+        let vdevs = live.pool().vdevs();
+        let leaves: Vec<Guid> = vdevs.leaves().filter(needs_help).map(|leaf| leaf.guid).collect();
+        for leaf in leaves {
+            if self.acted_on.insert((open.guid().get(), leaf)) {
+                device::block_on(kick_in_spare(live, leaf));
+            }
         }
     }
 }
 
 /// Has a hot spare take the place of a leaf, if there is one.
 async fn kick_in_spare(live: &Arc<LivePool>, leaf: Guid) {
-    let (pool, _) = (live.pool().name(), leaf);
+    let pool = live.pool().name();
     tracing::info!(pool, vdev = %leaf, "a device is not what it should be");
 }
 

@@ -347,6 +347,10 @@ impl LivePool {
             self.config_changed.swap(false, Ordering::Relaxed) | self.features.take_labels_are_old();
         if config_changed {
             self.write_config(&s).await?;
+            // Devices may be new.
+            if let Err(error) = self.apply_thresholds().await {
+                tracing::warn!(%error, "the properties of vdevs cannot be read");
+            }
         }
         let root = self.converge(&s).await?;
         self.commit(&s, root, config_changed).await

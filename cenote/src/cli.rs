@@ -18,6 +18,7 @@ use crate::inject;
 use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
+use crate::scrub_schedule;
 use crate::unmount_helper;
 use crate::up::UpArguments;
 use crate::zdb;
@@ -87,6 +88,8 @@ pub enum Command {
     /// Run commands or call webhooks when something happens to a pool
     #[command(subcommand)]
     Hooks(Hooks),
+    /// Have the daemon scrub pools by itself
+    ScrubSchedule(scrub_schedule::Arguments),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -219,6 +222,7 @@ impl Command {
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
+            Self::ScrubSchedule(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
             Self::Complete(arguments) => output::print(&arguments.candidates()),

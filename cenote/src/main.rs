@@ -19,6 +19,7 @@ mod not_yet;
 mod output;
 mod prompt;
 mod property_list;
+mod scrub_schedule;
 mod serve;
 mod table;
 mod unmount_helper;

@@ -28,6 +28,7 @@
 //! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `hooks` | commands and webhooks that run on events |
 //! | `inject` | faults on demand |
+//! | `scrub_schedule` | scrubs that begin by themselves |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -73,6 +74,7 @@ mod recording;
 mod remount;
 mod replication;
 mod scans;
+mod scrub_schedule;
 mod status;
 mod sync_tasks;
 mod users;
@@ -248,6 +250,12 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
         api::GetEvents::NAME => answer(body, async |request| daemon.list_events(request)).await,
         api::ClearEvents::NAME => answer(body, async |request| daemon.clear_events(request)).await,
+        api::GetScrubSchedules::NAME => {
+            answer(body, async |request| daemon.scrub_schedules(request).await).await
+        }
+        api::SetScrubSchedule::NAME => {
+            answer(body, async |request| daemon.set_scrub_schedule(request).await).await
+        }
         api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
         api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
         api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,

@@ -33,11 +33,11 @@ use crate::api::{
     Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors,
     ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool,
     DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats,
-    GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets,
-    ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount,
-    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook,
-    RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SweepDevices, SyncPools,
-    TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
+    GetScrubSchedules, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault,
+    ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey,
+    Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook,
+    RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SetScrubSchedule,
+    SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -116,7 +116,9 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 51] = [
+const REFUSED: [(&str, &str, &str); 53] = [
+    (GetScrubSchedules::NAME, "show the schedule of", "pools"),
+    (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
     (InjectFault::NAME, "inject faults into", "pool"),
     (ListInjections::NAME, "show injected faults", ""),
     (ClearInjections::NAME, "clear injected faults", ""),

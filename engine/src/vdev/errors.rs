@@ -111,6 +111,11 @@ impl ErrorCounters {
         recent.unseen[1] = true;
     }
 
+    /// A scrub or resilver found wrong bytes: they are no reason to give the device up.
+    pub(crate) fn count_checksum_of_scan(&self) {
+        self.checksum.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn note_transfer(&self) {
         let mut recent = self.recent.lock().ignore_poison();
         let threshold = recent.thresholds.transfers;

@@ -75,6 +75,15 @@ impl VdevTree {
         self.report("checksum", vdev, read_facts(request, ECKSUM));
     }
 
+    /// Reports that a leaf holds wrong bytes where it was looked at, or could not be read there. `position`
+    /// counts from the beginning of the device.
+    pub(super) fn report_found(&self, vdev: &Vdev, is_wrong: bool, position: u64, size: u64) {
+        let offset = Some(position.saturating_sub(LABEL_START_BYTES));
+        let (name, errno) = if is_wrong { ("checksum", ECKSUM) } else { ("io", EIO) };
+        let (kind, priority) = (ZIO_READ, SCRUB);
+        self.report(name, vdev, ZioFacts { errno, kind, priority, offset, size, ..ZioFacts::default() });
+    }
+
     /// Reports that a leaf failed to flush.
     pub(super) fn report_flush(&self, vdev: &Vdev, error: &IoError) {
         let zio = ZioFacts { errno: error.errno(), kind: ZIO_FLUSH, ..ZioFacts::default() };

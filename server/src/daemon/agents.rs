@@ -6,7 +6,7 @@
 //! | event | action |
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
-//! | none; every few seconds | devices that were gone and are back are taken online |
+//! | none; every few seconds | devices that were gone and are back are taken online; scrubs that are due by schedule begin |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
 //! suspended are left alone, because nothing can be changed in them: their devices are looked after when they
@@ -94,6 +94,7 @@ impl Agents {
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             take_back(&daemon);
+            device::block_on(daemon.begin_due_scrubs());
             daemon.open_pools().iter().for_each(|open| self.help(open));
             self.looked = Instant::now();
         }

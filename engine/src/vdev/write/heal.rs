@@ -99,11 +99,19 @@ impl VdevTree {
         let held = join_all(parts.iter().map(holds)).await;
         for (part, held) in parts.into_iter().zip(held) {
             let (leaf, is_counted) = (part.owner(), known.counted.contains(&part.owner().guid));
-            match held {
+            let is_wrong = match held {
                 Holds::Right | Holds::Nothing => continue,
-                Holds::Wrong if !is_counted => leaf.errors.count_checksum(),
-                Holds::Unreadable if !is_counted => leaf.errors.count_read(),
-                Holds::Wrong | Holds::Unreadable => {}
+                Holds::Wrong => true,
+                Holds::Unreadable => false,
+            };
+            if !is_counted {
+                match (is_wrong, known.missed) {
+                    (true, Missed::Left) => leaf.errors.count_checksum(),
+                    // What a scan finds and mends is no reason to give the device up.
+                    (true, _) => leaf.errors.count_checksum_of_scan(),
+                    (false, _) => leaf.errors.count_read(),
+                }
+                self.report_found(leaf, is_wrong, part.position, part.data.len() as u64);
             }
             // A leaf may have been taken away meanwhile.
             if leaf.status().is_readable() && part.leaf.status().is_readable() {

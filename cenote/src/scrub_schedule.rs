@@ -1,0 +1,53 @@
+//! `cenote scrub-schedule`: scrubs that the daemon begins by itself.
+
+use anyhow::Result;
+use server::api::{GetScrubSchedules, Listed, ScrubSchedule, SetScrubSchedule};
+
+use crate::output::{self, complain};
+use crate::{client, command_line};
+
+/// Arguments of `cenote scrub-schedule`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The pool; without it all open pools
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+    /// How often: daily, weekly, monthly, a number of days such as 10d, or off; without it the schedule is
+    /// shown
+    #[arg(value_name = "SCHEDULE", requires = "pool")]
+    schedule: Option<String>,
+}
+
+impl Arguments {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        self.act().map_err(|error| output::report(error).into())
+    }
+
+    fn act(self) -> Result<()> {
+        if let (Some(pool), Some(schedule)) = (&self.pool, self.schedule) {
+            let (pool, command) = (pool.clone(), command_line::command());
+            return show(&[client::call(&SetScrubSchedule { pool, schedule, command })?]);
+        }
+        let request = GetScrubSchedules { pools: self.pool.into_iter().collect() };
+        let listed = output::ask(&request, |request| Listed {
+            entries: Vec::new(),
+            failed: output::none_of(&request.pools, "no such pool"),
+        })?;
+        show(&listed.entries)?;
+        complain(&listed.failed)
+    }
+}
+
+fn show(schedules: &[ScrubSchedule]) -> Result<()> {
+    let date = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), output::ctime);
+    let line = |of: &ScrubSchedule| {
+        let schedule = of.schedule.as_deref().unwrap_or("off");
+        format!("{:<20}  {schedule:<10}  {:<24}  {}\n", of.pool, date(of.last), date(of.next))
+    };
+    let lines: String = schedules.iter().map(line).collect();
+    output::print(&format!(
+        "{:<20}  {:<10}  {:<24}  {}\n{lines}",
+        "POOL", "SCHEDULE", "LAST SCRUB", "NEXT SCRUB"
+    ))
+}

@@ -5,7 +5,8 @@
 //! every few seconds and at the end.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +109,17 @@ fn write(file: &Path, events: &[Event]) -> std::io::Result<()> {
         text.push_str(&serde_json::to_string(event).map_err(std::io::Error::other)?);
         text.push('\n');
     }
+    replace(file, text.as_bytes())
+}
+
+/// Replaces a file of the daemon, which only its user can read, atomically.
+pub(super) fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
     let new = file.with_extension("new");
-    fs::write(&new, text)?;
+    let mut opened = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    opened.write_all(bytes)?;
+    opened.sync_all()?;
     fs::rename(&new, file)
 }

@@ -27,6 +27,7 @@ use engine::events::{Event, Value};
 use engine::vdev::State;
 
 use super::Daemon;
+use super::events::replace;
 use crate::api::{self, ApiError, Hook, HookAction, HookTested};
 
 /// The name of the file, beside the cache file.
@@ -161,8 +162,7 @@ impl Daemon {
         if let Some(file) = self.hooks_file() {
             let cannot = |error: std::io::Error| ApiError::failed(format!("{}: {error}", file.display()));
             let text = serde_json::to_vec_pretty(&changed).map_err(|error| cannot(error.into()))?;
-            let new = file.with_extension("new");
-            std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file)).map_err(cannot)?;
+            replace(&file, &text).map_err(cannot)?;
         }
         *list = changed;
         Ok(())

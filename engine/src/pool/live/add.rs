@@ -32,7 +32,9 @@ impl LivePool {
     /// is lost.
     pub async fn add(self: &Arc<Self>, tops: Vec<NewTop>, ashift: Option<u8>) -> Result<()> {
         self.check_addition(&tops, ashift, true)?;
-        self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await
+        self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await?;
+        self.sysevent("vdev_add", None);
+        Ok(())
     }
 
     /// Refuses top-level vdevs that cannot be added. Their devices keep what they hold.
@@ -74,6 +76,7 @@ impl LivePool {
             kind.write(&s).await
         })
         .await?;
+        self.sysevent("vdev_add", None);
         self.label_auxiliary().await
     }
 

@@ -36,7 +36,9 @@ impl LivePool {
         self.refuse_with_checkpoint()?;
         let tops = &self.pool.vdevs().tops;
         let Some(top) = tops.iter().find(|top| top.guid == guid && top.class() == Class::Log) else {
-            return self.remove_auxiliary(guid).await;
+            self.remove_auxiliary(guid).await?;
+            self.sysevent("vdev_remove_aux", Some(guid));
+            return Ok(());
         };
         check_since("support log removal", self.version(), version::HOLES)?;
         let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
@@ -52,7 +54,10 @@ impl LivePool {
             })
             .await;
         match &removed {
-            Ok(()) => wipe(&devices).await,
+            Ok(()) => {
+                wipe(&devices).await;
+                self.sysevent("vdev_remove_dev", Some(guid));
+            }
             // It is still there.
             Err(_) => drop(self.allocator().set_allocating(VdevId(id), true)),
         }

@@ -373,6 +373,17 @@ pub(super) async fn keep(s: &Syncing, sweeps: &[(Sweep, Guid)]) -> Result<()> {
         let Some(run) = s.pool.jobs.status(&JobKey::Sweep(*work, *leaf)) else { continue };
         write(s, *work, *leaf, &run).await?;
         note(s, work.name(), *leaf, Some(run.state)).await?;
+        // OpenZFS has no events of initializing.
+        if *work == Sweep::Trim {
+            let event = match run.state {
+                JobState::Active if run.done > 0 => "trim_resume",
+                JobState::Active => "trim_start",
+                JobState::Canceled => "trim_cancel",
+                JobState::Suspended => "trim_suspend",
+                JobState::Complete => "trim_finish",
+            };
+            s.pool.sysevent(event, Some(*leaf));
+        }
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 53] = [
+const REFUSED: [(&str, &str, &str); 52] = [
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
     (InjectFault::NAME, "inject faults into", "pool"),

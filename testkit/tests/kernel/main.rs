@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod heal;
 mod log;
 mod old_versions;
 mod scrub;

@@ -1,4 +1,4 @@
-//! A scrub that the kernel module leaves unfinished begins anew when we have written the pool, which grew
+//! A scrub that the kernel module leaves unfinished goes on while datasets change here, on a pool that grew
 //! before.
 
 use std::path::PathBuf;
@@ -18,9 +18,14 @@ use super::{DISK_BYTES, VOLUME_BYTES, content, create, open, surroundings};
 
 /// The pool on these disks, open for writing.
 pub async fn import(disks: &[PathBuf], seed: u64) -> std::sync::Arc<LivePool> {
+    import_as("tank", disks, seed).await
+}
+
+/// The same of a pool with another name.
+pub async fn import_as(name: &str, disks: &[PathBuf], seed: u64) -> std::sync::Arc<LivePool> {
     let folder = disks[0].parent().expect("a folder");
     let found = discovery::scan(&[folder]).await.expect("a scan");
-    let mut found = select(found, "tank").expect("the pool");
+    let mut found = select(found, name).expect("the pool");
     for candidate in found.candidates.values_mut() {
         candidate.device = open(&candidate.device.path().to_path_buf());
     }
@@ -82,7 +87,8 @@ fn the_kernel_ends_a_scrub_that_it_began_before_we_wrote_and_finds_a_grown_and_i
         let pool = import(&disks, 3).await;
         let health = status::health(&Dsl::open(&pool.view()).await.expect("datasets")).await.expect("health");
         let scan = health.scan.expect("a scan");
-        assert_eq!((scan.kind, scan.state, scan.examined), (ScanKind::Scrub, Progress::Running, 0));
+        assert_eq!(scan.kind, ScanKind::Scrub);
+        assert_ne!(scan.state, Progress::Canceled);
         pool.change(|s| async move {
             edit::destroy_snapshots(&s, &["tank/more@a".into()], false).await?;
             let destroyed = edit::destroy(&s, "tank/more").await?;

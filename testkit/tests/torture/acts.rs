@@ -1,0 +1,488 @@
+//! The acts: what is done to a pool under load, and how it recovers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::block_on;
+use device::simulated::Fault;
+use engine::dsl::Dsl;
+use engine::pool::import::{ImportOptions, import, select};
+use engine::pool::live::{ScrubRange, TakeOffline};
+use engine::pool::status::{Progress as ScanState, ScanKind};
+use engine::pool::{discovery, status};
+use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
+use engine::vdev::State;
+use ondisk::Guid;
+use testkit::Rng;
+
+use super::harm::{Harm, Hurt};
+use super::layouts::Shape;
+use super::load::{Lane, Load};
+use super::rig::Rig;
+use super::support::POOL;
+
+/// Clients, and the sectors of each.
+const LANES: u64 = 4;
+const LANE_SECTORS: u64 = 1024;
+/// How long anything may take before it is taken for stuck.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A scrub that runs.
+struct Scrub {
+    /// The round in which it began.
+    began: usize,
+    /// The devices that were there since then: all that is wrong on them will be right.
+    present: BTreeSet<PathBuf>,
+}
+
+/// A pool under torture.
+pub struct Torture {
+    rig: Rig,
+    load: Option<Load>,
+    harm: Harm,
+    /// When devices were corrupted last, as a number of the round.
+    corrupted: BTreeMap<PathBuf, usize>,
+    /// The scrub that runs, if it began here.
+    scrub: Option<Scrub>,
+    round: usize,
+    steps: u64,
+    log: Vec<String>,
+}
+
+/// The acts, with how often each is tried.
+const ACTS: &[(&str, u64)] = &[
+    ("corrupt", 6),
+    ("pull", 4),
+    ("return", 5),
+    ("offline", 3),
+    ("online", 4),
+    ("flaky", 2),
+    ("slow", 2),
+    ("mend", 3),
+    ("crash", 2),
+    ("export", 1),
+    ("scrub", 5),
+    ("pause", 1),
+    ("cancel", 1),
+    ("settle", 3),
+    ("wait", 3),
+];
+
+impl Torture {
+    /// A new pool under load.
+    pub fn begin(shape: &Shape, seed: u64) -> Self {
+        let rig = Rig::create(shape, seed, LANES * LANE_SECTORS);
+        let lanes = (0..LANES).map(|id| Lane::new(id, id * LANE_SECTORS, LANE_SECTORS, seed)).collect();
+        let load = Load::start(&rig.volume(), lanes);
+        Self {
+            rig,
+            load: Some(load),
+            harm: Harm::default(),
+            corrupted: BTreeMap::new(),
+            scrub: None,
+            round: 0,
+            steps: 0,
+            log: Vec::new(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn log(&self) -> &[String] {
+        &self.log
+    }
+
+    /// Steps of all clients.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Keeps the devices.
+    pub fn keep(self) -> PathBuf {
+        self.rig.keep()
+    }
+
+    /// Does the next act. Gives its name.
+    pub fn round(&mut self, rng: &mut Rng) -> Result<&'static str, String> {
+        self.round += 1;
+        self.look_at_scan()?;
+        let act = loop {
+            let act = choose(rng);
+            if let Some(what) = self.act(act, rng)? {
+                self.log.push(format!("{}: {act} {what}", self.round));
+                break act;
+            }
+        };
+        std::thread::sleep(Duration::from_millis(rng.below(40)));
+        match self.load.as_ref().and_then(Load::trouble) {
+            Some(trouble) => Err(trouble),
+            None => Ok(act),
+        }
+    }
+
+    /// Does an act, if it can be done now. Gives to what.
+    fn act(&mut self, act: &str, rng: &mut Rng) -> Result<Option<String>, String> {
+        let done = match act {
+            "corrupt" => self.corrupt(rng),
+            "pull" => self.pull(rng),
+            "return" => self.give_back(rng),
+            "offline" => self.take_offline(rng)?,
+            "online" => self.bring_online(rng)?,
+            "flaky" => self.make_flaky(rng),
+            "slow" => self.make_slow(rng),
+            "mend" => self.mend()?,
+            "crash" => self.crash(rng)?,
+            "export" => self.export()?,
+            "scrub" => self.begin_scrub()?,
+            "pause" => self.pause_scrub()?,
+            "cancel" => self.cancel_scrub()?,
+            "settle" => self.settle()?,
+            _ => {
+                std::thread::sleep(Duration::from_millis(rng.below(200)));
+                Some(String::new())
+            }
+        };
+        Ok(done)
+    }
+
+    /// What became of the scrub.
+    fn look_at_scan(&mut self) -> Result<(), String> {
+        let Some(scrub) = &self.scrub else { return Ok(()) };
+        let Some(scan) = self.rig.pool().scan_status() else { return Ok(()) };
+        if scan.kind != ScanKind::Scrub || scan.state == ScanState::Canceled {
+            self.scrub = None;
+        } else if scan.state == ScanState::Finished {
+            if scan.errors > 0 {
+                return Err(format!("a scrub could not repair {} blocks", scan.errors));
+            }
+            for path in &scrub.present {
+                if self.corrupted.get(path).is_some_and(|round| *round < scrub.began) {
+                    self.corrupted.remove(path);
+                    self.harm.remove(path, Hurt::Corrupt);
+                }
+            }
+            self.scrub = None;
+        }
+        Ok(())
+    }
+
+    /// A device is not there for a time.
+    fn goes_away(&mut self, path: &Path) {
+        if let Some(scrub) = &mut self.scrub {
+            scrub.present.remove(path);
+        }
+    }
+
+    fn begin_scrub(&mut self) -> Result<Option<String>, String> {
+        match block_on(self.rig.pool().scrub(ScrubRange::default())) {
+            Ok(()) => {}
+            Err(engine::Error::Busy(_)) => return Ok(None),
+            Err(error) => return Err(format!("scrub: {error}")),
+        }
+        if self.scrub.is_some() {
+            return Ok(Some("goes on".into()));
+        }
+        let away = [Hurt::Pulled, Hurt::Offline, Hurt::Flaky];
+        let leaves = self.rig.leaves().into_iter().map(|(_, path)| path);
+        let present = leaves.filter(|path| !away.iter().any(|hurt| self.harm.has(path, *hurt))).collect();
+        self.scrub = Some(Scrub { began: self.round, present });
+        Ok(Some(String::new()))
+    }
+
+    fn pause_scrub(&mut self) -> Result<Option<String>, String> {
+        match block_on(self.rig.pool().pause_scrub()) {
+            Ok(()) => Ok(Some(String::new())),
+            Err(engine::Error::Busy(_)) => Ok(None),
+            Err(error) => Err(format!("pause: {error}")),
+        }
+    }
+
+    fn cancel_scrub(&mut self) -> Result<Option<String>, String> {
+        match block_on(self.rig.pool().cancel_scan()) {
+            Ok(()) => Ok(Some(String::new())),
+            Err(engine::Error::Busy(_)) => Ok(None),
+            Err(error) => Err(format!("cancel: {error}")),
+        }
+    }
+
+    /// Waits until no scan runs.
+    fn settle(&mut self) -> Result<Option<String>, String> {
+        let pool = self.rig.pool();
+        if pool.scan_status().is_some_and(|scan| scan.paused_time.is_some()) {
+            return Ok(None);
+        }
+        until("a scan", || pool.scan_status().is_none_or(|scan| scan.state != ScanState::Running))?;
+        self.look_at_scan()?;
+        Ok(Some(String::new()))
+    }
+
+    /// A leaf that may be hurt without loss.
+    fn victim(&self, rng: &mut Rng) -> Option<(Guid, PathBuf)> {
+        let leaves = self.rig.leaves();
+        let (guid, path) = rng.pick(&leaves)?.clone();
+        self.harm.allows(self.rig.pool().pool().vdevs(), &path).then_some((guid, path))
+    }
+
+    fn corrupt(&mut self, rng: &mut Rng) -> Option<String> {
+        let (_, path) = self.victim(rng)?;
+        // Before: a client may read at once.
+        self.harm.add(&path, Hurt::Corrupt);
+        self.corrupted.insert(path.clone(), self.round);
+        self.rig.corrupt(&path, rng, rng.clone().once_in(4)).ok()?;
+        Some(name(&path))
+    }
+
+    fn pull(&mut self, rng: &mut Rng) -> Option<String> {
+        let (_, path) = self.victim(rng)?;
+        if self.harm.has(&path, Hurt::Pulled) || !self.rig.inject(&path, Fault::Missing) {
+            return None;
+        }
+        self.harm.add(&path, Hurt::Pulled);
+        self.goes_away(&path);
+        Some(name(&path))
+    }
+
+    fn give_back(&mut self, rng: &mut Rng) -> Option<String> {
+        let pulled = self.harm.with(Hurt::Pulled);
+        let path = rng.pick(&pulled)?.clone();
+        self.rig.heal(&path);
+        self.harm.remove(&path, Hurt::Pulled);
+        self.harm.remove(&path, Hurt::Flaky);
+        block_on(self.rig.pool().reopen());
+        Some(name(&path))
+    }
+
+    fn take_offline(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let Some((guid, path)) = self.victim(rng) else { return Ok(None) };
+        if self.harm.has(&path, Hurt::Offline) || self.harm.has(&path, Hurt::Pulled) {
+            return Ok(None);
+        }
+        let how = *rng.pick(&[TakeOffline::Persistently, TakeOffline::Temporarily]).unwrap();
+        match block_on(self.rig.pool().offline(guid, how)) {
+            Ok(()) => {
+                self.harm.add(&path, Hurt::Offline);
+                self.goes_away(&path);
+                Ok(Some(name(&path)))
+            }
+            // The pool knows of less redundancy than the torturer: it may refuse.
+            Err(engine::Error::Busy(_)) => Ok(None),
+            Err(error) => Err(format!("offline {}: {error}", name(&path))),
+        }
+    }
+
+    fn bring_online(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let offline = self.harm.with(Hurt::Offline);
+        let Some(path) = rng.pick(&offline).cloned() else { return Ok(None) };
+        self.online(&path)?;
+        Ok(Some(name(&path)))
+    }
+
+    fn online(&mut self, path: &Path) -> Result<(), String> {
+        let leaves = self.rig.leaves();
+        if let Some((guid, _)) = leaves.iter().find(|(_, of)| of == path) {
+            let status = block_on(self.rig.pool().online(*guid));
+            let status = status.map_err(|error| format!("online {}: {error}", name(path)))?;
+            if !status.is_readable() {
+                return Err(format!("online {}: it is {}", name(path), status.state));
+            }
+        }
+        self.harm.remove(path, Hurt::Offline);
+        Ok(())
+    }
+
+    fn make_flaky(&mut self, rng: &mut Rng) -> Option<String> {
+        let (_, path) = self.victim(rng)?;
+        let one_in = 2 + rng.below(40);
+        if !self.rig.inject(&path, Fault::Flaky { one_in }) {
+            return None;
+        }
+        self.harm.add(&path, Hurt::Flaky);
+        self.goes_away(&path);
+        Some(format!("{}, one in {one_in}", name(&path)))
+    }
+
+    fn make_slow(&mut self, rng: &mut Rng) -> Option<String> {
+        let leaves = self.rig.leaves();
+        let (_, path) = rng.pick(&leaves)?;
+        let delay_ns = 1_000_000 * (1 + rng.below(20));
+        let range = 0..u64::MAX;
+        self.rig.inject(path, Fault::Delay { range, delay_ns }).then(|| name(path))
+    }
+
+    /// Takes faults away, and lets the pool forget errors.
+    fn mend(&mut self) -> Result<Option<String>, String> {
+        for path in self.harm.with(Hurt::Flaky) {
+            if !self.harm.has(&path, Hurt::Pulled) {
+                self.rig.heal(&path);
+                self.harm.remove(&path, Hurt::Flaky);
+            }
+        }
+        block_on(self.rig.pool().clear(None)).map_err(|error| format!("clear: {error}"))?;
+        Ok(Some(String::new()))
+    }
+
+    fn crash(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let Some(load) = self.load.take() else { return Ok(None) };
+        load.expect_crash();
+        self.rig.crash();
+        let (lanes, steps) = load.end()?;
+        self.steps += steps;
+        let missing = self.missing(rng);
+        missing.iter().for_each(|path| self.goes_away(path));
+        self.reimport(lanes, &missing, true)?;
+        Ok(Some(format!("without {:?}", missing.iter().map(|path| name(path)).collect::<Vec<_>>())))
+    }
+
+    fn export(&mut self) -> Result<Option<String>, String> {
+        let Some(load) = self.load.take() else { return Ok(None) };
+        let (lanes, steps) = load.end()?;
+        self.steps += steps;
+        let gone = self.harm.with(Hurt::Pulled);
+        self.rig.export()?;
+        self.reimport(lanes, &gone, false)?;
+        Ok(Some(String::new()))
+    }
+
+    /// The devices that are not there at the next import: those that are pulled, as a person may have put
+    /// them back meanwhile.
+    fn missing(&mut self, rng: &mut Rng) -> Vec<PathBuf> {
+        let mut missing = self.harm.with(Hurt::Pulled);
+        missing.retain(|path| {
+            let returns = rng.once_in(3);
+            if returns {
+                self.harm.remove(path, Hurt::Pulled);
+            }
+            !returns
+        });
+        missing
+    }
+
+    /// Imports the pool again and verifies everything. Faults of devices end with their handles, but those
+    /// that are missing stay away.
+    fn reimport(
+        &mut self,
+        mut lanes: Vec<Lane>,
+        missing: &[PathBuf],
+        after_crash: bool,
+    ) -> Result<(), String> {
+        self.rig.import(missing)?;
+        for path in self.harm.with(Hurt::Flaky) {
+            self.harm.remove(&path, Hurt::Flaky);
+        }
+        // A pool that was opened without a device, and then gets it back by its path.
+        for path in self.harm.with(Hurt::Offline) {
+            let is_offline = self.rig.pool().pool().vdevs().leaves().any(|leaf| {
+                Path::new(&leaf.name) == path && leaf.status().state == State::Offline
+            });
+            if !is_offline {
+                self.harm.remove(&path, Hurt::Offline);
+            }
+        }
+        let volume = self.rig.volume();
+        for lane in &mut lanes {
+            lane.verify(&volume, after_crash)?;
+        }
+        self.load = Some(Load::start(&volume, lanes));
+        Ok(())
+    }
+
+    /// Gives everything back, and waits until the pool is whole.
+    pub fn recover(&mut self) -> Result<(), String> {
+        self.log.push("recovers".into());
+        self.rig.heal_all();
+        for path in self.harm.with(Hurt::Pulled) {
+            self.harm.remove(&path, Hurt::Pulled);
+        }
+        for path in self.harm.with(Hurt::Offline) {
+            self.online(&path)?;
+        }
+        block_on(self.rig.pool().reopen());
+        self.mend()?;
+        let Some(load) = self.load.take() else { return Ok(()) };
+        let (mut lanes, steps) = load.end()?;
+        self.steps += steps;
+        let volume = self.rig.volume();
+        lanes.iter_mut().try_for_each(|lane| lane.verify(&volume, false))?;
+        let stale = || {
+            let leaves = self.rig.pool().pool().vdevs().leaves();
+            leaves.filter(|leaf| !leaf.missing_txgs.is_empty()).count()
+        };
+        let pool = Arc::clone(self.rig.pool());
+        let is_running =
+            || pool.scan_status().is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none());
+        until("resilvers", || stale() == 0 && !is_running())?;
+        // The first one may find damage, the second must not.
+        for (number, may_repair) in [(1, true), (2, false)] {
+            block_on(pool.scrub(ScrubRange::default())).map_err(|error| format!("scrub: {error}"))?;
+            until("a scrub", || !is_running())?;
+            let scan = pool.scan_status().ok_or("no scan")?;
+            let is_right = scan.kind == ScanKind::Scrub
+                && scan.state == ScanState::Finished
+                && scan.errors == 0
+                && (may_repair || scan.processed == 0);
+            if !is_right {
+                return Err(format!("scrub {number} of the recovery: {scan:?}"));
+            }
+        }
+        block_on(pool.clear(None)).map_err(|error| format!("clear: {error}"))?;
+        let health = block_on(async {
+            let dsl = Dsl::open(&pool.view()).await?;
+            status::health(&dsl).await
+        });
+        let health = health.map_err(|error| format!("status: {error}"))?;
+        match health.state == State::Healthy && health.error_count == 0 {
+            true => Ok(()),
+            false => Err(format!("the pool is {} and has {} errors", health.state, health.error_count)),
+        }
+    }
+
+    /// Exports the pool, and judges it as a whole.
+    pub fn judge(&mut self, zdb: bool) -> Result<(), String> {
+        self.rig.export()?;
+        let folder = self.rig.folder();
+        let options = VerifyOptions { threads: 2, depth: Depth::Everything, check_space: true };
+        let report = block_on(async {
+            let found = discovery::scan(&[folder]).await.map_err(|error| error.to_string())?;
+            let found = select(found, POOL).map_err(|error| error.to_string())?;
+            let pool = import(&found, &ImportOptions::read_only()).await.map_err(|error| error.to_string())?;
+            verify(&pool, options, &Progress::default()).map_err(|error| format!("verify: {error}"))
+        })?;
+        let is_space_clean = report.space.as_ref().is_none_or(|space| space.is_clean());
+        if report.unreadable_blocks + report.damaged_blocks > 0 || !is_space_clean {
+            return Err(format!("verify: {:?} {:?}", report.errors, report.space));
+        }
+        match zdb.then(|| testkit::oracle::complaint(folder, POOL)).flatten() {
+            Some(complaint) => Err(complaint),
+            None => Ok(()),
+        }
+    }
+}
+
+fn choose(rng: &mut Rng) -> &'static str {
+    let all: u64 = ACTS.iter().map(|(_, weight)| weight).sum();
+    let mut left = rng.below(all);
+    for (act, weight) in ACTS {
+        if left < *weight {
+            return act;
+        }
+        left -= weight;
+    }
+    "wait"
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) -> Result<(), String> {
+    let began = Instant::now();
+    while !is_so() {
+        if began.elapsed() > PATIENCE {
+            return Err(format!("{what}: not after {PATIENCE:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

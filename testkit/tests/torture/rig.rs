@@ -1,0 +1,239 @@
+//! The pool under torture, on files whose devices can be made to fail.
+//!
+//! Each file is opened behind a [`SimulatedDevice`], which the rig keeps weakly: when the pool closes a device
+//! and opens the file again by its path, the new device is not simulated, and cannot be pulled until the pool
+//! is imported again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use device::simulated::{Fault, SimulatedDevice};
+use device::{Device, OpenOptions, block_on};
+use engine::cache::ArcCache;
+use engine::dsl::edit;
+use engine::pool::discovery::{Candidate, group};
+use engine::pool::import::ImportOptions;
+use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings};
+use engine::zvol::LiveZvol;
+use ondisk::Guid;
+use ondisk::vdev_config::PoolState;
+use testkit::Rng;
+
+use super::layouts::Shape;
+use super::load::SECTOR_BYTES;
+use super::support::{self, POOL, new_pool};
+
+/// Where labels end and data begin.
+const DATA_BYTES: u64 = 4 << 20;
+/// The labels at the end.
+const END_LABELS_BYTES: u64 = 512 << 10;
+
+/// A file that is, was, or may become a device of the pool.
+#[derive(Default)]
+struct Disk {
+    device: Weak<SimulatedDevice>,
+}
+
+/// The pool, and its devices.
+pub struct Rig {
+    folder: tempfile::TempDir,
+    disks: BTreeMap<PathBuf, Disk>,
+    pool: Option<Arc<LivePool>>,
+    seed: u64,
+    device_bytes: u64,
+}
+
+fn surroundings(seed: u64) -> Surroundings {
+    // Small, so that most reads come from devices.
+    Surroundings { cache: Some(Arc::new(ArcCache::new(16 << 20))), ..support::surroundings(seed) }
+}
+
+impl Rig {
+    /// A new pool with a volume of so many sectors, which is committed by its own thread.
+    pub fn create(shape: &Shape, seed: u64, sectors: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device_bytes = shape.device_bytes;
+        let mut rig = Self { folder, disks: BTreeMap::new(), pool: None, seed, device_bytes };
+        let mut tops = Vec::new();
+        for (layout, class, count) in shape.tops {
+            let leaves = (0..*count).map(|_| rig.new_disk(device_bytes)).collect();
+            tops.push(NewTop { layout: *layout, class: *class, leaves });
+        }
+        let mut new = new_pool(tops, 12);
+        new.spares = (0..shape.spares).map(|_| rig.new_disk(device_bytes)).collect();
+        block_on(async {
+            let pool = LivePool::create(new, surroundings(seed)).await.expect("a pool");
+            pool.start().expect("a thread");
+            let volume = edit::NewDataset {
+                name: support::full("vol"),
+                contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
+                properties: vec![("volblocksize".into(), "16384".into())],
+            };
+            pool.change(move |s| async move { edit::create(&s, &volume).await }).await.expect("a volume");
+            rig.pool = Some(pool);
+        });
+        rig
+    }
+
+    /// The pool, which is open but for the middle of an import.
+    pub fn pool(&self) -> &Arc<LivePool> {
+        self.pool.as_ref().expect("a pool")
+    }
+
+    /// Opens the volume.
+    pub fn volume(&self) -> Arc<LiveZvol> {
+        block_on(async {
+            let id = support::objset_of(self.pool(), "vol").await.expect("the volume");
+            self.pool().volume(id).await.expect("the volume opens")
+        })
+    }
+
+    /// A new file of this size, as a device that the pool may get.
+    pub fn new_disk(&mut self, size_bytes: u64) -> NewLeaf {
+        let path = self.folder.path().join(format!("disk{}", self.disks.len()));
+        File::create(&path).and_then(|file| file.set_len(size_bytes)).expect("a file");
+        self.disks.insert(path.clone(), Disk::default());
+        NewLeaf { device: self.open(&path).expect("opens"), path, is_file: true, whole_disk: false }
+    }
+
+    /// Sizes of new devices of the pool.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
+    fn open(&mut self, path: &Path) -> Option<Arc<dyn Device>> {
+        let file: Arc<dyn Device> = Arc::new(OpenOptions::read_write().open(path).ok()?);
+        let device = Arc::new(SimulatedDevice::new(file, self.seed));
+        self.disks.entry(path.to_owned()).or_default().device = Arc::downgrade(&device);
+        Some(device)
+    }
+
+    /// The guid and path of each leaf that holds blocks.
+    pub fn leaves(&self) -> Vec<(Guid, PathBuf)> {
+        let leaves = self.pool().pool().vdevs().leaves();
+        leaves.map(|leaf| (leaf.guid, PathBuf::from(&leaf.name))).collect()
+    }
+
+    fn simulated(&self, path: &Path) -> Option<Arc<SimulatedDevice>> {
+        self.disks.get(path)?.device.upgrade()
+    }
+
+    /// Makes a device fail. Gives whether it can be made to.
+    pub fn inject(&self, path: &Path, fault: Fault) -> bool {
+        self.simulated(path).map(|device| device.inject(fault)).is_some()
+    }
+
+    /// Takes all faults of a device away.
+    pub fn heal(&self, path: &Path) {
+        if let Some(device) = self.simulated(path) {
+            device.heal();
+        }
+    }
+
+    /// Takes all faults of all devices away.
+    pub fn heal_all(&self) {
+        self.disks.keys().for_each(|path| self.heal(path));
+    }
+
+    /// Overwrites a part of a device's data behind the pool's back; with `labels` the labels at its beginning
+    /// too.
+    pub fn corrupt(&self, path: &Path, rng: &mut Rng, labels: bool) -> std::io::Result<()> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let size = file.metadata()?.len();
+        let end = size - END_LABELS_BYTES;
+        let data = end - DATA_BYTES;
+        let (mut ranges, kind) = (Vec::new(), rng.below(4));
+        match kind {
+            // A long range, as from a runaway program,
+            0 => {
+                let start = rng.below(data / 2);
+                ranges.push((DATA_BYTES + start, rng.below(data - start)));
+            }
+            // the whole device,
+            1 => ranges.push((DATA_BYTES, data)),
+            // or many short ranges.
+            _ => {
+                for _ in 0..200 {
+                    let start = rng.below(data - 65536);
+                    ranges.push((DATA_BYTES + start, 1 + rng.below(65536)));
+                }
+            }
+        }
+        if labels {
+            ranges.push((0, 512 << 10));
+        }
+        let pattern: Vec<u8> = match rng.below(3) {
+            0 => vec![0; 1 << 16],
+            1 => vec![0xff; 1 << 16],
+            _ => (0..1 << 16).map(|_| rng.below(256) as u8).collect(),
+        };
+        for (start, length) in ranges {
+            let mut at = start;
+            while at < start + length {
+                let count = ((start + length - at) as usize).min(pattern.len());
+                file.write_all_at(&pattern[..count], at)?;
+                at += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the pool as a crash of its process does: nothing more is written.
+    pub fn crash(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            pool.abandon("it crashes");
+            let closed = block_on(pool.close(PoolState::Active));
+            assert!(closed.is_err(), "a crashed pool is not closed");
+            pool.let_go();
+        }
+    }
+
+    /// Exports the pool.
+    pub fn export(&mut self) -> Result<(), String> {
+        let pool = self.pool.take().expect("a pool");
+        let closed = block_on(pool.close(PoolState::Exported));
+        pool.let_go();
+        closed.map_err(|error| format!("export: {error}"))
+    }
+
+    /// Imports the pool again, without the devices at `missing`.
+    pub fn import(&mut self, missing: &[PathBuf]) -> Result<(), String> {
+        self.seed += 1;
+        let paths: Vec<PathBuf> = self.disks.keys().filter(|path| !missing.contains(path)).cloned().collect();
+        block_on(async {
+            let mut candidates = Vec::new();
+            for path in paths {
+                let Some(device) = self.open(&path) else {
+                    return Err(format!("{}: it cannot be opened", path.display()));
+                };
+                candidates.extend(Candidate::examine(device).await);
+            }
+            let mut found = group(candidates);
+            found.retain(|pool| pool.name == POOL);
+            let [found] = &found[..] else { return Err(format!("{} pools are found", found.len())) };
+            let options = ImportOptions { force: true, ..ImportOptions::default() };
+            let pool = LivePool::import(found, &options, surroundings(self.seed)).await;
+            let pool = pool.map_err(|error| format!("import: {error}"))?;
+            pool.start().map_err(|error| format!("start: {error}"))?;
+            self.pool = Some(pool);
+            Ok(())
+        })
+    }
+
+    /// The folder with the files of the pool.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Keeps the files for a developer to examine.
+    pub fn keep(self) -> PathBuf {
+        let Self { folder, pool, .. } = self;
+        if let Some(pool) = pool {
+            pool.abandon("the test failed");
+        }
+        folder.keep()
+    }
+}

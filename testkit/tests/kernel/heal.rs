@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use device::block_on;
 use engine::dsl::Dsl;
 use engine::pool::errlog;
-use engine::pool::live::{Layout, LivePool, ScanLimits, ScrubRange, TakeOffline};
+use engine::pool::live::{Layout, LivePool, ScrubRange, TakeOffline};
 use engine::pool::status::{Progress, Scan, ScanKind};
+use engine::scan::ScanLimits;
 use engine::zvol::LiveZvol;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, ObjsetId};
@@ -274,6 +275,8 @@ fn the_kernel_reads_the_error_log_that_we_write() {
         assert!(scrub.errors > 0, "{scrub:?}");
         let names = damaged(&pool);
         export(&pool);
+        pool.let_go();
+        drop(pool);
         let pool = import(&disks, 3).await;
         assert_eq!(damaged(&pool), names, "after an import");
         export(&pool);
@@ -304,6 +307,7 @@ fn the_kernel_finds_nothing_to_heal_in_golden_pools_that_were_healed_here() {
         disks.sort();
         block_on(async {
             let pool = super::scrub::import_as(name, &disks, 2).await;
+            pool.clear(None).await.expect("clear");
             for disk in &disks {
                 let vdevs = pool.pool().vdevs();
                 let offline = vdevs.leaves().find(|leaf| {

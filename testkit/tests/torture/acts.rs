@@ -1,6 +1,7 @@
 //! The acts: what is done to a pool under load, and how it recovers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use engine::pool::live::{ScrubRange, TakeOffline};
 use engine::pool::status::{Progress as ScanState, ScanKind};
 use engine::pool::{discovery, status};
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
-use engine::vdev::State;
+use engine::vdev::{Kind, State, Vdev};
+use engine::vdev::topology::Purpose;
 use ondisk::Guid;
 use testkit::Rng;
 
@@ -26,6 +28,8 @@ use super::support::POOL;
 /// Clients, and the sectors of each.
 const LANES: u64 = 4;
 const LANE_SECTORS: u64 = 1024;
+/// So many leaves a pool gets by attaching.
+const MOST_LEAVES: usize = 12;
 /// How long anything may take before it is taken for stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -63,6 +67,12 @@ const ACTS: &[(&str, u64)] = &[
     ("mend", 3),
     ("crash", 2),
     ("export", 1),
+    ("attach", 2),
+    ("detach", 2),
+    ("replace", 3),
+    ("grow", 1),
+    ("renew", 1),
+    ("spare", 3),
     ("scrub", 5),
     ("pause", 1),
     ("cancel", 1),
@@ -91,6 +101,31 @@ impl Torture {
     /// What was done so far.
     pub fn log(&self) -> &[String] {
         &self.log
+    }
+
+    /// The devices, as the pool and the torturer know them.
+    pub fn describe(&self) -> String {
+        fn of(vdev: &Vdev, harm: &Harm, depth: usize, text: &mut String) {
+            let missing = vdev.missing_txgs.ranges();
+            let path = Path::new(&vdev.name);
+            let _ = writeln!(
+                text,
+                "{:depth$}{} {} {:?} misses {:?} {:?}",
+                "",
+                vdev.type_name(),
+                name(path),
+                vdev.status(),
+                missing.ranges(),
+                harm.of(path)
+            );
+            vdev.children.iter().for_each(|child| of(child, harm, depth + 2, text));
+        }
+        let mut text = String::new();
+        if let Some(pool) = self.rig.open_pool() {
+            pool.pool().vdevs().tops.iter().for_each(|top| of(top, &self.harm, 2, &mut text));
+            let _ = writeln!(text, "  {:?}", pool.scan_status());
+        }
+        text
     }
 
     /// Steps of all clients.
@@ -134,6 +169,12 @@ impl Torture {
             "mend" => self.mend()?,
             "crash" => self.crash(rng)?,
             "export" => self.export()?,
+            "attach" => self.attach(rng)?,
+            "detach" => self.detach(rng)?,
+            "replace" => self.replace(rng, self.rig.device_bytes())?,
+            "grow" => self.replace(rng, self.rig.device_bytes() * 5 / 4)?,
+            "renew" => self.renew(rng)?,
+            "spare" => self.take_spare(rng)?,
             "scrub" => self.begin_scrub()?,
             "pause" => self.pause_scrub()?,
             "cancel" => self.cancel_scrub()?,
@@ -144,6 +185,86 @@ impl Torture {
             }
         };
         Ok(done)
+    }
+
+    /// A device is attached to another one: it may be read from when it has everything.
+    fn attach(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let leaves = self.rig.leaves();
+        if leaves.len() >= MOST_LEAVES {
+            return Ok(None);
+        }
+        let Some((guid, path)) = rng.pick(&leaves).cloned() else { return Ok(None) };
+        self.attach_to(guid, &path, self.rig.device_bytes(), Purpose::Mirror)
+    }
+
+    /// A device is replaced by a new one of this size, whether it works or not.
+    fn replace(&mut self, rng: &mut Rng, bytes: u64) -> Result<Option<String>, String> {
+        let leaves = self.rig.leaves();
+        let Some((guid, path)) = rng.pick(&leaves).cloned() else { return Ok(None) };
+        self.attach_to(guid, &path, bytes, Purpose::Replace)
+    }
+
+    fn attach_to(
+        &mut self,
+        guid: Guid,
+        path: &Path,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<Option<String>, String> {
+        let new = self.rig.new_disk(bytes);
+        let to = new.path.clone();
+        match block_on(self.rig.pool().attach(guid, new, purpose, None)) {
+            Ok(_) => Ok(Some(format!("{} at {}", name(&to), name(path)))),
+            Err(error) if is_refusal(&error) => {
+                self.rig.forget(&to);
+                Ok(None)
+            }
+            Err(error) => Err(format!("{purpose:?} {} at {}: {error}", name(&to), name(path))),
+        }
+    }
+
+    /// A device that is not there is replaced by an empty one at its place.
+    fn renew(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let offline = self.harm.with(Hurt::Offline);
+        let Some(path) = rng.pick(&offline).cloned() else { return Ok(None) };
+        let Some((guid, _)) = self.rig.leaves().into_iter().find(|(_, of)| *of == path) else {
+            return Ok(None);
+        };
+        let new = self.rig.renewed_disk(&path);
+        match block_on(self.rig.pool().attach(guid, new, Purpose::Replace, None)) {
+            Ok(_) => {
+                self.harm.remove(&path, Hurt::Offline);
+                self.harm.remove(&path, Hurt::Corrupt);
+                Ok(Some(name(&path)))
+            }
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(format!("renew {}: {error}", name(&path))),
+        }
+    }
+
+    fn detach(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        // Not the last one with all data, as the torturer knows it.
+        let Some((guid, path)) = self.victim(rng) else { return Ok(None) };
+        match block_on(self.rig.pool().detach(guid)) {
+            Ok(()) => {
+                self.harm.forget(&path);
+                Ok(Some(name(&path)))
+            }
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(format!("detach {}: {error}", name(&path))),
+        }
+    }
+
+    /// A hot spare is taken for a device that does not work, or for any.
+    fn take_spare(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
+        let leaves = self.rig.leaves();
+        let Some((guid, path)) = rng.pick(&leaves).cloned() else { return Ok(None) };
+        match block_on(self.rig.pool().kick_in_spare(guid)) {
+            Ok(Some(_)) => Ok(Some(format!("for {}", name(&path)))),
+            Ok(None) => Ok(None),
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(format!("a spare for {}: {error}", name(&path))),
+        }
     }
 
     /// What became of the scrub.
@@ -409,9 +530,13 @@ impl Torture {
             leaves.filter(|leaf| !leaf.missing_txgs.is_empty()).count()
         };
         let pool = Arc::clone(self.rig.pool());
+        let is_replacing = || {
+            let mut vdevs = pool.pool().vdevs().tops.iter().flat_map(|top| top.walk());
+            vdevs.any(|vdev| matches!(vdev.kind, Kind::Replacing)) || pool.detaches_resilvered()
+        };
         let is_running =
             || pool.scan_status().is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none());
-        until("resilvers", || stale() == 0 && !is_running())?;
+        until("resilvers", || stale() == 0 && !is_running() && !is_replacing())?;
         // The first one may find damage, the second must not.
         for (number, may_repair) in [(1, true), (2, false)] {
             block_on(pool.scrub(ScrubRange::default())).map_err(|error| format!("scrub: {error}"))?;
@@ -457,6 +582,13 @@ impl Torture {
             None => Ok(()),
         }
     }
+}
+
+/// Whether the pool refused an act, which is no failure; a device may be gone meanwhile, because it was
+/// replaced.
+fn is_refusal(error: &engine::Error) -> bool {
+    use engine::Error::{Busy, Invalid, NotFound, Unsupported};
+    matches!(error, Busy(_) | Invalid(_) | NotFound(_) | Unsupported(_))
 }
 
 fn choose(rng: &mut Rng) -> &'static str {

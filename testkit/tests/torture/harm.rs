@@ -47,6 +47,11 @@ impl Harm {
         self.hurt.get(path).is_some_and(|of| of.contains(&hurt))
     }
 
+    /// In which ways a device is hurt.
+    pub fn of(&self, path: &Path) -> Vec<Hurt> {
+        self.hurt.get(path).into_iter().flatten().copied().collect()
+    }
+
     /// The devices that are hurt in this way.
     pub fn with(&self, hurt: Hurt) -> Vec<PathBuf> {
         self.hurt.iter().filter(|(_, of)| of.contains(&hurt)).map(|(path, _)| path.clone()).collect()
@@ -55,11 +60,6 @@ impl Harm {
     /// Forgets a device.
     pub fn forget(&mut self, path: &Path) {
         self.hurt.remove(path);
-    }
-
-    /// Whether nothing is hurt.
-    pub fn is_none(&self) -> bool {
-        self.hurt.is_empty()
     }
 
     /// Whether a leaf is fine, as the torturer and the pool know it.
@@ -79,8 +79,12 @@ impl Harm {
     fn holds(&self, vdev: &Vdev, except: Option<&Path>) -> bool {
         let lost = || vdev.children.iter().filter(|child| !self.holds(child, except)).count();
         match &vdev.kind {
-            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+            Kind::Mirror => vdev.children.iter().any(|child| self.holds(child, except)),
+            // One of them goes as soon as the other is resilvered, which says nothing of damage.
+            Kind::Replacing | Kind::Spare => {
+                let is_corrupt = |path: &Path| Some(path) == except || self.has(path, Hurt::Corrupt);
                 vdev.children.iter().any(|child| self.holds(child, except))
+                    && !vdev.walk().any(|leaf| is_corrupt(Path::new(&leaf.name)))
             }
             Kind::Raidz(raidz) => lost() <= raidz.nparity(),
             Kind::Draid(draid) => lost() <= draid.config().nparity,

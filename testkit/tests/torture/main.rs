@@ -76,10 +76,11 @@ fn data_survive_what_is_done_to_disks() {
         let outcome = epoch(&mut torture, seed, &mut tally);
         if let Err(error) = outcome {
             let acts = torture.log().join("\n  ");
+            let devices = torture.describe();
             let kept = torture.keep();
             panic!(
-                "{}, CENOTE_TORTURE_SECONDS=0 CENOTE_TORTURE_SEED={seed}: {error}\n  {acts}\nthe devices are \
-                 in {}",
+                "{}, CENOTE_TORTURE_SECONDS=0 CENOTE_TORTURE_SEED={seed}: {error}\n  {acts}\n{devices}\
+                 the devices are in {}",
                 shape.name,
                 kept.display()
             );

@@ -41,6 +41,7 @@ struct Disk {
 pub struct Rig {
     folder: tempfile::TempDir,
     disks: BTreeMap<PathBuf, Disk>,
+    next: usize,
     pool: Option<Arc<LivePool>>,
     seed: u64,
     device_bytes: u64,
@@ -56,7 +57,7 @@ impl Rig {
     pub fn create(shape: &Shape, seed: u64, sectors: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device_bytes = shape.device_bytes;
-        let mut rig = Self { folder, disks: BTreeMap::new(), pool: None, seed, device_bytes };
+        let mut rig = Self { folder, disks: BTreeMap::new(), next: 0, pool: None, seed, device_bytes };
         let mut tops = Vec::new();
         for (layout, class, count) in shape.tops {
             let leaves = (0..*count).map(|_| rig.new_disk(device_bytes)).collect();
@@ -83,6 +84,11 @@ impl Rig {
         self.pool.as_ref().expect("a pool")
     }
 
+    /// The pool, if it is open.
+    pub fn open_pool(&self) -> Option<&Arc<LivePool>> {
+        self.pool.as_ref()
+    }
+
     /// Opens the volume.
     pub fn volume(&self) -> Arc<LiveZvol> {
         block_on(async {
@@ -93,10 +99,25 @@ impl Rig {
 
     /// A new file of this size, as a device that the pool may get.
     pub fn new_disk(&mut self, size_bytes: u64) -> NewLeaf {
-        let path = self.folder.path().join(format!("disk{}", self.disks.len()));
+        let path = self.folder.path().join(format!("disk{}", self.next));
+        self.next += 1;
         File::create(&path).and_then(|file| file.set_len(size_bytes)).expect("a file");
         self.disks.insert(path.clone(), Disk::default());
         NewLeaf { device: self.open(&path).expect("opens"), path, is_file: true, whole_disk: false }
+    }
+
+    /// Replaces a file by an empty one of the same size.
+    pub fn renewed_disk(&mut self, path: &Path) -> NewLeaf {
+        let size_bytes = std::fs::metadata(path).map_or(self.device_bytes, |file| file.len());
+        std::fs::remove_file(path).expect("it goes");
+        File::create(path).and_then(|file| file.set_len(size_bytes)).expect("a file");
+        NewLeaf { device: self.open(path).expect("opens"), path: path.into(), is_file: true, whole_disk: false }
+    }
+
+    /// Removes a file that the pool did not take.
+    pub fn forget(&mut self, path: &Path) {
+        self.disks.remove(path);
+        let _ = std::fs::remove_file(path);
     }
 
     /// Sizes of new devices of the pool.

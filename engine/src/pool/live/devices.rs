@@ -218,8 +218,10 @@ impl LivePool {
         for vdev in &chosen {
             vdev.errors.clear();
             vdev.stats.clear_slow();
-            let state = vdev.status().state;
-            if matches!(vdev.kind, Kind::Leaf(_)) && !matches!(state, State::Healthy | State::Offline) {
+            let Status { state, aux } = vdev.status();
+            // A spare in use is a leaf of the tree too.
+            let may_open = !matches!(state, State::Healthy | State::Offline) && aux != Aux::Spared;
+            if matches!(vdev.kind, Kind::Leaf(_)) && may_open {
                 self.reopen_leaf(vdev).await;
             }
         }

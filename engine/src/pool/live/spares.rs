@@ -36,7 +36,7 @@ impl LivePool {
         let Kind::Leaf(slot) = &found.kind else {
             return Err(Error::Unsupported("distributed spares of draid are not there yet".into()));
         };
-        if found.status().aux == Aux::Spared {
+        if found.status().aux == Aux::Spared || vdevs.top_above(spare).is_some() {
             return Err(Error::Busy(format!("{} is in use as a hot spare", found.name)));
         }
         let device = slot.device().filter(|_| found.status().is_readable());
@@ -62,7 +62,10 @@ impl LivePool {
         if above.is_some_and(has_another) {
             return Ok(None);
         }
-        let is_free = |spare: &&Vdev| matches!(spare.kind, Kind::Leaf(_)) && spare.status().is_readable();
+        let is_free = |spare: &&Vdev| {
+            let is_unused = vdevs.top_above(spare.guid).is_none();
+            matches!(spare.kind, Kind::Leaf(_)) && spare.status().is_readable() && is_unused
+        };
         let free: Vec<Guid> = vdevs.spares.iter().filter(is_free).map(|spare| spare.guid).collect();
         for spare in free {
             match self.replace_with_spare(leaf, spare).await {

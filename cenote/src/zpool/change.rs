@@ -75,9 +75,6 @@ impl SetArguments {
             command: command_line::command(),
         };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
-        if request.vdev.is_none() {
-            super::create::note_idle(&request.property, &request.value);
-        }
         Ok(())
     }
 }

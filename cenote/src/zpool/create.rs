@@ -89,17 +89,7 @@ impl CreateArguments {
             eprintln!("{warning}");
         }
         note_unused(&request.devices);
-        for (name, value) in &request.properties {
-            note_idle(name, value);
-        }
         Ok(())
-    }
-}
-
-/// Says of a property that it is only kept.
-pub fn note_idle(name: &str, value: &str) {
-    if (name, value) == ("autoreplace", "on") {
-        eprintln!("note: autoreplace=on is kept, but this version does not replace devices unasked yet");
     }
 }
 
@@ -178,9 +168,7 @@ fn note_unused(devices: &NewDevices) {
     if !devices.cache.is_empty() {
         eprintln!("note: cache devices are part of the pool, but this version does not use them yet");
     }
-    let has_spares = !devices.spares.is_empty()
-        || devices.vdevs.iter().any(|vdev| matches!(vdev.layout, NewLayout::Draid { nspares: 1.., .. }));
-    if has_spares {
-        eprintln!("note: hot spares are part of the pool, but this version does not put them to use yet");
+    if devices.vdevs.iter().any(|vdev| matches!(vdev.layout, NewLayout::Draid { nspares: 1.., .. })) {
+        eprintln!("note: this version does not put the distributed spares of draid to use yet");
     }
 }

@@ -97,7 +97,7 @@ impl OnlineArguments {
                         "warning: device '{device}' onlined, but remains in {} state\n",
                         state.to_string().to_lowercase()
                     ));
-                    "use 'zpool replace' of OpenZFS to replace devices that are no longer present\n"
+                    "use 'zpool replace' to replace devices that are no longer present\n"
                 }
             };
             text.push_str(advice);

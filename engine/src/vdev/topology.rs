@@ -271,7 +271,7 @@ pub(crate) fn parent_of_vdev(vdev: &Vdev, guid: Guid) -> Option<&Vdev> {
     vdev.walk().find(|vdev| vdev.children.iter().any(|child| child.guid == guid))
 }
 
-/// Marks those of `leaves` for which a spare stands in: it goes back when they have everything. Returns
+/// Marks those of `leaves` for which a spare is in use: it goes back when they have everything. Returns
 /// whether anything changed.
 pub(crate) fn set_unspare(vdev: &mut VdevConfig, leaves: &[Guid]) -> bool {
     let mut changed = false;

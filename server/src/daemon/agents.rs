@@ -6,7 +6,7 @@
 //! | event | action |
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
-//! | none; every few seconds | devices that were gone and are back are taken online; scrubs that are due by schedule begin |
+//! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone; scrubs that are due by schedule begin |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
 //! suspended are left alone, because nothing can be changed in them: their devices are looked after when they
@@ -94,6 +94,7 @@ impl Agents {
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             take_back(&daemon);
+            replace_absent(&daemon);
             device::block_on(daemon.begin_due_scrubs());
             daemon.open_pools().iter().for_each(|open| self.help(open));
             self.looked = Instant::now();
@@ -134,7 +135,22 @@ impl Agents {
 /// Has a hot spare take the place of a leaf, if there is one.
 async fn kick_in_spare(live: &Arc<LivePool>, leaf: Guid) {
     let pool = live.pool().name();
-    tracing::info!(pool, vdev = %leaf, "a device is not what it should be");
+    match live.kick_in_spare(leaf).await {
+        Ok(Some(spare)) => {
+            tracing::warn!(pool, vdev = %leaf, %spare, "a hot spare takes the place of a device")
+        }
+        Ok(None) => tracing::info!(pool, vdev = %leaf, "no hot spare takes the place of a device"),
+        Err(error) => tracing::warn!(pool, vdev = %leaf, %error, "no hot spare takes the place of a device"),
+    }
+}
+
+/// Replaces devices that are gone by new ones in their places, in pools that want it.
+fn replace_absent(daemon: &Arc<Daemon>) {
+    for open in daemon.open_pools() {
+        if let Err(error) = device::block_on(daemon.autoreplace(&open)) {
+            tracing::info!(pool = open.name(), error = error.message, "devices are not looked for");
+        }
+    }
 }
 
 /// Takes devices online that were gone and are back.
@@ -148,7 +164,10 @@ fn take_back(daemon: &Arc<Daemon>) {
                 true => tracing::info!(pool, vdev = %leaf, "a device is back; see zpool clear"),
                 false => match device::block_on(live.online(leaf)) {
                     Ok(status) => {
-                        tracing::info!(pool, vdev = %leaf, state = %status.state, "a device is back")
+                        tracing::info!(pool, vdev = %leaf, state = %status.state, "a device is back");
+                        if let Err(error) = device::block_on(live.unspare(vec![leaf])) {
+                            tracing::warn!(pool, vdev = %leaf, %error, "its hot spare stays");
+                        }
                     }
                     Err(error) => {
                         tracing::warn!(pool, vdev = %leaf, %error, "a device is back and not usable")

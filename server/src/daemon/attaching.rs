@@ -12,7 +12,9 @@ use std::sync::Arc;
 use device::{Device, OpenOptions};
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{LivePool, NewLeaf, TakeOffline};
+use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
+use engine::properties::Style;
 use engine::vdev::topology::Purpose;
 use ondisk::Guid;
 
@@ -144,6 +146,46 @@ impl Daemon {
         }
         let offline = live.offline(Guid(old.guid), TakeOffline::Temporarily).await;
         offline.map(|()| true).map_err(|error| refused(doing, error))
+    }
+
+    /// Replaces devices that are gone by new ones in their places, if the pool's property `autoreplace` is on.
+    /// A new device that holds anything is left alone.
+    pub(super) async fn autoreplace(&self, pool: &OpenPool) -> Result<(), ApiError> {
+        let Some(live) = pool.live().filter(|_| !pool.is_suspended()) else { return Ok(()) };
+        let root = status::vdevs(&pool.view());
+        let of_data = |vdev: &&VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
+        let is_gone = |vdev: &&VdevNode| {
+            vdev.children.is_empty() && matches!(vdev.state, api::State::CantOpen | api::State::Removed)
+        };
+        let leaves = root.children.iter().filter(of_data).flat_map(VdevNode::walk).filter(is_gone);
+        let gone: Vec<(&VdevNode, PathBuf)> =
+            leaves.filter_map(|vdev| Some((vdev, own_path(vdev).filter(|path| path.exists())?))).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let environment =
+            PoolEnvironment { cachefile: None, load_guid: 0, suspended: false, read_only: false };
+        let properties = PoolProperties::load(&*pool.dsl().await?, &environment).await?;
+        if properties.get_named("autoreplace", Style::PARSABLE).is_none_or(|it| it.value != "on") {
+            return Ok(());
+        }
+        let doing = "cannot replace devices by themselves";
+        for (vdev, path) in gone {
+            let request = api::AttachDevice {
+                pool: pool.name().to_owned(),
+                device: vdev.guid.to_string(),
+                new_device: Some(path),
+                replace: true,
+                ..api::AttachDevice::default()
+            };
+            match self.attach_new(pool, live, &request, (Guid(vdev.guid), vdev), doing).await {
+                Ok(_) => drop(self.keep(pool)),
+                Err(error) => {
+                    tracing::info!(vdev = vdev.name, %error, "not replaced by what is in its place")
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Detaches a device from others that hold the same data.

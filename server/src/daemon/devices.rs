@@ -210,6 +210,7 @@ impl Daemon {
         for pool in pools {
             if let Some(live) = pool.live() {
                 live.reopen().await;
+                self.autoreplace(&pool).await?;
                 // Sizes of devices are looked at with the next group.
                 if !pool.is_suspended() {
                     let looked = live.txgs().wait_synced(live.txgs().open_txg()).await;

@@ -95,7 +95,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// The top-level vdev that a device comes to, and its configuration then.
+    /// The top-level vdev to which a device is attached, and its configuration then.
     fn changed_top(&self, new: &Attachment) -> Result<(&Vdev, VdevConfig)> {
         let no_device = || Error::NotFound(format!("device {}", new.at));
         let top = self.pool.vdevs().top_above(new.at).ok_or_else(no_device)?;

@@ -1,7 +1,7 @@
 //! Hot spares: which are free, and how they come into use and go back.
 //!
 //! A spare is in the list of spares as long as it belongs to the pool. In use it is a leaf of the tree too,
-//! under a *spare* vdev beside the device that it stands in for, with the same guid; the list then has it as
+//! under a *spare* vdev beside the device that it replaces, with the same guid; the list then has it as
 //! in use. It goes back when the original is resilvered, or when it is detached. When the original is
 //! detached, the spare becomes an ordinary device and leaves the list.
 //!
@@ -28,7 +28,7 @@ impl LivePool {
     /// Takes a hot spare of the pool for a leaf; a resilver follows. Returns when that is committed.
     ///
     /// # Errors
-    /// There is no such spare, it is in use or not there, or it cannot stand in for that leaf.
+    /// There is no such spare, it is in use or not there, or it cannot replace that leaf.
     pub async fn replace_with_spare(self: &Arc<Self>, leaf: Guid, spare: Guid) -> Result<()> {
         let vdevs = self.pool.vdevs();
         let found = vdevs.spares.iter().find(|vdev| vdev.guid == spare);
@@ -46,8 +46,8 @@ impl LivePool {
         self.attach_device(Attachment { at: leaf, config, device, purpose, ashift: None }).await
     }
 
-    /// Takes a hot spare for a leaf that failed: the first in the list that can stand in for it. Returns it,
-    /// or `None` when there is none, or one stands in already.
+    /// Takes a hot spare for a leaf that failed: the first in the list that can replace it. Returns it,
+    /// or `None` when there is none, or one is in use for it already.
     ///
     /// # Errors
     /// The pool cannot be changed.
@@ -71,18 +71,18 @@ impl LivePool {
             match self.replace_with_spare(leaf, spare).await {
                 Ok(()) => return Ok(Some(spare)),
                 Err(error @ Error::Suspended(_)) => return Err(error),
-                Err(error) => tracing::info!(%error, %spare, %leaf, "a hot spare cannot stand in"),
+                Err(error) => tracing::info!(%error, %spare, %leaf, "a hot spare cannot be used"),
             }
         }
         Ok(None)
     }
 
-    /// Devices are back, or their errors are forgotten: spares that stand in for them are to go back, at once
+    /// Devices are back, or their errors are forgotten: spares in use for them are to go back, at once
     /// where the devices have everything, otherwise when they are resilvered.
     ///
     /// # Errors
     /// The pool cannot be changed.
-    pub(super) async fn unspare(self: &Arc<Self>, leaves: Vec<Guid>) -> Result<()> {
+    pub async fn unspare(self: &Arc<Self>, leaves: Vec<Guid>) -> Result<()> {
         let is_here = |guid: &Guid| {
             let leaf = self.pool.vdevs().find(*guid);
             leaf.is_some_and(|leaf| leaf.status().is_readable())

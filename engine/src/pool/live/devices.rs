@@ -70,6 +70,10 @@ impl TakeOffline {
         }
     }
 
+    fn is_fault(self) -> bool {
+        matches!(self, Self::Faulted | Self::FaultedTemporarily)
+    }
+
     fn is_temporary(self) -> bool {
         matches!(self, Self::Temporarily | Self::FaultedTemporarily)
     }
@@ -93,7 +97,8 @@ impl LivePool {
     }
 
     /// Takes the device of a leaf away. What it misses meanwhile is noted. The configuration tells of it with
-    /// the next group.
+    /// the next group. A device that is to count as failed and that nothing else could stand in for is used
+    /// on, as degraded.
     ///
     /// # Errors
     /// There is no such device, or nothing could stand in for it. A log device needs no stand-in once no log
@@ -110,9 +115,11 @@ impl LivePool {
             self.refuse_with_checkpoint()?;
             self.empty_log(log).await?;
             vdevs.take_away_unneeded(vdev, how.status()).await;
-        } else {
-            let taken = vdevs.take_away(vdev, how.status()).await;
-            taken.map_err(|_| Error::Busy("no valid replicas".into()))?;
+        } else if vdevs.take_away(vdev, how.status()).await.is_err() {
+            if !how.is_fault() {
+                return Err(Error::Busy("no valid replicas".into()));
+            }
+            vdevs.set_status(vdev, Status::new(State::Degraded, Aux::External));
         }
         match how.is_temporary() {
             true => self.devices.temporary().insert(leaf),
@@ -123,11 +130,9 @@ impl LivePool {
             return self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await;
         }
         self.txgs.kick();
-        match how {
-            TakeOffline::Faulted | TakeOffline::FaultedTemporarily => {
-                self.jobs.give_up(self, |key| key.is_on(leaf)).await
-            }
-            TakeOffline::Persistently | TakeOffline::Temporarily => Ok(()),
+        match how.is_fault() && !vdev.status().is_readable() {
+            true => self.jobs.give_up(self, |key| key.is_on(leaf)).await,
+            false => Ok(()),
         }
     }
 
@@ -320,8 +325,19 @@ impl LivePool {
             .ok_or_else(|| Error::NotFound(format!("device {guid}")))
     }
 
+    /// Devices that lack nothing any more are not being resilvered.
+    fn forget_resilvers(&self) {
+        let is_whole = |leaf: &&Vdev| leaf.config.resilver_txg.is_some() && leaf.missing_txgs.is_empty();
+        for leaf in self.pool.vdevs().leaves().filter(is_whole) {
+            if self.config().find_mut(leaf.guid).is_some_and(|config| config.resilver_txg.take().is_some()) {
+                self.config_changed();
+            }
+        }
+    }
+
     /// Brings the states that the configuration tells up to date.
     pub(super) fn take_up_states(&self) {
+        self.forget_resilvers();
         let vdevs = self.pool.vdevs();
         let version = vdevs.status_version();
         if self.devices.written.swap(version, Ordering::AcqRel) == version {

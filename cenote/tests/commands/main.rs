@@ -12,6 +12,7 @@ mod golden;
 mod import;
 mod keys;
 mod mounts;
+mod replacing;
 mod reports;
 mod scans;
 mod session;

@@ -15,14 +15,14 @@ use engine::zvol::LiveZvol;
 use ondisk::vdev_config::{PoolState, VdevConfig};
 use ondisk::{Guid, Txg};
 
-use crate::support::{Disks, new_pool, objset_of, surroundings};
+use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
 pub const MIB: u64 = 1 << 20;
 
-/// A started pool of these vdevs, with a volume that is called `vol`.
+/// A pool of these vdevs, with a volume that is called `vol`. It is not started, so that nothing is resilvered
+/// by itself.
 pub async fn pool_of(tops: Vec<NewTop>) -> Arc<LivePool> {
     let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
-    pool.start().unwrap();
     let new = NewDataset {
         name: "tank/vol".into(),
         contents: NewContents::Volume { size: 64 * MIB, sparse: true },
@@ -38,12 +38,14 @@ pub async fn volume(pool: &Arc<LivePool>) -> Arc<LiveZvol> {
 }
 
 pub async fn commit(pool: &Arc<LivePool>) {
-    pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+    pool.sync().await.unwrap();
 }
 
 /// Writes a mebibyte, of which `holds` knows what it must be.
 pub async fn write(pool: &Arc<LivePool>, at: u64) {
-    volume(pool).await.write_at(at * MIB, &vec![at as u8 + 1; MIB as usize], false).await.unwrap();
+    let volume = volume(pool).await;
+    let bytes = vec![at as u8 + 1; MIB as usize];
+    committing(pool, volume.write_at(at * MIB, &bytes, false)).await.unwrap();
     commit(pool).await;
 }
 
@@ -115,6 +117,19 @@ pub async fn copy(pool: &Arc<LivePool>, from: &str, to: &str) {
     commit(pool).await;
 }
 
+/// Commits groups until something has come about by itself. The pool is started.
+pub async fn until(pool: &Arc<LivePool>, what: impl Fn(&LivePool) -> bool) {
+    let start = std::time::Instant::now();
+    while !what(pool) {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{}", shape(top(pool)));
+        pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+    }
+}
+
+pub fn lacks_nothing(pool: &LivePool) -> bool {
+    pool.pool().vdevs().leaves().all(|leaf| leaf.missing_txgs.is_empty())
+}
+
 pub async fn export(pool: Arc<LivePool>) {
     pool.close(PoolState::Exported).await.unwrap();
 }
@@ -145,9 +160,11 @@ fn a_device_that_is_attached_to_a_single_one_makes_a_mirror() {
         assert_eq!(pool.detach(leaf(&pool, "d0").guid).await.unwrap_err().to_string(), "no valid replicas");
         assert!(pool.offline(leaf(&pool, "d0").guid, TakeOffline::Temporarily).await.is_err());
 
-        let told = history::read(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap();
-        let told = format!("{told:?}");
-        assert!(told.contains("vdev attach") && told.contains("attach vdev=") && told.contains(" to vdev="));
+        let events = history::read(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap();
+        let events = format!("{events:?}");
+        assert!(
+            events.contains("vdev attach") && events.contains("attach vdev=") && events.contains(" to vdev=")
+        );
         export(pool).await;
     });
     for name in ["d0", "d1"] {
@@ -156,7 +173,6 @@ fn a_device_that_is_attached_to_a_single_one_makes_a_mirror() {
     disks.judge("tank");
     block_on(async {
         let pool = disks.import("tank", 2).await;
-        pool.start().unwrap();
         assert_eq!(shape(top(&pool)), "mirror-0(d0 d1)");
         let config = pool.view().config().vdev_tree.clone().unwrap();
         let new = &config.children[0].children[1];
@@ -204,7 +220,6 @@ fn a_device_is_detached_when_the_others_have_everything() {
     block_on(async {
         std::fs::remove_file(disks.file("d1")).unwrap();
         let pool = disks.import("tank", 2).await;
-        pool.start().unwrap();
         holds(&pool, 3).await;
         write(&pool, 3).await;
         pool.detach(top(&pool).children[0].guid).await.unwrap();
@@ -248,4 +263,53 @@ fn what_cannot_be_attached_keeps_what_it_holds() {
         export(pool).await;
     });
     disks.judge("tank");
+}
+
+#[test]
+fn what_is_attached_is_resilvered_by_itself() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = pool_of(vec![disks.top(Layout::Single, Class::Normal, "d", 1)]).await;
+        for at in 0..8 {
+            write(&pool, at).await;
+        }
+        pool.start().unwrap();
+        let old = top(&pool).guid;
+        pool.attach(old, disks.leaf("d1"), Purpose::Mirror, None).await.unwrap();
+        pool.attach(old, disks.leaf("d2"), Purpose::Mirror, None).await.unwrap();
+        until(&pool, lacks_nothing).await;
+        pool.detach(leaf(&pool, "d0").guid).await.unwrap();
+        pool.detach(leaf(&pool, "d1").guid).await.unwrap();
+        assert_eq!(shape(top(&pool)), "d2");
+        holds(&pool, 8).await;
+        export(pool).await;
+    });
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        holds(&pool, 8).await;
+        assert_eq!(top(&pool).errors.checksum(), 0);
+        export(pool).await;
+    });
+}
+
+#[test]
+fn a_device_that_is_said_to_have_failed_is_used_on_where_nothing_else_has_its_data() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = pool_of(vec![disks.top(Layout::Single, Class::Normal, "d", 1)]).await;
+        write(&pool, 0).await;
+        let only = top(&pool).guid;
+        assert!(pool.offline(only, TakeOffline::Persistently).await.is_err());
+        pool.offline(only, TakeOffline::Faulted).await.unwrap();
+        assert_eq!(top(&pool).status().state, State::Degraded);
+        write(&pool, 1).await;
+        export(pool).await;
+        let pool = disks.import("tank", 2).await;
+        assert_eq!(top(&pool).status().state, State::Degraded);
+        holds(&pool, 2).await;
+        pool.clear(None).await.unwrap();
+        assert_eq!(top(&pool).status().state, State::Healthy);
+        export(pool).await;
+    });
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod attach;
+mod attach_cut;
 mod cached;
 mod checkpoint;
 mod clone;

@@ -6,21 +6,25 @@ use engine::vdev::topology::Purpose;
 use engine::vdev::{Class, State};
 use ondisk::Txg;
 
-use crate::attach::{MIB, commit, copy, export, holds, label_of, leaf, pool_of, shape, top, write};
-use crate::support::Disks;
+use crate::attach::{
+    MIB, commit, copy, export, holds, label_of, lacks_nothing, leaf, pool_of, shape, top, until, write,
+};
+use crate::support::{Disks, committing};
+
+const LAYOUTS: [(Layout, usize); 5] = [
+    (Layout::Single, 1),
+    (Layout::Mirror, 2),
+    (Layout::Raidz { nparity: 1 }, 3),
+    (Layout::Raidz { nparity: 2 }, 5),
+    (Layout::Draid { nparity: 1, ndata: 2, nspares: 0 }, 4),
+];
 
 #[test]
 fn a_device_of_any_layout_is_replaced_by_another_one() {
-    let layouts = [
-        (Layout::Single, 1, Class::Normal, "d0", "d1"),
-        (Layout::Mirror, 2, Class::Normal, "mirror-0(d0 d1)", "mirror-0(d1 d1)"),
-        (Layout::Raidz { nparity: 1 }, 3, Class::Normal, "raidz1-0(d0 d1 d2)", ""),
-        (Layout::Draid { nparity: 1, ndata: 2, nspares: 0 }, 4, Class::Normal, "", ""),
-    ];
-    for (layout, count, class, ..) in layouts {
+    for (layout, count) in LAYOUTS {
         let disks = Disks::new(96 * MIB);
         block_on(async {
-            let pool = pool_of(vec![disks.top(layout, class, "d", count)]).await;
+            let pool = pool_of(vec![disks.top(layout, Class::Normal, "d", count)]).await;
             write(&pool, 0).await;
             let before = shape(top(&pool));
             let old = leaf(&pool, "d0").guid;
@@ -48,7 +52,6 @@ fn a_device_of_any_layout_is_replaced_by_another_one() {
         disks.judge("tank");
         block_on(async {
             let pool = disks.import("tank", 2).await;
-            pool.start().unwrap();
             holds(&pool, 4).await;
             // Nothing else is needed: not the old one, and not what redundancy can do without.
             if count > 1 {
@@ -135,7 +138,7 @@ fn log_devices_are_mirrored_and_replaced() {
         let log = pool.pool().vdevs().top(1).unwrap();
         assert_eq!((shape(log), log.class()), ("mirror-1(log0 log1)".into(), Class::Log));
         let volume = crate::attach::volume(&pool).await;
-        volume.write_at(0, &[1; 65536], true).await.unwrap();
+        committing(&pool, volume.write_at(0, &[1; 65536], true)).await.unwrap();
         copy(&pool, "log0", "log1").await;
         pool.detach(leaf(&pool, "log0").guid).await.unwrap();
         let log = pool.pool().vdevs().top(1).unwrap();
@@ -144,11 +147,55 @@ fn log_devices_are_mirrored_and_replaced() {
         leaf(&pool, "log2").missing_txgs.forget(Txg(0), Txg(u64::MAX));
         commit(&pool).await;
         pool.detach_resilvered().await.unwrap();
-        volume.write_at(65536, &[1; 65536], true).await.unwrap();
+        committing(&pool, volume.write_at(65536, &[1; 65536], true)).await.unwrap();
         assert_eq!(shape(pool.pool().vdevs().top(1).unwrap()), "log2");
         drop(volume);
+        pool.start().unwrap();
         pool.remove(pool.pool().vdevs().top(1).unwrap().guid).await.unwrap();
         export(pool).await;
     });
     disks.judge("tank");
+}
+
+#[test]
+fn the_old_device_goes_by_itself_when_the_new_one_is_resilvered() {
+    for (layout, count) in LAYOUTS {
+        let disks = Disks::new(96 * MIB);
+        block_on(async {
+            let pool = pool_of(vec![disks.top(layout, Class::Normal, "d", count)]).await;
+            for at in 0..4 {
+                write(&pool, at).await;
+            }
+            let before = shape(top(&pool));
+            pool.start().unwrap();
+            pool.attach(leaf(&pool, "d0").guid, disks.leaf("new"), Purpose::Replace, None).await.unwrap();
+            let after = before.replace("d0", "new");
+            until(&pool, |pool| shape(top(pool)) == after).await;
+            assert!(lacks_nothing(&pool));
+            if count > 1 {
+                // A device that is away is replaced too.
+                let old = leaf(&pool, "d1").guid;
+                pool.offline(old, TakeOffline::Faulted).await.unwrap();
+                pool.attach(old, disks.leaf("new1"), Purpose::Replace, None).await.unwrap();
+                let after = after.replace("d1 ", "new1 ").replace("d1)", "new1)");
+                until(&pool, |pool| shape(top(pool)) == after).await;
+                assert_eq!(top(&pool).status().state, State::Healthy);
+            }
+            holds(&pool, 4).await;
+            export(pool).await;
+        });
+        disks.judge("tank");
+        block_on(async {
+            let pool = disks.import("tank", 2).await;
+            for leaf in pool.pool().vdevs().leaves().map(|leaf| leaf.guid).collect::<Vec<_>>() {
+                if count > 1 {
+                    pool.offline(leaf, TakeOffline::Temporarily).await.unwrap();
+                    holds(&pool, 4).await;
+                    pool.online(leaf).await.unwrap();
+                    pool.pool().vdevs().find(leaf).unwrap().missing_txgs.forget(Txg(0), Txg(u64::MAX));
+                }
+            }
+            export(pool).await;
+        });
+    }
 }

@@ -7,7 +7,9 @@ use engine::pool::live::{Auxiliary, Layout, LivePool, TakeOffline};
 use engine::vdev::{Aux, Class, State, Status};
 use ondisk::Guid;
 
-use crate::attach::{MIB, copy, export, holds, label_of, leaf, pool_of, shape, top, write};
+use crate::attach::{
+    MIB, copy, export, holds, label_of, lacks_nothing, leaf, pool_of, shape, top, until, write,
+};
 use crate::support::Disks;
 
 async fn with_spares(disks: &Disks, layout: Layout, count: usize) -> Arc<LivePool> {
@@ -51,7 +53,6 @@ fn a_spare_kicks_in_and_goes_back_when_the_device_is_whole_again() {
     disks.judge("tank");
     block_on(async {
         let pool = disks.import("tank", 2).await;
-        pool.start().unwrap();
         assert_eq!(spare(&pool, "s0").1, IN_USE);
         assert_eq!(shape(top(&pool)), "mirror-0(d0 spare-1(d1 s0))");
         let original = leaf(&pool, "d1").guid;
@@ -118,4 +119,33 @@ fn the_spare_goes_back_when_the_original_was_replaced() {
         export(pool).await;
     });
     disks.judge("tank");
+}
+
+#[test]
+fn a_spare_comes_and_goes_by_itself() {
+    for (layout, count) in [(Layout::Mirror, 2), (Layout::Raidz { nparity: 1 }, 3)] {
+        let disks = Disks::new(96 * MIB);
+        block_on(async {
+            let pool = with_spares(&disks, layout, count).await;
+            let before = shape(top(&pool));
+            pool.start().unwrap();
+            let failed = leaf(&pool, "d1").guid;
+            pool.offline(failed, TakeOffline::Faulted).await.unwrap();
+            assert!(pool.kick_in_spare(failed).await.unwrap().is_some());
+            until(&pool, |pool| leaf(pool, "s0").missing_txgs.is_empty()).await;
+            // The pool survives another device now.
+            let first = leaf(&pool, "d0").guid;
+            pool.offline(first, TakeOffline::Temporarily).await.unwrap();
+            holds(&pool, 1).await;
+            pool.online(first).await.unwrap();
+            until(&pool, |pool| leaf(pool, "d0").missing_txgs.is_empty()).await;
+            pool.clear(Some(failed)).await.unwrap();
+            until(&pool, |pool| shape(top(pool)) == before && spare(pool, "s0").1 == Status::HEALTHY).await;
+            assert!(lacks_nothing(&pool));
+            holds(&pool, 1).await;
+            export(pool).await;
+        });
+        assert_eq!(block_on(label_of(&disks, "s0")).unwrap(), "Spare");
+        disks.judge("tank");
+    }
 }

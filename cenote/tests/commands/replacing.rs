@@ -1,0 +1,157 @@
+//! Devices that are attached, detached and replaced, through the binary.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::session::Session;
+
+/// A sparse file in a directory of the session.
+fn disk(session: &Session, name: &str, mib: u64) -> String {
+    let place = session.directory().join("disks");
+    fs::create_dir_all(&place).unwrap();
+    let path = place.join(name);
+    File::create(&path).unwrap().set_len(mib << 20).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn status(session: &Session) -> String {
+    session.print(&["zpool", "status", "tank"])
+}
+
+/// The lines of the devices in the status, without the path and in one line.
+fn tree(session: &Session) -> String {
+    let status = status(session);
+    let config = status.lines().skip_while(|line| !line.trim_start().starts_with("NAME")).skip(2);
+    let config = config.take_while(|line| !line.is_empty());
+    let short = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+        format!("{name} {}", words.next().unwrap_or_default()).trim().to_owned()
+    };
+    config.map(short).collect::<Vec<_>>().join(", ")
+}
+
+fn until(session: &Session, expected: &str) {
+    let start = Instant::now();
+    while tree(session) != expected {
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", status(session));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn refusal(session: &Session, words: &[&str]) -> String {
+    let ended = session.run(words);
+    assert_eq!(ended.code, 1, "{words:?}: {}", ended.err);
+    ended.err
+}
+
+#[test]
+fn devices_are_attached_replaced_and_detached_in_openzfs_s_words() {
+    let session = Session::start();
+    let [a, b, c, small] =
+        [("a", 128), ("b", 128), ("c", 128), ("small", 80)].map(|(name, mib)| disk(&session, name, mib));
+    session.print(&["zpool", "create", "-m", "none", "tank", &a]);
+    session.print(&["zfs", "create", "tank/fs"]);
+    assert!(refusal(&session, &["zpool", "detach", "tank", "a"]).contains("only applicable to mirror"));
+    let error = refusal(&session, &["zpool", "attach", "tank", "a", &small]);
+    assert_eq!(error, format!("cannot attach {small} to a: device is too small\n"));
+    let error = refusal(&session, &["zpool", "attach", "tank", "a", &a]);
+    assert!(error.contains("is part of active pool 'tank'"), "{error}");
+    assert!(refusal(&session, &["zpool", "attach", "-s", "tank", "a", &b]).contains("not there yet"));
+
+    session.print(&["zpool", "attach", "-w", "tank", "a", &b]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, a ONLINE, b ONLINE");
+    assert!(status(&session).contains("state: ONLINE"));
+    session.print(&["zpool", "replace", "-w", "tank", "a", &c]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, c ONLINE, b ONLINE");
+    session.print(&["zpool", "detach", "tank", "b"]);
+    assert_eq!(tree(&session), "c ONLINE");
+    let history = session.print(&["zpool", "history", "-i", "tank"]);
+    for text in ["zpool attach -w tank a", "attach vdev=", "replace vdev=", "detach vdev="] {
+        assert!(history.contains(text), "{text}: {history}");
+    }
+    // What is free can be used without force.
+    session.print(&["zpool", "add", "tank", "spare", &a]);
+    session.print(&["zpool", "export", "tank"]);
+    let place = session.directory().join("disks");
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "tank"]);
+    assert_eq!(tree(&session), "c ONLINE, spares, a AVAIL");
+    session.print(&["zpool", "export", "tank"]);
+    let Some(verdict) = testkit::oracle::zdb_of(Path::new(&place), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+#[test]
+fn a_device_that_lost_its_contents_is_replaced_by_itself() {
+    let session = Session::start();
+    let [a, b] = ["a", "b"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &a, &b]);
+    session.print(&["zfs", "create", "tank/fs"]);
+    // While it is open.
+    let file = fs::OpenOptions::new().write(true).open(&a).unwrap();
+    file.set_len(0).unwrap();
+    file.set_len(128 << 20).unwrap();
+    session.print(&["zpool", "replace", "-w", "tank", &a]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, a ONLINE, b ONLINE");
+    // Another one in its place.
+    session.print(&["zpool", "offline", "tank", "b"]);
+    fs::remove_file(&b).unwrap();
+    disk(&session, "b", 256);
+    session.print(&["zpool", "replace", "-w", "tank", "b"]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, a ONLINE, b ONLINE");
+    // And by itself, if that is wanted.
+    session.print(&["zpool", "set", "autoreplace=on", "tank"]);
+    session.print(&["zpool", "export", "tank"]);
+    fs::remove_file(&a).unwrap();
+    let place = session.directory().join("disks");
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "tank"]);
+    disk(&session, "a", 128);
+    session.print(&["zpool", "reopen", "tank"]);
+    until(&session, "mirror-0 ONLINE, a ONLINE, b ONLINE");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_spare_is_used_by_hand_and_goes_back() {
+    let session = Session::start();
+    let [a, b, s, t] = ["a", "b", "s", "t"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &a, &b, "spare", &s, &t]);
+    session.print(&["zpool", "replace", "tank", "a", &s]);
+    let spared = "mirror-0 ONLINE, spare-0 ONLINE, a ONLINE, s ONLINE, b ONLINE, spares, s INUSE, t AVAIL";
+    until(&session, spared);
+    assert!(status(&session).contains("currently in use"));
+    assert!(refusal(&session, &["zpool", "replace", "tank", "b", &s]).contains("in use"));
+    assert!(refusal(&session, &["zpool", "remove", "tank", "s"]).contains("in use"));
+    assert!(refusal(&session, &["zpool", "detach", "tank", "t"]).contains("reserved as a hot spare"));
+    session.print(&["zpool", "detach", "tank", "s"]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, a ONLINE, b ONLINE, spares, s AVAIL, t AVAIL");
+    session.print(&["zpool", "replace", "tank", "a", "t"]);
+    until(&session, &spared.replace("s ONLINE", "t ONLINE").replace("s INUSE, t AVAIL", "s AVAIL, t INUSE"));
+    session.print(&["zpool", "detach", "tank", "a"]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, t ONLINE, b ONLINE, spares, s AVAIL");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_pool_grows_when_its_devices_are_replaced_by_larger_ones() {
+    let session = Session::start();
+    let small = ["a", "b", "c"].map(|name| disk(&session, name, 128));
+    let large = ["x", "y", "z"].map(|name| disk(&session, name, 512));
+    session.print(&["zpool", "create", "-m", "none", "tank", "raidz", &small[0], &small[1], &small[2]]);
+    let size = |property: &str| {
+        let value = session.print(&["zpool", "list", "-Hp", "-o", property, "tank"]);
+        value.trim().parse::<u64>().unwrap_or(0)
+    };
+    let before = size("size");
+    for (old, new) in ["a", "b", "c"].iter().zip(&large) {
+        assert_eq!(size("expandsize"), 0);
+        session.print(&["zpool", "replace", "-w", "tank", old, new]);
+    }
+    assert_eq!(tree(&session), "raidz1-0 ONLINE, x ONLINE, y ONLINE, z ONLINE");
+    assert!(size("size") == before && size("expandsize") > before, "{}", size("expandsize"));
+    session.print(&["zpool", "online", "-e", "tank", "x"]);
+    session.print(&["zpool", "sync", "tank"]);
+    assert!(size("size") > 3 * before, "{}", size("size"));
+    session.print(&["zpool", "export", "tank"]);
+}

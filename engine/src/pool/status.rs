@@ -428,7 +428,13 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
 /// memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
-    Ok(PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health })
+    let mut health = PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health };
+    let mut left = vec![&mut health.vdevs];
+    while let Some(node) = left.pop() {
+        node.resilver_deferred = node.children.is_empty() && live.is_resilver_deferred(Guid(node.guid));
+        left.extend(&mut node.children);
+    }
+    Ok(health)
 }
 
 async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -> Result<PoolHealth> {
@@ -803,7 +809,7 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         is_being_removed: vdev.config.removing,
         slow_ios: vdev.stats.slow(),
         scan_processed: vdev.stats.scanned_bytes(),
-        resilver_deferred: vdev.config.resilver_deferred,
+        resilver_deferred: false,
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),

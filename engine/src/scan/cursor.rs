@@ -215,3 +215,6 @@ impl Cursor {
         *known = after.min(*known);
     }
 }
+
+#[cfg(test)]
+mod tests;

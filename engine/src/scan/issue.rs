@@ -10,11 +10,17 @@
 //! suspects of a window are repaired while the view is held: the block is read again with all its redundancy,
 //! every place of it is compared, and what differs is counted and written ([`Store::heal`]). A block without
 //! right bytes anywhere is damaged.
+//!
+//! # Resilver
+//! A block that a leaf lacks is read once, from a window like all others: by what the other leaves have, and
+//! rebuilt from their columns. The parts that are lacking are written for a whole window at a time, so that
+//! neighbours become one transfer.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use device::SharedBuf;
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
@@ -66,10 +72,18 @@ pub(crate) struct Issue<'a> {
     pub failed: Failed,
 }
 
-/// A copy of a block that is to be repaired.
+/// A block that is to be repaired.
 struct Suspect {
     bp: Blkptr,
     at: Bookmark,
+}
+
+/// What a window came to.
+#[derive(Default)]
+struct Checked {
+    suspects: Vec<Suspect>,
+    /// Blocks with right bytes that a leaf lacks.
+    lacking: Vec<(Blkptr, SharedBuf)>,
 }
 
 impl Issue<'_> {
@@ -90,7 +104,7 @@ impl Issue<'_> {
             }
             let began = Instant::now();
             let next_end = self.window_end(&gathered, end);
-            let (next, suspects) = {
+            let (next, checked) = {
                 let next = self.read(&gathered, &entries[end..next_end]);
                 let check = self.check(&gathered, &entries[start..end], &window);
                 join(next, check).await
@@ -101,7 +115,7 @@ impl Issue<'_> {
                     false => bp.dva(copy).map_or(0, |dva| dva.asize.get()),
                 };
             }
-            self.repair(suspects).await?;
+            self.repair(checked).await?;
             self.pilot.note(&self.counters);
             (start, end, window) = (end, next_end, next);
             if self.pilot.is_busy() {
@@ -145,18 +159,17 @@ impl Issue<'_> {
         let (bp, _, copy) = gathered.block(entry)?;
         let dva = bp.dva(copy)?;
         let top = self.store.top_for(&dva).ok()?;
-        let is_simple = !dva.gang && !matches!(top.kind, Kind::Indirect(_));
-        // A resilver reads with the redundancy of the vdev.
-        (is_simple && !self.purpose.is_resilver).then_some((bp, dva))
+        let is_simple = !bp.is_gang() && !matches!(top.kind, Kind::Indirect(_));
+        is_simple.then_some((bp, dva))
     }
 
-    /// The copies that look wrong, or that a leaf lacks.
-    async fn check(&self, gathered: &Gathered, entries: &[Entry], window: &Window) -> Vec<Suspect> {
+    /// Judges the copies of a window.
+    async fn check(&self, gathered: &Gathered, entries: &[Entry], window: &Window) -> Checked {
         let tree = self.store.vdevs();
-        let mut suspects: Vec<Suspect> = Vec::new();
+        let mut checked = Checked::default();
         for entry in entries {
             let Some((bp, at, copy)) = gathered.block(entry) else { continue };
-            let is_right = match self.simple(gathered, entry) {
+            let right = match self.simple(gathered, entry) {
                 Some((bp, dva)) => {
                     let verdict = |bytes: &[u8]| self.store.verify(&bp, bytes);
                     let judged: Option<Verdict<'_>> = if is_judged(&bp) { Some(&verdict) } else { None };
@@ -165,35 +178,42 @@ impl Issue<'_> {
                     match tree.top(dva.vdev.get()) {
                         Some(top) => {
                             let found = top.scrub(request, window).await;
-                            found.bytes.is_some() && found.bad.is_empty()
+                            found.bytes.filter(|_| found.bad.is_empty())
                         }
-                        None => false,
+                        None => None,
                     }
                 }
-                None => false,
+                None => None,
             };
-            // A repair is one of all copies.
-            if !is_right || (copy == 0 && self.stale.lack(tree, &bp)) {
-                suspects.push(Suspect { bp, at });
+            match right {
+                None => checked.suspects.push(Suspect { bp, at }),
+                // What is lacking is written for all copies at once.
+                Some(bytes) if copy == 0 && self.stale.lack(tree, &bp) => {
+                    checked.lacking.push((bp, bytes.into()));
+                }
+                Some(_) => {}
             }
         }
-        suspects
+        checked
     }
 
-    /// Repairs suspects.
-    async fn repair(&mut self, mut suspects: Vec<Suspect>) -> Result<(), Interrupted> {
+    /// Writes what leaves lack, and repairs suspects.
+    async fn repair(&mut self, checked: Checked) -> Result<(), Interrupted> {
+        let Checked { mut suspects, lacking } = checked;
         let mut seen = HashSet::new();
         let damaged = &self.damaged;
         suspects.retain(|suspect| !damaged.contains(&suspect.at) && seen.insert(suspect.at));
-        if suspects.is_empty() {
+        if suspects.is_empty() && lacking.is_empty() {
             return Ok(());
         }
         let Some(view) = self.guard.hold() else { return Err(Interrupted::Taken) };
         if let Some(error) = view.suspension.why() {
             return Err(Interrupted::Failed(error));
         }
-        let missed = if self.purpose.is_resilver { Missed::OnlyWritten } else { Missed::Written };
-        let txg = self.pilot.open_txg();
+        let (missed, txg) = (Missed::Written, self.pilot.open_txg());
+        let copied = view.copy_missed(lacking, txg).await;
+        self.counters.processed += copied.bytes;
+        copied.failed.into_iter().for_each(|(leaf, birth)| note(&mut self.failed, leaf, birth));
         let repairs = suspects.into_iter().map(|suspect| {
             let view = &view;
             async move {

@@ -255,11 +255,7 @@ impl Vdev {
                 None => None,
             });
         }
-        let data_is_complete = map
-            .rows()
-            .zip(columns.chunks_exact(map.width()))
-            .all(|(_, columns)| columns.iter().skip(map.nparity()).all(Option::is_some));
-        if !data_is_complete {
+        if !rebuild_data(&map, &mut columns) {
             return self.scrub_by_reading(request).await;
         }
         let mut block = IoBuf::for_overwrite(map.data_bytes() as usize);
@@ -311,6 +307,39 @@ impl Vdev {
         }
         bad
     }
+}
+
+/// Computes the data columns that are missing from the others. False where there are too few.
+fn rebuild_data(map: &Map, columns: &mut [Option<IoBuf>]) -> bool {
+    let width = map.width().max(1);
+    map.rows().zip(columns.chunks_exact_mut(width)).all(|(row, columns)| {
+        if columns.iter().skip(map.nparity()).all(Option::is_some) {
+            return true;
+        }
+        let missing: Vec<usize> =
+            columns.iter().enumerate().filter(|(_, bytes)| bytes.is_none()).map(|(index, _)| index).collect();
+        if missing.len() > map.nparity() {
+            return false;
+        }
+        let mut all: Vec<Vec<u8>> = row
+            .iter()
+            .zip(columns.iter())
+            .map(|(column, bytes)| match bytes {
+                Some(bytes) => bytes.to_vec(),
+                None => vec![0; column.size as usize],
+            })
+            .collect();
+        let mut slices: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        if raidz::reconstruct(map.nparity(), &mut slices, &missing).is_err() {
+            return false;
+        }
+        for index in missing.into_iter().filter(|index| *index >= map.nparity()) {
+            if let (Some(column), Some(bytes)) = (columns.get_mut(index), all.get(index)) {
+                *column = Some(IoBuf::from(&bytes[..]));
+            }
+        }
+        true
+    })
 }
 
 /// The data columns that are not empty, with their bytes.

@@ -59,6 +59,19 @@ impl Store {
         done
     }
 
+    /// Writes blocks whose right bytes are these to the leaves that missed their groups. The blocks must stay
+    /// allocated until this is done, and have no gangs.
+    pub(crate) async fn copy_missed(&self, blocks: Vec<(Blkptr, SharedBuf)>, txg: Txg) -> Repaired {
+        let pieces = blocks.iter().flat_map(|(bp, data)| {
+            bp.dvas().filter(|dva| self.top_for(dva).is_ok()).map(|dva| {
+                let (top, offset_bytes) = (dva.vdev.get(), dva.offset.get());
+                (Piece { top, offset_bytes, data: data.clone() }, bp.physical_birth())
+            })
+        });
+        let (bytes, failed) = self.vdevs.copy_missed(pieces.collect(), txg).await;
+        Repaired { bytes, failed, is_unreadable: false }
+    }
+
     /// Rewrites the wrong places of a block whose right bytes are these.
     fn heal_known<'a>(
         &'a self,

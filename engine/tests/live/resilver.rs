@@ -110,3 +110,41 @@ fn a_scrub_gives_way_to_a_resilver() {
     });
     disks.judge("tank");
 }
+
+#[test]
+fn a_device_that_comes_back_during_a_resilver_is_covered_too() {
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
+        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
+        fill(&pool, "vol", 6..8, 60).await;
+        pool.set_scan_limits(small_batches());
+        for index in [1, 2] {
+            pool.online(leaf(&pool, index).guid).await.unwrap();
+            (0..4 * index).for_each(|_| std::thread::yield_now());
+            committed(&pool).await;
+        }
+        while !lacks_nothing(&pool) {
+            let scan = scanned(&pool).await;
+            assert_eq!((scan.kind, scan.errors), (ScanKind::Resilver, 0));
+        }
+        // Gone and back while it is under way.
+        pool.offline(leaf(&pool, 1).guid, TakeOffline::Temporarily).await.unwrap();
+        fill(&pool, "vol", 0..2, 80).await;
+        pool.online(leaf(&pool, 1).guid).await.unwrap();
+        committed(&pool).await;
+        pool.offline(leaf(&pool, 1).guid, TakeOffline::Temporarily).await.unwrap();
+        committed(&pool).await;
+        pool.online(leaf(&pool, 1).guid).await.unwrap();
+        while !lacks_nothing(&pool) {
+            scanned(&pool).await;
+        }
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        assert_eq!(scanned(&pool).await.processed, 0);
+        holds(&pool, "vol", 2..6, 40).await;
+        holds(&pool, "vol", 6..8, 60).await;
+        holds(&pool, "vol", 0..2, 80).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

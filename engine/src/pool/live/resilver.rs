@@ -115,6 +115,11 @@ impl LivePool {
         self.sysevent_with(name, None, vec![("resilver_type".into(), Value::Text("healing".into()))]);
     }
 
+    /// Whether the resilver of a leaf waits for another one.
+    pub(crate) fn is_resilver_deferred(&self, leaf: Guid) -> bool {
+        self.config().find_mut(leaf).is_some_and(|leaf| leaf.resilver_deferred)
+    }
+
     /// The leaves that are there and lack groups.
     fn stale_leaves(&self) -> impl Iterator<Item = &Vdev> {
         self.pool.vdevs().tops.iter().flat_map(|top| top.walk()).filter(|vdev| is_stale_leaf(vdev))
@@ -129,7 +134,7 @@ impl Syncing {
             let is_resilver = state.phys.is_running() && state.phys.function == Function::Resilver;
             let is_covered = |leaf: &&Vdev| {
                 let last = leaf.missing_txgs.ranges().ranges().last().map_or(0, |(_, end)| *end);
-                is_resilver && state.was_present(leaf) && last <= state.phys.max_txg.get()
+                is_resilver && !state.is_flawed && state.was_present(leaf) && last <= state.phys.max_txg.get()
             };
             let uncovered: Vec<Guid> =
                 pool.stale_leaves().filter(|leaf| !is_covered(leaf)).map(|leaf| leaf.guid).collect();
@@ -142,7 +147,8 @@ impl Syncing {
             return Ok(Found::Nothing);
         }
         let may_defer = self.feature_count(Feature::ResilverDefer).is_some();
-        if is_resilver && may_defer && !is_early {
+        let is_flawed = pool.scan().is_flawed;
+        if is_resilver && may_defer && !is_early && !is_flawed {
             self.defer(&uncovered).await?;
             return Ok(Found::Nothing);
         }

@@ -74,6 +74,8 @@ pub(super) struct State {
     present: HashMap<Guid, u64>,
     /// Groups that leaves lack still.
     failed: Failed,
+    /// A resilver that was taken up failed to write something before, and it is not known what.
+    pub is_flawed: bool,
     pub pass: Pass,
     pub limits: ScanLimits,
 }
@@ -90,6 +92,7 @@ impl Default for State {
             recorded: Vec::new(),
             present: HashMap::new(),
             failed: Failed::new(),
+            is_flawed: false,
             pass: Pass::default(),
             limits: ScanLimits::default(),
         }
@@ -221,6 +224,7 @@ impl LivePool {
         if !phys.is_running() || phys.errors == 0 {
             state.note_present(&self.pool);
         }
+        state.is_flawed = phys.function == Function::Resilver && phys.is_running() && phys.errors > 0;
         state.pass = Pass { start: self.env.now().as_secs(), ..Pass::default() };
         if phys.is_paused() {
             state.pass.paused = state.pass.start;
@@ -470,6 +474,7 @@ impl Syncing {
             state.error_scrub = ErrorScrubPhys::default();
             state.cursor = Cursor::beginning();
             state.stored_queue.clear();
+            state.is_flawed = false;
             state.note_present(&self.pool.pool);
             state.pass = Pass { start: self.now(), ..Pass::default() };
         }

@@ -81,15 +81,7 @@ impl VdevTree {
     /// Rewrites the parts that differ. `txg` is the open group: a failed flush concerns the writes of that
     /// group.
     pub(crate) async fn heal(&self, known: Known<'_>, txg: Txg) -> Healed {
-        let mut plan = Plan::new(self, known.birth);
-        for piece in self.present_places(known.piece) {
-            // Not judged: a part that cannot be written now is missing from no leaf that had it.
-            let _ = plan.piece(piece);
-        }
-        let birth = known.birth.get();
-        let parts = plan.into_parts().into_iter();
-        let (stale, parts): (Vec<Part<'_>>, Vec<Part<'_>>) =
-            parts.filter(|part| !part.filler).partition(|part| part.owner().is_stale(birth));
+        let (stale, parts) = self.parts_of(known.piece, known.birth);
         let (mut wrong, parts) = match known.missed {
             Missed::Left => (Vec::new(), parts),
             Missed::Written => (stale, parts),
@@ -135,6 +127,39 @@ impl VdevTree {
             healed.bytes += bytes;
         }
         healed
+    }
+
+    /// Writes the parts of leaves that missed the group of a piece, for many pieces at a time, so that
+    /// neighbours become one transfer. Each comes with its group. Returns the bytes that were written, and the
+    /// leaf and the group of each part that could not be.
+    pub(crate) async fn copy_missed(&self, pieces: Vec<(Piece, Txg)>, txg: Txg) -> (u64, Vec<(Guid, Txg)>) {
+        let (mut parts, mut births) = (Vec::new(), Vec::new());
+        for (piece, birth) in pieces {
+            parts.extend(self.parts_of(piece, birth).0);
+            births.resize(parts.len(), birth);
+        }
+        let failed = self.perform(txg, &parts, Until::Taken).await;
+        let (mut bytes, mut lacking) = (0, Vec::new());
+        for (index, (part, birth)) in parts.iter().zip(births).enumerate() {
+            if failed.contains_key(&index) {
+                lacking.push((part.owner().guid, birth));
+            } else {
+                part.owner().stats.count_scanned(part.data.len() as u64);
+                bytes += part.data.len() as u64;
+            }
+        }
+        (bytes, lacking)
+    }
+
+    /// The parts of a piece: those of leaves that missed its group, and the others.
+    fn parts_of(&self, piece: Piece, birth: Txg) -> (Vec<Part<'_>>, Vec<Part<'_>>) {
+        let mut plan = Plan::new(self, birth);
+        for piece in self.present_places(piece) {
+            // Not judged: a part that cannot be written now is missing from no leaf that had it.
+            let _ = plan.piece(piece);
+        }
+        let parts = plan.into_parts().into_iter().filter(|part| !part.filler);
+        parts.partition(|part| part.owner().is_stale(birth.get()))
     }
 
     /// A piece, or the present places of its bytes on a removed vdev. Bytes that are not whole sectors there

@@ -56,7 +56,7 @@ impl Gathered {
         let kept = bp.words().iter().enumerate().filter(|(_, word)| **word != 0);
         let map = kept.clone().fold(0u64, |map, (index, _)| map | 1 << index);
         // Levels are few, and -1 is one of them.
-        let level = u64::from((at.level as u8) & 0xff);
+        let level = u64::from(at.level as u8);
         self.records.extend([map | level << 16 | objset << 24, at.object, at.blkid]);
         self.records.extend(kept.map(|(_, word)| *word));
         let copies = if is_each { bp.copies() } else { 1 };

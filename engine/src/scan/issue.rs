@@ -70,6 +70,8 @@ pub(crate) struct Issue<'a> {
     pub damaged: BTreeSet<Bookmark>,
     /// Groups that leaves lack still.
     pub failed: Failed,
+    /// Leaves that did not take something.
+    pub unwritten: BTreeSet<Guid>,
 }
 
 /// A block that is to be repaired.
@@ -213,7 +215,10 @@ impl Issue<'_> {
         let (missed, txg) = (Missed::Written, self.pilot.open_txg());
         let copied = view.copy_missed(lacking, txg).await;
         self.counters.processed += copied.bytes;
-        copied.failed.into_iter().for_each(|(leaf, birth)| note(&mut self.failed, leaf, birth));
+        for (leaf, birth) in copied.failed {
+            note(&mut self.failed, leaf, birth);
+            self.unwritten.insert(leaf);
+        }
         let repairs = suspects.into_iter().map(|suspect| {
             let view = &view;
             async move {
@@ -231,6 +236,7 @@ impl Issue<'_> {
             }
             for (leaf, birth) in healed.failed {
                 note(&mut self.failed, leaf, birth);
+                self.unwritten.insert(leaf);
             }
             if is_damaged {
                 note_unread(&view, &suspect.bp, &mut self.failed);

@@ -23,7 +23,7 @@
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_scan_setup_sync`, `dsl_scan_done`, `dsl_scan_init`),
 //! `vdev.c` (`vdev_dtl_reassess`, `vdev_dtl_should_excise`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
@@ -128,6 +128,8 @@ pub(super) struct Done {
     pub cursor: Cursor,
     pub counters: Counters,
     pub failed: Failed,
+    /// Leaves that did not take something.
+    pub unwritten: BTreeSet<Guid>,
     /// Nothing is left.
     pub is_all: bool,
 }
@@ -500,7 +502,8 @@ impl Syncing {
             stored_queue.clone_from(&cursor.queue);
             (*phys, removed, set)
         };
-        if !phys.queue.is_none() && !(removed.is_empty() && set.is_empty()) {
+        let is_changed = !removed.is_empty() || !set.is_empty();
+        if is_changed && !phys.queue.is_none() {
             let queue = self.mos().object(phys.queue).await?;
             for object in removed {
                 edit::remove(&queue, &self.tx, &zap::Key::Name(hex_key(object).into())).await?;
@@ -517,7 +520,7 @@ impl Syncing {
     pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
         // After an import it is not known what failed: these leaves are resilvered once more.
-        let lacking: Vec<Guid> = done.failed.keys().copied().collect();
+        let lacking: Vec<Guid> = done.unwritten.iter().copied().collect();
         let is_all = {
             let mut state = self.pool.scan();
             if state.batch != done.number || !state.phys.is_running() || state.phys.is_paused() {

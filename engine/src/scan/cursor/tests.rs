@@ -36,7 +36,9 @@ impl Model {
         let origin = Dataset { is_snapshot: true, creation: 1, previous: 0, blocks: BTreeMap::new() };
         let datasets = BTreeMap::from([(ORIGIN, origin)]);
         let mut model = Self { datasets, txg: 10, next_id: 2, seed };
-        (0..2).for_each(|_| drop(model.create(ORIGIN)));
+        for _ in 0..2 {
+            model.create(ORIGIN);
+        }
         model
     }
 
@@ -187,7 +189,9 @@ proptest! {
     fn every_block_that_stays_is_met_whatever_becomes_of_datasets(seed: u64, is_ranged: bool) {
         let mut model = Model::new(seed);
         let before = model.random(60);
-        (0..before).for_each(|_| drop(model.change()));
+        for _ in 0..before {
+            model.change();
+        }
         let after = if is_ranged { 10 + model.random(before) as u64 } else { 0 };
         let purpose = Purpose { is_resilver: false, after: Txg(after), until: Txg(model.txg) };
         let (mut stored, mut met) = (Cursor::beginning(), BTreeSet::new());
@@ -207,7 +211,9 @@ proptest! {
                 // It was interrupted.
                 continue;
             }
-            recorded.into_iter().for_each(|change| drop(cursor.follow(change)));
+            for change in recorded {
+                cursor.follow(change);
+            }
             met.append(&mut of_batch);
             stored = cursor;
             if is_all && stored.queue.is_empty() {

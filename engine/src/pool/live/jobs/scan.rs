@@ -1,5 +1,6 @@
 //! The batches of a scrub or a resilver ([`crate::scan`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -111,9 +112,17 @@ async fn work(
         counters,
         damaged,
         failed,
+        unwritten: BTreeSet::new(),
     };
     issue.run(gathered).await.map_err(|interrupted| taken(interrupted, &lent))?;
-    Ok(Done { number, cursor, counters: issue.counters, failed: issue.failed, is_all })
+    Ok(Done {
+        number,
+        cursor,
+        counters: issue.counters,
+        failed: issue.failed,
+        unwritten: issue.unwritten,
+        is_all,
+    })
 }
 
 /// A batch that does not go on because its view was taken back is to be made smaller.

@@ -242,8 +242,8 @@ pub fn history_date(seconds: u64) -> String {
     )
 }
 
-/// The moment that a user's date names, in seconds since 1970: `2026-11-27`, or `2026-11-27 12:00`. The end of
-/// that day or minute with `is_end`.
+/// The moment that a user's date names, in seconds since 1970: `2026-11-27`, or `2026-11-27 12:00`. The end
+/// of that day or minute with `is_end`.
 pub fn date_in(text: &str, is_end: bool) -> Option<u64> {
     let (day, time) = text.split_once(' ').map_or((text, None), |(day, time)| (day, Some(time)));
     let mut parts = day.splitn(3, '-').map(|part| part.parse::<i64>().ok());

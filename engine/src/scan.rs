@@ -9,9 +9,10 @@
 //! ([`Cursor::follow`]).
 //!
 //! A scan works in *batches*. A batch borrows a view of the pool, walks from the cursor on and gathers the
-//! pointers that it meets ([`Gathered`]). When the memory for them is used up, or all is walked, it reads them
-//! in the order of their places on devices ([`Issue`]): all copies, all children of mirrors, all parity. Only
-//! then the cursor moves on in the pool, together with the counters, in one group. A crash repeats one batch.
+//! pointers that it meets ([`Gathered`]). When the memory for them is used up, or all is walked, it reads
+//! them in the order of their places on devices ([`Issue`]): all copies, all children of mirrors, all parity.
+//! Only then the cursor moves on in the pool, together with the counters, in one group. A crash repeats one
+//! batch.
 //!
 //! # Never a wrong write
 //! A batch may take long, and the view that it borrows can be taken back when the pool needs its space. From

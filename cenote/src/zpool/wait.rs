@@ -1,7 +1,7 @@
 //! `zpool wait`: returns when the pool's background activities have ended.
 //!
-//! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it there.
-//! A scrub that is paused is not waited for.
+//! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it
+//! there. A scrub that is paused is not waited for.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Changes of who follows whom among datasets, for those who walk datasets one after the other over many
 //! groups: a scrub or a resilver ([`crate::scan`]).
 //!
-//! A task that makes such a change notes it with the pool ([`DslPool::note_lineage`]). The pool layer takes the
-//! notes in the sync of the same group ([`DslPool::take_lineage`]), so that what it stores of a walk is true of
-//! the datasets of that group.
+//! A task that makes such a change notes it with the pool ([`DslPool::note_lineage`]). The pool layer takes
+//! the notes in the sync of the same group ([`DslPool::take_lineage`]), so that what it stores of a walk is
+//! true of the datasets of that group.
 
 use device::IgnorePoison;
 use ondisk::ObjectId;

@@ -424,8 +424,8 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     health_with(dsl, scan, error_scrub).await
 }
 
-/// The health of a pool that is written. `dsl` is its last committed state; how far a scan is is known only in
-/// memory.
+/// The health of a pool that is written. `dsl` is its last committed state; how far a scan is is known only
+/// in memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
     let mut health = PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health };

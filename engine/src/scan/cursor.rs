@@ -1,10 +1,10 @@
 //! The place of a scan: which datasets come next, and where it is in the present one.
 //!
 //! # The order
-//! The meta object set comes first, then the snapshot that everything descends from (`$ORIGIN`). When a dataset
-//! is done, the snapshot or head that follows it joins the queue, and so do the clones that begin there. Each
-//! is walked only for blocks that are newer than the dataset before it. So a block is met in the oldest dataset
-//! that has it.
+//! The meta object set comes first, then the snapshot that everything descends from (`$ORIGIN`). When a
+//! dataset is done, the snapshot or head that follows it joins the queue, and so do the clones that begin
+//! there. Each is walked only for blocks that are newer than the dataset before it. So a block is met in the
+//! oldest dataset that has it.
 //!
 //! # When datasets change
 //! | change | the dataset in progress | the queue |
@@ -14,8 +14,8 @@
 //! | a head is destroyed | the walk is done with it | it goes |
 //! | two heads exchange their contents | the walk goes on in the other one | they exchange their places |
 //!
-//! A promotion and a new clone change nothing here: a snapshot is followed by the same datasets before and after
-//! a promotion, and what a new clone writes is newer than the scan.
+//! A promotion and a new clone change nothing here: a snapshot is followed by the same datasets before and
+//! after a promotion, and what a new clone writes is newer than the scan.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Walking from the cursor on, dataset by dataset, and gathering the blocks of the scan.
 //!
-//! The blocks that lead on are read here without counting errors, one good copy of each. They are gathered like
-//! all others, so that all that is stored of them is verified in its turn.
+//! The blocks that lead on are read here without counting errors, one good copy of each. They are gathered
+//! like all others, so that all that is stored of them is verified in its turn.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

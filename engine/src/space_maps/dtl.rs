@@ -1,10 +1,10 @@
 //! Storing dirty time logs ([`crate::vdev::dtl`]).
 //!
 //! In the sync of a group, [`sync_dtls`] writes each log that changed into its object, as one list of ranges.
-//! That is done once more in each turn of writing the MOS, because a device may miss what is written there: so
-//! the groups that were missed are on disk with the last of them. Failures of its last flush are written with
-//! the next group. The objects have the short header,
-//! without a histogram, so that they do not count as users of the feature `spacemap_histogram`.
+//! That is done once more in each turn of writing the MOS, because a device may miss what is written there:
+//! so the groups that were missed are on disk with the last of them. Failures of its last flush are written
+//! with the next group. The objects have the short header, without a histogram, so that they do not count as
+//! users of the feature `spacemap_histogram`.
 
 use std::sync::Arc;
 

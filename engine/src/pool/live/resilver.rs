@@ -11,8 +11,8 @@
 //! | another resilver, at its beginning, or in a pool without the feature `resilver_defer` | it begins anew and covers the leaf too |
 //! | another resilver | the leaf is marked as deferred in the configuration, and the next resilver begins when this one is done |
 //!
-//! A running scan covers a leaf that was there since the scan began, and that lacks nothing that is newer than
-//! the scan's last group.
+//! A running scan covers a leaf that was there since the scan began, and that lacks nothing that is newer
+//! than the scan's last group.
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_scan_assess_vdev`, `dsl_scan_sync`), `vdev.c`
 //! (`vdev_resilver_needed`, `vdev_defer_resilver`).
@@ -214,8 +214,8 @@ impl Syncing {
         if end != End::Restarting {
             self.pool.devices_resilvered();
         }
-        // A leaf that was not there all the time lacks still what it lacked. What could not be read is no reason
-        // to read it again.
+        // A leaf that was not there all the time lacks still what it lacked. What could not be read is no
+        // reason to read it again.
         let is_uncovered = {
             let state = self.pool.scan();
             self.pool.stale_leaves().any(|leaf| !state.was_present(leaf))

@@ -2,19 +2,19 @@
 //!
 //! # What is stored
 //! The state and the queue of datasets stand in the MOS in OpenZFS's form ([`ondisk::scan`]). They change in
-//! syncing context only: when a scan begins, ends, is paused or goes on; when a batch is done; and when datasets
-//! change, in the group in which they do ([`LivePool::follow_lineage`]).
+//! syncing context only: when a scan begins, ends, is paused or goes on; when a batch is done; and when
+//! datasets change, in the group in which they do ([`LivePool::follow_lineage`]).
 //!
 //! # Batches
-//! A batch ([`super::jobs`]) begins with the cursor as the pool stores it and a view that it is true of. While
-//! it works, datasets go on changing. These changes are recorded, and what the batch gives back is the cursor at
-//! its end with the changes applied. A batch that was overtaken, because its scan was paused, given up, or begun
-//! anew, gives nothing back.
+//! A batch ([`super::jobs`]) begins with the cursor as the pool stores it and a view that it is true of.
+//! While it works, datasets go on changing. These changes are recorded, and what the batch gives back is the
+//! cursor at its end with the changes applied. A batch that was overtaken, because its scan was paused, given
+//! up, or begun anew, gives nothing back.
 //!
 //! # The end
 //! A leaf that was there all the time holds now what it missed before, except for what could not be read or
-//! written. So these groups are taken out of its dirty time log, in the same group that ends the scan. Not in a
-//! pool with a checkpoint: blocks that only the checkpoint has are not scanned.
+//! written. So these groups are taken out of its dirty time log, in the same group that ends the scan. Not in
+//! a pool with a checkpoint: blocks that only the checkpoint has are not scanned.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -262,7 +262,8 @@ impl LivePool {
         Ok(Txg(dsl.mos().u64(DIRECTORY_OBJECT, LAST_SCRUBBED_TXG).await?.unwrap_or(0)))
     }
 
-    /// A group before this time, in seconds since 1970, and not long before, as far as the pool's history says.
+    /// A group before this time, in seconds since 1970, and not long before, as far as the pool's history
+    /// says.
     /// `Txg::NONE` where nothing is known to be older.
     pub async fn group_before(self: &Arc<Self>, time: u64) -> Result<Txg> {
         let groups = self.dated_groups().await?;
@@ -515,8 +516,8 @@ impl Syncing {
         self.set_in_directory(SCAN, zap::Value::U64(phys.to_words().to_vec())).await
     }
 
-    /// Takes over what a batch gives back, and ends the scan when it was the last one. False when the batch was
-    /// overtaken.
+    /// Takes over what a batch gives back, and ends the scan when it was the last one. False when the batch
+    /// was overtaken.
     pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
         // After an import it is not known what failed: these leaves are resilvered once more.

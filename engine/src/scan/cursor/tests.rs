@@ -1,5 +1,5 @@
-//! A model of datasets that change while a scan is under way: each block of its range that is there at the end
-//! was met.
+//! A model of datasets that change while a scan is under way: each block of its range that is there at the
+//! end was met.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -130,8 +130,8 @@ impl VdevTree {
     }
 
     /// Writes the parts of leaves that missed the group of a piece, for many pieces at a time, so that
-    /// neighbours become one transfer. Each comes with its group. Returns the bytes that were written, and the
-    /// leaf and the group of each part that could not be.
+    /// neighbours become one transfer. Each comes with its group. Returns the bytes that were written, and
+    /// the leaf and the group of each part that could not be.
     pub(crate) async fn copy_missed(&self, pieces: Vec<(Piece, Txg)>, txg: Txg) -> (u64, Vec<(Guid, Txg)>) {
         let (mut parts, mut births) = (Vec::new(), Vec::new());
         for (piece, birth) in pieces {

@@ -73,7 +73,10 @@ fn checksums() -> f64 {
     let began = Instant::now();
     let mut rounds = 0u32;
     while began.elapsed() < Duration::from_secs(1) {
-        std::hint::black_box(codec::checksum::fletcher4(std::hint::black_box(&data), ondisk::ByteOrder::Little));
+        std::hint::black_box(codec::checksum::fletcher4(
+            std::hint::black_box(&data),
+            ondisk::ByteOrder::Little,
+        ));
         rounds += 1;
     }
     f64::from(rounds) * RAW_BYTES as f64 / began.elapsed().as_secs_f64()
@@ -292,8 +295,7 @@ impl Bed {
             raw.push(self.raw_writes());
             let (before, began) = (self.transferred().1, Instant::now());
             block_on(self.pool.online(leaf)).expect("online");
-            let is_stale =
-                || self.pool.pool().vdevs().leaves().any(|leaf| !leaf.missing_txgs.is_empty());
+            let is_stale = || self.pool.pool().vdevs().leaves().any(|leaf| !leaf.missing_txgs.is_empty());
             while is_stale() {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -301,7 +303,12 @@ impl Bed {
             self.wait_for_scan();
         }
         let (ours, raw) = (median(ours), median(raw));
-        println!("{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}", mib(ours), mib(raw), ours / raw);
+        println!(
+            "{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}",
+            mib(ours),
+            mib(raw),
+            ours / raw
+        );
     }
 
     /// Writes as much as a device of the pool holds to a file beside it, in order. Bytes a second.

@@ -326,6 +326,9 @@ fn pools_of_openzfs_are_scrubbed_and_resilvered() {
         block_on(async {
             let pool = disks.import(name, 1).await;
             pool.start().unwrap();
+            while pool.looks_for_resilver() {
+                std::thread::yield_now();
+            }
             let found = pool.scan_status();
             if found.is_some_and(|scan| scan.state == Progress::Running) {
                 let ended = scanned(&pool).await;

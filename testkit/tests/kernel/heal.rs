@@ -347,6 +347,9 @@ fn the_kernel_finds_nothing_to_heal_in_golden_pools_that_were_healed_here() {
         let output = run(&vm, &script, &disks);
         assert!(output.contains("scrub repaired 0B"), "{name}:\n{output}");
         assert!(output.contains("errors: No known data errors"), "{name}:\n{output}");
-        assert!(!output.contains("DEGRADED") && !output.contains("resilver in progress"), "{name}:\n{output}");
+        assert!(
+            !output.contains("DEGRADED") && !output.contains("resilver in progress"),
+            "{name}:\n{output}"
+        );
     }
 }

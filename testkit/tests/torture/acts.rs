@@ -12,10 +12,10 @@ use engine::dsl::Dsl;
 use engine::pool::import::{ImportOptions, import, select};
 use engine::pool::live::{ScrubRange, TakeOffline};
 use engine::pool::status::{Progress as ScanState, ScanKind};
-use engine::pool::{discovery, status};
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
-use engine::vdev::{Kind, State, Vdev};
+use engine::pool::{discovery, status};
 use engine::vdev::topology::Purpose;
+use engine::vdev::{Kind, State, Vdev};
 use ondisk::Guid;
 use testkit::Rng;
 
@@ -493,9 +493,13 @@ impl Torture {
         }
         // A pool that was opened without a device, and then gets it back by its path.
         for path in self.harm.with(Hurt::Offline) {
-            let is_offline = self.rig.pool().pool().vdevs().leaves().any(|leaf| {
-                Path::new(&leaf.name) == path && leaf.status().state == State::Offline
-            });
+            let is_offline = self
+                .rig
+                .pool()
+                .pool()
+                .vdevs()
+                .leaves()
+                .any(|leaf| Path::new(&leaf.name) == path && leaf.status().state == State::Offline);
             if !is_offline {
                 self.harm.remove(&path, Hurt::Offline);
             }
@@ -534,8 +538,10 @@ impl Torture {
             let mut vdevs = pool.pool().vdevs().tops.iter().flat_map(|top| top.walk());
             vdevs.any(|vdev| matches!(vdev.kind, Kind::Replacing)) || pool.detaches_resilvered()
         };
-        let is_running =
-            || pool.scan_status().is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none());
+        let is_running = || {
+            pool.scan_status()
+                .is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none())
+        };
         until("resilvers", || stale() == 0 && !is_running() && !is_replacing())?;
         // The first one may find damage, the second must not.
         for (number, may_repair) in [(1, true), (2, false)] {
@@ -570,7 +576,8 @@ impl Torture {
         let report = block_on(async {
             let found = discovery::scan(&[folder]).await.map_err(|error| error.to_string())?;
             let found = select(found, POOL).map_err(|error| error.to_string())?;
-            let pool = import(&found, &ImportOptions::read_only()).await.map_err(|error| error.to_string())?;
+            let pool =
+                import(&found, &ImportOptions::read_only()).await.map_err(|error| error.to_string())?;
             verify(&pool, options, &Progress::default()).map_err(|error| format!("verify: {error}"))
         })?;
         let is_space_clean = report.space.as_ref().is_none_or(|space| space.is_clean());

@@ -111,7 +111,12 @@ impl Rig {
         let size_bytes = std::fs::metadata(path).map_or(self.device_bytes, |file| file.len());
         std::fs::remove_file(path).expect("it goes");
         File::create(path).and_then(|file| file.set_len(size_bytes)).expect("a file");
-        NewLeaf { device: self.open(path).expect("opens"), path: path.into(), is_file: true, whole_disk: false }
+        NewLeaf {
+            device: self.open(path).expect("opens"),
+            path: path.into(),
+            is_file: true,
+            whole_disk: false,
+        }
     }
 
     /// Removes a file that the pool did not take.

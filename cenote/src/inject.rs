@@ -82,9 +82,12 @@ pub struct Arguments {
     /// after-check (reads)
     #[arg(long, value_name = "WHEN")]
     flip: Option<String>,
-    /// Forget cached blocks first, so that they are read from the devices
+    /// Forget cached blocks first, so that they are read from the devices; of all pools, if none is named
     #[arg(short = 'a')]
     empty_cache: bool,
+    /// OpenZFS's: do not try a transfer again; here a failed transfer is tried again at most once
+    #[arg(short = 'F', hide = true)]
+    fail_fast: bool,
     /// Print only the number of the handler
     #[arg(short = 'q')]
     quiet: bool,
@@ -116,11 +119,17 @@ impl Arguments {
                 None => "removed all registered handlers\n".to_owned(),
             });
         }
-        let Some(object) = self.object.take() else { return list() };
+        let Some(object) = self.object.take() else {
+            return match self.empty_cache {
+                true => client::call(&InjectFault { empty_cache: true, ..InjectFault::default() }).map(drop),
+                false => list(),
+            };
+        };
         let target = self.target(&object)?;
         if target.is_none() && !self.empty_cache {
             return Err(usage("it is not said what goes wrong"));
         }
+        let _ = self.fail_fast;
         let frequency = match self.frequency {
             None => 0,
             Some(percent) if (0.0001..=100.0).contains(&percent) => (percent * PER_PERCENT) as u32,

@@ -213,15 +213,19 @@ impl VdevTree {
     /// Whether the device of a leaf that was gone is there again, with the leaf's label. Nothing is written.
     pub(crate) async fn is_back(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> bool {
         let Kind::Leaf(slot) = &leaf.kind else { return false };
-        if let Some(device) = slot.device()
-            && device.read(0, BLANK_BYTES).await.is_ok()
-        {
-            return self.validated(leaf, pool, &*device).await.is_readable();
+        // What is in its place counts, and not what was there when it was opened.
+        let device = match path.filter(|path| path.is_absolute()) {
+            Some(path) if !path.exists() => None,
+            Some(path) => {
+                let opened = OpenOptions::read_only().open(path).ok();
+                opened.map(|device| self.injected(leaf, Arc::new(device)))
+            }
+            None => slot.device(),
+        };
+        match device {
+            Some(device) => self.validated(leaf, pool, &*device).await.is_readable(),
+            None => false,
         }
-        let Some(path) = path.filter(|path| path.is_absolute() && path.exists()) else { return false };
-        let Ok(device) = OpenOptions::read_only().open(path) else { return false };
-        let device = self.injected(leaf, Arc::new(device));
-        self.validated(leaf, pool, &*device).await.is_readable()
     }
 
     async fn try_reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {

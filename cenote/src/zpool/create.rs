@@ -169,6 +169,6 @@ fn note_unused(devices: &NewDevices) {
         eprintln!("note: cache devices are part of the pool, but this version does not use them yet");
     }
     if devices.vdevs.iter().any(|vdev| matches!(vdev.layout, NewLayout::Draid { nspares: 1.., .. })) {
-        eprintln!("note: this version does not put the distributed spares of draid to use yet");
+        eprintln!("note: distributed spares are part of the pool, but this version does not use them yet");
     }
 }

@@ -190,7 +190,10 @@ fn a_scan_that_ends_replaces_the_log_and_a_log_of_the_old_form_becomes_one_by_he
 fn the_kernel_module_sees_the_log_and_its_own_entries_are_seen_here() {
     let Some(vm) = testkit::kernel::KernelVm::find() else { return };
     let disks = Disks::new(96 * MIB);
-    let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+    let mut top = disks.top(Layout::Single, Class::Normal, "d", 1);
+    // There it is a disk.
+    top.leaves.iter_mut().for_each(|leaf| leaf.is_file = false);
+    let new = new_pool(vec![top], 12);
     let pointers = block_on(create(new, true));
     garble(&disks, &pointers[2], &[0x5a; 512]);
     block_on(async {

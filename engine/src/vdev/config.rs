@@ -66,7 +66,7 @@ impl VdevTree {
 
 /// A leaf that gets another guid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renamed {
+pub(crate) struct Renamed {
     /// Its guid until now.
     pub from: Guid,
     /// Its guid from now on.
@@ -75,14 +75,15 @@ pub struct Renamed {
 
 impl VdevTree {
     /// Gives a top-level vdev the shape of `config`: devices were attached, detached or replaced. Vdevs whose
-    /// guids stay go on: their devices, states, counters and dirty time logs last. A leaf that is new gets its
-    /// device from `devices`. `renamed` is a leaf that goes on under another guid: the last child of a mirror
-    /// gets the mirror's. `prepare` sees the new vdev before others do. Then reads and writes go the new way; those that began before end in the old
-    /// version. Returns the new vdev. The caller ensures that no other caller changes vdevs meanwhile.
+    /// guids stay go on: their devices, states, counters and dirty time logs last. A leaf that is new gets
+    /// its device from `devices`. `renamed` is a vdev that goes on under another guid: the last child of a
+    /// mirror gets the mirror's. `prepare` sees the new vdev before others do. Then reads and writes go the
+    /// new way; those that began before end in the old version. Returns the new vdev. The caller ensures that
+    /// no other caller changes vdevs meanwhile.
     ///
     /// # Errors
     /// There is no such vdev, or the config cannot be built; nothing has changed then.
-    pub fn rebuild_top(
+    pub(crate) fn rebuild_top(
         &self,
         id: u32,
         config: &VdevConfig,

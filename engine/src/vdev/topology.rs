@@ -42,7 +42,7 @@ pub enum Purpose {
 
 /// A top-level vdev after a device was detached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detached {
+pub(crate) struct Detached {
     /// Its configuration now.
     pub top: VdevConfig,
     /// The device that was detached.
@@ -55,7 +55,7 @@ pub struct Detached {
 
 /// A device whose work is done after a resilver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub(crate) struct Done {
     /// The device.
     pub leaf: Guid,
     /// The vdev above it.
@@ -69,7 +69,7 @@ pub struct Done {
 ///
 /// # Errors
 /// There is no such leaf, or nothing can be attached to it.
-pub fn attach(
+pub(crate) fn attach(
     top: &VdevConfig,
     at: Guid,
     mut new: VdevConfig,
@@ -157,7 +157,7 @@ fn check_place(
 ///
 /// # Errors
 /// There is no such leaf, or it is not one of several copies.
-pub fn detach(top: &VdevConfig, leaf: Guid) -> Result<Detached> {
+pub(crate) fn detach(top: &VdevConfig, leaf: Guid) -> Result<Detached> {
     let not_one_of_several = || Error::Unsupported("only applicable to mirror and replacing vdevs".into());
     let found = find(top, leaf).ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
     let above = parent_of(top, leaf).filter(|above| is_mirror(&above.kind) && above.children.len() > 1);
@@ -201,7 +201,7 @@ pub fn detach(top: &VdevConfig, leaf: Guid) -> Result<Detached> {
 
 /// The next device under `vdev` that is to be detached after a resilver (`spa_vdev_resilver_done_hunt`).
 /// `has_all` says whether a leaf missed nothing, and `is_needed` whether some data are only there.
-pub fn next_done(
+pub(crate) fn next_done(
     vdev: &VdevConfig,
     has_all: &dyn Fn(Guid) -> bool,
     is_needed: &dyn Fn(Guid) -> bool,
@@ -238,7 +238,7 @@ pub fn next_done(
 }
 
 /// The vdev with this guid.
-pub fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
+pub(crate) fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
     if vdev.guid == guid {
         return Some(vdev);
     }
@@ -246,7 +246,7 @@ pub fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
 }
 
 /// The vdev above the one with this guid; `None` for `vdev` itself.
-pub fn parent_of(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
+pub(crate) fn parent_of(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
     if vdev.children.iter().any(|child| child.guid == guid) {
         return Some(vdev);
     }
@@ -285,7 +285,7 @@ pub(crate) fn set_unspare(vdev: &mut VdevConfig, leaves: &[Guid]) -> bool {
 }
 
 /// Whether every child holds all data.
-pub fn is_mirror(kind: &VdevKind) -> bool {
+pub(crate) fn is_mirror(kind: &VdevKind) -> bool {
     matches!(kind, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
 }
 

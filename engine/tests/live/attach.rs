@@ -19,8 +19,8 @@ use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
 pub const MIB: u64 = 1 << 20;
 
-/// A pool of these vdevs, with a volume that is called `vol`. It is not started, so that nothing is resilvered
-/// by itself.
+/// A pool of these vdevs, with a volume that is called `vol`. It is not started, so that nothing is
+/// resilvered by itself.
 pub async fn pool_of(tops: Vec<NewTop>) -> Arc<LivePool> {
     let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
     let new = NewDataset {

@@ -148,7 +148,7 @@ impl Daemon {
         offline.map(|()| true).map_err(|error| refused(doing, error))
     }
 
-    /// Replaces devices that are gone by new ones in their places, if the pool's property `autoreplace` is on.
+    /// Replaces devices that are gone by new ones in their places, if the pool has `autoreplace=on`.
     /// A new device that holds anything is left alone.
     pub(super) async fn autoreplace(&self, pool: &OpenPool) -> Result<(), ApiError> {
         let Some(live) = pool.live().filter(|_| !pool.is_suspended()) else { return Ok(()) };

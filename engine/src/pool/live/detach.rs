@@ -25,7 +25,7 @@ use super::attach::{note, path_of};
 use super::{Auxiliary, JobKey, LivePool, Syncing};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
-use crate::jobs::{Job, JobState, Step, Turn, Unit};
+use crate::jobs::{Job, Step, Turn, Unit};
 use crate::vdev::config::{Devices, Renamed};
 use crate::vdev::label::wipe_labels;
 use crate::vdev::read::yield_now;
@@ -87,11 +87,6 @@ impl LivePool {
         if let Err(error) = self.jobs.line_up(self, LINE, JobKey::DetachResilvered, job) {
             tracing::warn!(pool = self.pool.name(), %error, "devices stay attached");
         }
-    }
-
-    /// Whether devices whose work is done are detached in a moment.
-    pub fn detaches_resilvered(&self) -> bool {
-        self.jobs.state_of(&JobKey::DetachResilvered) == Some(JobState::Active)
     }
 
     /// Detaches devices whose work is done: the old one where the new one has everything, and spares where

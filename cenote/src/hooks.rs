@@ -72,7 +72,8 @@ fn about() -> String {
     let width = EVENT_SHORT_NAMES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = EVENT_SHORT_NAMES.iter().map(|(name, what)| format!("\n  {name:<width$}  {what}"));
     format!(
-        "Short names of events:{}\n\nThe daemon keeps hooks beside its cache file, and runs them as its user.",
+        "Short names of events:{}\n\n\
+         The daemon keeps hooks beside its cache file, and runs them as its user.",
         lines.collect::<String>()
     )
 }

@@ -6,9 +6,9 @@
 //! of [`Events`] for all pools. Each event gets the next number; the oldest events fall out of the ring.
 //! Readers ask for all events after a number, and wait for the next one.
 //!
-//! A pool posts its events through its [`Reporter`]. What is posted before the reporter has a ring, as while a
-//! pool is opened, waits there. Errors of one vdev come in floods: the reporter passes on at most
-//! [`MAX_PER_SECOND`] of a kind, and an error in the same place only once within [`REPEATED`].
+//! A pool posts its events through its [`Reporter`]. What is posted before the reporter has a ring, as
+//! while a pool is opened, waits there. Errors of one vdev come in floods: the reporter passes on at most
+//! `MAX_PER_SECOND` of a kind, and an error in the same place only once within `REPEATED`.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::Bookmark;
 
 /// Events that a ring keeps (`zfs_zevent_len_max`).
-pub const MAX_EVENTS: usize = 512;
+pub(crate) const MAX_EVENTS: usize = 512;
 /// Errors of one kind and vdev that are passed on in a second (`zfs_checksum_events_per_second`).
 const MAX_PER_SECOND: u32 = 20;
 /// For this long, an error in the same place is not passed on again (`zfs_zevent_retain_expire_secs`).
@@ -38,7 +38,7 @@ const MAX_PLACES: usize = 2000;
 /// The most events that wait for a ring.
 const MAX_EARLY: usize = 64;
 /// The error number of wrong bytes (`ECKSUM`, which is Linux's `EBADE`).
-pub const ECKSUM: i32 = 52;
+pub(crate) const ECKSUM: i32 = 52;
 
 /// A value of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,7 +214,8 @@ impl Ring {
     fn since(&self, eid: u64) -> Since {
         let events: Vec<Event> = self.events.iter().filter(|event| event.eid > eid).cloned().collect();
         let first = events.first().map_or(self.last_eid + 1, |event| event.eid);
-        // A reader that begins has missed nothing, and neither has one since whose last event all was cleared.
+        // A reader that begins has missed nothing, and neither has one since whose last event all was
+        // cleared.
         let dropped = if eid == 0 { 0 } else { first - 1 - eid.max(self.cleared).min(first - 1) };
         Since { events, dropped, last_eid: self.last_eid }
     }
@@ -248,7 +249,7 @@ pub struct VdevFacts {
 
 /// A transfer that failed or was slow.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ZioFacts {
+pub(crate) struct ZioFacts {
     /// The error number; 0 for a slow transfer.
     pub errno: i32,
     /// What was done: OpenZFS's number (`zio_type_t`).
@@ -266,13 +267,13 @@ pub struct ZioFacts {
 }
 
 /// `ZIO_TYPE_READ`.
-pub const ZIO_READ: u64 = 1;
+pub(crate) const ZIO_READ: u64 = 1;
 /// `ZIO_TYPE_WRITE`.
-pub const ZIO_WRITE: u64 = 2;
+pub(crate) const ZIO_WRITE: u64 = 2;
 /// `ZIO_TYPE_FLUSH`.
-pub const ZIO_FLUSH: u64 = 5;
+pub(crate) const ZIO_FLUSH: u64 = 5;
 /// `ZIO_TYPE_TRIM`.
-pub const ZIO_TRIM: u64 = 6;
+pub(crate) const ZIO_TRIM: u64 = 6;
 
 /// Posts the events of one pool.
 #[derive(Debug, Default)]

@@ -2,9 +2,10 @@
 //!
 //! # The idea
 //! A pool has a table of [`Handler`]s. A handler says what goes wrong, where, and how often. Handlers of
-//! devices act below the vdev tree: the device of a leaf is wrapped ([`InjectedDevice`]) as soon as there is one
-//! for it, so that a pool without handlers does nothing more than before. Handlers of blocks act in the block
-//! layer, which looks at one number before it reads or writes a block ([`Injections::has_blocks`]).
+//! devices act below the vdev tree: the device of a leaf is wrapped (`device`) as soon as there
+//! is one for it, so that a pool without handlers does nothing more than before. Handlers of blocks act in
+//! the block layer, which looks at one number before it reads or writes a block
+//! (`has_blocks`).
 //!
 //! | kind | what goes wrong |
 //! |---|---|
@@ -37,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bookmark;
 
-pub use device::InjectedDevice;
+pub(crate) use device::InjectedDevice;
 
 /// The most handlers of a pool.
 const MAX_HANDLERS: usize = 1024;
@@ -257,7 +258,7 @@ impl Handler {
 
 /// The table of a pool.
 #[derive(Debug, Default)]
-pub struct Injections {
+pub(crate) struct Injections {
     handlers: RwLock<Vec<Arc<Handler>>>,
     /// Devices that were wrapped, by leaf.
     wrapped: Mutex<HashMap<Guid, Weak<InjectedDevice>>>,

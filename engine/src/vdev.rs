@@ -120,7 +120,7 @@ impl VdevTree {
     }
 
     /// Faults that are made on demand.
-    pub fn injections(&self) -> &Arc<Injections> {
+    pub(crate) fn injections(&self) -> &Arc<Injections> {
         &self.injections
     }
 

@@ -1,6 +1,7 @@
 //! `zpool events`: what happened to pools.
 //!
-//! Source of the facts about texts and layout: OpenZFS 2.4 `zpool_main.c` (`zpool_do_events`), `zfs_valstr.c`.
+//! Source of the facts about texts and layout: OpenZFS 2.4 `zpool_main.c` (`zpool_do_events`),
+//! `zfs_valstr.c`.
 
 use std::io::Write as _;
 

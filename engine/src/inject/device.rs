@@ -44,7 +44,7 @@ impl Lanes {
 
 /// A device whose transfers the handlers of its leaf spoil.
 #[derive(Debug)]
-pub struct InjectedDevice {
+pub(crate) struct InjectedDevice {
     inner: Arc<dyn Device>,
     leaf: Guid,
     table: Arc<Injections>,

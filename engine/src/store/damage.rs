@@ -1,9 +1,9 @@
 //! Blocks that could not be read: what the error log of the pool is made of (`spa_log_error`).
 //!
-//! A read that fails for good notes its block here. A pool that is open for writing writes the notes down with
-//! the next group ([`crate::pool::live`], its module `errlog`), at the latest when a group is due. A pool that
-//! is open only for reading cannot write them down: they are shown together with the persistent log
-//! ([`crate::pool::errlog`]), and forgotten when the pool is closed.
+//! A read that fails for good notes its block here. A pool that is open for writing writes the notes down
+//! with the next group ([`crate::pool::live`], its module `errlog`), at the latest when a group is due. A
+//! pool that is open only for reading cannot write them down: they are shown together with the persistent
+//! log ([`crate::pool::errlog`]), and forgotten when the pool is closed.
 //!
 //! Blocks that are right again are noted here too, so that the log forgets them.
 //!

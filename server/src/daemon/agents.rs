@@ -1,4 +1,5 @@
-//! What the daemon does by itself when something happens to a pool: the part of OpenZFS's event daemon (`zed`).
+//! What the daemon does by itself when something happens to a pool: the part of OpenZFS's event daemon
+//! (`zed`).
 //!
 //! One thread reads the ring of events. For each event it runs the hooks that want it ([`super::hooks`]), and
 //! decides whether a device must be acted on:

@@ -1,8 +1,8 @@
 //! The daemon's ring of events, and the file in which it outlives the daemon.
 //!
-//! The file lies beside the cache file; a daemon without a cache file keeps events in memory only. It holds the
-//! newest events, one JSON document a line, and is replaced atomically when there are new events, at most
-//! every few seconds and at the end.
+//! The file lies beside the cache file; a daemon without a cache file keeps events in memory only. It holds
+//! the newest events, one JSON document a line, and is replaced atomically when there are new events, at
+//! most every few seconds and at the end.
 
 use std::fs;
 use std::io::{Read, Write};

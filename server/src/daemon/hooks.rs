@@ -3,8 +3,8 @@
 //! # The idea
 //! A hook names events and what to do. Events are named by classes with `*` for anything
 //! (`ereport.fs.zfs.*`), by the part of a class after `fs.zfs.` (`scrub_finish`), or by a short name
-//! ([`SHORT_NAMES`]). A command is run by `/bin/sh` with the values of the event in its environment, under the
-//! names that OpenZFS's `zed` gives them (`ZEVENT_POOL`). A webhook gets the event as JSON (`POST`).
+//! ([`SHORT_NAMES`]). A command is run by `/bin/sh` with the values of the event in its environment, under
+//! the names that OpenZFS's `zed` gives them (`ZEVENT_POOL`). A webhook gets the event as JSON (`POST`).
 //!
 //! Hooks lie in a file beside the cache file, which only the daemon's user can write. Each run has a time
 //! limit, and at most [`MAX_RUNNING`] run at a time: an event beyond that is logged and not delivered. What a

@@ -59,8 +59,8 @@ impl Daemon {
         };
         if !request.force && faults.iter().any(Fault::damages) {
             return Err(ApiError::refused(format!(
-                "{DOING}: this damages what pool '{}' stores, or gives wrong bytes to its readers; --force does \
-                 it all the same",
+                "{DOING}: this damages what pool '{}' stores, or gives wrong bytes to its readers; \
+                 --force does it all the same",
                 open.name()
             )));
         }

@@ -125,8 +125,8 @@ pub(super) async fn forget_head(s: &SyncTask, head: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// A clone was promoted: entries of blocks up to the group `until`, that of the snapshot which was its origin,
-/// move to it (`spa_swap_errlog`).
+/// A clone was promoted: entries of blocks up to the group `until`, that of the snapshot which was its
+/// origin, move to it (`spa_swap_errlog`).
 pub(super) async fn move_to_promoted(s: &SyncTask, from: ObjectId, to: ObjectId, until: Txg) -> Result<()> {
     let logs = Logs::load(s).await?;
     for log in logs.now.into_iter().filter(|log| logs.by_head && !log.is_none()) {

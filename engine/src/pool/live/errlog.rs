@@ -1,9 +1,9 @@
 //! The error log of a pool that is written: notes of blocks that could not be read become entries on disk.
 //!
 //! Reads note their failures in [`crate::store::Damage`]. Each group writes down what was noted before it
-//! ([`crate::dsl::edit`], its module `errlog`). What could not be read while a scan runs belongs to the log of
-//! that scan, and when the scan ends its log takes the place of the last one. The state of scans is that in
-//! the pool directory, so that a scan which goes on after an import goes on with its log.
+//! ([`crate::dsl::edit`], its module `errlog`). What could not be read while a scan runs belongs to the log
+//! of that scan, and when the scan ends its log takes the place of the last one. The state of scans is that
+//! in the pool directory, so that a scan which goes on after an import goes on with its log.
 //!
 //! Source of the facts: OpenZFS 2.4 `spa_errlog.c` (`spa_errlog_sync`, `spa_errlog_rotate`).
 
@@ -41,8 +41,8 @@ pub(super) async fn sync(s: &Syncing) -> Result<()> {
     Ok(())
 }
 
-/// A scrub or resilver ended, or was stopped: with this group, what it found takes the place of what was known
-/// before (`spa_errlog_rotate`).
+/// A scrub or resilver ended, or was stopped: with this group, what it found takes the place of what was
+/// known before (`spa_errlog_rotate`).
 pub async fn rotate_error_log(s: &Syncing) -> Result<()> {
     s.pool.pool.damage().rotate();
     // Asked for as part of a group; a caller need not know that nothing is written here.

@@ -18,7 +18,7 @@ impl LivePool {
     }
 
     /// The same, with more values, under OpenZFS's names.
-    pub fn sysevent_with(&self, name: &str, vdev: Option<Guid>, more: Vec<(String, Value)>) {
+    pub(super) fn sysevent_with(&self, name: &str, vdev: Option<Guid>, more: Vec<(String, Value)>) {
         let vdevs = self.pool.vdevs();
         let facts = vdev.and_then(|guid| vdevs.find(guid)).map(|vdev| vdevs.facts(vdev));
         vdevs.reporter().sysevent(name, facts.as_ref(), more);

@@ -158,6 +158,7 @@ fn open_trusted(
     let in_use: Vec<Guid> = tree.tops.iter().flat_map(Vdev::walk).map(|vdev| vdev.guid).collect();
     for spare in tree.spares.iter().filter(|spare| in_use.contains(&spare.guid)) {
         tree.set_status(spare, Status::new(State::CantOpen, Aux::Spared));
+        spare.close();
     }
     check_guid_sum(assembly.found.guid.get(), &tree, uberblock);
     Ok(assembly.pool(tree, read.config, uberblock, read.checkpoint))

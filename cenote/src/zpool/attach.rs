@@ -84,7 +84,7 @@ impl Common {
         }
         let properties = command_line::properties(&self.properties)?;
         if let Some((name, _)) = properties.iter().find(|(name, _)| name != "ashift") {
-            return Err(usage(&format!("property '{name}' is not valid here: only ashift is")));
+            return Err(usage(format!("property '{name}' is not valid here: only ashift is")));
         }
         let request = AttachDevice {
             pool: pool.clone(),

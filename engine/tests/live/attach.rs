@@ -90,7 +90,7 @@ pub fn leaf<'a>(pool: &'a LivePool, name: &str) -> &'a Vdev {
 
 /// The shape that all good labels of a file tell.
 pub async fn label_of(disks: &Disks, name: &str) -> Option<String> {
-    let device = FileDevice::open(&disks.file(name)).unwrap();
+    let device = FileDevice::open(disks.file(name)).unwrap();
     let mut shapes: Vec<String> = Vec::new();
     for label in read_labels(&device).await.into_iter().flatten() {
         shapes.push(label.vdev_tree.as_ref().map_or_else(|| format!("{:?}", label.state), shape_in));

@@ -319,9 +319,7 @@ fn datasets_may_change_while_a_scrub_is_under_way() {
 #[test]
 fn pools_of_openzfs_are_scrubbed_and_resilvered() {
     // Damaged on one side of a mirror; without a device of a raidz; moved, expanded, gang blocks, classes.
-    for name in
-        ["corrupt", "degraded", "removed", "expanded", "gang24", "classes24", "clones24", "dr2", "rz3"]
-    {
+    for name in ["corrupt", "degraded", "removed", "expanded", "gang24", "clones24", "dr2", "rz3"] {
         let Some(disks) = Disks::of_golden(name) else { continue };
         block_on(async {
             let pool = disks.import(name, 1).await;

@@ -127,7 +127,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Both together.
-    pub fn plus(self, more: Self) -> Self {
+    pub(crate) fn plus(self, more: Self) -> Self {
         Self {
             examined: self.examined + more.examined,
             skipped: self.skipped + more.skipped,
@@ -161,7 +161,7 @@ impl StaleTops {
     }
 
     /// Whether a leaf below one of the block's vdevs may lack it.
-    pub fn lack(&self, tree: &VdevTree, bp: &Blkptr) -> bool {
+    pub(crate) fn lack(&self, tree: &VdevTree, bp: &Blkptr) -> bool {
         if self.0.is_empty() {
             return false;
         }

@@ -56,7 +56,7 @@ fn the_prompt_knows_pools_datasets_and_what_is_missing() {
         assert_eq!(found, expected, "{line}");
     }
     for (line, code, text) in [
-        ("zpool scrub tank", 1, "zpool scrub is not there yet; 'cenote zdb -bcc POOL' verifies"),
+        ("zpool split tank b", 1, "zpool split is not there yet; OpenZFS splits pools"),
         ("zpool remove -s tank", 1, "zpool remove -s is not there yet; "),
         ("zfs send tank@a", 1, "zfs send is not there yet; "),
         ("zpool sync -Q", 2, "invalid option 'Q'\n"),

@@ -772,7 +772,8 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
     };
     let missing = matches!(device, Some(None));
     // Only what was not there when the pool was opened is called by its guid: others are known by their path.
-    let not_present = missing && vdev.status().state == State::CantOpen;
+    // The device of a spare in use is that of a leaf.
+    let not_present = missing && vdev.status().state == State::CantOpen && vdev.status().aux != Aux::Spared;
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
     let is_leaf = device.is_some();
     let modelled = device.iter().flatten().find_map(|device| device.modelled());

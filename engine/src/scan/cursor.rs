@@ -109,12 +109,12 @@ impl Cursor {
     }
 
     /// The meta object set is to be walked.
-    pub fn enter_mos(&mut self, purpose: &Purpose) {
+    pub(crate) fn enter_mos(&mut self, purpose: &Purpose) {
         (self.cur_min, self.cur_max) = (purpose.after, purpose.until);
     }
 
     /// The meta object set is done. `first` are the datasets that follow nothing.
-    pub fn leave_mos(&mut self, first: impl IntoIterator<Item = (u64, Txg)>) {
+    pub(crate) fn leave_mos(&mut self, first: impl IntoIterator<Item = (u64, Txg)>) {
         self.at = BETWEEN_DATASETS;
         for (object, after) in first {
             self.add(object, after);
@@ -122,7 +122,7 @@ impl Cursor {
     }
 
     /// Takes the next dataset out of the queue, with the group after which its blocks count.
-    pub fn take_next(&mut self) -> Option<(u64, Txg)> {
+    pub(crate) fn take_next(&mut self) -> Option<(u64, Txg)> {
         self.queue.pop_first()
     }
 
@@ -138,7 +138,7 @@ impl Cursor {
     }
 
     /// Whether the dataset in progress can have blocks that the scan has not met.
-    pub fn is_needed(&self, purpose: &Purpose) -> bool {
+    pub(crate) fn is_needed(&self, purpose: &Purpose) -> bool {
         self.cur_min < purpose.until
     }
 

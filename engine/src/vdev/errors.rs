@@ -22,7 +22,7 @@ const MAX_TIMES: usize = 10_000;
 
 /// A number of errors within a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threshold {
+pub(crate) struct Threshold {
     /// So many errors; 0 for any number.
     pub count: u64,
     /// Within this time.
@@ -31,7 +31,7 @@ pub struct Threshold {
 
 /// When errors are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
+pub(crate) struct Thresholds {
     /// Failed transfers.
     pub transfers: Threshold,
     /// Wrong bytes.

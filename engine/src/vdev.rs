@@ -79,8 +79,7 @@ use slot::{Slot, StatusCell};
 use stats::Stats;
 use write::{LabelRounds, Stable, Unflushed};
 
-pub use errors::ErrorCounters;
-pub(crate) use errors::{Threshold, Thresholds};
+pub use errors::{ErrorCounters, Threshold, Thresholds};
 pub use top_level::{Auxiliary, Tops};
 
 /// Bytes at the front of every leaf for labels and boot area; allocatable space begins after them.

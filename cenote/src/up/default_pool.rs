@@ -103,25 +103,24 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
 fn open(daemon: &Arc<Daemon>, directory: &Path) -> Result<(OpenedPool, bool)> {
     let disks: Vec<PathBuf> = DISKS.iter().map(|name| directory.join(name)).collect();
     let altroot = Some(directory.join("mnt"));
-    let existing: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
-    if !existing.is_empty() {
-        let discover = DiscoverPools { search: existing.clone(), ..DiscoverPools::default() };
-        if !daemon.ask(&discover)?.is_empty() {
-            let import = ImportPool {
-                pool: Some(POOL.to_owned()),
-                search: existing,
-                // The lock excludes other processes.
-                force: true,
-                no_mount: true,
-                altroot,
-                ..ImportPool::default()
-            };
-            let imported = daemon.ask(&import)?;
-            let opened = imported.pools.into_iter().next();
-            return Ok((opened.context("cannot import the pool")?, false));
-        }
-        // Files without a pool: the process that made them ended before it was created.
+    // Its disks may have been replaced by files of other names.
+    let search = vec![directory.to_owned()];
+    let found = daemon.ask(&DiscoverPools { search: search.clone(), ..DiscoverPools::default() })?;
+    if found.iter().any(|pool| pool.name == POOL) {
+        let import = ImportPool {
+            pool: Some(POOL.to_owned()),
+            search,
+            // The lock excludes other processes.
+            force: true,
+            no_mount: true,
+            altroot,
+            ..ImportPool::default()
+        };
+        let imported = daemon.ask(&import)?;
+        let opened = imported.pools.into_iter().next();
+        return Ok((opened.context("cannot import the pool")?, false));
     }
+    // Files without a pool: the process that made them ended before it was created.
     for disk in &disks {
         let failed = || format!("cannot make {}", disk.display());
         let file =

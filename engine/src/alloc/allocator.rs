@@ -443,7 +443,7 @@ impl Allocator {
 
     /// Whether small blocks of data may go to the special class: it exists, and has more free space than the
     /// reserve for metadata.
-    pub fn takes_small_blocks(&self) -> bool {
+    pub(crate) fn takes_small_blocks(&self) -> bool {
         let special = self.state().totals(Class::Special, Use::Class);
         let limit = u128::from(special.size) * (100 - METADATA_RESERVE_PERCENT) / 100;
         u128::from(special.allocated + special.waiting) < limit

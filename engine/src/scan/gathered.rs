@@ -130,4 +130,38 @@ mod tests {
         assert_eq!(found, expected);
         assert!(gathered.memory_bytes() < 4 * 120, "{}", gathered.memory_bytes());
     }
+
+    /// Gathers blocks as a walk does, batch by batch. Gives the most memory that was allocated at a time.
+    fn most_memory(blocks: u64, limits: &ScanLimits) -> u64 {
+        let mut gathered = Gathered::default();
+        let mut most = 0;
+        for number in 0..blocks {
+            let bp = pointer(&[(number % 3, number.wrapping_mul(0x9e37_79b9) & 0xffff_ffff)]);
+            gathered.push(&bp, &Bookmark::data(54, 1 + number / 1000, number % 1000), true);
+            let Gathered { entries, records, objsets, .. } = &gathered;
+            let allocated =
+                entries.capacity() * size_of::<Entry>() + (records.capacity() + objsets.capacity()) * 8;
+            most = most.max(allocated as u64);
+            if gathered.is_full(limits) {
+                gathered = Gathered::default();
+            }
+        }
+        most
+    }
+
+    #[test]
+    fn memory_stays_within_its_limit() {
+        let limits = ScanLimits { memory_bytes: 16 << 20, batch_bytes: u64::MAX, ..ScanLimits::default() };
+        let most = most_memory(500_000, &limits);
+        assert!(most <= limits.memory_bytes && most > limits.memory_bytes / 4, "{most}");
+    }
+
+    #[test]
+    #[ignore = "it takes a minute"]
+    fn memory_stays_within_its_limit_at_ten_million_blocks() {
+        let limits = ScanLimits { memory_bytes: 1 << 30, batch_bytes: u64::MAX, ..ScanLimits::default() };
+        let most = most_memory(10_000_000, &limits);
+        println!("10 million blocks: at most {} MiB of {} MiB", most >> 20, limits.memory_bytes >> 20);
+        assert!(most <= limits.memory_bytes, "{most}");
+    }
 }

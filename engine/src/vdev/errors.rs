@@ -22,7 +22,7 @@ const MAX_TIMES: usize = 10_000;
 
 /// A number of errors within a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Threshold {
+pub struct Threshold {
     /// So many errors; 0 for any number.
     pub count: u64,
     /// Within this time.
@@ -31,7 +31,7 @@ pub(crate) struct Threshold {
 
 /// When errors are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Thresholds {
+pub struct Thresholds {
     /// Failed transfers.
     pub transfers: Threshold,
     /// Wrong bytes.

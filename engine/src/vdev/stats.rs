@@ -225,7 +225,7 @@ impl Stats {
     }
 
     /// Bytes that the last scrub or resilver wrote to the vdev (`vs_scan_processed`).
-    pub fn scanned_bytes(&self) -> u64 {
+    pub(crate) fn scanned_bytes(&self) -> u64 {
         self.scanned_bytes.load(Ordering::Relaxed)
     }
 

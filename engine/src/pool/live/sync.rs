@@ -182,6 +182,8 @@ impl LivePool {
         *self.thread.lock().ignore_poison() = Some(thread);
         self.begin_repairs();
         self.look_for_resilver();
+        // The pool may have ended between a resilver and that.
+        self.devices_resilvered();
         self.jobs.resume(self);
         Ok(())
     }

@@ -147,6 +147,9 @@ async fn import_cached(daemon: &Arc<Daemon>) {
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
+    if let Some(folder) = &arguments.parameters {
+        engine::parameters::use_folder(folder.clone());
+    }
     if let Some(directory) = &arguments.modelled {
         let cannot = || format!("cannot model devices in {}", directory.display());
         device::modelled::serve_models_in(directory).with_context(cannot)?;

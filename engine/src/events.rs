@@ -25,7 +25,7 @@ use device::IgnorePoison;
 use ondisk::Guid;
 use serde::{Deserialize, Serialize};
 
-use crate::Bookmark;
+use crate::{Bookmark, parameters};
 
 /// Events that a ring keeps (`zfs_zevent_len_max`).
 pub(crate) const MAX_EVENTS: usize = 512;
@@ -444,7 +444,8 @@ impl ReporterState {
             (*since, *count) = (Instant::now(), 0);
         }
         *count += 1;
-        *count > MAX_PER_SECOND
+        let most = parameters::checksum_events_per_second().filter(|_| kind == "checksum");
+        *count > most.map_or(MAX_PER_SECOND, |most| u32::try_from(most).unwrap_or(u32::MAX))
     }
 }
 

@@ -18,6 +18,7 @@ pub mod events;
 pub mod inject;
 pub mod jobs;
 pub mod mos;
+pub mod parameters;
 pub mod pool;
 pub mod properties;
 mod queue;

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 const ENGINE: &[&str] = &[
     "bookmark",
     "error",
+    "parameters",
     "events",
     "background",
     "env",

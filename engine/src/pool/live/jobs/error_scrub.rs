@@ -6,9 +6,11 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use super::JobKey;
+use super::scan::HELD;
 use crate::Bookmark;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
+use crate::parameters;
 use crate::pool::errlog::DamagedBlock;
 use crate::pool::live::LivePool;
 use crate::pool::live::repair::State;
@@ -39,6 +41,9 @@ impl Job<LivePool> for Looking {
 impl Looking {
     async fn next(&mut self, turn: &Turn<'_, LivePool>) -> Result<Step> {
         let pool = turn.host()?;
+        if parameters::scans_are_held() {
+            return Ok(Step::More { pause: HELD });
+        }
         let mut left = match self.left.take() {
             Some(left) => left,
             None => pool.known_errors().await?.into_iter().rev().collect(),

@@ -11,6 +11,7 @@ use ondisk::Txg;
 use super::JobKey;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
+use crate::parameters;
 use crate::pool::live::scan::{Batch, Done};
 use crate::pool::live::{Lent, LivePool};
 use crate::scan::{Counters, Failed, Guard, Interrupted, Issue, Pilot, StaleTops, Walked, Walking, walk};
@@ -19,6 +20,8 @@ use crate::vdev::stats::Transfer;
 
 /// The pause while the pool is suspended, or after a batch whose view was taken back.
 const WAIT: Duration = Duration::from_millis(500);
+/// The pause while scans are held.
+pub(super) const HELD: Duration = Duration::from_millis(100);
 /// Others use the devices when a transfer of theirs ended within this time.
 const BUSY: Duration = Duration::from_millis(100);
 /// The fewest bytes that a batch reads, however often its view was taken back.
@@ -52,6 +55,9 @@ impl Scanning {
         let pool = turn.host()?;
         if pool.suspended().is_some() {
             return Ok(Step::More { pause: WAIT });
+        }
+        if parameters::scans_are_held() {
+            return Ok(Step::More { pause: HELD });
         }
         let Some((mut batch, lent)) = pool.begin_batch().await? else { return Ok(Step::Complete) };
         if let Some(bytes) = self.batch_bytes {

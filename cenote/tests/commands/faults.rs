@@ -93,6 +93,8 @@ fn a_device_that_fails_is_told_by_events_and_hooks_and_outlives_the_daemon() {
     ] {
         assert!(classes.contains(&class), "{class} in {events}");
     }
+    let refused = session.run(&["zpool", "events", "tank/fs"]);
+    assert!(refused.code == 1 && refused.err.contains("invalid pool name 'tank/fs'"), "{}", refused.err);
     let verbose = session.print(&["zpool", "events", "-v"]);
     assert!(verbose.starts_with("TIME                           CLASS\n"), "{verbose}");
     assert!(verbose.contains("        vdev_state = \"FAULTED\" (0x5)\n"), "{verbose}");

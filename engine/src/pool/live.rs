@@ -81,7 +81,7 @@ mod upgrade;
 mod views;
 
 pub use add::Auxiliary;
-pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features, note_version};
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
 pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};

@@ -7,7 +7,7 @@ use device::block_on;
 use device::simulated::Fault as DeviceFault;
 use engine::events::{Event, Events, Value};
 use engine::inject::{ALWAYS, DeviceError, Fault, Operation};
-use engine::pool::live::{Layout, LivePool, NewTop};
+use engine::pool::live::{Layout, LivePool, NewTop, properties};
 use engine::vdev::{Class, State};
 use ondisk::vdev_config::PoolState;
 
@@ -66,10 +66,23 @@ fn changes_of_datasets_are_history_events() {
         let (_, pool, events) = mirror().await;
         volume(&pool).await;
         let made = of_class(&events, "sysevent.fs.zfs.history_event");
-        let created =
-            made.iter().find(|event| event.text("history_internal_name") == Some("create")).unwrap();
+        let created = made.iter().find(|event| event.text("history_dsname").is_some()).unwrap();
+        assert_eq!(created.text("history_internal_name"), Some("create"));
         assert_eq!(created.text("history_dsname"), Some("tank/vol"));
         assert!(created.number("history_txg").is_some_and(|txg| txg > 0));
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn properties_of_the_pool_are_history_events() {
+    block_on(async {
+        let (_, pool, events) = mirror().await;
+        pool.start().unwrap();
+        pool.change(|s| async move { properties::set(&s, "comment", "of mine").await }).await.unwrap();
+        let made = of_class(&events, "sysevent.fs.zfs.history_event");
+        let set = made.iter().find(|event| event.text("history_internal_name") == Some("set")).unwrap();
+        assert_eq!(set.text("history_internal_str"), Some("comment=of mine"));
         pool.close(PoolState::Exported).await.unwrap();
     });
 }
@@ -90,6 +103,10 @@ fn a_pool_that_is_suspended_says_so() {
         devices.iter().for_each(|device| device.heal());
         pool.clear(None).await.unwrap();
         committed(&pool).await;
+        // One for each device that was given up; nothing of that happens to those that are there.
+        assert_eq!(of_class(&events, "sysevent.fs.zfs.vdev_clear").len(), 2);
+        pool.clear(None).await.unwrap();
+        assert_eq!(of_class(&events, "sysevent.fs.zfs.vdev_clear").len(), 2);
         pool.close(PoolState::Exported).await.unwrap();
     });
 }

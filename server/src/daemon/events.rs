@@ -14,6 +14,7 @@ use std::time::Duration;
 use device::IgnorePoison;
 use engine::events::{Event, Events};
 
+use super::names::pool_name_fault;
 use super::{Daemon, OpenPool};
 use crate::api::{self, ApiError, EventList};
 
@@ -60,8 +61,11 @@ impl Daemon {
     /// The events after one.
     ///
     /// # Errors
-    /// None.
+    /// No pool can have the name that is asked for.
     pub fn list_events(&self, request: api::GetEvents) -> Result<EventList, ApiError> {
+        if let Some(name) = request.pool.as_deref().filter(|name| pool_name_fault(name).is_some()) {
+            return Err(ApiError::invalid(format!("invalid pool name '{name}'")));
+        }
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let since = self.events().wait_since(request.after, wait);
         let is_asked_for = |event: &Event| {

@@ -25,7 +25,7 @@ use engine::dsl::Dsl;
 use engine::env::System;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use engine::pool::import::{self, ImportError, ImportOptions};
-use engine::pool::live::{LivePool, Surroundings};
+use engine::pool::live::{LivePool, Surroundings, note_version};
 use engine::pool::replayed;
 use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
@@ -320,7 +320,7 @@ impl Daemon {
                     for (name, value) in &to_set {
                         sync_tasks::set_pool_property(&s, name, value).await?;
                     }
-                    Ok(())
+                    note_version(&s, "import").await
                 });
                 noted.await.map_err(|error| refused(&doing, error))?;
             }

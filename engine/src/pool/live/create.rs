@@ -30,6 +30,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
+use super::attach::note;
 use super::config::{Config, Needed};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
 use super::{LivePool, Syncing, upgrade, version};
@@ -364,8 +365,17 @@ async fn make_contents(
         let record = history::command(command, s.now(), s.owner().0.into(), &host);
         s.append_history(&record).await?;
     }
+    note_version(s, "create").await?;
     s.pool.config_changed();
     Ok(())
+}
+
+/// Notes in the history which version a pool has, and which software created or imported it.
+pub async fn note_version(s: &Syncing, event: &str) -> Result<()> {
+    let version = s.pool.version();
+    let host = s.pool.config().host.1.clone();
+    let software = concat!("Cenote ", env!("CARGO_PKG_VERSION"));
+    note(s, event, &format!("pool version {version}; software version {software}; host {host}")).await
 }
 
 /// Metaslab arrays and ZAPs of all vdevs of a new pool.

@@ -218,7 +218,6 @@ impl LivePool {
                 vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk).collect()
             }
         };
-        self.sysevent("vdev_clear", vdev);
         vdevs.reporter().forget_errors(vdev);
         for vdev in &chosen {
             vdev.errors.clear();
@@ -228,6 +227,7 @@ impl LivePool {
             let may_open = !matches!(state, State::Healthy | State::Offline) && aux != Aux::Spared;
             if matches!(vdev.kind, Kind::Leaf(_)) && may_open {
                 self.reopen_leaf(vdev).await;
+                self.sysevent("vdev_clear", Some(vdev.guid));
             }
         }
         self.config_changed();

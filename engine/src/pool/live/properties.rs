@@ -15,6 +15,7 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
+use super::attach::note;
 use super::thresholds::is_threshold;
 use super::{Syncing, set_version, version};
 use crate::dmu::{LiveObject, zap};
@@ -35,8 +36,13 @@ const MAX_USER_VALUE_BYTES: usize = 8191;
 /// Sector sizes that can be asked for; 0 leaves it to the devices.
 const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
 
-/// Sets one property, as typed. The value is checked before anything is changed.
+/// Sets one property, as typed, and notes that in the history. The value is checked before anything is changed.
 pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
+    set_quietly(s, name, value).await?;
+    note(s, "set", &format!("{name}={value}")).await
+}
+
+async fn set_quietly(s: &Syncing, name: &str, value: &str) -> Result<()> {
     s.require_for_change(Spare::Extra, BLOCKS)?;
     if let Some(feature) = name.strip_prefix("feature@") {
         return set_feature(s, feature, value).await;

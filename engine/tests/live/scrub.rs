@@ -12,6 +12,7 @@ use engine::pool::live::{Layout, LivePool, NewTop, ScrubRange};
 use engine::pool::status::{Progress, Scan, ScanKind};
 use engine::scan::ScanLimits;
 use engine::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 use testkit::tree::Change;
 
@@ -189,6 +190,20 @@ fn what_no_redundancy_makes_up_for_is_listed_and_only_that() {
         assert_eq!(damaged(&pool).await, [192]);
         let errors = pool.error_scrub_status().unwrap();
         assert_eq!((errors.state, errors.examined, errors.errors), (Progress::Finished, 1, 1));
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn an_error_scrub_needs_a_log_that_says_where_blocks_are() {
+    let disks = Disks::new(80 * MIB);
+    block_on(async {
+        let mut new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        new.features.retain(|feature| *feature != Feature::HeadErrlog);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let refused = pool.scrub_errors().await.unwrap_err();
+        assert!(refused.to_string().contains("head_errlog"), "{refused}");
         pool.close(PoolState::Exported).await.unwrap();
     });
 }

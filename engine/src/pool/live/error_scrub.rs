@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use ondisk::features::Feature;
 use ondisk::pool_directory::ERROR_SCRUB;
 use ondisk::scan::{ErrorScrubPhys, Function, ScanState};
 
@@ -22,7 +23,8 @@ impl LivePool {
     /// Looks again at the blocks of the error log, or goes on with that. Nothing where the log is empty.
     ///
     /// # Errors
-    /// [`Error::Busy`] when a scan is under way, paused or not.
+    /// [`Error::Busy`] when a scan is under way, paused or not; [`Error::Unsupported`] for a pool without
+    /// `head_errlog`, whose log does not say where a block is.
     pub async fn scrub_errors(self: &Arc<Self>) -> Result<()> {
         let count = self.known_errors().await?.len() as u64;
         let begun = self.change(move |s| async move { s.begin_error_scrub(count).await }).await?;
@@ -79,6 +81,11 @@ impl LivePool {
 impl Syncing {
     /// Begins, or goes on: gives the name of the event. None when there is nothing to look at.
     async fn begin_error_scrub(&self, count: u64) -> Result<Option<&'static str>> {
+        if !self.feature_enabled(Feature::HeadErrlog) {
+            let why =
+                "an error scrub needs the feature 'head_errlog'; use 'zpool scrub', or enable the feature";
+            return Err(Error::Unsupported(why.into()));
+        }
         {
             let state = self.pool.scan();
             if state.phys.is_running() {

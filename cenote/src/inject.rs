@@ -85,6 +85,9 @@ pub struct Arguments {
     /// Forget cached blocks first, so that they are read from the devices; of all pools, if none is named
     #[arg(short = 'a')]
     empty_cache: bool,
+    /// OpenZFS's: mount the filesystem anew; -a is enough here
+    #[arg(short = 'm', hide = true)]
+    remount: bool,
     /// OpenZFS's: do not try a transfer again; here a failed transfer is tried again at most once
     #[arg(short = 'F', hide = true)]
     fail_fast: bool,
@@ -130,6 +133,9 @@ impl Arguments {
             return Err(usage("it is not said what goes wrong"));
         }
         let _ = self.fail_fast;
+        if (self.empty_cache || self.remount) && object.starts_with('/') {
+            forget_pages(&object);
+        }
         let frequency = match self.frequency {
             None => 0,
             Some(percent) if (0.0001..=100.0).contains(&percent) => (percent * PER_PERCENT) as u32,
@@ -265,6 +271,15 @@ impl Arguments {
             (Ok(first), Ok(last)) if first <= last => Ok(Some((first, last))),
             _ => Err(usage(format!("invalid range '{range}'"))),
         }
+    }
+}
+
+/// Has the kernel forget what it keeps of a file. A file that cannot be opened is found wrong by the daemon.
+fn forget_pages(path: &str) {
+    if let Ok(file) = std::fs::File::open(path) {
+        // Only pages that are written are dropped.
+        let _ = file.sync_all();
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }
 }
 

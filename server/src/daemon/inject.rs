@@ -41,6 +41,11 @@ impl Daemon {
         let live = open
             .live()
             .ok_or_else(|| ApiError::refused(format!("{DOING}: pool '{}' is open read-only", open.name())))?;
+        if matches!(request.target, Some(InjectTarget::File { .. })) {
+            // Blocks of a file are known by what is committed.
+            let txgs = live.txgs();
+            txgs.wait_synced(txgs.open_txg()).await.map_err(|error| refused(DOING, error))?;
+        }
         if request.empty_cache {
             live.flush_cache();
         }

@@ -38,11 +38,8 @@ FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'rsend': 'send and receive', 'redacted_send': 'send and receive',
     'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_diff': 'zfs diff', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
-    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_attach': 'attach', 'zpool_detach': 'detach',
-    'zpool_replace': 'replace', 'replacement': 'replace', 'zpool_resilver': 'resilver', 'zpool_scrub': 'scrub',
-    'scrub_mirror': 'scrub', 'zpool_split': 'split', 'zpool_events': 'events', 'events': 'events', 'l2arc': 'L2ARC',
-    'dedup': 'dedup', 'fault': 'zinject', 'zinject': 'zinject', 'log_spacemap': 'zinject', 'zpool_prefetch': 'zpool prefetch',
-    'removal': 'removal of data vdevs',
+    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'l2arc': 'L2ARC', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
+    'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.
 GROUPS = {
@@ -60,7 +57,7 @@ POOLS = {'userspace_encrypted_13709': 'encryption', 'userspace_encrypted': 'encr
 # Cases that run a test of OpenZFS's own code.
 OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}
 # Groups in which only what Cenote can remove is removed: logs, caches, spares.
-REMOVES_NO_DATA = {'slog', 'cache', 'zpool_remove', 'zpool_add', 'cachefile', 'inuse', 'alloc_class', 'zpool_status', 'history', 'zpool_set'}
+REMOVES_NO_DATA = {'events', 'slog', 'cache', 'zpool_remove', 'zpool_add', 'cachefile', 'inuse', 'alloc_class', 'zpool_status', 'history', 'zpool_set'}
 # The cases of these groups that remove more.
 REMOVES_DATA = {'alloc_class_012_pos'}
 REMOVAL = re.compile(r'REMOVAL|\bzpool remove\b')
@@ -68,10 +65,8 @@ DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon
 # What a script says -> class, reason; the first that is found counts.
 WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
-    (r'\bzpool (replace|attach|detach|split)\b', 'feature', 'replace, attach, detach, split'),
-    (r'scrub', 'feature', 'scrub'),
-    (r'resilver', 'feature', 'resilver'),
-    (r'\bzinject\b|inject', 'feature', 'zinject'),
+    (r'\bzpool split\b', 'feature', 'split'),
+    (r'\bzpool (attach|replace) -[a-z]*s|rebuild|verify_draid_pool|autoreplace_sequential', 'feature', 'sequential rebuild'),
     (r'\bzfs diff\b', 'feature', 'zfs diff'),
     (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
@@ -79,7 +74,6 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
     (r'\bzfs wait\b', 'feature', 'zfs wait'),
     (r'dedup=(on|sha|verify|blake)', 'feature', 'dedup'),
-    (r'\bzpool events\b|zed_start|zed_setup|zed_events|file_wait_event', 'feature', 'events'),
     (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
@@ -93,7 +87,7 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
 ]]
 
 # What is looked for in the functions that a script calls, too.
-BY_LIBRARY = {'send and receive', 'replace, attach, detach, split', 'scrub', 'device nodes of volumes'}
+BY_LIBRARY = {'send and receive', 'split', 'device nodes of volumes'}
 
 # OpenZFS 2.3's defaults of the parameters that cases read. All others are 0.
 PARAMETERS = {
@@ -104,7 +98,7 @@ PARAMETERS = {
     'zfs_multihost_fail_intervals': 10, 'zfs_multihost_import_intervals': 20, 'zfs_multihost_interval': 1000,
     'zfs_remove_max_segment': 1 << 24, 'spa_asize_inflation': 24, 'spa_load_verify_data': 1, 'spa_load_verify_metadata': 1,
     'zfs_trim_extent_bytes_min': 32768, 'zfs_trim_txg_batch': 32, 'zfs_txg_timeout': 5, 'vdev_file_logical_ashift': 9,
-    'vdev_file_physical_ashift': 9, 'zfs_vdev_max_auto_ashift': 14, 'zfs_vdev_min_ms_count': 16, 'zfs_bclone_enabled': 1,
+    'vdev_file_physical_ashift': 9, 'zfs_vdev_max_auto_ashift': 14, 'zfs_vdev_min_ms_count': 16, 'zfs_bclone_enabled': 1, 'zfs_checksum_events_per_second': 20,
     'zfs_dio_enabled': 1, 'zfs_zil_saxattr': 1, 'zfs_lua_max_memlimit': 104857600, 'zvol_volmode': 1,
 }
 
@@ -239,13 +233,14 @@ def make_path(directory):
         variables[name] = text.split()
     own = variables['ZFSTEST_FILES']
     system = variables['SYSTEM_FILES_COMMON'] + variables['SYSTEM_FILES_LINUX']
-    tools = ['zhack', 'ztest', 'raidz_test', 'zgenhostid', 'zstream', 'zfs_ids_to_path', 'zed']
+    tools = ['zhack', 'ztest', 'raidz_test', 'zgenhostid', 'zstream', 'zfs_ids_to_path']
     search = os.environ['PATH'] + ':/usr/lib/zfs-linux'
     missing = []
-    for name in ('zpool', 'zfs', 'zdb'):
+    for name in ('zpool', 'zfs', 'zdb', 'zinject'):
         os.symlink('/zts/bin/cenote', f'{directory}/{name}')
         # The suite makes its users members of the group that these have: one that owns nothing.
         os.chown(f'{directory}/{name}', -1, grp.getgrnam('users').gr_gid, follow_symlinks=False)
+    os.symlink('/zts/harness/zed.py', f'{directory}/zed')
     for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
         # The system's Python: one in a home folder is out of reach for the users of the cases.
         places = '/usr/bin:' + search if name == 'python3' else search
@@ -257,11 +252,10 @@ def make_path(directory):
     for name, at in {'fsck': 'fsck.ext4', 'newfs': 'mkfs.ext4', 'compress': 'gzip', 'uncompress': 'gunzip'}.items():
         if not os.path.lexists(f'{directory}/{name}'):
             os.symlink(shutil.which(at, path=search), f'{directory}/{name}')
-    # Nothing can be injected, so nothing is left to clear.
     # Of loop devices only those of the job are there.
     losetup = shutil.which('losetup', path=search)
     os.unlink(f'{directory}/losetup')
-    helpers = {'losetup': LOSETUP.format(losetup=losetup), 'zinject': '[ "$1" = -c ] && exit 0\necho "zinject: not there" >&2\nexit 1', 'mount.zfs': 'exec /sbin/mount.cenote "$@"'}
+    helpers = {'losetup': LOSETUP.format(losetup=losetup), 'mount.zfs': 'exec /sbin/mount.cenote "$@"'}
     for name, text in helpers.items():
         with open(f'{directory}/{name}', 'w') as file:
             file.write(f'#!/bin/sh\n{text}\n')

@@ -19,7 +19,7 @@ daemon=
 start_daemon() {
   rm -f /run/cenote/cenote.sock
   # `sudo` and `su` of a case change its session: the daemon must outlive them.
-  setpriv --pdeathsig clear /zts/bin/cenote serve </dev/null >>"$logs/daemon.$job" 2>&1 &
+  setpriv --pdeathsig clear /zts/bin/cenote serve --parameters /sys/module/zfs/parameters </dev/null >>"$logs/daemon.$job" 2>&1 &
   daemon=$!
   for _ in $(seq 100); do
     [ -S /run/cenote/cenote.sock ] && return

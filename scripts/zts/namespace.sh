@@ -63,6 +63,11 @@ id zts >/dev/null 2>&1 || useradd -m -g zts -s /bin/bash zts
 mkdir -p /etc/sudoers.d /etc/zfs
 printf '%s\n' 'Defaults !secure_path' 'Defaults env_keep += "PATH"' 'zts ALL=(ALL) NOPASSWD: ALL' 'root ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/zts
 chmod 440 /etc/sudoers.d/zts
+if [ -d /zts/zed ]; then
+  rm -rf /etc/zfs/zed.d /usr/lib/zfs-linux/zed.d
+  cp -r /zts/zed/etc/zfs/zed.d /etc/zfs/
+  cp -r /zts/zed/usr/lib/zfs-linux/zed.d /usr/lib/zfs-linux/
+fi
 rm -f /sbin/mount.zfs /sbin/mount.cenote /sbin/mount.fuse.cenote
 ln -s /zts/bin/cenote /sbin/mount.cenote
 ln -s /zts/bin/cenote /sbin/mount.fuse.cenote

@@ -13,6 +13,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Arguments of `zpool scrub`.
 #[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
 pub struct ScrubArguments {
     /// Stop scrubbing
     #[arg(short = 's')]
@@ -126,6 +127,7 @@ impl ScrubArguments {
 
 /// Arguments of `zpool resilver`.
 #[derive(Debug, clap::Args)]
+#[command(disable_version_flag = true)]
 pub struct ResilverArguments {
     /// The pools
     #[arg(value_name = "POOL")]

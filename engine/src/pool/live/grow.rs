@@ -19,9 +19,10 @@ use std::sync::{Mutex, MutexGuard};
 use device::IgnorePoison;
 use ondisk::{Asize, Guid};
 
+use super::attach::note;
 use super::{LivePool, Syncing};
 use crate::error::{Error, Result};
-use crate::vdev::Vdev;
+use crate::vdev::{Class, Vdev};
 
 /// What is to grow.
 #[derive(Debug, Default)]
@@ -76,19 +77,32 @@ impl LivePool {
             return Ok(());
         }
         let wanted = std::mem::take(&mut *self.growth.wanted());
+        let mut added = 0;
         for top in &self.pool.vdevs().tops {
             for leaf in top.walk() {
                 leaf.notice_growth().await;
             }
             if self.growth.automatic.load(Ordering::Relaxed) || wanted.contains(&top.guid) {
-                self.grow_top(s, top)?;
+                added += self.grow_top(s, top)?;
             }
         }
-        Ok(())
+        if added == 0 {
+            return Ok(());
+        }
+        let classes =
+            [Class::Normal, Class::Special, Class::Dedup].map(|class| self.allocator().space(class));
+        let embedded = self.allocator().embedded_log_space();
+        let before: u64 = classes.iter().chain([&embedded]).map(|space| space.size_bytes).sum();
+        let text = format!("pool '{}' size: {}(+{added})", self.pool.name(), before.saturating_add(added));
+        note(s, "vdev online", &text).await
     }
 
-    fn grow_top(&self, s: &Syncing, top: &Vdev) -> Result<()> {
-        let Some(asize) = top.larger_asize() else { return Ok(()) };
+    /// The bytes of the metaslabs that are added.
+    fn grow_top(&self, s: &Syncing, top: &Vdev) -> Result<u64> {
+        let Some(asize) = top.larger_asize() else { return Ok(0) };
+        let shift = top.metaslab_shift().unwrap_or(0);
+        let in_metaslabs = |asize: u64| asize.checked_shr(shift).map_or(0, |count| count << shift);
+        let before = in_metaslabs(top.asize());
         self.allocator().grow(top, asize, s.txg())?;
         tracing::info!(vdev = top.name, from = top.asize(), to = asize, "a vdev grows");
         top.set_asize(asize);
@@ -96,6 +110,6 @@ impl LivePool {
             config.asize = Some(Asize(asize));
         }
         self.config_changed();
-        Ok(())
+        Ok(in_metaslabs(asize).saturating_sub(before))
     }
 }

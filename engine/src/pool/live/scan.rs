@@ -305,11 +305,14 @@ impl LivePool {
         Ok(())
     }
 
-    /// Pauses a scrub, if one is under way.
+    /// Pauses a scrub or an error scrub, if one is under way.
     ///
     /// # Errors
     /// [`Error::Busy`] when it is paused, or a resilver runs.
     pub async fn pause_scrub(self: &Arc<Self>) -> Result<()> {
+        if self.scan().error_scrub.is_running() {
+            return self.pause_error_scrub().await;
+        }
         self.change(|s| async move {
             {
                 let mut state = s.pool.scan();

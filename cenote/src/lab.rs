@@ -7,6 +7,7 @@ mod new;
 mod output_file;
 mod progress;
 mod record;
+mod scenario;
 mod server;
 
 use std::io::ErrorKind;
@@ -19,6 +20,7 @@ use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings, Target, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
+use lab::scenario::SCENARIOS;
 use lab::store::{Left, Store};
 use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
 use serde_json::json;
@@ -58,9 +60,9 @@ pub enum Lab {
     /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to
     /// questions
     New(Box<NewArguments>),
-    /// Run an experiment: a recipe or a file; everything happens in one directory
+    /// Run an experiment: a recipe, a scenario or a file; everything happens in one directory
     Run {
-        /// The name of a recipe, or a file such as `new` writes
+        /// The name of a recipe or scenario, or a file such as `new` writes
         experiment: String,
         /// The directory for results and, while it runs, pools: empty, or not existing yet (default:
         /// ./lab-NAME)
@@ -172,6 +174,9 @@ pub enum Lab {
 impl Lab {
     /// Does it.
     pub fn run(self) -> Result<()> {
+        if let Some(scenario) = self.scenario() {
+            return self.play(scenario);
+        }
         match self {
             Self::Recipes { json } => list(json),
             Self::Presets { json } => list_presets(json),
@@ -267,11 +272,14 @@ fn list(json: bool) -> Result<()> {
         let recipes: Vec<_> = RECIPES
             .iter()
             .map(|recipe| json!({ "name": recipe.name, "about": recipe.about, "experiment": recipe.experiment() }))
+            .chain(SCENARIOS.iter().map(|it| json!({ "name": it.name, "about": it.about, "scenario": true })))
             .collect();
         return print(&format!("{}\n", serde_json::to_string_pretty(&recipes)?));
     }
-    let lines = RECIPES.iter().map(|recipe| format!("{}  {}\n", pad_right(recipe.name, 16), recipe.about));
-    print(&lines.collect::<String>())
+    let line = |name, about| format!("{}  {about}\n", pad_right(name, 16));
+    let recipes: String = RECIPES.iter().map(|recipe| line(recipe.name, recipe.about)).collect();
+    let scenarios: String = SCENARIOS.iter().map(|scenario| line(scenario.name, scenario.about)).collect();
+    print(&format!("{recipes}\nscenarios, stories with faults that are played once:\n{scenarios}"))
 }
 
 fn list_presets(json: bool) -> Result<()> {
@@ -286,9 +294,12 @@ fn list_presets(json: bool) -> Result<()> {
 }
 
 /// Recipes that wait for what they measure.
-const LATER: [&str; 6] = ["l2arc-slog", "dedup", "arc-size", "resilver", "cache-modes", "stack"];
+const LATER: [&str; 5] = ["l2arc-slog", "dedup", "arc-size", "cache-modes", "stack"];
 
 fn recipe(name: &str) -> Result<recipes::Recipe> {
+    if lab::scenario::find(name).is_some() {
+        bail!("'{name}' is a scenario, which has no file; to play it: cenote lab run {name}");
+    }
     recipes::find(name).with_context(|| {
         let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
         let later = match LATER.contains(&name) {

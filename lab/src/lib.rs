@@ -28,6 +28,7 @@
 //! | [`trace`] | recorded requests, to be replayed |
 //! | [`preflight`] | all faults of an experiment, before anything is made |
 //! | [`store`] | the directory of results: each run is kept as soon as it ended |
+//! | [`scenario`] | stories with faults that the program plays: their names and reports |
 //! | [`run`] | running the plan, from the start or after an interruption |
 //! | [`search`] | finding a good variant among many: pure functions of the measurements |
 //! | [`search_run`] | running such a search |
@@ -68,6 +69,7 @@ pub mod recipes;
 pub mod remote;
 pub mod report;
 pub mod run;
+pub mod scenario;
 pub mod search;
 pub mod search_run;
 pub mod series;

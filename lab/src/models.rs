@@ -83,7 +83,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Bytes in the unit that people read them in.
-pub(crate) fn bytes(bytes: f64) -> String {
+pub fn bytes(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes;
     let mut unit = 0;

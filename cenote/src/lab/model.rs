@@ -20,6 +20,11 @@ use lab::size::Size;
 
 use crate::output::print;
 
+/// The chance that a device fails within a year, unless a person says another one.
+const FAILURES: f64 = 0.015;
+/// The chance that a bit cannot be read.
+const ERRORS: f64 = 1e-15;
+
 /// A model, and what it is asked.
 #[derive(Debug, Args)]
 pub struct ModelArguments {
@@ -87,10 +92,10 @@ enum Model {
         #[arg(short, long, default_value = "64K")]
         piece: Size,
         /// The chance that a device fails within a year
-        #[arg(long, default_value_t = 0.015)]
+        #[arg(long, default_value_t = FAILURES)]
         failures: f64,
         /// The chance that a bit cannot be read
-        #[arg(long, default_value_t = 1e-15)]
+        #[arg(long, default_value_t = ERRORS)]
         errors: f64,
     },
     /// Duplicates in your files, and the memory of the dedup table
@@ -169,18 +174,10 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
         }
         Model::Rebuild { layouts, device, size, full, piece, failures, errors } => {
-            let model = speed::device(&device)?;
-            // What is no share is told by the model itself.
-            let placed = [Placed { used: full.clamp(0.001, 1.0), metaslabs: None }];
-            let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
             let devices = Devices {
-                size,
-                full,
-                bytes_per_second: model.write_bytes_per_second.min(model.read_bytes_per_second) as f64,
-                iops: alone.iops(1).unwrap_or(1.0),
-                piece,
                 annual_failure_rate: failures,
                 bit_error_rate: errors,
+                ..devices_of(speed::device(&device)?, size, full, piece)?
             };
             let told = layouts.iter().map(|layout| Rebuild::of(layout, devices));
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
@@ -204,6 +201,27 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             show(&[Compression::of(&paths, block, ashift, sample)?], json)
         }
     }
+}
+
+/// Such devices of a model, of which this share is full of blocks whose pieces have this size.
+pub(super) fn devices_of(
+    model: device::simulated::Model,
+    size: Size,
+    full: f64,
+    piece: Size,
+) -> Result<Devices> {
+    // What is no share is told by the model itself.
+    let placed = [Placed { used: full.clamp(0.001, 1.0), metaslabs: None }];
+    let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
+    Ok(Devices {
+        size,
+        full,
+        bytes_per_second: model.write_bytes_per_second.min(model.read_bytes_per_second) as f64,
+        iops: alone.iops(1).unwrap_or(1.0),
+        piece,
+        annual_failure_rate: FAILURES,
+        bit_error_rate: ERRORS,
+    })
 }
 
 /// Bytes of `zdb -DD` that are read: it prints a few lines for each table.

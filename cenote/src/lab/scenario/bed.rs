@@ -33,7 +33,7 @@ use super::spoiled::{MAGIC, SECTOR_BYTES, SpoiledDevice};
 
 pub const MIB: u64 = 1 << 20;
 /// The cache of a pool: small, so that reads come from devices.
-pub const CACHE_BYTES: u64 = 16 << 20;
+pub const CACHE_BYTES: u64 = 4 << 20;
 /// Writes of the volume under way.
 const DEPTH: usize = 16;
 /// How long anything may take before a scenario gives it up.

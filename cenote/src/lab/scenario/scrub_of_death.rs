@@ -26,7 +26,7 @@ const LAYOUTS: [[(Layout, usize); 1]; 2] = [[(Layout::Mirror, 2)], [(Layout::Rai
 /// Parity of a block of this size, on a raidz1 of 4, is that of an odd number of sectors: it is spoiled too.
 const BLOCK_BYTES: u64 = 16 << 10;
 /// One in so many sectors, where memory is bad now and then.
-const NOW_AND_THEN: u64 = 100;
+const NOW_AND_THEN: u64 = 20;
 /// One in ten blocks, of a million.
 const TENTH: u32 = 100_000;
 
@@ -182,8 +182,10 @@ impl Act {
         let overwritten = bytes(it.overwritten_bytes as f64);
         match self {
             Self::MemoryNowAndThen => format!(
-                "The scrub rewrote {overwritten} with the same good bytes and lost nothing: what it writes \
-                 has passed its checksum."
+                "The scrub read again what failed, rewrote {overwritten} that failed again with the same \
+                 good bytes, reported {} blocks without a good copy, and lost nothing: what it writes has \
+                 passed its checksum.",
+                it.unrepaired
             ),
             Self::MemoryAlways => format!(
                 "With no copy that passes, the scrub wrote {overwritten}, reported {} blocks, and left the \
@@ -191,7 +193,7 @@ impl Act {
                 it.unrepaired
             ),
             Self::OneController => format!(
-                "The scrub turned the good disk into garbage, {overwritten} of it, and the redundancy was \
+                "The scrub overwrote {overwritten} of the good disk with garbage, and the redundancy was \
                  gone for a while; the next good scrub mended all from the other disks."
             ),
             Self::BothControllers => {
@@ -256,9 +258,6 @@ pub fn play(scenario: Scenario, directory: &Path, quick: bool) -> Result<Results
             .into(),
         "Mended: what one scrub with good hardware rewrote afterwards. Lost: blocks that are wrong, or \
          cannot be read, after that."
-            .into(),
-        "No daemon watched: it would have faulted a disk with so many checksum errors, and a spare would \
-         have taken its place."
             .into(),
     ];
     let figures = serde_json::to_value(&outcomes)?;

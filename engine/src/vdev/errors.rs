@@ -138,7 +138,7 @@ impl ErrorCounters {
     }
 
     /// When errors are too many.
-    pub(crate) fn thresholds(&self) -> Thresholds {
+    pub fn thresholds(&self) -> Thresholds {
         self.recent.lock().ignore_poison().thresholds
     }
 

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn one_in_so_many_sectors_of_the_volume_gets_one_wrong_bit() {
-        let device = SpoiledDevice::new(Arc::new(device::MemoryDevice::new(16 * SECTOR_BYTES as u64)));
+        let device = SpoiledDevice::new(Arc::new(device::MemoryDevice::new("memory", 16 * SECTOR_BYTES)));
         let mut content = vec![0; 8 * SECTOR_BYTES];
         for sector in content.chunks_exact_mut(SECTOR_BYTES).step_by(2) {
             sector[..MAGIC.len()].copy_from_slice(&MAGIC);

@@ -48,7 +48,7 @@ struct Outcome {
 
 /// Plays it.
 pub fn play(scenario: Scenario, directory: &Path, quick: bool) -> Result<Results> {
-    let (disk_bytes, held_bytes) = if quick { (128 * MIB, 24 * MIB) } else { (1024 * MIB, 384 * MIB) };
+    let (disk_bytes, held_bytes) = if quick { (128 * MIB, 12 * MIB) } else { (1024 * MIB, 384 * MIB) };
     let mut outcomes = Vec::new();
     for tops in LAYOUTS {
         let data_disks: u64 = tops

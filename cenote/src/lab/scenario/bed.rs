@@ -5,7 +5,7 @@
 //! the volume when they see them.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -258,7 +258,7 @@ fn new_pool(tops: Vec<NewTop>) -> NewPool {
 }
 
 /// A new file as a disk. Its turns of the platter follow from its number.
-fn open_new(path: &PathBuf, bytes: u64, model: Option<Model>, number: usize) -> Result<Arc<SpoiledDevice>> {
+fn open_new(path: &Path, bytes: u64, model: Option<Model>, number: usize) -> Result<Arc<SpoiledDevice>> {
     let file = File::create(path).and_then(|file| file.set_len(bytes));
     file.with_context(|| format!("cannot make {}", path.display()))?;
     let file: Arc<dyn Device> = Arc::new(OpenOptions::read_write().buffered().open(path)?);

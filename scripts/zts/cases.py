@@ -66,7 +66,8 @@ DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon
 WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
     (r'\bzpool split\b', 'feature', 'split'),
-    (r'\bzpool (attach|replace) -[a-z]*s|rebuild|verify_draid_pool|autoreplace_sequential', 'feature', 'sequential rebuild'),
+    (r'\bzpool (attach|replace) -[a-z]*s|rebuild|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
+    (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
     (r'\bzfs diff\b', 'feature', 'zfs diff'),
     (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),

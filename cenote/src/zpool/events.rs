@@ -18,7 +18,7 @@ const WAIT_MS: u64 = 2000;
 
 /// Arguments of `zpool events`.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)]
+#[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
     /// Show all values of each event
     #[arg(short)]

@@ -3,14 +3,14 @@
 //!
 //! # The idea
 //! A scan walks the meta object set and then every dataset, each snapshot before the one that follows it, so
-//! that each block is met once: in the dataset in which it was born. The place is a [`Cursor`], which OpenZFS
+//! that each block is met once: in the dataset in which it was born. The place is a `Cursor`, which OpenZFS
 //! stores in the same form; so either goes on with what the other began. What becomes of the cursor when a
 //! dataset is snapshotted, destroyed or exchanged with its clone is a pure function
-//! ([`Cursor::follow`]).
+//! (`Cursor::follow`).
 //!
 //! A scan works in *batches*. A batch borrows a view of the pool, walks from the cursor on and gathers the
-//! pointers that it meets ([`Gathered`]). When the memory for them is used up, or all is walked, it reads
-//! them in the order of their places on devices ([`Issue`]): all copies, all children of mirrors, all parity.
+//! pointers that it meets (`Gathered`). When the memory for them is used up, or all is walked, it reads
+//! them in the order of their places on devices (`Issue`): all copies, all children of mirrors, all parity.
 //! Only then the cursor moves on in the pool, together with the counters, in one group. A crash repeats one
 //! batch.
 //!
@@ -18,7 +18,7 @@
 //! A batch may take long, and the view that it borrows can be taken back when the pool needs its space. From
 //! then on a block of the view may be freed, and its place may hold another block. So a batch reads without
 //! counting errors. What looks wrong is judged again, counted and written only while the view is held
-//! ([`Guard::hold`]), which is refused once it was taken back. Then the batch ends, and nothing of it counts;
+//! (`Guard::hold`), which is refused once it was taken back. Then the batch ends, and nothing of it counts;
 //! the next one is smaller.
 //!
 //! # Which blocks

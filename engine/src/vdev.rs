@@ -159,7 +159,7 @@ impl VdevTree {
 }
 
 /// One vdev of the tree. It never changes: when the tree does, its top-level vdev is built anew
-/// ([`VdevTree::rebuild_top`]). What goes on meanwhile is in [`Lasting`].
+/// (`VdevTree::rebuild_top`). What goes on meanwhile is in [`Lasting`].
 #[derive(Debug)]
 pub struct Vdev {
     /// Position among its siblings; for a top-level vdev the number that DVAs use.

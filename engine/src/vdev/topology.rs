@@ -5,7 +5,7 @@
 //! a *replacing* or *spare* vdev, which are mirrors too. Where there is no such vdev above the other device,
 //! it is made, and takes the place of the device. A device is detached by taking it from such a vdev; when
 //! one child is left, the child takes the place of the vdev. All functions here make a new configuration of
-//! the old one; [`super::VdevTree::rebuild_top`] gives the tree that shape.
+//! the old one; `VdevTree::rebuild_top` gives the tree that shape.
 //!
 //! # What moves
 //! What the pool knows of a top-level vdev (size, metaslabs, ZAP, class) belongs to its place in the pool.

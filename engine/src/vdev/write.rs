@@ -90,7 +90,7 @@ impl Until {
 impl VdevTree {
     /// Writes all pieces of group `txg`. Neighbouring runs on a leaf become one transfer. Returns one result
     /// for each piece: success when enough devices have it for its vdev to read it again, or the failures.
-    /// Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
+    /// Leaves that missed a write are noted ([`super::Lasting::missing_txgs`]).
     pub async fn write(&self, txg: Txg, pieces: Vec<Piece>) -> Vec<Result<(), Vec<Attempt>>> {
         self.write_until(txg, pieces, Until::Taken).await.0
     }

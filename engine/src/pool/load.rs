@@ -301,6 +301,11 @@ async fn load_class(mos: &Arc<Objset>, top: &Vdev) -> Result<()> {
     Ok(())
 }
 
+/// How many groups after the committed one a dirty time log may name: a device that was just attached lacks
+/// the next ones too (OpenZFS notes three). A log that names later ones is wrong, and a resilver would wait
+/// for them.
+pub(super) const FUTURE_GROUPS: u64 = 16;
+
 async fn load_missing_txgs(mos: &Arc<Objset>, leaf: &Vdev) -> Result<()> {
     let Some(object) = leaf.config.dtl_object else { return Ok(()) };
     let mut txgs = RangeSet::default();
@@ -313,7 +318,8 @@ async fn load_missing_txgs(mos: &Arc<Objset>, leaf: &Vdev) -> Result<()> {
         Ok(())
     })
     .await?;
-    leaf.missing_txgs.load(TxgRanges::new(txgs.iter()));
+    let latest = mos.pool().uberblock().txg.get().saturating_add(FUTURE_GROUPS);
+    leaf.missing_txgs.load(TxgRanges::new(txgs.iter().map(|(start, end)| (start, end.min(latest)))));
     if !leaf.missing_txgs.is_empty() {
         // What was read of it before is no error of the device: it was not known what it lacks.
         leaf.errors.clear();

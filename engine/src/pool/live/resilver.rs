@@ -140,7 +140,7 @@ impl Syncing {
                 pool.stale_leaves().filter(|leaf| !is_covered(leaf)).map(|leaf| leaf.guid).collect();
             let phys = &state.phys;
             let to_issue = phys.to_examine.saturating_sub(phys.skipped);
-            let issued = phys.examined.saturating_sub(phys.skipped) + state.pass.batch.issued;
+            let issued = phys.examined.saturating_sub(phys.skipped).saturating_add(state.pass.batch.issued);
             (uncovered, is_resilver, issued < to_issue / 100 * DEFER_PERCENT)
         };
         if uncovered.is_empty() {

@@ -39,6 +39,7 @@ use crate::dmu::zap::{self, edit};
 use crate::dsl::{Dsl, Lineage, history};
 use crate::error::{Error, Result};
 use crate::jobs::{JobState, JobStatus, Stop, Unit};
+use crate::pool::load::FUTURE_GROUPS;
 use crate::pool::status;
 use crate::scan::{Counters, Cursor, Failed, Purpose, ScanLimits};
 use crate::store::Pool;
@@ -208,7 +209,10 @@ impl LivePool {
         let phys = words(SCAN).await?.and_then(|value| ScanPhys::from_words(&value.to_u64s()));
         let error_scrub = words(ERROR_SCRUB).await?;
         let error_scrub = error_scrub.and_then(|value| ErrorScrubPhys::from_words(&value.to_u64s()));
-        let phys = phys.unwrap_or_default();
+        let mut phys = phys.unwrap_or_default();
+        // No scan waits for groups that are far away, and none says anything of those.
+        let latest = self.pool.uberblock().txg.get().saturating_add(FUTURE_GROUPS);
+        phys.max_txg = phys.max_txg.min(Txg(latest));
         let mut queue = BTreeMap::new();
         if phys.is_running() && !phys.queue.is_none() {
             for (key, after) in dsl.mos().u64_entries(phys.queue).await? {
@@ -347,10 +351,10 @@ impl LivePool {
         let Pass { start, paused, spent_paused, done, batch } = state.pass;
         let pass = done.plus(batch);
         scan.issued = scan.examined.saturating_sub(scan.skipped).saturating_add(batch.issued);
-        scan.examined += batch.examined;
-        scan.skipped += batch.skipped;
-        scan.processed += batch.processed;
-        scan.errors += batch.errors;
+        scan.examined = scan.examined.saturating_add(batch.examined);
+        scan.skipped = scan.skipped.saturating_add(batch.skipped);
+        scan.processed = scan.processed.saturating_add(batch.processed);
+        scan.errors = scan.errors.saturating_add(batch.errors);
         scan.pass_start = start;
         scan.pass_spent_paused = spent_paused;
         scan.pass_examined = pass.examined;
@@ -447,7 +451,9 @@ impl Syncing {
             self.store_scan().await?;
             return Ok(true);
         }
-        self.set_scan_up(Function::Scrub, range.after, range.until.unwrap_or_else(|| self.txg())).await?;
+        // What is newer is in no view of the first batch.
+        let until = range.until.map_or(self.txg(), |until| until.min(self.txg()));
+        self.set_scan_up(Function::Scrub, range.after, until).await?;
         Ok(false)
     }
 
@@ -538,10 +544,10 @@ impl Syncing {
             let is_all = done.is_all && cursor.queue.is_empty();
             state.cursor = cursor;
             let counters = done.counters;
-            state.phys.examined += counters.examined;
-            state.phys.skipped += counters.skipped;
-            state.phys.processed += counters.processed;
-            state.phys.errors += counters.errors;
+            state.phys.examined = state.phys.examined.saturating_add(counters.examined);
+            state.phys.skipped = state.phys.skipped.saturating_add(counters.skipped);
+            state.phys.processed = state.phys.processed.saturating_add(counters.processed);
+            state.phys.errors = state.phys.errors.saturating_add(counters.errors);
             state.phys.ddt_bookmark = [DDT_DONE, 0, 0, 0];
             state.pass.done = state.pass.done.plus(counters);
             for (leaf, groups) in done.failed {
@@ -628,8 +634,8 @@ impl Syncing {
                 continue;
             }
             // A scrub of a part says nothing of what is older.
-            let first = if phys.function == Function::Scrub { phys.min_txg.get() + 1 } else { 0 };
-            let first = if phys.min_txg == Txg::NONE { 0 } else { first };
+            let is_partial = phys.function == Function::Scrub && phys.min_txg != Txg::NONE;
+            let first = if is_partial { phys.min_txg.get().saturating_add(1) } else { 0 };
             let failed = state.failed.get(&leaf.guid).cloned().unwrap_or_default();
             // As OpenZFS does, which looks only at what is older than the last group.
             leaf.missing_txgs.forget(Txg(first), phys.max_txg);

@@ -379,8 +379,8 @@ impl LivePool {
         }
     }
 
-    /// Writes the dirty time logs that changed. True when a leaf got its first one, which the configuration has
-    /// to tell.
+    /// Writes the dirty time logs that changed. Returns whether a leaf got its first one, so that the
+    /// configuration must be written.
     async fn store_missed(&self, s: &Syncing) -> Result<bool> {
         let created = sync_dtls(self.pool.vdevs(), self.mos(), &s.tx).await?;
         for (leaf, object) in &created {
@@ -396,7 +396,7 @@ impl LivePool {
     async fn converge(self: &Arc<Self>, s: &Syncing) -> Result<Blkptr> {
         let mut root = None;
         for _ in 0..MAX_TURNS {
-            // What a leaf misses of the MOS itself stands in the log too: this may be the last group.
+            // What a leaf misses of the MOS itself is in the log too: this may be the last group.
             if self.store_missed(s).await? {
                 self.write_config(s).await?;
             }

@@ -181,8 +181,8 @@ impl Pilot for Steering<'_> {
                 return;
             }
             let phys = &state.phys;
-            let issued = phys.examined.saturating_sub(phys.skipped) + counters.issued;
-            (issued, phys.to_examine.saturating_sub(phys.skipped + counters.skipped))
+            let issued = phys.examined.saturating_sub(phys.skipped).saturating_add(counters.issued);
+            (issued, phys.to_examine.saturating_sub(phys.skipped.saturating_add(counters.skipped)))
         };
         self.pool.jobs.advance(self.pool, &JobKey::Scan, done, total);
     }

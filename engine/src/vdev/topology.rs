@@ -62,6 +62,8 @@ pub(crate) struct Done {
     pub parent: Guid,
     /// A spare whose work is done with it, and the vdev above the spare.
     pub spare: Option<(Guid, Guid)>,
+    /// The leaf that has everything, so that it can go.
+    pub holder: Guid,
 }
 
 /// Attaches the device `new` to `at`, a leaf of `top`. `parent` is the guid for a vdev above both, if one is
@@ -219,19 +221,21 @@ pub(crate) fn next_done(
         return Some(done);
     }
     let (first, last) = (vdev.children.first()?, vdev.children.last()?);
-    let done = |leaf: &VdevConfig| Some(Done { leaf: leaf.guid, parent: vdev.guid, spare: None });
+    let done = |leaf: &VdevConfig, holder: &VdevConfig| {
+        Some(Done { leaf: leaf.guid, parent: vdev.guid, spare: None, holder: holder.guid })
+    };
     let replaces = |new: &VdevConfig, old: &VdevConfig| {
         let are_leaves = new.kind.is_leaf() && old.kind.is_leaf();
         are_leaves && new.guid != old.guid && has_all(new.guid) && !is_needed(old.guid)
     };
     match vdev.kind {
-        VdevKind::Replacing if replaces(last, first) => done(first),
-        VdevKind::Spare if last.unspare && replaces(last, first) => done(first),
-        VdevKind::Spare if first.unspare && replaces(first, last) => done(last),
+        VdevKind::Replacing if replaces(last, first) => done(first, last),
+        VdevKind::Spare if last.unspare && replaces(last, first) => done(first, last),
+        VdevKind::Spare if first.unspare && replaces(first, last) => done(last, first),
         // Of several spares for one device, one is enough.
         VdevKind::Spare if vdev.children.len() > 2 => {
             let middle = vdev.children.get(1).filter(|middle| middle.is_spare && last.is_spare)?;
-            if replaces(last, middle) { done(middle) } else { None }
+            if replaces(last, middle) { done(middle, last) } else { None }
         }
         _ => None,
     }

@@ -342,7 +342,9 @@ impl Torture {
     fn victim(&self, rng: &mut Rng) -> Option<(Guid, PathBuf)> {
         let leaves = self.rig.leaves();
         let (guid, path) = rng.pick(&leaves)?.clone();
-        self.harm.allows(self.rig.pool().pool().vdevs(), &path).then_some((guid, path))
+        // The old half of a device that was replaced by itself has no file any more.
+        let may_be = path.exists() && self.harm.allows(self.rig.pool().pool().vdevs(), &path);
+        may_be.then_some((guid, path))
     }
 
     fn corrupt(&mut self, rng: &mut Rng) -> Option<String> {

@@ -58,6 +58,15 @@ impl Job<LivePool> for Done {
     }
 }
 
+/// What must still be so when a device is detached because its work is done.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// The vdev above it.
+    parent: Guid,
+    /// The leaf that has everything instead.
+    holder: Guid,
+}
+
 /// A device that is not part of the tree any more.
 struct Gone {
     guid: Guid,
@@ -96,9 +105,10 @@ impl LivePool {
     /// A device cannot be detached now. It stays until the next resilver.
     pub async fn detach_resilvered(self: &Arc<Self>) -> Result<()> {
         while let Some(done) = self.next_done() {
-            self.detach_from(done.leaf, Some(done.parent)).await?;
+            let expected = |parent| Some(Expected { parent, holder: done.holder });
+            self.detach_from(done.leaf, expected(done.parent)).await?;
             if let Some((spare, above)) = done.spare {
-                self.detach_from(spare, Some(above)).await?;
+                self.detach_from(spare, expected(above)).await?;
             }
         }
         self.look_at_sizes();
@@ -108,35 +118,40 @@ impl LivePool {
     /// The next device whose work is done.
     fn next_done(&self) -> Option<topology::Done> {
         let vdevs = self.pool.vdevs();
-        let has_all = |guid| {
-            let leaf = vdevs.find(guid);
-            leaf.is_some_and(|leaf| leaf.status().is_readable() && leaf.missing_txgs.is_empty())
-        };
+        let has_all = |guid| self.has_all(guid);
         let is_needed = |guid| vdevs.find(guid).is_none_or(|leaf| !vdevs.can_do_without(leaf));
         let tops = self.config().root.children.clone();
         tops.iter().find_map(|top| topology::next_done(top, &has_all, &is_needed))
     }
 
-    /// Detaches a device, which must be below the vdev `parent` if that is stated.
-    async fn detach_from(self: &Arc<Self>, leaf: Guid, parent: Option<Guid>) -> Result<()> {
+    /// Whether a leaf is there and missed nothing.
+    fn has_all(&self, leaf: Guid) -> bool {
+        let leaf = self.pool.vdevs().find(leaf);
+        leaf.is_some_and(|leaf| leaf.status().is_readable() && leaf.missing_txgs.is_empty())
+    }
+
+    /// Detaches a device, if what is expected is still so.
+    async fn detach_from(self: &Arc<Self>, leaf: Guid, expected: Option<Expected>) -> Result<()> {
         self.refuse_with_checkpoint()?;
-        let (_, detached) = self.top_without(leaf, parent)?;
+        let (_, detached) = self.top_without(leaf, expected)?;
         // What goes through its free space ends, and so it does for a device that gets another guid.
         let renamed = detached.renamed.map(|renamed| renamed.from);
         self.jobs.give_up(self, |key| key.is_on(leaf) || renamed.is_some_and(|from| key.is_on(from))).await?;
-        let gone = self.change(move |s| async move { detach_in(&s, leaf, parent).await }).await?;
+        let gone = self.change(move |s| async move { detach_in(&s, leaf, expected).await }).await?;
         self.let_device_go(gone).await;
         Ok(())
     }
 
     /// The top-level vdev that a leaf belongs to, and what it is without that leaf.
-    fn top_without(&self, leaf: Guid, parent: Option<Guid>) -> Result<(&Vdev, topology::Detached)> {
+    fn top_without(&self, leaf: Guid, expected: Option<Expected>) -> Result<(&Vdev, topology::Detached)> {
         let vdevs = self.pool.vdevs();
         let no_device = || Error::NotFound(format!("device {leaf}"));
         let top = vdevs.top_above(leaf).ok_or_else(no_device)?;
         let config = self.config().root.children.get(top.id as usize).cloned().ok_or_else(no_device)?;
         let above = topology::parent_of(&config, leaf).map(|above| above.guid);
-        if parent.is_some() && above != parent {
+        // The tree may have changed, or the other device may have gone, while this waited for its group.
+        if expected.is_some_and(|Expected { parent, holder }| above != Some(parent) || !self.has_all(holder))
+        {
             return Err(Error::Busy("the device was detached or replaced meanwhile".into()));
         }
         let detached = topology::detach(&config, leaf)?;
@@ -161,10 +176,10 @@ impl LivePool {
     }
 }
 
-async fn detach_in(s: &Syncing, leaf: Guid, parent: Option<Guid>) -> Result<Gone> {
+async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Result<Gone> {
     s.pool.refuse_with_checkpoint()?;
     let vdevs = s.pool.pool().vdevs();
-    let (top, detached) = s.pool.top_without(leaf, parent)?;
+    let (top, detached) = s.pool.top_without(leaf, expected)?;
     let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
     let old = topology::find_vdev(top, leaf).ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
     let renamed = detached.renamed;

@@ -158,6 +158,7 @@ impl LivePool {
         self.sysevent("vdev_online", Some(leaf));
         self.look_at_sizes();
         self.look_for_resilver();
+        self.devices_resilvered();
         self.jobs.resume(self);
         Ok(status)
     }
@@ -234,6 +235,7 @@ impl LivePool {
         self.pool.suspension.resume();
         self.look_at_sizes();
         self.look_for_resilver();
+        self.devices_resilvered();
         self.jobs.resume(self);
         // A pool that is suspended again commits nothing that could be waited for.
         match self.suspended() {
@@ -254,6 +256,7 @@ impl LivePool {
         }
         self.look_at_sizes();
         self.look_for_resilver();
+        self.devices_resilvered();
         self.jobs.resume(self);
         if self.suspended().is_none()
             && let Err(error) = self.unspare(back).await

@@ -144,18 +144,20 @@ fn the_spare_of_a_device_that_is_detached_is_an_ordinary_device() {
 fn devices_whose_work_is_done_are_found_one_after_the_other() {
     let all = |_| true;
     let none = |_| false;
-    let done = |leaf, parent, spare| Some(Done { leaf: Guid(leaf), parent: Guid(parent), spare });
+    let done = |leaf, parent, spare, holder| {
+        Some(Done { leaf: Guid(leaf), parent: Guid(parent), spare, holder: Guid(holder) })
+    };
     let replacing = top(above(VdevKind::Replacing, 9, vec![file(1, "a"), file(2, "b")]));
-    assert_eq!(next_done(&replacing, &all, &none), done(1, 9, None));
+    assert_eq!(next_done(&replacing, &all, &none), done(1, 9, None, 2));
     assert_eq!(next_done(&replacing, &none, &none), None, "the new one lacks something");
     assert_eq!(next_done(&replacing, &all, &all), None, "the old one is needed");
     let mut spared = top(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b")]));
     assert_eq!(next_done(&spared, &all, &none), None, "the original may not be trusted yet");
     assert!(set_unspare(&mut spared, &[Guid(1)]) && !set_unspare(&mut spared, &[Guid(1)]));
-    assert_eq!(next_done(&spared, &all, &none), done(2, 9, None));
+    assert_eq!(next_done(&spared, &all, &none), done(2, 9, None, 1));
     let replaced = vec![above(VdevKind::Replacing, 8, vec![file(1, "a"), file(3, "c")]), spare(2, "b")];
     let replaced = top(above(VdevKind::Spare, 9, replaced));
-    assert_eq!(next_done(&replaced, &all, &none), done(1, 8, Some((Guid(2), Guid(9)))));
+    assert_eq!(next_done(&replaced, &all, &none), done(1, 8, Some((Guid(2), Guid(9))), 3));
     let two = top(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b"), spare(3, "c")]));
-    assert_eq!(next_done(&two, &all, &none), done(2, 9, None));
+    assert_eq!(next_done(&two, &all, &none), done(2, 9, None, 3));
 }

@@ -17,6 +17,7 @@ mod lab;
 mod mount_helper;
 mod not_yet;
 mod output;
+mod parameters;
 mod prompt;
 mod property_list;
 mod scrub_schedule;

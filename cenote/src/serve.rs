@@ -148,7 +148,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
     if let Some(folder) = &arguments.parameters {
-        engine::parameters::use_folder(folder.clone());
+        crate::parameters::follow(folder.clone())
+            .context("cannot start the thread that follows parameters")?;
     }
     if let Some(directory) = &arguments.modelled {
         let cannot = || format!("cannot model devices in {}", directory.display());

@@ -8,6 +8,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::tunables;
+
 /// The services that the engine needs from its environment.
 pub trait Env: Send + Sync + Debug {
     /// Time since 1970.
@@ -18,7 +20,7 @@ pub trait Env: Send + Sync + Debug {
 
     /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
-        Multihost::default()
+        Multihost::tuned()
     }
 
     /// The user and group that own the roots of new filesystems.
@@ -39,6 +41,18 @@ pub struct Multihost {
     /// The least number of intervals for which a pool is watched if its writer does not record when it gives
     /// up (`zfs_multihost_import_intervals`).
     pub import_intervals: u32,
+}
+
+impl Multihost {
+    /// As the tunables have it.
+    pub fn tuned() -> Self {
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Self {
+            interval: Duration::from_millis(tunables::ZFS_MULTIHOST_INTERVAL.get()),
+            fail_intervals: u16::try_from(tunables::ZFS_MULTIHOST_FAIL_INTERVALS.get()).unwrap_or(u16::MAX),
+            import_intervals: narrow(tunables::ZFS_MULTIHOST_IMPORT_INTERVALS.get()),
+        }
+    }
 }
 
 impl Default for Multihost {

@@ -25,11 +25,14 @@ use device::IgnorePoison;
 use ondisk::Guid;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bookmark, parameters};
+use crate::{Bookmark, tunables};
 
 /// Events that a ring keeps (`zfs_zevent_len_max`).
-pub(crate) const MAX_EVENTS: usize = 512;
-/// Errors of one kind and vdev that are passed on in a second (`zfs_checksum_events_per_second`).
+fn max_events() -> usize {
+    tunables::ZFS_ZEVENT_LEN_MAX.size()
+}
+
+/// Errors of one kind and vdev that are passed on in a second, but for those that have a tunable.
 const MAX_PER_SECOND: u32 = 20;
 /// For this long, an error in the same place is not passed on again (`zfs_zevent_retain_expire_secs`).
 const REPEATED: Duration = Duration::from_secs(900);
@@ -142,7 +145,7 @@ impl Events {
     pub fn restored(events: Vec<Event>) -> Self {
         let last_eid = events.iter().map(|event| event.eid).max().unwrap_or(0);
         let mut events = VecDeque::from(events);
-        while events.len() > MAX_EVENTS {
+        while events.len() > max_events() {
             events.pop_front();
         }
         let ring = Ring { events, last_eid, ..Ring::default() };
@@ -159,7 +162,7 @@ impl Events {
         let mut ring = self.ring();
         ring.last_eid += 1;
         event.eid = ring.last_eid;
-        if ring.events.len() >= MAX_EVENTS {
+        while ring.events.len() >= max_events() {
             ring.events.pop_front();
         }
         ring.events.push_back(event);
@@ -444,8 +447,12 @@ impl ReporterState {
             (*since, *count) = (Instant::now(), 0);
         }
         *count += 1;
-        let most = parameters::checksum_events_per_second().filter(|_| kind == "checksum");
-        *count > most.map_or(MAX_PER_SECOND, |most| u32::try_from(most).unwrap_or(u32::MAX))
+        let most = match kind {
+            "checksum" => tunables::ZFS_CHECKSUM_EVENTS_PER_SECOND.get(),
+            "delay" => tunables::ZFS_SLOW_IO_EVENTS_PER_SECOND.get(),
+            _ => u64::from(MAX_PER_SECOND),
+        };
+        u64::from(*count) > most
     }
 }
 
@@ -490,14 +497,14 @@ mod tests {
     #[test]
     fn readers_learn_how_much_they_missed_and_clearing_is_no_miss() {
         let events = Events::default();
-        for _ in 0..MAX_EVENTS + 3 {
+        for _ in 0..max_events() + 3 {
             events.post("sysevent.fs.zfs.config_sync".into(), Vec::new());
         }
         let all = events.since(0);
-        assert_eq!((all.events.len(), all.dropped, all.events[0].eid), (MAX_EVENTS, 0, 4));
+        assert_eq!((all.events.len(), all.dropped, all.events[0].eid), (max_events(), 0, 4));
         assert_eq!(events.since(1).dropped, 2);
         assert_eq!(events.since(3).dropped, 0);
-        assert_eq!(events.clear(), MAX_EVENTS);
+        assert_eq!(events.clear(), max_events());
         let none = events.since(7);
         assert_eq!((none.events.len(), none.dropped, none.last_eid), (0, 0, all.last_eid));
         let restored = Events::restored(all.events);

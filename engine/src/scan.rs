@@ -53,12 +53,13 @@ use ondisk::blkptr::Blkptr;
 use ondisk::{Guid, Txg};
 
 use crate::store::Pool;
+use crate::tunables;
 use crate::vdev::dtl::TxgRanges;
 use crate::vdev::{Kind, Vdev, VdevTree};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use gathered::Gathered;
-pub(crate) use issue::{Issue, Pilot};
+pub(crate) use issue::{Issue, Others, Pilot};
 pub(crate) use walk::{Interrupted, Walked, Walking, walk};
 
 /// Keeps the blocks of a view from being overwritten.
@@ -85,18 +86,19 @@ pub struct ScanLimits {
     pub memory_bytes: u64,
     /// Bytes on devices that one batch reads, about.
     pub batch_bytes: u64,
-    /// Bytes on devices that are read at a time while nothing else is read or written.
+    /// Bytes on devices that are read at a time while nothing else is read or written; some such windows are
+    /// in memory.
     pub window_bytes: u64,
-    /// The same while others use the devices.
+    /// The most of that while others use the devices.
     pub busy_window_bytes: u64,
 }
 
 impl Default for ScanLimits {
     fn default() -> Self {
         Self {
-            memory_bytes: memory_bytes() / 20,
+            memory_bytes: memory_bytes() / tunables::ZFS_SCAN_MEM_LIM_FACT.get().max(1),
             batch_bytes: 8 << 30,
-            window_bytes: 16 << 20,
+            window_bytes: tunables::ZFS_SCAN_VDEV_LIMIT.get(),
             busy_window_bytes: 1 << 20,
         }
     }

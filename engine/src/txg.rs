@@ -47,6 +47,7 @@ use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 use crate::queue::{Place, Queue, Queued};
+use crate::tunables;
 
 /// How much may be dirty, and how long a group stays open.
 #[derive(Debug, Clone, Copy)]
@@ -299,7 +300,7 @@ impl Txgs {
                 return Poll::Ready(Err(error.clone()));
             }
             let is_first = place.is_first(&state.lanes.of(who).queue);
-            let (fits, most) = (self.has_room(&state, bytes), self.limits.dirty_bytes);
+            let (fits, most) = (self.has_room(&state, bytes), self.dirty_limit());
             let dirty = state.dirty.iter().sum();
             let is_committed = state.has_committer;
             let change = Change { who, bytes, is_first, fits, dirty, most, is_committed };
@@ -404,12 +405,12 @@ impl Txgs {
             dirty <= LEAST_DIRTY_BYTES
                 || cache.lent_bytes().saturating_add(bytes) <= cache.lendable_bytes().max(LEAST_DIRTY_BYTES)
         };
-        before == 0 || dirty <= self.limits.dirty_bytes && self.cache.as_ref().is_none_or(is_lent)
+        before == 0 || dirty <= self.dirty_limit() && self.cache.as_ref().is_none_or(is_lent)
     }
 
     /// Whether the open group has enough dirty data for its commit.
     fn is_full(&self, state: &State) -> bool {
-        state.dirty[0] >= self.limits.sync_bytes || state.lanes.open_debt() >= nanos(MOST_DEBT) / 4
+        state.dirty[0] >= self.sync_limit() || state.lanes.open_debt() >= nanos(MOST_DEBT) / 4
     }
 
     /// Whether encoding the dirty data will take the processors a good part of a second, so that waiting for
@@ -538,7 +539,7 @@ impl Txgs {
                 continue;
             }
             let age = state.opened_at.elapsed();
-            let timeout = self.limits.timeout;
+            let timeout = self.timeout();
             let full = self.is_full(&state) || state.stream.is_due() || state.lanes.has_waiting();
             if state.wanted >= state.open
                 || full
@@ -549,6 +550,28 @@ impl Txgs {
             let patience = timeout.saturating_sub(age).max(Duration::from_millis(10));
             let waited = self.due.wait_timeout(state, patience);
             state = waited.ignore_poison().0;
+        }
+    }
+
+    /// How long a group with changes stays open: as the tunable has it, where one was set.
+    fn timeout(&self) -> Duration {
+        tunables::ZFS_TXG_TIMEOUT.given().map_or(self.limits.timeout, Duration::from_secs)
+    }
+
+    /// The most dirty bytes.
+    fn dirty_limit(&self) -> u64 {
+        match tunables::ZFS_DIRTY_DATA_MAX.given() {
+            None | Some(0) => self.limits.dirty_bytes,
+            Some(bytes) => bytes.max(LEAST_DIRTY_BYTES),
+        }
+    }
+
+    /// With this many dirty bytes the open group is committed before its time is over.
+    fn sync_limit(&self) -> u64 {
+        let (most, percent) = (&tunables::ZFS_DIRTY_DATA_MAX, &tunables::ZFS_DIRTY_DATA_SYNC_PERCENT);
+        match (most.given(), percent.given()) {
+            (None, None) => self.limits.sync_bytes,
+            _ => self.dirty_limit() / 100 * percent.get(),
         }
     }
 

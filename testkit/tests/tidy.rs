@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 const ENGINE: &[&str] = &[
     "bookmark",
     "error",
-    "parameters",
+    "tunables",
     "events",
     "background",
     "env",

@@ -53,6 +53,7 @@ use super::metaslab::Bounds;
 use super::slop_bytes;
 use super::vdev_map::VdevMap;
 use crate::range_set::RangeSet;
+use crate::tunables;
 
 /// The reason why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +77,6 @@ pub struct MetaslabId {
 const SECTOR_BYTES: u64 = 512;
 /// This share of the special class is reserved for metadata (`zfs_special_class_metadata_reserve_pct`).
 const METADATA_RESERVE_PERCENT: u128 = 25;
-/// A metaslab is unloaded when no space was taken from it for this many groups.
-const UNLOAD_AFTER_TXGS: u64 = 64;
 /// The number of free runs of idle metaslabs that may be in memory; beyond it the metaslabs that were idle
 /// for longest are unloaded earlier,
 const IDLE_RUNS: usize = 1 << 20;
@@ -316,7 +315,11 @@ impl State {
         idle.sort_unstable();
         let mut runs: usize = idle.iter().map(|(.., runs)| runs).sum();
         for (used_in, vdev, place, its_runs) in idle {
-            let patience = if runs > IDLE_RUNS { UNLOAD_EARLY_AFTER_TXGS } else { UNLOAD_AFTER_TXGS };
+            let patience = if runs > IDLE_RUNS {
+                UNLOAD_EARLY_AFTER_TXGS
+            } else {
+                tunables::METASLAB_UNLOAD_DELAY.get()
+            };
             if used_in.get() + patience > txg.get() {
                 break;
             }

@@ -6,8 +6,6 @@
 
 use super::group::Totals;
 
-/// The bytes taken from a device before the next device's turn.
-pub const ALIQUOT_BYTES: u64 = 512 << 10;
 /// An almost full vdev keeps this part of its share; an empty vdev among full ones has at most this many
 /// shares.
 const MAX_BIAS: u64 = 8;

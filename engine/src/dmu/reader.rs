@@ -3,7 +3,7 @@
 //! # The idea
 //! A reader follows a few streams at a time. A read that begins at (or a little before) the expected end of a
 //! stream belongs to it; any other read replaces the stream that was idle longest. While a stream continues,
-//! the loaded part ahead of it is doubled, up to `WINDOW_BYTES`. Clients that read in order from several
+//! the loaded part ahead of it is doubled, up to `zfetch_max_distance`. Clients that read in order from several
 //! threads do not arrive exactly in order, hence "a little before".
 //!
 //! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block
@@ -23,16 +23,13 @@ use futures_util::stream::FuturesUnordered;
 
 use super::object::Object;
 use crate::Result;
+use crate::tunables;
 
-/// The most bytes ahead of a stream.
-const WINDOW_BYTES: u64 = 16 << 20;
 /// The most blocks ahead of a stream.
 const WINDOW_BLOCKS: u64 = 256;
 /// Blocks ahead are handed to the background in runs of about this many bytes: a hand-off costs as much as
 /// reading a small block.
 const RUN_BYTES: u64 = 256 << 10;
-/// The number of streams that one reader follows.
-const STREAMS: usize = 8;
 
 /// A reader of an object that reads ahead. Any number of reads may be in progress at once.
 pub struct Reader {
@@ -59,6 +56,9 @@ impl Reader {
 
     /// Notes a read that the caller does itself, and loads ahead of it.
     pub fn load_ahead(&self, offset: u64, length: u64) {
+        if tunables::ZFS_PREFETCH_DISABLE.is_on() {
+            return;
+        }
         if offset == 0 {
             self.object.objset().sibling_prefetch().note(&self.object);
         }
@@ -94,7 +94,7 @@ impl Limits {
     fn of(object: &Object) -> Self {
         let block_size = object.block_size();
         Self {
-            window: (WINDOW_BYTES / block_size).clamp(1, WINDOW_BLOCKS),
+            window: (tunables::ZFETCH_MAX_DISTANCE.get() / block_size).min(WINDOW_BLOCKS),
             run: (RUN_BYTES / block_size).max(1),
             end: object.end().div_ceil(block_size),
         }
@@ -119,10 +119,17 @@ impl Ahead {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Streams {
-    streams: [Stream; STREAMS],
+    /// As many as one reader follows.
+    streams: Vec<Stream>,
     reads: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { streams: vec![Stream::default(); tunables::ZFETCH_MAX_STREAMS.size()], reads: 0 }
+    }
 }
 
 /// The position of one sequential stream, and how far ahead of it blocks were requested.

@@ -2,8 +2,12 @@
 //!
 //! # Windows
 //! The entries are taken in windows of some MiB. The ranges of a window are read in large transfers
-//! ([`crate::vdev::scrub::Window`]) while the window before is verified. When others use the devices the
-//! windows are small, and there is a pause after each.
+//! ([`crate::vdev::scrub::Window`]) while windows before it are verified.
+//!
+//! When others use the devices, one window is read at a time, and there is a pause after each that is as long
+//! as the window took. A read of others that comes at the wrong time waits for a window. So the windows are
+//! made so small that one takes about half of the time that reads of others take on these devices: about
+//! 100 KiB on flash, more on disks, where a seek takes most of the time.
 //!
 //! # Judgement
 //! Reads of windows count no errors. A copy that looks wrong, or that a leaf lacks, is a *suspect*. The
@@ -17,11 +21,12 @@
 //! neighbours become one transfer.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::SharedBuf;
-use futures_util::future::join;
+use device::{IoBuf, SharedBuf};
+use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::{Guid, Txg};
@@ -33,12 +38,16 @@ use crate::Bookmark;
 use crate::store::{Pool, Store};
 use crate::vdev::Kind;
 use crate::vdev::read::{Request, Verdict};
-use crate::vdev::scrub::{Extent, Window};
+use crate::vdev::scrub::{Extent, Scratch, Window};
 use crate::vdev::write::Missed;
 use crate::zio::Healing;
 
 /// Blocks that are repaired at a time.
 const REPAIRS_AT_A_TIME: usize = 32;
+/// Windows that are read or verified at a time while nothing else uses the devices.
+const WINDOWS_AT_A_TIME: usize = 6;
+/// The smallest window.
+const MIN_WINDOW_BYTES: u64 = 64 << 10;
 /// The longest pause after a window while others use the devices.
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 
@@ -46,14 +55,62 @@ const MAX_PAUSE: Duration = Duration::from_millis(200);
 pub(crate) trait Pilot {
     /// Whether to go on.
     fn goes_on(&self) -> bool;
-    /// Whether others use the devices.
-    fn is_busy(&self) -> bool;
+    /// What others do with the devices.
+    fn others(&self) -> Others;
     /// The open group.
     fn open_txg(&self) -> Txg;
     /// What was done so far in this batch.
     fn note(&self, counters: &Counters);
     /// Pauses.
     fn pause(&self, pause: Duration);
+}
+
+/// What others do with the devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// Nothing.
+    Idle,
+    /// They use them. A read of theirs takes about this long; it is not known while they only write.
+    Busy(Option<Duration>),
+}
+
+/// How much is read at a time.
+struct Pace {
+    limits: ScanLimits,
+    others: Others,
+    /// The size of a window while others use the devices.
+    busy_bytes: u64,
+}
+
+impl Pace {
+    fn new(limits: ScanLimits, others: Others) -> Self {
+        Self { limits, others, busy_bytes: limits.busy_window_bytes / 4 }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        match self.others {
+            Others::Idle => self.limits.window_bytes,
+            Others::Busy(_) => self.busy_bytes,
+        }
+    }
+
+    fn windows_at_a_time(&self) -> usize {
+        match self.others {
+            Others::Idle => WINDOWS_AT_A_TIME,
+            Others::Busy(_) => 1,
+        }
+    }
+
+    /// A window of `bytes` took this long to read.
+    fn note(&mut self, bytes: u64, took: Duration) {
+        let Others::Busy(Some(read)) = self.others else { return };
+        self.busy_bytes = match took > read / 2 {
+            true => bytes.min(self.busy_bytes) / 2,
+            false => self.busy_bytes + self.busy_bytes / 4,
+        };
+        let most = self.limits.busy_window_bytes.max(MIN_WINDOW_BYTES);
+        self.busy_bytes = self.busy_bytes.clamp(MIN_WINDOW_BYTES, most);
+    }
 }
 
 /// The second part of a batch.
@@ -97,21 +154,22 @@ impl Issue<'_> {
     pub async fn run(&mut self, mut gathered: Gathered) -> Result<(), Interrupted> {
         gathered.sort();
         let entries = gathered.entries();
-        let mut start = 0;
-        let mut end = self.window_end(&gathered, start);
-        let mut window = self.read(&gathered, &entries[start..end]).await;
-        while start < end {
+        let (mut pace, mut next) = (Pace::new(self.limits, self.pilot.others()), 0);
+        let mut flying = FuturesOrdered::new();
+        loop {
+            while next < entries.len() && flying.len() < pace.windows_at_a_time() {
+                let (end, bytes) = window_end(&gathered, next, pace.window_bytes());
+                flying.push_back(read(self.store, &gathered, next..end, bytes));
+                next = end;
+            }
+            let Some(Read { range, bytes, window, began, took }) = flying.next().await else { return Ok(()) };
             if !self.pilot.goes_on() {
                 return Err(Interrupted::Stopped);
             }
-            let began = Instant::now();
-            let next_end = self.window_end(&gathered, end);
-            let (next, checked) = {
-                let next = self.read(&gathered, &entries[end..next_end]);
-                let check = self.check(&gathered, &entries[start..end], &window);
-                join(next, check).await
-            };
-            for (bp, _, copy) in entries[start..end].iter().filter_map(|entry| gathered.block(entry)) {
+            pace.note(bytes, took);
+            let entries = &entries[range];
+            let checked = self.check(&gathered, entries, &window).await;
+            for (bp, _, copy) in entries.iter().filter_map(|entry| gathered.block(entry)) {
                 self.counters.issued += match self.purpose.is_resilver {
                     true => bp.asize().get(),
                     false => bp.dva(copy).map_or(0, |dva| dva.asize.get()),
@@ -119,80 +177,42 @@ impl Issue<'_> {
             }
             self.repair(checked).await?;
             self.pilot.note(&self.counters);
-            (start, end, window) = (end, next_end, next);
-            if self.pilot.is_busy() {
+            pace.others = self.pilot.others();
+            if pace.others != Others::Idle && flying.is_empty() {
                 self.pilot.pause(began.elapsed().min(MAX_PAUSE));
             }
         }
-        Ok(())
-    }
-
-    /// The end of the window that begins at an entry.
-    fn window_end(&self, gathered: &Gathered, start: usize) -> usize {
-        let limit = match self.pilot.is_busy() {
-            true => self.limits.busy_window_bytes,
-            false => self.limits.window_bytes,
-        };
-        let mut bytes = 0;
-        let rest = gathered.entries().iter().skip(start);
-        let fitting = rest.take_while(|entry| {
-            let fits = bytes < limit;
-            bytes += gathered.block(entry).map_or(0, |(bp, ..)| bp.psize().get());
-            fits
-        });
-        start + fitting.count()
-    }
-
-    /// The ranges of a window.
-    async fn read(&self, gathered: &Gathered, entries: &[Entry]) -> Window {
-        let tree = self.store.vdevs();
-        let mut extents: Vec<Extent<'_>> = Vec::new();
-        for (bp, dva) in entries.iter().filter_map(|entry| self.simple(gathered, entry)) {
-            if let Some(top) = tree.top(dva.vdev.get()) {
-                let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
-                top.extents(&Request::new(tree, dva.offset.get(), size, birth, None), &mut extents);
-            }
-        }
-        Window::read(extents).await
-    }
-
-    /// The block and address of an entry, where all that is stored of it can be read from a window.
-    fn simple(&self, gathered: &Gathered, entry: &Entry) -> Option<(Blkptr, Dva)> {
-        let (bp, _, copy) = gathered.block(entry)?;
-        let dva = bp.dva(copy)?;
-        let top = self.store.top_for(&dva).ok()?;
-        let is_simple = !bp.is_gang() && !matches!(top.kind, Kind::Indirect(_));
-        is_simple.then_some((bp, dva))
     }
 
     /// Judges the copies of a window.
     async fn check(&self, gathered: &Gathered, entries: &[Entry], window: &Window) -> Checked {
         let tree = self.store.vdevs();
-        let mut checked = Checked::default();
+        let (mut checked, mut scratch) = (Checked::default(), Scratch::default());
         for entry in entries {
             let Some((bp, at, copy)) = gathered.block(entry) else { continue };
-            let right = match self.simple(gathered, entry) {
+            // What is lacking is written for all copies at once.
+            let is_lacking = copy == 0 && self.stale.lack(tree, &bp);
+            let right = match simple(self.store, gathered, entry) {
                 Some((bp, dva)) => {
                     let verdict = |bytes: &[u8]| self.store.verify(&bp, bytes);
                     let judged: Option<Verdict<'_>> = if is_judged(&bp) { Some(&verdict) } else { None };
                     let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
                     let request = Request::new(tree, dva.offset.get(), size, birth, judged).speculative(true);
-                    match tree.top(dva.vdev.get()) {
-                        Some(top) => {
-                            let found = top.scrub(request, window).await;
-                            found.bytes.filter(|_| found.bad.is_empty())
+                    let Some(top) = tree.top(dva.vdev.get()) else { continue };
+                    if let Some(bytes) = top.right_in_window(&request, window, &mut scratch) {
+                        if is_lacking {
+                            checked.lacking.push((bp, IoBuf::from(bytes).into()));
                         }
-                        None => None,
+                        continue;
                     }
+                    let found = top.scrub(request, window).await;
+                    found.bytes.filter(|_| found.bad.is_empty())
                 }
                 None => None,
             };
             match right {
                 None => checked.suspects.push(Suspect { bp, at }),
-                // What is lacking is written for all copies at once.
-                Some(bytes) if copy == 0 && self.stale.lack(tree, &bp) => {
-                    checked.lacking.push((bp, bytes.into()));
-                }
+                Some(bytes) if is_lacking => checked.lacking.push((bp, bytes.into())),
                 Some(_) => {}
             }
         }
@@ -247,6 +267,57 @@ impl Issue<'_> {
         }
         Ok(())
     }
+}
+
+/// A window that was read.
+struct Read {
+    /// Its entries.
+    range: Range<usize>,
+    /// The bytes of their blocks.
+    bytes: u64,
+    window: Window,
+    began: Instant,
+    /// How long the reads took.
+    took: Duration,
+}
+
+/// Reads the ranges of a window.
+async fn read(store: &Store, gathered: &Gathered, range: Range<usize>, bytes: u64) -> Read {
+    let began = Instant::now();
+    let tree = store.vdevs();
+    let mut extents: Vec<Extent<'_>> = Vec::new();
+    for (bp, dva) in
+        gathered.entries()[range.clone()].iter().filter_map(|entry| simple(store, gathered, entry))
+    {
+        if let Some(top) = tree.top(dva.vdev.get()) {
+            let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
+            top.extents(&Request::new(tree, dva.offset.get(), size, birth, None), &mut extents);
+        }
+    }
+    let window = Window::read(extents).await;
+    Read { range, bytes, window, began, took: began.elapsed() }
+}
+
+/// The end of the window that begins at an entry, and the bytes of its blocks.
+fn window_end(gathered: &Gathered, start: usize, limit: u64) -> (usize, u64) {
+    let (mut end, mut bytes) = (start, 0);
+    for entry in gathered.entries().iter().skip(start) {
+        if bytes >= limit {
+            break;
+        }
+        bytes += gathered.block(entry).map_or(0, |(bp, ..)| bp.psize().get());
+        end += 1;
+    }
+    (end, bytes)
+}
+
+/// The block and address of an entry, where all that is stored of it can be read from a window.
+fn simple(store: &Store, gathered: &Gathered, entry: &Entry) -> Option<(Blkptr, Dva)> {
+    let (bp, _, copy) = gathered.block(entry)?;
+    let dva = bp.dva(copy)?;
+    let top = store.top_for(&dva).ok()?;
+    let is_simple = !bp.is_gang() && !matches!(top.kind, Kind::Indirect(_));
+    is_simple.then_some((bp, dva))
 }
 
 fn is_judged(bp: &Blkptr) -> bool {

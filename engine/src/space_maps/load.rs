@@ -19,7 +19,6 @@ use super::replay;
 use super::sync::Enabled;
 use crate::alloc::Allocator;
 use crate::alloc::allocator::{MetaslabId, SpaceMaps, State};
-use crate::alloc::class::ALIQUOT_BYTES;
 use crate::alloc::group::{Group, GroupConfig};
 use crate::alloc::grow::{MAX_METASLABS, bounds};
 use crate::alloc::log::Log;
@@ -29,6 +28,7 @@ use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
 use crate::range_set::RangeSet;
 use crate::store::Store;
+use crate::tunables;
 use crate::txg::Tx;
 use crate::vdev::capacity::choose_ms_shift;
 use crate::vdev::{Kind, Vdev};
@@ -53,7 +53,7 @@ fn config_of(top: &Vdev, array: ObjectId, ms_shift: u8, added: Option<Txg>) -> R
         array,
         top_zap: top.config.top_zap,
         deflate_ratio: DEFLATE_BLOCK_BYTES / (asize >> 9).max(1),
-        aliquot_bytes: ALIQUOT_BYTES * top.children.len().max(1) as u64,
+        aliquot_bytes: tunables::METASLAB_ALIQUOT.get() * top.children.len().max(1) as u64,
         added,
         allocating: !top.config.non_allocating,
     })

@@ -10,6 +10,7 @@
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_open`, `vdev_get_stats_ex`), `vdev_raidz.c`,
 //! `vdev_draid.c` (their `open`), `vdev_label.c` (`vdev_copy_uberblocks`).
 
+use crate::tunables::{ZFS_VDEV_DEFAULT_MS_COUNT, ZFS_VDEV_MIN_MS_COUNT};
 use std::sync::atomic::Ordering;
 
 use ondisk::label::aligned_size;
@@ -138,10 +139,6 @@ const MIN_MS_SHIFT: u32 = 24;
 const DEFAULT_MS_SHIFT: u32 = 29;
 /// The largest, unless there would be too many metaslabs.
 const MAX_MS_SHIFT: u32 = 34;
-/// With fewer metaslabs than this, they are made smaller than usual.
-const MIN_METASLABS: u64 = 16;
-/// With more metaslabs than this, they are made larger.
-const USUAL_METASLABS: u64 = 200;
 /// With more metaslabs than this, they are made larger than the largest usual size.
 const METASLABS_LIMIT: u64 = 1 << 17;
 
@@ -149,10 +146,12 @@ const METASLABS_LIMIT: u64 = 1 << 17;
 pub(crate) fn choose_ms_shift(asize: u64) -> u8 {
     let above = |number: u64| number.checked_ilog2().map_or(0, |power| power + 1);
     let usual = asize >> DEFAULT_MS_SHIFT;
-    let shift = if usual < MIN_METASLABS {
-        above(asize / MIN_METASLABS)
-    } else if usual > USUAL_METASLABS {
-        above(asize / USUAL_METASLABS)
+    // With fewer metaslabs than the first, they are made smaller than usual; with more than the second, larger.
+    let (least, most) = (ZFS_VDEV_MIN_MS_COUNT.get().max(1), ZFS_VDEV_DEFAULT_MS_COUNT.get().max(1));
+    let shift = if usual < least {
+        above(asize / least)
+    } else if usual > most {
+        above(asize / most)
     } else {
         DEFAULT_MS_SHIFT
     };

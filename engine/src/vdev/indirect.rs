@@ -21,9 +21,8 @@ use ondisk::{ByteOffset, VdevId};
 use super::read::{ReadResult, Request, yield_now};
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Error, Failure, Result};
+use crate::tunables;
 
-/// The most combinations of copies that are tried before a block is given up (as many as in OpenZFS).
-const MAX_COMBINATIONS: usize = 4096;
 /// After checking this many bytes, the thread yields to its other work.
 const TURN_BYTES: usize = 64 << 20;
 /// The most moves from one removed vdev to the next.
@@ -139,7 +138,7 @@ impl Vdev {
         }
         let mut choice = vec![0; copies.len()];
         let per_turn = TURN_BYTES.div_ceil(request.size.max(1));
-        for tried in 0..MAX_COMBINATIONS {
+        for tried in 0..tunables::ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX.size() {
             if tried % per_turn == per_turn - 1 {
                 yield_now().await;
             }

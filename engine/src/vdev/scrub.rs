@@ -8,6 +8,9 @@
 //! Blocks that lie side by side are best read together. [`Vdev::extents`] lists the ranges of leaves that a
 //! scrub of a block will read. The caller joins the ranges of many blocks, reads them into a [`Window`], and
 //! scrubs the blocks from memory. Ranges that are not in the window are read as usual.
+//!
+//! Nearly all blocks are right. [`Vdev::right_in_window`] finds that out without copying and without reading;
+//! only the others need [`Vdev::scrub`].
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -21,11 +24,7 @@ use super::read::{Request, behind_spare};
 use super::stats::{Queue, Transfer};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev};
 use crate::error::{Attempt, Failure};
-
-/// Ranges of a leaf that are no further apart than this are read in one transfer.
-const JOIN_GAP_BYTES: u64 = 32 << 10;
-/// The longest transfer made of joined ranges.
-const MAX_TRANSFER_BYTES: u64 = 1 << 20;
+use crate::tunables;
 
 /// A range of a leaf, from the beginning of the device.
 #[derive(Debug, Clone, Copy)]
@@ -45,14 +44,16 @@ pub struct Window {
 impl Window {
     /// Reads all extents, joined where they are near each other. Failed transfers are left out.
     pub async fn read(mut extents: Vec<Extent<'_>>) -> Self {
+        let gap_bytes = tunables::ZFS_VDEV_READ_GAP_LIMIT.get();
+        let most_bytes = tunables::ZFS_VDEV_AGGREGATION_LIMIT.get();
         extents.sort_by_key(|extent| (extent.leaf.guid, extent.start));
         let mut joined: Vec<Extent<'_>> = Vec::new();
         for extent in extents {
             match joined.last_mut() {
                 Some(last)
                     if last.leaf.guid == extent.leaf.guid
-                        && extent.start <= last.end.saturating_add(JOIN_GAP_BYTES)
-                        && extent.end.max(last.end) - last.start <= MAX_TRANSFER_BYTES =>
+                        && extent.start <= last.end.saturating_add(gap_bytes)
+                        && extent.end.max(last.end) - last.start <= most_bytes =>
                 {
                     last.end = last.end.max(extent.end);
                 }
@@ -69,7 +70,7 @@ impl Window {
         let transfers = joined.into_iter().filter_map(|extent| {
             let Kind::Leaf(slot) = &extent.leaf.kind else { return None };
             let device = slot.device()?;
-            // MAX_TRANSFER_BYTES or one block bounds this.
+            // The limit or one block bounds this.
             let size = (extent.end - extent.start) as usize;
             Some(async move {
                 let _under_way = extent.leaf.stats.begin(Queue::Scrub);
@@ -99,6 +100,13 @@ impl Window {
         let within = usize::try_from(start - from).ok()?;
         bytes.get(within..within.checked_add(size)?)
     }
+}
+
+/// Memory for blocks of raidz and their parity, which is used again for each block.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    block: Vec<u8>,
+    parity: Vec<Vec<u8>>,
 }
 
 /// The result of a scrub of one copy of a block.
@@ -155,6 +163,87 @@ impl Vdev {
             }
             Kind::Hole | Kind::Missing => {}
         }
+    }
+
+    /// The bytes of a block, where everything that is stored of it here is in the window and right. Counts
+    /// nothing.
+    pub fn right_in_window<'w>(
+        &self,
+        request: &Request<'_>,
+        window: &'w Window,
+        scratch: &'w mut Scratch,
+    ) -> Option<&'w [u8]> {
+        match &self.kind {
+            Kind::Raidz(_) | Kind::Draid(_) => self.right_columns(request, window, scratch),
+            _ => self.right_copies(request, window),
+        }
+    }
+
+    fn right_copies<'w>(&self, request: &Request<'_>, window: &'w Window) -> Option<&'w [u8]> {
+        if !self.status().is_readable() || request.is_too_deep() {
+            return None;
+        }
+        match &self.kind {
+            Kind::Leaf(_) => {
+                let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
+                let start = request.offset.saturating_add(front_bytes);
+                window.get(self.guid, start, request.size).filter(|bytes| request.judge(bytes).is_ok())
+            }
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                let is_used = |child: &Vdev| child.status().is_readable() && !child.is_stale(request.txg);
+                let mut found = None;
+                for child in self.children.iter().filter(|child| is_used(child)) {
+                    let bytes = child.right_copies(&request.deeper(), window)?;
+                    found.get_or_insert(bytes);
+                }
+                found
+            }
+            _ => None,
+        }
+    }
+
+    fn right_columns<'w>(
+        &self,
+        request: &Request<'_>,
+        window: &'w Window,
+        scratch: &'w mut Scratch,
+    ) -> Option<&'w [u8]> {
+        let map = self.map(request)?;
+        let mut columns: Vec<&[u8]> = Vec::with_capacity(map.columns().len());
+        for column in map.columns() {
+            let (offset, size) = (column.offset, column.size as usize);
+            columns.push(match self.children.get(column.child) {
+                _ if size == 0 => &[],
+                Some(child) if !child.is_stale(request.txg) => {
+                    let request =
+                        Request { offset, size, verdict: None, scratch: column.scratch, ..*request };
+                    child.right_copies(&request.deeper(), window)?
+                }
+                _ => return None,
+            });
+        }
+        let Scratch { block, parity } = scratch;
+        block.resize(map.data_bytes() as usize, 0);
+        for (column, bytes) in data_columns(&map, &columns) {
+            let start = column.block_offset as usize;
+            block.get_mut(start..start.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+        }
+        block.truncate(request.size);
+        request.judge(block).ok()?;
+        if request.verdict.is_some() {
+            for (row, columns) in map.rows().zip(columns.chunks_exact(map.width())) {
+                let (stored, data) = columns.split_at(map.nparity());
+                parity.resize(map.nparity(), Vec::new());
+                for (right, column) in parity.iter_mut().zip(row) {
+                    right.resize(column.size as usize, 0);
+                }
+                let mut slices: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+                if raidz::generate_parity(&mut slices, data).is_ok() && parity.as_slice() != stored {
+                    return None;
+                }
+            }
+        }
+        Some(block)
     }
 
     /// Reads and judges everything that is stored of a block here.
@@ -259,7 +348,8 @@ impl Vdev {
             return self.scrub_by_reading(request).await;
         }
         let mut block = IoBuf::for_overwrite(map.data_bytes() as usize);
-        for (column, bytes) in data_columns(&map, &columns) {
+        let stored: Vec<&[u8]> = columns.iter().map(|column| column.as_deref().unwrap_or_default()).collect();
+        for (column, bytes) in data_columns(&map, &stored) {
             let start = column.block_offset as usize;
             if let Some(place) = block.get_mut(start..start + bytes.len()) {
                 device::copy(place, bytes);
@@ -342,12 +432,12 @@ fn rebuild_data(map: &Map, columns: &mut [Option<IoBuf>]) -> bool {
     })
 }
 
-/// The data columns that are not empty, with their bytes.
+/// The data columns with their bytes.
 fn data_columns<'a>(
     map: &'a Map,
-    columns: &'a [Option<IoBuf>],
+    columns: &'a [&'a [u8]],
 ) -> impl Iterator<Item = (&'a raidz::Column, &'a [u8])> {
     let rows = map.rows().zip(columns.chunks_exact(map.width()));
     rows.flat_map(|(row, columns)| row.iter().zip(columns).skip(map.nparity()))
-        .filter_map(|(column, bytes)| Some((column, bytes.as_deref()?)))
+        .map(|(column, bytes)| (column, *bytes))
 }

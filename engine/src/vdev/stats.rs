@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
 
+use crate::tunables;
+
 /// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than
 /// `1 << (n + 1)` nanoseconds; the last bucket counts all longer ones.
 pub const LATENCY_BUCKETS: usize = 37;
@@ -23,15 +25,8 @@ pub const LATENCY_BUCKETS: usize = 37;
 /// `1024 << n` bytes; the first bucket counts all smaller ones, the last bucket all larger ones.
 pub const SIZE_BUCKETS: usize = 16;
 
-/// Transfers that take this many milliseconds count as slow (`zio_slow_io_ms`).
-static SLOW_MS: AtomicU64 = AtomicU64::new(30_000);
 /// The most slow transfers that are remembered until they are reported.
 const MAX_SLOW: usize = 64;
-
-/// From now on, transfers of all pools that take this long count as slow (`zio_slow_io_ms`).
-pub fn set_slow_after(duration: Duration) {
-    SLOW_MS.store(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-}
 
 /// A transfer that was slow.
 #[derive(Debug, Clone, Copy)]
@@ -175,7 +170,7 @@ impl Stats {
         let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
         counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
         let is_of_another = matches!(transfer, Transfer::SyncWrite | Transfer::Scrub);
-        if duration.as_millis() >= u128::from(SLOW_MS.load(Ordering::Relaxed)) && !is_of_another {
+        if duration.as_millis() >= u128::from(tunables::ZIO_SLOW_IO_MS.get()) && !is_of_another {
             self.slow.fetch_add(1, Ordering::Relaxed);
             let mut unseen = self.unseen_slow.lock().ignore_poison();
             if unseen.len() < MAX_SLOW {

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `logbias=throughput` | everything |
 //! | log devices | none: log devices are faster |
-//! | otherwise | blocks that a note of [`LARGE_BYTES`] or more fills at least half |
+//! | otherwise | blocks that a note of `zfs_immediate_write_sz` or more fills at least half |
 //!
 //! Only writes of the open group are logged by pointer. Writes of older groups are about to be written
 //! anyway, and go into the log with their data. So do writes to blocks that occupy no space of their own.
@@ -32,9 +32,7 @@ use ondisk::{ByteOrder, ObjectId, Txg};
 use super::itx::{Noted, What};
 use super::{Inner, lock};
 use crate::error::{Error, Result};
-
-/// Writes of at least this size are large (`zfs_immediate_write_sz`).
-const LARGE_BYTES: u64 = 32 << 10;
+use crate::tunables;
 
 /// The number of blocks that are written at once.
 const AT_ONCE: usize = 32;
@@ -52,7 +50,8 @@ impl Inner {
     /// blocks that must be flushed with the log.
     pub(super) async fn write_early(&self, notes: Vec<Noted>) -> Result<(Vec<Noted>, Vec<Blkptr>)> {
         let for_throughput = self.for_throughput.load(Ordering::Acquire);
-        let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if for_throughput || length >= LARGE_BYTES);
+        let large_bytes = tunables::ZFS_IMMEDIATE_WRITE_SZ.get();
+        let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if for_throughput || length >= large_bytes);
         if !notes.iter().any(is_meant) || (!for_throughput && self.backing.has_log_devices()) {
             return Ok((notes, Vec::new()));
         }

@@ -17,6 +17,7 @@ use ondisk::zil::{ChainSeed, MIN_BLOCK_SIZE, Record, RecordHeader, ZilChain};
 use ondisk::{ByteOrder, Error, ObjectId, Txg, Writer};
 
 use super::itx::{Noted, What};
+use crate::tunables;
 
 /// Largest log block.
 pub(super) const MAX_BLOCK_BYTES: usize = 128 << 10;
@@ -122,12 +123,16 @@ struct Plan {
 impl Plan {
     fn next_block(&mut self) {
         self.done.push(std::mem::take(&mut self.block));
-        self.block_bytes = MAX_BLOCK_BYTES;
+        self.block_bytes =
+            tunables::ZIL_MAXBLOCKSIZE.size().next_multiple_of(MIN_BLOCK_SIZE).min(MAX_BLOCK_BYTES);
     }
 
     fn record(&mut self, txg: Txg, bytes: Vec<u8>) {
         if bytes.len() > self.block.room(self.block_bytes) {
             self.next_block();
+            if bytes.len() > self.block.room(self.block_bytes) {
+                self.block_bytes = MAX_BLOCK_BYTES;
+            }
         }
         self.block.push(txg, Part::Record(bytes));
     }

@@ -127,7 +127,7 @@ fn slow_transfers_degrade_a_device_where_its_properties_say_so() {
         assert_eq!(thresholds.slow.map(|slow| slow.count), Some(3));
         assert_eq!(leaf(&pool, 0).errors.thresholds().slow, None);
         pool.start().unwrap();
-        engine::vdev::stats::set_slow_after(Duration::from_millis(40));
+        engine::tunables::ZIO_SLOW_IO_MS.set(40).expect("in range");
         let operation = Operation::Write;
         let delay =
             Fault::Delay { leaf: slow.get(), latency: Duration::from_millis(50), lanes: 4, operation };
@@ -136,7 +136,7 @@ fn slow_transfers_degrade_a_device_where_its_properties_say_so() {
             volume.write_at(0, &[round; 64 << 10], false).await.unwrap();
             committed(&pool).await;
         }
-        engine::vdev::stats::set_slow_after(Duration::from_secs(30));
+        engine::tunables::ZIO_SLOW_IO_MS.reset();
         assert_eq!(pool.clear_injections(Some(id)), 1);
         assert!(!of_class(&events, "ereport.fs.zfs.delay").is_empty());
         assert_eq!(leaf(&pool, 1).status().state, State::Degraded);

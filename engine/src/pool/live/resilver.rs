@@ -32,13 +32,11 @@ use crate::error::{Error, Result};
 use crate::events::Value;
 use crate::jobs::{Job, JobState, Step, Turn, Unit};
 use crate::scan::is_stale_leaf;
+use crate::tunables;
 use crate::vdev::Vdev;
 
 /// The line of jobs that look for resilvers.
 const LINE: &str = "resilver-look";
-/// A resilver that has read less than this part of its blocks, in percent, begins anew rather than having
-/// another one wait (`zfs_resilver_defer_percent`).
-const DEFER_PERCENT: u64 = 10;
 
 /// What a look for a resilver came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,12 +139,13 @@ impl Syncing {
             let phys = &state.phys;
             let to_issue = phys.to_examine.saturating_sub(phys.skipped);
             let issued = phys.examined.saturating_sub(phys.skipped).saturating_add(state.pass.batch.issued);
-            (uncovered, is_resilver, issued < to_issue / 100 * DEFER_PERCENT)
+            (uncovered, is_resilver, issued < to_issue / 100 * tunables::ZFS_RESILVER_DEFER_PERCENT.get())
         };
         if uncovered.is_empty() {
             return Ok(Found::Nothing);
         }
-        let may_defer = self.feature_count(Feature::ResilverDefer).is_some();
+        let may_defer = self.feature_count(Feature::ResilverDefer).is_some()
+            && !tunables::ZFS_RESILVER_DISABLE_DEFER.is_on();
         let is_flawed = pool.scan().is_flawed;
         if is_resilver && may_defer && !is_early && !is_flawed {
             self.defer(&uncovered).await?;

@@ -49,6 +49,7 @@ use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
 use crate::mos::enlarge_gang_headers;
 use crate::space_maps::sync_dtls;
+use crate::tunables;
 use crate::vdev::{Class, Kind};
 
 /// Turns of MOS and space maps after which something must be wrong.
@@ -58,8 +59,6 @@ const CONFIG_BLOCK_BYTES: u32 = 16 << 10;
 /// The newest version, which this writes.
 const SOFTWARE_VERSION: u64 = 5000;
 
-/// Blocks of destroyed datasets that one group gives back.
-const FREE_BLOCKS: usize = 100_000;
 /// How long closing waits for what is loaded ahead, so that devices are free when it has ended.
 const LOADS_AHEAD_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -330,7 +329,7 @@ impl LivePool {
         s.sync_datasets(&written).await?;
         // Freeing what the checkpoint keeps takes space, and gives none back.
         let may_free = self.checkpoint().is_none() || self.dsl.free_on_devices() > 0;
-        if may_free && edit::free_some(&s, FREE_BLOCKS).await? {
+        if may_free && edit::free_some(&s, tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS.size()).await? {
             self.txgs.kick();
         }
         if checkpoint::discard_some(&s).await? {

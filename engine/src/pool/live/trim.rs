@@ -10,12 +10,10 @@ use std::sync::atomic::Ordering;
 use super::jobs::unused;
 use super::{LivePool, Syncing};
 
-/// The shortest run that is trimmed: shorter ones cost more than they give back.
-pub const MIN_RUN_BYTES: u64 = 32 << 10;
+use crate::tunables;
+
 /// Most runs that one group trims.
 const MAX_RUNS: usize = 1024;
-/// What became free is trimmed every so many groups.
-const AUTOTRIM_TXGS: u64 = 32;
 
 impl LivePool {
     /// Whether what becomes free is trimmed.
@@ -26,7 +24,9 @@ impl LivePool {
 
     /// Every few groups: trims what became free.
     pub(super) async fn autotrim(&self, s: &Syncing) {
-        if !self.autotrim.load(Ordering::Relaxed) || !s.txg().get().is_multiple_of(AUTOTRIM_TXGS) {
+        if !self.autotrim.load(Ordering::Relaxed)
+            || !s.txg().get().is_multiple_of(tunables::ZFS_TRIM_TXG_BATCH.get())
+        {
             return;
         }
         let allocator = self.allocator();
@@ -36,7 +36,14 @@ impl LivePool {
         for (id, freed) in allocator.take_freed() {
             for (from, to) in freed {
                 let room = MAX_RUNS.saturating_sub(runs.len());
-                runs.extend(allocator.borrow_free(id, (from, to), MIN_RUN_BYTES, room, u64::MAX, s.txg()));
+                runs.extend(allocator.borrow_free(
+                    id,
+                    (from, to),
+                    tunables::ZFS_TRIM_EXTENT_BYTES_MIN.get(),
+                    room,
+                    u64::MAX,
+                    s.txg(),
+                ));
             }
         }
         let unused: Vec<_> = runs.iter().map(unused).collect();

@@ -13,19 +13,17 @@ use futures_util::future::join_all;
 use super::super::stats::{Queue, Transfer};
 use super::super::{Vdev, VdevTree};
 use super::discard::{Range, Unused};
-
-/// The pattern, word by word.
-const PATTERN: u64 = 0xdead_beef_dead_beee;
-/// Bytes of one write.
-const PIECE_BYTES: u64 = 1 << 20;
+use crate::tunables::{ZFS_INITIALIZE_CHUNK_SIZE, ZFS_INITIALIZE_VALUE};
 
 impl VdevTree {
     /// Writes the pattern over ranges, on the leaves that `is_chosen` selects. Returns the number of device
     /// bytes that were written.
     pub async fn initialize(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
         let ranges = self.ranges(unused, is_chosen);
-        let mut pattern = IoBuf::zeroed(PIECE_BYTES as usize);
-        pattern.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&PATTERN.to_le_bytes()));
+        let mut pattern = IoBuf::zeroed(ZFS_INITIALIZE_CHUNK_SIZE.size().next_multiple_of(4096));
+        pattern
+            .chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&ZFS_INITIALIZE_VALUE.get().to_le_bytes()));
         let pattern = &SharedBuf::from(pattern);
         let leaves = ranges.chunk_by(|one, next| one.leaf.guid == next.leaf.guid);
         let written = leaves.map(|ranges| async move {
@@ -43,7 +41,7 @@ async fn initialize(range: &Range<'_>, pattern: &SharedBuf) -> u64 {
     let mut written = 0;
     let mut at = range.start;
     while at < range.end {
-        let length = PIECE_BYTES.min(range.end - at);
+        let length = (pattern.len() as u64).min(range.end - at);
         let _under_way = range.leaf.stats.begin(Queue::AsyncWrite);
         let started = Instant::now();
         match range.device.write_gather(at, vec![pattern.slice(0..length as usize)]).await {

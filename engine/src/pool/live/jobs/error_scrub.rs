@@ -10,15 +10,12 @@ use super::scan::HELD;
 use crate::Bookmark;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
-use crate::parameters;
 use crate::pool::errlog::DamagedBlock;
 use crate::pool::live::LivePool;
 use crate::pool::live::repair::State;
+use crate::tunables;
 use crate::vdev::write::Missed;
 use crate::zio::Healing;
-
-/// Blocks of one step.
-const BATCH: usize = 64;
 
 /// Looks at the blocks of the error log.
 #[derive(Debug, Default)]
@@ -41,7 +38,7 @@ impl Job<LivePool> for Looking {
 impl Looking {
     async fn next(&mut self, turn: &Turn<'_, LivePool>) -> Result<Step> {
         let pool = turn.host()?;
-        if parameters::scans_are_held() {
+        if tunables::ZFS_SCAN_SUSPEND_PROGRESS.is_on() {
             return Ok(Step::More { pause: HELD });
         }
         let mut left = match self.left.take() {
@@ -50,7 +47,7 @@ impl Looking {
         };
         let view = pool.view();
         let mut state = State::of(&view);
-        let rest = left.len().saturating_sub(BATCH);
+        let rest = left.len().saturating_sub(tunables::ZFS_SCRUB_ERROR_BLOCKS_PER_TXG.size());
         let (mut examined, mut errors) = (0, 0);
         for block in left.split_off(rest).into_iter().rev().take_while(|_| turn.goes_on()) {
             let DamagedBlock { objset, object, level, block } = block;

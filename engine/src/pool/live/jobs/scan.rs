@@ -11,11 +11,13 @@ use ondisk::Txg;
 use super::JobKey;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
-use crate::parameters;
 use crate::pool::live::scan::{Batch, Done};
 use crate::pool::live::{Lent, LivePool};
-use crate::scan::{Counters, Failed, Guard, Interrupted, Issue, Pilot, StaleTops, Walked, Walking, walk};
+use crate::scan::{
+    Counters, Failed, Guard, Interrupted, Issue, Others, Pilot, StaleTops, Walked, Walking, walk,
+};
 use crate::store::Pool;
+use crate::tunables;
 use crate::vdev::stats::Transfer;
 
 /// The pause while the pool is suspended, or after a batch whose view was taken back.
@@ -56,7 +58,7 @@ impl Scanning {
         if pool.suspended().is_some() {
             return Ok(Step::More { pause: WAIT });
         }
-        if parameters::scans_are_held() {
+        if tunables::ZFS_SCAN_SUSPEND_PROGRESS.is_on() {
             return Ok(Step::More { pause: HELD });
         }
         let Some((mut batch, lent)) = pool.begin_batch().await? else { return Ok(Step::Complete) };
@@ -105,7 +107,7 @@ async fn work(
     let walking = Walking { store, guard, purpose, limits, stale: &stale, goes_on: &goes_on };
     let walked = walk(&walking, &mut cursor).await.map_err(|interrupted| taken(interrupted, &lent))?;
     let Walked { gathered, counters, damaged, is_all } = walked;
-    let pilot = Steering { pool, turn, number, lent: &lent, before: std::cell::Cell::default() };
+    let pilot = Steering { pool, turn, number, lent: &lent, seen: std::cell::Cell::default() };
     pilot.note(&counters);
     let failed = Failed::new();
     let mut issue = Issue {
@@ -145,8 +147,20 @@ struct Steering<'a> {
     turn: &'a Turn<'a, LivePool>,
     number: u64,
     lent: &'a Lent,
-    /// How many transfers of others there were, and when that changed last.
-    before: std::cell::Cell<(u64, Option<Instant>)>,
+    seen: std::cell::Cell<Seen>,
+}
+
+/// Transfers of others.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    reads: u64,
+    /// How long all reads took.
+    total_ns: u64,
+    writes: u64,
+    /// When there were new ones.
+    since: Option<Instant>,
+    /// How long reads took lately.
+    read_ns: Option<u64>,
 }
 
 impl Pilot for Steering<'_> {
@@ -154,20 +168,35 @@ impl Pilot for Steering<'_> {
         self.turn.goes_on() && !self.lent.has_ended() && self.pool.suspended().is_none()
     }
 
-    fn is_busy(&self) -> bool {
+    fn others(&self) -> Others {
         let of_leaf = |leaf: &crate::vdev::Vdev| {
-            let count = |transfer| leaf.stats.snapshot(transfer).operations;
+            let [read, of_scan, log] =
+                [Transfer::Read, Transfer::Scrub, Transfer::SyncWrite].map(|kind| leaf.stats.snapshot(kind));
             // What the scan itself repairs is seldom.
-            (count(Transfer::Read) - count(Transfer::Scrub).min(count(Transfer::Read)))
-                + count(Transfer::SyncWrite)
+            let of_others = read.since(&of_scan);
+            (of_others.operations, of_others.total_ns, log.operations)
         };
-        let now: u64 = self.pool.pool().vdevs().leaves().map(of_leaf).sum();
-        let (before, mut since) = self.before.get();
-        if now != before {
-            since = Some(Instant::now()).filter(|_| before != 0);
+        let leaves = self.pool.pool().vdevs().leaves().map(of_leaf);
+        let (reads, total_ns, writes) = leaves.fold((0, 0, 0), |sum: (u64, u64, u64), leaf| {
+            (sum.0 + leaf.0, sum.1.saturating_add(leaf.1), sum.2 + leaf.2)
+        });
+        let mut seen = self.seen.get();
+        if (reads, writes) != (seen.reads, seen.writes) {
+            let is_first = seen.reads == 0 && seen.writes == 0;
+            let new = (reads.saturating_sub(seen.reads), total_ns.saturating_sub(seen.total_ns));
+            if let (Some(mean_ns), false) = (new.1.checked_div(new.0), is_first) {
+                // A mean in which older reads fade.
+                let older = seen.read_ns.unwrap_or(mean_ns);
+                seen.read_ns = Some((older / 8).saturating_mul(7).saturating_add(mean_ns / 8));
+            }
+            let since = Some(Instant::now()).filter(|_| !is_first);
+            seen = Seen { reads, total_ns, writes, since, read_ns: seen.read_ns };
         }
-        self.before.set((now, since));
-        since.is_some_and(|since| since.elapsed() < BUSY)
+        self.seen.set(seen);
+        match seen.since.is_some_and(|since| since.elapsed() < BUSY) {
+            true => Others::Busy(seen.read_ns.map(Duration::from_nanos)),
+            false => Others::Idle,
+        }
     }
 
     fn open_txg(&self) -> Txg {

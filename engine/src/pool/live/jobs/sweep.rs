@@ -48,8 +48,8 @@ use crate::dsl::history;
 use crate::dsl::{Dsl, Mos};
 use crate::error::{Error, Result};
 use crate::jobs::{Job, JobState, JobStatus, Step, Stop, Turn, Unit, Work};
-use crate::pool::live::trim::MIN_RUN_BYTES;
 use crate::pool::live::{LivePool, Syncing};
+use crate::tunables;
 use crate::vdev::write::Unused;
 use crate::vdev::{Kind, LABEL_START_BYTES, Vdev};
 
@@ -99,7 +99,7 @@ impl Sweep {
     fn bounds(self) -> (u64, u64) {
         match self {
             Self::Initialize => (1, 16 << 20),
-            Self::Trim => (MIN_RUN_BYTES, 4 << 30),
+            Self::Trim => (tunables::ZFS_TRIM_EXTENT_BYTES_MIN.get(), 4 << 30),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
 use crate::scrub_schedule;
+use crate::tunable::Tunables;
 use crate::unmount_helper;
 use crate::up::UpArguments;
 use crate::zdb;
@@ -90,6 +91,9 @@ pub enum Command {
     Hooks(Hooks),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
+    /// Show and set numbers of the daemon while it runs, under the names of OpenZFS's parameters
+    #[command(subcommand, alias = "tunables")]
+    Tunable(Tunables),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -226,6 +230,7 @@ impl Command {
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
+            Self::Tunable(command) => command.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),

@@ -23,6 +23,7 @@ mod property_list;
 mod scrub_schedule;
 mod serve;
 mod table;
+mod tunable;
 mod unmount_helper;
 mod up;
 mod version;

@@ -166,6 +166,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let daemon = arguments.memory.daemon();
     let daemon = daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads);
     let daemon = Arc::new(daemon.keeping(cachefile(arguments, &socket)?));
+    daemon.load_tunables();
+    daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
     let served = runtime.block_on(async {
         let mut sockets = Sockets::bind(&socket, &arguments.tcp).await?;

@@ -3,6 +3,7 @@
 pub mod arc;
 pub mod block;
 pub mod primary;
+pub mod sizing;
 
 pub use arc::{ArcCache, ArcStats};
 pub use block::Block;

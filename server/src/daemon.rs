@@ -27,6 +27,8 @@
 //! | `agents` | what the daemon does by itself when something happens |
 //! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `hooks` | commands and webhooks that run on events |
+//! | `memory` | keeps the ARC at the size that the machine's memory allows |
+//! | `tunables` | numbers that can be set, and the files with them |
 //! | `inject` | faults on demand |
 //! | `scrub_schedule` | scrubs that begin by themselves |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
@@ -64,6 +66,7 @@ mod keys;
 mod lent_views;
 mod listing;
 mod loads;
+mod memory;
 mod mounts;
 mod names;
 mod nested_mounts;
@@ -77,6 +80,7 @@ mod scans;
 mod scrub_schedule;
 mod status;
 mod sync_tasks;
+mod tunables;
 mod users;
 mod vdevs;
 mod volume_freeze;
@@ -259,6 +263,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
         api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
         api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,
+        api::ListTunables::NAME => answer(body, async |request| daemon.list_tunables(&request)).await,
+        api::SetTunables::NAME => answer(body, async |request| daemon.set_tunables(request)).await,
         api::ListHooks::NAME => answer(body, async |request| daemon.list_hooks(request)).await,
         api::AddHook::NAME => answer(body, async |request| daemon.add_hook(request)).await,
         api::RemoveHook::NAME => answer(body, async |request| daemon.remove_hook(request)).await,

@@ -34,10 +34,11 @@ use crate::api::{
     ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool,
     DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats,
     GetScrubSchedules, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault,
-    ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey,
-    Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook,
-    RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties, SetScrubSchedule,
-    SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
+    ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListTunables,
+    ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
+    RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty,
+    SetProperties, SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook,
+    UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -116,12 +117,14 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 52] = [
+const REFUSED: [(&str, &str, &str); 54] = [
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
     (InjectFault::NAME, "inject faults into", "pool"),
     (ListInjections::NAME, "show injected faults", ""),
     (ClearInjections::NAME, "clear injected faults", ""),
+    (ListTunables::NAME, "show tunables", ""),
+    (SetTunables::NAME, "set tunables", ""),
     (ListHooks::NAME, "show hooks", ""),
     (AddHook::NAME, "add a hook", ""),
     (RemoveHook::NAME, "remove the hook", "name"),

@@ -17,5 +17,6 @@ mod reports;
 mod scans;
 mod session;
 mod suspended;
+mod tunables;
 mod upgrades;
 mod whole_disks;

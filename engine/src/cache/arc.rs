@@ -101,7 +101,7 @@ pub struct ArcStats {
 pub struct ArcCache {
     hasher: DefaultHashBuilder,
     shards: Box<[Mutex<Shard>]>,
-    budget_bytes: u64,
+    budget_bytes: AtomicU64,
     lent_bytes: AtomicU64,
     /// The shard that makes room for the next lent bytes.
     next_shard: AtomicUsize,
@@ -110,7 +110,7 @@ pub struct ArcCache {
 
 impl std::fmt::Debug for ArcCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArcCache").field("budget_bytes", &self.budget_bytes).finish_non_exhaustive()
+        f.debug_struct("ArcCache").field("budget_bytes", &self.budget_bytes()).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +128,7 @@ impl ArcCache {
         Self {
             hasher: DefaultHashBuilder::default(),
             shards,
-            budget_bytes,
+            budget_bytes: AtomicU64::new(budget_bytes),
             lent_bytes: AtomicU64::new(0),
             next_shard: AtomicUsize::new(0),
             pools: AtomicU64::new(0),
@@ -137,12 +137,31 @@ impl ArcCache {
 
     /// The budget in bytes.
     pub fn budget_bytes(&self) -> u64 {
-        self.budget_bytes
+        self.budget_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives the cache another budget, and evicts what does not fit into it.
+    ///
+    /// The number of shards stays: in a cache that became much smaller, the share of a shard may be smaller
+    /// than the largest block, and such blocks evict each other sooner.
+    pub fn resize(&self, budget_bytes: u64) {
+        self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut evicted = Vec::new();
+            {
+                let mut shard = lock(shard);
+                shard.budget = self.share();
+                shard.recent_target = shard.recent_target.min(shard.budget);
+                shard.make_room(NIL, &mut evicted);
+            }
+            // Freed outside of the lock.
+            drop(evicted);
+        }
     }
 
     /// Bytes of the budget that may be lent.
     pub fn lendable_bytes(&self) -> u64 {
-        self.budget_bytes - self.budget_bytes / OWN_SHARE
+        self.budget_bytes() - self.budget_bytes() / OWN_SHARE
     }
 
     /// Bytes of the budget that are lent now.
@@ -172,8 +191,8 @@ impl ArcCache {
 
     /// The bytes that each shard may keep now.
     fn share(&self) -> usize {
-        let own = self.budget_bytes.saturating_sub(self.lent_bytes());
-        let own = own.max(self.budget_bytes / OWN_SHARE);
+        let budget_bytes = self.budget_bytes();
+        let own = budget_bytes.saturating_sub(self.lent_bytes()).max(budget_bytes / OWN_SHARE);
         usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }
 
@@ -269,7 +288,7 @@ impl ArcCache {
     /// The present counters, summed over the shards.
     pub fn stats(&self) -> ArcStats {
         let lent_bytes = self.lent_bytes();
-        let mut stats = ArcStats { budget_bytes: self.budget_bytes, lent_bytes, ..ArcStats::default() };
+        let mut stats = ArcStats { budget_bytes: self.budget_bytes(), lent_bytes, ..ArcStats::default() };
         for shard in &self.shards {
             let shard = lock(shard);
             stats.hits += shard.hits;
@@ -721,6 +740,21 @@ mod tests {
 
     fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
         shard.hit(hasher.hash_one(key(n)), &key(n), Retain::In).is_some()
+    }
+
+    #[test]
+    fn a_smaller_budget_evicts_and_a_larger_one_makes_room() {
+        let cache = ArcCache::new(64 << 20);
+        (0..4096).for_each(|n| cache.insert(key(n), block(1)));
+        let before = cache.stats().size_bytes;
+        assert!(before > 16 << 20, "{before}");
+        cache.resize(8 << 20);
+        let after = cache.stats();
+        assert!(after.size_bytes <= 8 << 20 && after.size_bytes > 6 << 20, "{after:?}");
+        assert_eq!((after.budget_bytes, cache.lendable_bytes()), (8 << 20, 6 << 20));
+        cache.resize(64 << 20);
+        (4096..8192).for_each(|n| cache.insert(key(n), block(1)));
+        assert!(cache.stats().size_bytes > 16 << 20);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::scrub_schedule;
 use crate::tunable::Tunables;
 use crate::unmount_helper;
 use crate::up::UpArguments;
+use crate::what_if;
 use crate::zdb;
 use crate::zfs::Zfs;
 use crate::zpool::Zpool;
@@ -91,6 +92,8 @@ pub enum Command {
     Hooks(Hooks),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
+    /// What an ARC of another size, or a cache device, would do for the reads that come
+    WhatIf(what_if::Arguments),
     /// Show and set numbers of the daemon while it runs, under the names of OpenZFS's parameters
     #[command(subcommand, alias = "tunables")]
     Tunable(Tunables),
@@ -231,6 +234,7 @@ impl Command {
             Self::Inject(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
             Self::Tunable(command) => command.run(),
+            Self::WhatIf(arguments) => arguments.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),

@@ -27,6 +27,7 @@ mod tunable;
 mod unmount_helper;
 mod up;
 mod version;
+mod what_if;
 mod zdb;
 mod zfs;
 mod zpool;

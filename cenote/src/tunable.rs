@@ -214,3 +214,54 @@ fn in_words(unit: Unit, number: u64) -> String {
         Unit::Groups => format!("{number} groups"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/tunables.md");
+
+    /// The page, from the table.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Tunables\n\n\
+             Numbers of the daemon that can be set while it runs, under the names of OpenZFS's parameters.\n\
+             `cenote tunable set NAME=VALUE` sets one, `--save` also for the next start; `cenote tunable list -v`\n\
+             shows what is below. Values take suffixes (`64K`, `32M`, `4G`). Most machines need none of them:\n\
+             measure with the lab before and after.\n\n\
+             At start the daemon reads `/etc/cenote/tunables.conf`, and `tunables.conf` beside its cache file,\n\
+             which `--save` writes. A line is `NAME=VALUE`, or `options zfs NAME=VALUE` as modprobe has it.\n\n\
+             Parameters of OpenZFS that are not here are refused with the reason.\n\n\
+             | name | what it does | default | range | counts |\n|---|---|---|---|---|\n",
+        );
+        for value in engine::tunables::all().iter().map(|tunable| TunableValue::from(*tunable)) {
+            let effect = match value.effect {
+                Effect::AtOnce => "at once",
+                Effect::ForNew => "for what begins afterwards",
+                Effect::AtImport => "after an import",
+            };
+            let of = |number| match number {
+                most if most >= i64::MAX as u64 => "any".to_owned(),
+                number => in_words(value.unit, number),
+            };
+            page.push_str(&format!(
+                "| `{}` | {} | {} | {} to {} | {effect} |\n",
+                value.name,
+                value.text,
+                in_words(value.unit, value.default),
+                of(value.least),
+                of(value.most)
+            ));
+        }
+        page
+    }
+
+    /// `CENOTE_WRITE_DOCS=1` writes the page anew.
+    #[test]
+    fn the_page_about_tunables_is_what_the_table_says() {
+        if std::env::var_os("CENOTE_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(PAGE).unwrap(), page(), "see CENOTE_WRITE_DOCS");
+    }
+}

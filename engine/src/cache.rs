@@ -4,6 +4,7 @@ pub mod arc;
 pub mod block;
 pub mod primary;
 pub mod sizing;
+pub mod what_if;
 
 pub use arc::{ArcCache, ArcStats};
 pub use block::Block;

@@ -39,6 +39,7 @@ pub use keystore::Keystore;
 
 use crate::background;
 use crate::cache::ArcCache;
+use crate::cache::what_if::Report;
 use crate::vdev::{ErrorCounters, VdevTree};
 
 /// A pool as of one committed group, shared as `Arc<Pool>`.
@@ -121,6 +122,11 @@ impl Store {
             cache_id,
             ahead: Arc::default(),
         })
+    }
+
+    /// What caches of other sizes would do for the reads of this pool.
+    pub fn what_if(&self) -> Vec<Report> {
+        self.cache.what_if().reports(self.cache_id)
     }
 
     /// The salt of checksums, known once the MOS has been read.

@@ -31,6 +31,7 @@ mod tunables;
 mod userspace;
 mod vdevs;
 mod views;
+mod what_if;
 
 pub use attached::*;
 pub use changes::*;
@@ -54,6 +55,7 @@ pub use tunables::*;
 pub use userspace::*;
 pub use vdevs::*;
 pub use views::*;
+pub use what_if::*;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

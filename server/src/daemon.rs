@@ -28,6 +28,7 @@
 //! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `hooks` | commands and webhooks that run on events |
 //! | `memory` | keeps the ARC at the size that the machine's memory allows |
+//! | `what_if` | what a cache of another size would do |
 //! | `tunables` | numbers that can be set, and the files with them |
 //! | `inject` | faults on demand |
 //! | `scrub_schedule` | scrubs that begin by themselves |
@@ -85,6 +86,7 @@ mod users;
 mod vdevs;
 mod volume_freeze;
 mod volumes;
+mod what_if;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -119,6 +121,8 @@ const CACHE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=32 << 30;
 pub struct Daemon {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     cache: Arc<ArcCache>,
+    /// The size of the cache that was asked for at the start.
+    arc_asked: u64,
     nbd: OnceLock<NbdAddresses>,
     /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
@@ -163,6 +167,7 @@ impl Daemon {
         Self {
             pools: RwLock::default(),
             cache: Arc::new(ArcCache::new(bytes)),
+            arc_asked: bytes,
             nbd: OnceLock::new(),
             link: None,
             gives_up: false,
@@ -263,6 +268,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
         api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
         api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,
+        api::GetWhatIf::NAME => answer(body, async |request| daemon.what_if(request).await).await,
         api::ListTunables::NAME => answer(body, async |request| daemon.list_tunables(&request)).await,
         api::SetTunables::NAME => answer(body, async |request| daemon.set_tunables(request)).await,
         api::ListHooks::NAME => answer(body, async |request| daemon.list_hooks(request)).await,

@@ -33,9 +33,9 @@ use crate::api::{
     Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors,
     ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool,
     DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats,
-    GetScrubSchedules, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault,
-    ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace, ListTunables,
-    ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
+    GetScrubSchedules, GetStatus, GetWhatIf, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty,
+    InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace,
+    ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
     RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty,
     SetProperties, SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook,
     UnloadKey, Unmount, UpgradePools,
@@ -117,12 +117,13 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 54] = [
+const REFUSED: [(&str, &str, &str); 55] = [
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
     (InjectFault::NAME, "inject faults into", "pool"),
     (ListInjections::NAME, "show injected faults", ""),
     (ClearInjections::NAME, "clear injected faults", ""),
+    (GetWhatIf::NAME, "show what caches would do for", "pools"),
     (ListTunables::NAME, "show tunables", ""),
     (SetTunables::NAME, "set tunables", ""),
     (ListHooks::NAME, "show hooks", ""),

@@ -44,6 +44,7 @@ use std::task::{Context, Poll, Waker};
 use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use super::what_if::WhatIf;
 use super::{Block, Retain};
 use crate::error::Result;
 
@@ -106,6 +107,7 @@ pub struct ArcCache {
     /// The shard that makes room for the next lent bytes.
     next_shard: AtomicUsize,
     pools: AtomicU64,
+    what_if: WhatIf,
 }
 
 impl std::fmt::Debug for ArcCache {
@@ -132,6 +134,7 @@ impl ArcCache {
             lent_bytes: AtomicU64::new(0),
             next_shard: AtomicUsize::new(0),
             pools: AtomicU64::new(0),
+            what_if: WhatIf::default(),
         }
     }
 
@@ -200,6 +203,11 @@ impl ArcCache {
     pub fn register_pool(&self) -> u32 {
         // Wraps after four billion imports; the blocks of the first ones are long evicted.
         self.pools.fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// What a cache of another size would do.
+    pub fn what_if(&self) -> &WhatIf {
+        &self.what_if
     }
 
     /// The block if it is in memory. One lock, no allocation.
@@ -279,6 +287,7 @@ impl ArcCache {
 
     /// Forgets all blocks of a pool that was closed.
     pub fn evict_pool(&self, pool: u32) {
+        self.what_if.forget_pool(pool);
         for shard in &self.shards {
             let evicted = lock(shard).remove_pool(pool);
             drop(evicted);

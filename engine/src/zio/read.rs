@@ -10,6 +10,7 @@ use ondisk::dmu::DmuType;
 use super::{decode, decode_embedded};
 use crate::Bookmark;
 use crate::cache::arc::Key;
+use crate::cache::what_if::Read;
 use crate::cache::{Block, Retain};
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -34,6 +35,13 @@ impl Store {
         }
         if let Some(embedded) = bp.embedded() {
             return decode_embedded(&embedded, at);
+        }
+        if retain != Retain::Ahead {
+            self.cache.what_if().note(self.cache_id, at, || Read {
+                bytes: bp.lsize().get(),
+                stored_bytes: bp.psize().get(),
+                is_metadata: bp.is_metadata(),
+            });
         }
         let key = self.key_for(bp, at)?;
         self.read_cached(bp, at, key, retain).await

@@ -38,13 +38,12 @@ impl Daemon {
     /// The system gives no thread.
     pub fn start_sizing(self: &Arc<Self>) -> std::io::Result<()> {
         let daemon = Arc::downgrade(self);
-        let asked = self.cache.budget_bytes();
         let total = super::machine_memory_bytes();
         let group = Group::own();
         let run = move || {
-            let mut sizing = Sizing::new(asked, 0, 0);
+            let mut sizing = Sizing::new(0, 0, 0);
             while let Some(daemon) = daemon.upgrade() {
-                daemon.size_arc(&mut sizing, asked, total, group.as_ref());
+                daemon.size_arc(&mut sizing, total, group.as_ref());
                 drop(daemon);
                 std::thread::sleep(INTERVAL);
             }
@@ -52,9 +51,15 @@ impl Daemon {
         std::thread::Builder::new().name("arc-size".into()).spawn(run).map(drop)
     }
 
-    fn size_arc(&self, sizing: &mut Sizing, asked: u64, total: u64, group: Option<&Group>) {
+    /// The most bytes that the ARC may have.
+    pub(super) fn arc_max(&self) -> u64 {
+        let given = tunables::ZFS_ARC_MAX.given().filter(|bytes| *bytes != 0);
+        given.map_or(self.arc_asked, |most| most.max(MIN_BYTES))
+    }
+
+    fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>) {
         let given = |tunable: &tunables::Tunable| tunable.given().filter(|bytes| *bytes != 0);
-        sizing.most = given(&tunables::ZFS_ARC_MAX).map_or(asked, |most| most.max(MIN_BYTES));
+        sizing.most = self.arc_max();
         let least = (total / LEAST_SHARE).max(MIN_BYTES);
         sizing.least = given(&tunables::ZFS_ARC_MIN).unwrap_or(least);
         let reserve = (total / RESERVE_SHARE).max(MIN_RESERVE_BYTES);
@@ -142,7 +147,7 @@ mod tests {
         let mut sizing = Sizing::new(256 << 20, 0, 0);
         let mut size_after = |tunable: &tunables::Tunable, value| {
             tunable.set(value).unwrap();
-            daemon.size_arc(&mut sizing, 256 << 20, GIB, None);
+            daemon.size_arc(&mut sizing, GIB, None);
             tunable.reset();
             daemon.cache.budget_bytes()
         };

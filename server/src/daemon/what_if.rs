@@ -1,0 +1,55 @@
+//! What a cache of another size would do, by the reads of open pools.
+
+use engine::cache::what_if::Report;
+use ondisk::ObjectId;
+
+use super::{Daemon, OpenPool};
+use crate::api::{self, ApiError, Curve, Listed, PoolWhatIf};
+
+impl Daemon {
+    /// The miss-ratio curves of pools.
+    ///
+    /// # Errors
+    /// None: a pool that is not open becomes an entry of `failed`.
+    pub async fn what_if(&self, request: api::GetWhatIf) -> Result<Listed<PoolWhatIf>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        for pool in pools {
+            let mut curves = Vec::new();
+            for report in pool.view().what_if() {
+                if let Some(curve) = curve(&pool, report).await {
+                    curves.push(curve);
+                }
+            }
+            listed.entries.push(PoolWhatIf {
+                name: pool.name().to_owned(),
+                arc_bytes: self.cache.budget_bytes(),
+                arc_max_bytes: self.arc_max(),
+                curves,
+            });
+        }
+        Ok(listed)
+    }
+}
+
+/// The curve with the name of its dataset; none where that is gone, or is no dataset.
+async fn curve(pool: &OpenPool, report: Report) -> Option<Curve> {
+    let dataset = match report.readers.objset {
+        None => None,
+        Some(objset) => {
+            let dataset = pool.dsl().await.ok()?.dataset_of_object(ObjectId(objset)).await.ok()?;
+            (!dataset.dir.is_internal()).then_some(dataset.name)?.into()
+        }
+    };
+    let Report { samples, rate, distinct_bytes, distinct_stored_bytes, distinct_metadata_bytes, .. } = report;
+    Some(Curve {
+        dataset,
+        samples,
+        rate,
+        distinct_bytes,
+        distinct_stored_bytes,
+        distinct_metadata_bytes,
+        metadata_share: report.metadata_share,
+        points: report.points,
+    })
+}

@@ -61,7 +61,7 @@ pub enum Operation {
     Flush,
     /// The pool finds out whether a device works.
     Probe,
-    /// All of these.
+    /// All but probes: as in OpenZFS, these must be asked for.
     All,
 }
 

@@ -114,7 +114,7 @@ impl InjectedDevice {
         // Nothing else is done to the blank part of the first label.
         let is_probe = has_place && label.is_none() && offset + len <= PAD_BYTES;
         if is_probe {
-            return matches!(meant, Operation::Probe | Operation::All);
+            return meant == Operation::Probe;
         }
         let is_operation = meant == Operation::All || meant == operation;
         let size = self.inner.size_bytes();

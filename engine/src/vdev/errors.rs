@@ -77,6 +77,25 @@ pub(crate) struct Recent {
     pub too_many_slow: bool,
 }
 
+/// Which kinds of errors there were lately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Kinds {
+    pub transfers: bool,
+    pub checksums: bool,
+    pub slow: bool,
+}
+
+impl Kinds {
+    /// The kinds of both.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            transfers: self.transfers || other.transfers,
+            checksums: self.checksums || other.checksums,
+            slow: self.slow || other.slow,
+        }
+    }
+}
+
 impl ErrorCounters {
     /// Failed reads.
     pub fn read(&self) -> u64 {
@@ -155,6 +174,17 @@ impl ErrorCounters {
         })
     }
 
+    /// Which kinds of errors there were within the time of their thresholds.
+    pub(crate) fn kinds(&self) -> Kinds {
+        let recent = self.recent.lock().ignore_poison();
+        let Thresholds { transfers, checksums, slow } = recent.thresholds;
+        Kinds {
+            transfers: are_there(&recent.transfers, transfers),
+            checksums: are_there(&recent.checksums, checksums),
+            slow: slow.is_some_and(|slow| are_there(&recent.slow, slow)),
+        }
+    }
+
     /// Whether there were errors that `take_recent` did not return yet.
     pub(crate) fn has_unseen(&self) -> bool {
         self.recent.lock().ignore_poison().unseen != [false; 2]
@@ -184,6 +214,11 @@ fn are_too_many(times: &VecDeque<Instant>, threshold: Threshold) -> bool {
     count > 0 && first.is_some_and(|first| first.elapsed() < threshold.window)
 }
 
+/// Whether one of them was within the time of the threshold.
+fn are_there(times: &VecDeque<Instant>, threshold: Threshold) -> bool {
+    threshold.count > 0 && times.back().is_some_and(|last| last.elapsed() < threshold.window)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,8 +227,10 @@ mod tests {
     fn errors_are_too_many_by_their_own_threshold() {
         let errors = ErrorCounters::default();
         let few = Threshold { count: 2, window: Duration::from_secs(600) };
+        assert_eq!(errors.kinds(), Kinds::default());
         (0..9).for_each(|_| errors.count_checksum());
         errors.note_slow();
+        assert_eq!(errors.kinds(), Kinds { checksums: true, ..Kinds::default() });
         assert!(
             errors.take_recent().is_some_and(|recent| !recent.too_many_checksums && !recent.too_many_slow)
         );

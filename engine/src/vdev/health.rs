@@ -8,9 +8,14 @@
 //! |---|---|
 //! | a small transfer to the blank part of its label shows that the device is gone | `REMOVED` |
 //! | that transfer fails in another way | `FAULTED`, too many errors |
-//! | that transfer succeeds, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` without redundancy for it |
+//! | that transfer succeeds, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` without redundancy for it, to which devices that are being replaced do not count |
 //! | ten reads within ten minutes returned wrong bytes | `DEGRADED`, too many errors |
 //! | more slow transfers than `slow_io_n` within `slow_io_t` seconds, if both are set | `DEGRADED`, too many errors |
+//! | the last three, and a sibling that is in use had errors of the same kind within its time | unchanged |
+//!
+//! Errors of several children of one vdev are more likely those of what they have in common, such as a cable
+//! or a controller. A vdev that gave its children up for them one after the other would lose its redundancy.
+//! A device that goes on failing is given up as soon as its siblings had no errors for so long.
 //!
 //! The properties `io_n`, `io_t`, `checksum_n` and `checksum_t` of vdevs change the other numbers and times.
 //!
@@ -41,9 +46,11 @@ use device::{Cause, Device, IgnorePoison, IoError, OpenOptions};
 use ondisk::Guid;
 
 use super::capacity::usable_bytes;
+use super::errors::Kinds;
 use super::label::{best_label, read_labels};
 use super::open::open_for_writing;
-use super::write::Flushed;
+use super::topology::parent_of_vdev;
+use super::write::{Flushed, Without};
 use super::{Aux, Kind, State, Status, Vdev, VdevTree, state_of_parent};
 
 /// Unused bytes at the beginning of a label.
@@ -127,9 +134,12 @@ impl VdevTree {
                     Ok(()) => {}
                 }
             }
-            let is_poor = recent.too_many_checksums || recent.too_many_slow;
-            let state = match (recent.too_many_transfers, is_poor) {
-                (true, _) if self.can_do_without(leaf) => State::Faulted,
+            let of_siblings = self.kinds_of_siblings(leaf);
+            let is_poor = (recent.too_many_checksums && !of_siblings.checksums)
+                || (recent.too_many_slow && !of_siblings.slow);
+            let is_failing = recent.too_many_transfers && !of_siblings.transfers;
+            let state = match (is_failing, is_poor) {
+                (true, _) if self.may_fault(leaf) => State::Faulted,
                 (true, _) | (_, true) => State::Degraded,
                 _ => continue,
             };
@@ -138,13 +148,33 @@ impl VdevTree {
         self.status_version() != before
     }
 
+    /// Which kinds of errors other children of the same vdev had lately, of those that are in use.
+    fn kinds_of_siblings(&self, leaf: &Vdev) -> Kinds {
+        let parent = self.tops.iter().find_map(|top| parent_of_vdev(top, leaf.guid));
+        let children = parent.map_or(&[][..], |parent| &parent.children);
+        let siblings =
+            children.iter().filter(|child| child.guid != leaf.guid && child.status().is_readable());
+        siblings.map(|sibling| sibling.errors.kinds()).fold(Kinds::default(), Kinds::or)
+    }
+
     /// Whether all stored data can be read without this leaf (the opposite of `vdev_dtl_required`).
     pub fn can_do_without(&self, leaf: &Vdev) -> bool {
+        self.all_is_held(leaf, Without::leaf(Some(leaf.guid)))
+    }
+
+    /// Whether a leaf may be given up because it fails. Other devices that are being replaced do not count as
+    /// redundancy for that: they are likely to fail next.
+    fn may_fault(&self, leaf: &Vdev) -> bool {
+        self.all_is_held(leaf, Without { leaf: Some(leaf.guid), others_in_replacement: true })
+    }
+
+    /// Whether the top-level vdev of a leaf holds all stored data even without something.
+    fn all_is_held(&self, leaf: &Vdev, without: Without) -> bool {
         let mut tops = self.tops.iter().filter(|top| top.walk().any(|vdev| vdev.guid == leaf.guid));
         tops.all(|top| {
             // Between the starts of the missed ranges, redundancy only improves; no future group is missed.
             let beginnings = top.beginnings().into_iter();
-            std::iter::once(u64::MAX).chain(beginnings).all(|txg| top.holds(txg, Some(leaf.guid)))
+            std::iter::once(u64::MAX).chain(beginnings).all(|txg| top.holds(txg, without))
         })
     }
 
@@ -153,7 +183,11 @@ impl VdevTree {
     /// # Errors
     /// The leaf is needed: no other device holds its data.
     pub async fn take_away(&self, leaf: &Vdev, status: Status) -> Result<(), Required> {
-        if leaf.status().is_readable() && !self.can_do_without(leaf) {
+        let may_go = match status.state {
+            State::Faulted => self.may_fault(leaf),
+            _ => self.can_do_without(leaf),
+        };
+        if leaf.status().is_readable() && !may_go {
             return Err(Required);
         }
         self.take_away_unneeded(leaf, status).await;

@@ -274,6 +274,22 @@ impl VdevTree {
     }
 }
 
+/// What a vdev is to do without.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Without {
+    /// This leaf.
+    pub leaf: Option<Guid>,
+    /// Devices that are being replaced, and their replacements, unless the leaf is one of them.
+    pub others_in_replacement: bool,
+}
+
+impl Without {
+    /// Without this leaf, if one is named.
+    pub fn leaf(leaf: Option<Guid>) -> Self {
+        Self { leaf, ..Self::default() }
+    }
+}
+
 impl Vdev {
     /// Whether `other` is this vdev or below it.
     fn has(&self, other: &Vdev) -> bool {
@@ -285,13 +301,18 @@ impl Vdev {
     fn holds_all(&self, (first, last): (u64, u64), without: Option<Guid>) -> bool {
         // Between the starts of the missed ranges, redundancy only improves.
         let inside = self.beginnings().into_iter().filter(|start| (first..=last).contains(start));
-        std::iter::once(first).chain(inside).all(|txg| self.holds(txg, without))
+        std::iter::once(first).chain(inside).all(|txg| self.holds(txg, Without::leaf(without)))
     }
 
     /// Whether it can return all data that were ever written, and will be able to return those of later
     /// groups.
     pub(crate) fn holds_what_was_written(&self) -> bool {
-        std::iter::once(u64::MAX).chain(self.beginnings()).all(|txg| self.holds(txg, None))
+        std::iter::once(u64::MAX).chain(self.beginnings()).all(|txg| self.holds(txg, Without::default()))
+    }
+
+    /// Whether this is a leaf below it.
+    fn has_leaf(&self, leaf: Option<Guid>) -> bool {
+        self.walk().any(|vdev| Some(vdev.guid) == leaf)
     }
 
     /// The first groups of the ranges that leaves missed, or that are in doubt.
@@ -304,14 +325,16 @@ impl Vdev {
         self.walk().flat_map(of_vdev).collect()
     }
 
-    /// Whether it can return all data written in `txg`; with `without`, even without that leaf.
-    pub(super) fn holds(&self, txg: u64, without: Option<Guid>) -> bool {
+    /// Whether it can return all data written in `txg`, even without something.
+    pub(super) fn holds(&self, txg: u64, without: Without) -> bool {
         let lost = || self.children.iter().filter(|child| !child.holds(txg, without)).count();
         match &self.kind {
             Kind::Leaf(_) | Kind::DraidSpare { .. } => {
-                let has = without != Some(self.guid) && self.status().is_readable() && !self.is_stale(txg);
+                let has =
+                    without.leaf != Some(self.guid) && self.status().is_readable() && !self.is_stale(txg);
                 has && !self.unflushed.has_doubts_about(txg)
             }
+            Kind::Replacing if without.others_in_replacement && !self.has_leaf(without.leaf) => false,
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 self.children.iter().any(|child| child.holds(txg, without))
             }

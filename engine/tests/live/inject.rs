@@ -76,6 +76,7 @@ fn a_device_with_errors_is_made_up_for_and_given_up() {
         pool.clear(None).await.unwrap();
         // Writes too, and the probe: it is given up.
         pool.inject(device(guid, DeviceError::Io, Operation::All), ALWAYS).unwrap();
+        pool.inject(device(guid, DeviceError::Io, Operation::Probe), ALWAYS).unwrap();
         volume.write_at(0, &[1; BLOCK], false).await.unwrap();
         committed(&pool).await;
         committed(&pool).await;
@@ -83,6 +84,41 @@ fn a_device_with_errors_is_made_up_for_and_given_up() {
         pool.clear_injections(None);
         pool.clear(None).await.unwrap();
         assert_eq!(leaf(&pool, 0).status().state, State::Healthy);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn devices_that_fail_together_are_used_on_and_one_that_fails_alone_is_not() {
+    let disks = Disks::new(80 * MIB);
+    block_on(async {
+        let (pool, volume) = pool(&disks, Layout::Raidz { nparity: 1 }, 4).await;
+        let guids: Vec<u64> = (0..4).map(|index| leaf(&pool, index).guid.get()).collect();
+        for guid in &guids {
+            pool.inject(device(*guid, DeviceError::Io, Operation::All), ALWAYS).unwrap();
+        }
+        for block in (0..4).cycle().take(60) {
+            assert!(read(&pool, &volume, block).await.is_none());
+            pool.diagnose().await;
+        }
+        for index in 0..4 {
+            assert!(leaf(&pool, index).errors.read() > 10, "too many for a device alone");
+            assert_eq!(leaf(&pool, index).status().state, State::Healthy);
+        }
+        pool.clear_injections(None);
+        assert_eq!(wrong_bits(0, &read(&pool, &volume, 0).await.unwrap()), 0);
+        pool.clear(None).await.unwrap();
+
+        pool.inject(device(guids[0], DeviceError::Io, Operation::All), ALWAYS).unwrap();
+        for block in (0..4).cycle().take(60) {
+            assert_eq!(wrong_bits(block, &read(&pool, &volume, block).await.unwrap()), 0);
+            pool.diagnose().await;
+        }
+        let states: Vec<State> = (0..4).map(|index| leaf(&pool, index).status().state).collect();
+        assert_eq!(states, [State::Faulted, State::Healthy, State::Healthy, State::Healthy]);
+        pool.clear_injections(None);
+        pool.clear(None).await.unwrap();
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

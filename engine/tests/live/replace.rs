@@ -199,3 +199,25 @@ fn the_old_device_goes_by_itself_when_the_new_one_is_resilvered() {
         });
     }
 }
+
+#[test]
+fn devices_that_are_being_replaced_are_no_redundancy_for_others_that_fail() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let layout = Layout::Raidz { nparity: 2 };
+        let pool = pool_of(vec![disks.top(layout, Class::Normal, "d", 5)]).await;
+        write(&pool, 0).await;
+        pool.attach(leaf(&pool, "d4").guid, disks.leaf("new"), Purpose::Replace, None).await.unwrap();
+        pool.offline(leaf(&pool, "new").guid, TakeOffline::Temporarily).await.unwrap();
+        for name in ["d0", "d1"] {
+            pool.offline(leaf(&pool, name).guid, TakeOffline::FaultedTemporarily).await.unwrap();
+        }
+        let state = |name| leaf(&pool, name).status().state;
+        assert_eq!([state("d0"), state("d1")], [State::Faulted, State::Degraded]);
+        holds(&pool, 1).await;
+        // A person may take away what redundancy allows.
+        pool.offline(leaf(&pool, "d1").guid, TakeOffline::Temporarily).await.unwrap();
+        holds(&pool, 1).await;
+        export(pool).await;
+    });
+}

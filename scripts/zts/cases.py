@@ -100,6 +100,7 @@ PARAMETERS = {
     'zfs_remove_max_segment': 1 << 24, 'spa_asize_inflation': 24, 'spa_load_verify_data': 1, 'spa_load_verify_metadata': 1,
     'zfs_trim_extent_bytes_min': 32768, 'zfs_trim_txg_batch': 32, 'zfs_txg_timeout': 5, 'vdev_file_logical_ashift': 9,
     'vdev_file_physical_ashift': 9, 'zfs_vdev_max_auto_ashift': 14, 'zfs_vdev_min_ms_count': 16, 'zfs_bclone_enabled': 1, 'zfs_checksum_events_per_second': 20,
+    'zfs_resilver_defer_percent': 10,
     'zfs_dio_enabled': 1, 'zfs_zil_saxattr': 1, 'zfs_lua_max_memlimit': 104857600, 'zvol_volmode': 1,
 }
 

@@ -1,8 +1,12 @@
 //! Resilvers: devices that were away get what they missed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::block_on;
+use engine::dsl::{Dsl, history};
+use engine::events::Events;
+use engine::inject::{ALWAYS, Fault, Operation};
 use engine::pool::live::{Layout, LivePool, NewTop, ScrubRange, TakeOffline};
 use engine::pool::status::{Progress, ScanKind};
 use engine::vdev::{Class, State, Vdev};
@@ -144,6 +148,40 @@ fn a_device_that_comes_back_during_a_resilver_is_covered_too() {
         holds(&pool, "vol", 2..6, 40).await;
         holds(&pool, "vol", 6..8, 60).await;
         holds(&pool, "vol", 0..2, 80).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_resilver_that_has_just_begun_begins_anew_for_another_device_and_the_history_says_so() {
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
+        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
+        fill(&pool, "vol", 6..8, 60).await;
+        // The only device that has all is so slow that nothing ends by itself.
+        let (source, latency) = (leaf(&pool, 0).guid.get(), Duration::from_secs(1));
+        let slow = Fault::Delay { leaf: source, latency, lanes: 1, operation: Operation::Read };
+        pool.inject(slow, ALWAYS).unwrap();
+        let events = Arc::new(Events::default());
+        pool.pool().vdevs().reporter().attach(&events);
+        let starts = || {
+            let posted = events.since(0).events;
+            posted.iter().filter(|event| event.class == "sysevent.fs.zfs.resilver_start").count()
+        };
+        for index in [1, 2] {
+            pool.online(leaf(&pool, index).guid).await.unwrap();
+            assert_eq!(starts(), index, "it has begun when the answer is there");
+        }
+        pool.clear_injections(None);
+        while !lacks_nothing(&pool) {
+            assert_eq!(scanned(&pool).await.errors, 0);
+        }
+        assert_eq!(starts(), 2);
+        let history = history::read(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap();
+        assert!(format!("{history:?}").contains("starting deferred resilver"));
+        holds(&pool, "vol", 6..8, 60).await;
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

@@ -91,7 +91,7 @@ impl LivePool {
         while self.txgs.synced_txg() < last {
             self.change(|_| async { Ok(()) }).await?;
         }
-        self.look_for_resilver();
+        self.begin_due_resilver().await;
         Ok(())
     }
 

@@ -157,7 +157,7 @@ impl LivePool {
         self.config_changed();
         self.sysevent("vdev_online", Some(leaf));
         self.look_at_sizes();
-        self.look_for_resilver();
+        self.begin_due_resilver().await;
         self.devices_resilvered();
         self.jobs.resume(self);
         Ok(status)

@@ -55,12 +55,7 @@ impl Job<LivePool> for Look {
 
     fn step<'a>(&'a mut self, turn: &'a Turn<'a, LivePool>) -> LocalBoxFuture<'a, Result<Step>> {
         async move {
-            let pool = turn.host()?;
-            let found = pool.change(|s| async move { s.begin_resilver_if_needed().await }).await?;
-            if found == Found::Begun {
-                pool.resilver_event("resilver_start");
-                pool.work_on_scan().await?;
-            }
+            turn.host()?.resilver_if_needed().await?;
             Ok(Step::Complete)
         }
         .boxed_local()
@@ -78,6 +73,28 @@ impl LivePool {
                 tracing::warn!(pool = self.pool.name(), %error, "no resilver was looked for");
             }
         }
+    }
+
+    /// As [`LivePool::look_for_resilver`], and returns when the resilver has begun. In a suspended pool that
+    /// happens later, and this returns at once.
+    pub(super) async fn begin_due_resilver(self: &Arc<Self>) {
+        if self.suspended().is_some() || !self.has_thread() {
+            return self.look_for_resilver();
+        }
+        if self.stale_leaves().next().is_some()
+            && let Err(error) = self.resilver_if_needed().await
+        {
+            tracing::warn!(pool = self.pool.name(), %error, "no resilver was begun");
+        }
+    }
+
+    /// Has a resilver begin if a leaf needs one that it would not get otherwise.
+    async fn resilver_if_needed(self: &Arc<Self>) -> Result<()> {
+        if self.change(|s| async move { s.begin_resilver_if_needed().await }).await? == Found::Begun {
+            self.resilver_event("resilver_start");
+            self.work_on_scan().await?;
+        }
+        Ok(())
     }
 
     /// Whether it is being looked whether a resilver is needed: one may begin in a moment.
@@ -147,9 +164,11 @@ impl Syncing {
         let may_defer = self.feature_count(Feature::ResilverDefer).is_some()
             && !tunables::ZFS_RESILVER_DISABLE_DEFER.is_on();
         let is_flawed = pool.scan().is_flawed;
-        if is_resilver && may_defer && !is_early && !is_flawed {
+        if is_resilver && may_defer && !is_flawed {
             self.defer(&uncovered).await?;
-            return Ok(Found::Nothing);
+            if !is_early {
+                return Ok(Found::Nothing);
+            }
         }
         self.begin_resilver().await
     }

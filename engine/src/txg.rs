@@ -35,7 +35,7 @@ mod lanes;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -139,6 +139,8 @@ pub struct Tx {
     held: Option<Arc<Txgs>>,
     /// Whether anything was changed in it.
     changed: AtomicBool,
+    /// Why its changes are half done, if they are.
+    half_done: OnceLock<Error>,
 }
 
 impl Tx {
@@ -156,11 +158,12 @@ impl Tx {
 
     /// For changes that are part of writing the group out: those of the MOS.
     pub(crate) fn syncing(txg: Txg) -> Self {
-        Self { txg, who: NOBODY, held: None, changed: AtomicBool::new(false) }
+        Self { txg, who: NOBODY, held: None, changed: AtomicBool::new(false), half_done: OnceLock::new() }
     }
 
     fn holding(txg: Txg, who: u64, txgs: &Arc<Txgs>) -> Self {
-        Self { txg, who, held: Some(Arc::clone(txgs)), changed: AtomicBool::new(false) }
+        let held = Some(Arc::clone(txgs));
+        Self { txg, who, held, changed: AtomicBool::new(false), half_done: OnceLock::new() }
     }
 
     /// Notes that something is changed in it.
@@ -171,6 +174,18 @@ impl Tx {
     /// Whether anything was changed in it.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed)
+    }
+}
+
+impl Tx {
+    /// Notes that a change failed when it was half done: the group must not be committed.
+    pub(crate) fn note_half_done(&self, error: Error) {
+        self.half_done.get_or_init(|| error);
+    }
+
+    /// Why a change is half done, if one is.
+    pub(crate) fn half_done(&self) -> Option<&Error> {
+        self.half_done.get()
     }
 }
 

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use device::{FileDevice, block_on};
+use engine::dmu::{Objset, zap};
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::dsl::history;
+use engine::inject::{ALWAYS, BlockError, Blocks, Fault};
 use engine::pool::live::{Layout, LivePool, NewTop, TakeOffline};
 use engine::pool::status;
 use engine::vdev::label::read_labels;
 use engine::vdev::topology::Purpose;
 use engine::vdev::{Class, Kind, State, Vdev};
 use engine::zvol::LiveZvol;
+use ondisk::pool_directory::{DIRECTORY_OBJECT, HISTORY};
 use ondisk::vdev_config::{PoolState, VdevConfig};
-use ondisk::{Guid, Txg};
+use ondisk::{Guid, ObjsetId, Txg};
 
 use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
@@ -312,4 +315,34 @@ fn a_device_that_is_said_to_have_failed_is_used_on_where_nothing_else_has_its_da
         assert_eq!(top(&pool).status().state, State::Healthy);
         export(pool).await;
     });
+}
+
+#[test]
+fn a_pool_stops_when_a_device_is_in_the_tree_and_the_mos_cannot_say_so() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = pool_of(vec![disks.top(Layout::Single, Class::Normal, "d", 1)]).await;
+        write(&pool, 0).await;
+        let view = pool.view();
+        let mos = Objset::open(&view, ObjsetId::MOS, view.root_blkptr()).await.unwrap();
+        let directory = mos.object(DIRECTORY_OBJECT).await.unwrap();
+        let history = zap::lookup_u64(&directory, HISTORY).await.unwrap().unwrap();
+        drop((view, mos, directory));
+        let blocks =
+            Blocks { objset: 0, object: Some(history), level: None, blocks: (0, u64::MAX), copies: 0 };
+        pool.inject(Fault::Block { blocks, error: BlockError::Io }, ALWAYS).unwrap();
+        pool.flush_cache();
+        let at = leaf(&pool, "d0").guid;
+        assert!(pool.attach(at, disks.leaf("d1"), Purpose::Mirror, None).await.is_err());
+        assert!(pool.suspended().is_some(), "nothing of it was committed");
+        assert!(pool.close(PoolState::Exported).await.is_err());
+    });
+    block_on(async {
+        std::fs::remove_file(disks.file("d1")).unwrap();
+        let pool = disks.import("tank", 2).await;
+        assert_eq!(shape(top(&pool)), "d0");
+        holds(&pool, 1).await;
+        export(pool).await;
+    });
+    disks.judge("tank");
 }

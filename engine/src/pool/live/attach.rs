@@ -130,11 +130,18 @@ fn check_device(top: &Vdev, device: &dyn Device, ashift: Option<u8>) -> Result<(
 /// Attaches a device. Returns the last group that it may lack.
 async fn attach_in(s: &Syncing, new: &Attachment) -> Result<Txg> {
     s.pool.refuse_with_checkpoint()?;
-    let vdevs = s.pool.pool().vdevs();
-    let (top, mut changed) = s.pool.changed_top(new)?;
+    let (top, changed) = s.pool.changed_top(new)?;
     let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
-    let guid = new.config.guid;
     label(s, &changed, new).await?;
+    let attached = attach_labelled(s, new, (id, changed)).await;
+    // The MOS and the tree must not say different things.
+    s.or_stop(attached)
+}
+
+/// Attaches a device that has its label. Returns the last group that it may lack.
+async fn attach_labelled(s: &Syncing, new: &Attachment, (id, mut changed): (u32, VdevConfig)) -> Result<Txg> {
+    let vdevs = s.pool.pool().vdevs();
+    let guid = new.config.guid;
     let last = Txg(s.txg().get().saturating_add(LATER_GROUPS));
     let map = s.directory_object(directory::VDEV_ZAP_MAP).await?;
     let zap = new_vdev_zap(s, &map).await?;

@@ -190,7 +190,7 @@ async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Resul
         let back = renamed.map(|Renamed { from, to }| Renamed { from: to, to: from });
         let was = s.pool.config().root.children.get(id as usize).cloned();
         if let Some(was) = was {
-            vdevs.rebuild_top(id, &was, back, &Devices::new(), |_| {})?;
+            s.or_stop(vdevs.rebuild_top(id, &was, back, &Devices::new(), |_| {}))?;
         }
         return Err(Error::Busy("no valid replicas".into()));
     }
@@ -200,22 +200,29 @@ async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Resul
     };
     let gone = Gone { guid: leaf, is_spare: detached.leaf.is_spare, device };
     old.close();
-    forget_objects(s, &detached.leaf, old.missing_txgs.object()).await?;
-    if let Some(Renamed { from, to }) = renamed {
+    let log = old.missing_txgs.object();
+    // The MOS and the tree must not say different things.
+    s.or_stop(forget(s, id, detached, log).await)?;
+    vdevs.reporter().sysevent("vdev_remove", Some(&facts), Vec::new());
+    s.pool.look_at_sizes();
+    Ok(gone)
+}
+
+/// The pool forgets a leaf that is in the tree no more, and whose dirty time log is `log`.
+async fn forget(s: &Syncing, id: u32, detached: topology::Detached, log: Option<ObjectId>) -> Result<()> {
+    forget_objects(s, &detached.leaf, log).await?;
+    if let Some(Renamed { from, to }) = detached.renamed {
         s.pool.devices.rename(from, to);
     }
     s.pool.set_top(id, detached.top);
     if let Some(spare) = detached.unspared {
-        let spares = &vdevs.spares;
+        let spares = &s.pool.pool().vdevs().spares;
         if let Some(spare) = spares.iter().find(|vdev| vdev.guid == spare) {
             spares.remove(spare);
         }
         Auxiliary::Spares.write(s).await?;
     }
-    vdevs.reporter().sysevent("vdev_remove", Some(&facts), Vec::new());
-    s.pool.look_at_sizes();
-    note(s, "detach", &format!("vdev={}", path_of(&detached.leaf))).await?;
-    Ok(gone)
+    note(s, "detach", &format!("vdev={}", path_of(&detached.leaf))).await
 }
 
 /// Waits until transfers that began before the tree changed have ended.

@@ -319,10 +319,10 @@ impl LivePool {
         enlarge_gang_headers(&s).await?;
         // What was used before a feature comes begins nothing.
         self.count_what_is_used();
-        self.run_tasks(&s, true).await;
+        self.run_tasks(&s, true).await?;
         s.count_clones().await?;
         let written = s.sync_datasets(&[]).await?;
-        self.run_tasks(&s, false).await;
+        self.run_tasks(&s, false).await?;
         self.follow_lineage(&s).await?;
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was
         // written.
@@ -359,14 +359,21 @@ impl LivePool {
 
     /// Runs the tasks of this group, those that come first or the others.
     /// One that panics before it changed anything fails alone.
-    async fn run_tasks(self: &Arc<Self>, s: &Syncing, first: bool) {
+    ///
+    /// # Errors
+    /// A task failed when its change was half done: nothing of the group may be committed.
+    async fn run_tasks(self: &Arc<Self>, s: &Syncing, first: bool) -> Result<()> {
         let is_due = |task: &mut Task| task.first == first && task.txg <= s.txg();
         let tasks: Vec<Task> = self.tasks().extract_if(.., is_due).collect();
         for task in tasks {
             let s = Syncing::new(self, s.txg());
             let had_config_changed = self.config_changed.load(Ordering::Relaxed);
             let run = async { (task.run)(s.clone()).await };
-            let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { continue };
+            let ended = AssertUnwindSafe(run).catch_unwind().await;
+            if let Some(error) = s.tx.half_done() {
+                return Err(error.clone());
+            }
+            let Err(panic) = ended else { continue };
             let changed_config = self.config_changed.load(Ordering::Relaxed) && !had_config_changed;
             if s.tx.has_changed() || changed_config {
                 // Half a change must not be committed.
@@ -376,6 +383,7 @@ impl LivePool {
             tracing::error!(pool = self.pool.name(), %error);
             (task.fail)(error);
         }
+        Ok(())
     }
 
     /// Writes the dirty time logs that changed. Returns whether a leaf got its first one, so that the
@@ -530,6 +538,17 @@ impl LivePool {
             }
         };
         write_packed_nvlist(s, &object, &list).await
+    }
+}
+
+impl Syncing {
+    /// The result of a change that cannot be undone any more: if it is an error, nothing of the group is
+    /// committed, and the pool stops.
+    pub(super) fn or_stop<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done {
+            self.tx.note_half_done(error.clone());
+        }
+        done
     }
 }
 

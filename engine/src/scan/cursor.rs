@@ -67,6 +67,14 @@ pub(crate) struct Links {
     pub clones: Vec<u64>,
 }
 
+impl Links {
+    /// Whether a snapshot that follows what was created in group `after` is not newer than that. So do only
+    /// snapshots of a damaged or hostile pool: they may form a loop, and have no blocks of their own.
+    pub(crate) fn is_loop(&self, after: Txg) -> bool {
+        self.is_snapshot && after != Txg::NONE && self.creation_txg <= after
+    }
+}
+
 const BETWEEN_DATASETS: Bookmark = Bookmark { objset: BETWEEN, object: 0, level: 0, blkid: 0 };
 
 impl Cursor {

@@ -19,7 +19,7 @@ pub(super) async fn dataset(dsl: &Dsl, object: u64) -> Result<(Blkptr, Links)> {
         creation_txg: phys.creation_txg,
         prev_snap_txg: phys.prev_snap_txg,
         is_snapshot: dataset.is_snapshot(),
-        next_snap: Some(phys.next_snap.get()).filter(|next| *next != 0),
+        next_snap: Some(phys.next_snap.get()).filter(|next| *next != 0 && dataset.is_snapshot()),
         clones: Vec::new(),
     };
     if phys.num_children > 1 {

@@ -104,6 +104,10 @@ pub(crate) async fn walk(walking: &Walking<'_>, cursor: &mut Cursor) -> Result<W
                     return Ok(walked);
                 };
                 let (_, links) = lineage::dataset(&dsl(walking).await?, object).await?;
+                if links.is_loop(after) {
+                    tracing::warn!(object, %after, "a snapshot is not newer than the one that it follows");
+                    continue;
+                }
                 cursor.enter(object, after, &links, &walking.purpose);
             }
         }

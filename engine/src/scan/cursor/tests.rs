@@ -159,6 +159,7 @@ impl Model {
                 }
                 Place::Between => {
                     let Some((object, after)) = cursor.take_next() else { return true };
+                    assert!(!self.links(object).is_loop(after), "{object}");
                     cursor.enter(object, after, &self.links(object), purpose);
                 }
                 Place::Dataset(object) => {
@@ -241,4 +242,26 @@ fn a_position_is_stored_as_openzfs_has_it() {
     cursor.follow(Lineage::HeadDestroyed(ObjectId(54)));
     cursor.store(&mut phys);
     assert_eq!((phys.bookmark, phys.flags), ([u64::MAX, 0, 0, 0], 2));
+}
+
+#[test]
+fn snapshots_that_follow_one_another_in_a_loop_are_walked_once() {
+    let purpose = Purpose { is_resilver: false, after: Txg::NONE, until: Txg(100) };
+    let of = |object: u64| Links {
+        creation_txg: Txg(if object == 2 { 10 } else { 20 }),
+        is_snapshot: true,
+        next_snap: Some(if object == 2 { 3 } else { 2 }),
+        ..Links::default()
+    };
+    let mut cursor = Cursor::beginning();
+    cursor.leave_mos([(2, Txg::NONE)]);
+    let mut walked = Vec::new();
+    while let Some((object, after)) = cursor.take_next() {
+        if !of(object).is_loop(after) {
+            cursor.enter(object, after, &of(object), &purpose);
+            walked.push(object);
+            cursor.leave(object, &of(object), &purpose);
+        }
+    }
+    assert_eq!(walked, [2, 3]);
 }

@@ -136,6 +136,7 @@ pub struct Daemon {
     cachefile: Option<PathBuf>,
     /// The events of all pools.
     events: RwLock<Arc<Events>>,
+    keeping_events: Mutex<()>,
     /// What runs on them.
     hooks: Hooks,
     /// The threads that serve volumes, once they do.
@@ -175,6 +176,7 @@ impl Daemon {
             cachefile: None,
             device_maker: DeviceMaker::default(),
             events: RwLock::default(),
+            keeping_events: Mutex::default(),
             hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),

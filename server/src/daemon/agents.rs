@@ -7,7 +7,9 @@
 //! | event | action |
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
-//! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone; scrubs that are due by schedule begin |
+//! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
+//! | none; every minute | scrubs that are due by schedule begin |
+//! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
 //! suspended are left alone, because nothing can be changed in them: their devices are looked after when they
@@ -30,8 +32,17 @@ use super::{Daemon, OpenPool};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it looks for devices that are back.
 const LOOK_FOR_DEVICES: Duration = Duration::from_secs(5);
+/// How often it looks for scrubs that are due.
+const LOOK_FOR_SCRUBS: Duration = Duration::from_secs(60);
 /// How often events are written down.
 const KEEP_EVENTS: Duration = Duration::from_secs(5);
+
+/// Events after which the cache file has another list of devices.
+const CHANGES_OF_DEVICES: [&str; 3] =
+    ["sysevent.fs.zfs.vdev_attach", "sysevent.fs.zfs.vdev_remove", "sysevent.fs.zfs.vdev_spare"];
+
+/// The event after the commit of such a change.
+const CONFIG_IS_COMMITTED: &str = "sysevent.fs.zfs.config_sync";
 
 /// The agents of a daemon.
 struct Agents {
@@ -40,7 +51,10 @@ struct Agents {
     last_eid: u64,
     /// Leaves that were acted on, by pool.
     acted_on: HashSet<(u64, Guid)>,
+    /// Pools of which other devices are in a group that is not committed yet.
+    changed: HashSet<u64>,
     looked: Instant,
+    looked_for_scrubs: Instant,
     kept: Instant,
     has_new: bool,
 }
@@ -58,7 +72,9 @@ impl Daemon {
             daemon: Arc::downgrade(self),
             last_eid: self.events().last_eid(),
             acted_on: HashSet::new(),
+            changed: HashSet::new(),
             looked: now,
+            looked_for_scrubs: now,
             kept: now,
             has_new: false,
         };
@@ -96,7 +112,10 @@ impl Agents {
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             take_back(&daemon);
             replace_absent(&daemon);
-            device::block_on(daemon.begin_due_scrubs());
+            if self.looked_for_scrubs.elapsed() >= LOOK_FOR_SCRUBS {
+                device::block_on(daemon.begin_due_scrubs());
+                self.looked_for_scrubs = Instant::now();
+            }
             daemon.open_pools().iter().for_each(|open| self.help(open));
             self.looked = Instant::now();
         }
@@ -105,7 +124,15 @@ impl Agents {
 
     /// Acts on one event.
     fn act(&mut self, daemon: &Arc<Daemon>, event: &Event) {
-        let (Some(leaf), Some(pool)) = (event.vdev(), event.number("pool_guid")) else { return };
+        let Some(pool) = event.number("pool_guid") else { return };
+        if CHANGES_OF_DEVICES.contains(&event.class.as_str()) {
+            self.changed.insert(pool);
+        }
+        if event.class == CONFIG_IS_COMMITTED && self.changed.remove(&pool) {
+            let open = daemon.open_pools().into_iter().find(|open| open.guid().get() == pool);
+            open.and_then(|open| daemon.keep(&open));
+        }
+        let Some(leaf) = event.vdev() else { return };
         if event.class != "resource.fs.zfs.statechange" {
             return;
         }

@@ -51,9 +51,8 @@ impl Daemon {
     /// Writes the events down.
     pub(super) fn keep_events(&self) {
         let Some(file) = self.events_file() else { return };
-        // One at a time.
-        let events = self.events.write().ignore_poison();
-        if let Err(error) = write(&file, &events.since(0).events) {
+        let _turn = self.keeping_events.lock().ignore_poison();
+        if let Err(error) = write(&file, &self.events().since(0).events) {
             tracing::warn!(%error, file = %file.display(), "events are not written down");
         }
     }

@@ -10,6 +10,9 @@
 //! its entries are requested; if that access would be recorded, the kernel is told at `opendir` not to keep
 //! them. Links count when they are read. `O_NOATIME` is honoured.
 //!
+//! With `primarycache=none` or `metadata` the kernel drops its pages of a file whenever that is opened, so that
+//! it is no cache beside the one that the property takes away.
+//!
 //! One access is not recorded: whole pages that a program wrote, and that a handle for reading and writing,
 //! open by then, reads before the kernel drops them. No request reports that read, and dropping the pages
 //! after each write would make databases read everything again.
@@ -187,9 +190,13 @@ impl Served {
         Ok(handle)
     }
 
-    /// Whether the kernel may keep what it has of a file that is opened. Not where it would not ask for what
-    /// is read, and reading is to be noted.
+    /// Whether the kernel may keep what it has of a file that is opened. Not where `primarycache` says that
+    /// data are not cached; and not where it would not ask for what is read, and reading is to be noted.
     pub(super) fn may_keep(&self, number: INodeNo, flags: i32) -> bool {
+        let primary = self.live().map(|live| live.objset().primary().get());
+        if primary.is_some_and(|primary| !primary.takes(false)) {
+            return false;
+        }
         if flags & libc::O_ACCMODE != libc::O_RDWR || Access::of(flags) == Access::Secret {
             return true;
         }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use device::block_on;
-use server::api::{ImportPool, Mount, Unmount};
+use server::api::{BlockError, BlockFault, ImportPool, InjectFault, InjectTarget, Mount, Unmount};
 
 use crate::filesystems::{again, as_user, create, errno, names, set, snapshot, start, terminated};
 use crate::harness::Running;
@@ -79,6 +79,27 @@ fn reading_is_an_access_although_the_kernel_keeps_what_is_read() {
     fs::write(dir.join("file"), "other").unwrap();
     let file = fs::metadata(dir.join("file")).unwrap();
     assert!(file.created().unwrap() == created && file.modified().unwrap() > created);
+}
+
+#[test]
+fn the_kernel_keeps_data_only_where_primarycache_lets_the_arc_keep_them() {
+    let Some((running, at)) = start() else { return };
+    for (primarycache, is_kept) in [("all", true), ("metadata", false), ("none", false)] {
+        create(&running, &format!("tank/{primarycache}"), &[("primarycache", primarycache)]);
+        let file = at.join(primarycache).join("file");
+        fs::write(&file, vec![7; 64 << 10]).unwrap();
+        let target = InjectTarget::File {
+            path: file.to_str().unwrap().to_owned(),
+            dnode: false,
+            level: 0,
+            range: None,
+            copies: 0,
+            what: BlockFault::Read(BlockError::Io),
+        };
+        let fault = InjectFault { target: Some(target), empty_cache: true, ..InjectFault::default() };
+        block_on(running.daemon.inject_fault(fault)).unwrap();
+        assert_eq!(fs::read(&file).is_ok(), is_kept, "primarycache={primarycache}");
+    }
 }
 
 #[test]

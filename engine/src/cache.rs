@@ -2,6 +2,7 @@
 
 pub mod arc;
 pub mod block;
+mod counting;
 pub mod primary;
 pub mod sizing;
 pub mod what_if;

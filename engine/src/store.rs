@@ -40,6 +40,7 @@ pub use keystore::Keystore;
 use crate::background;
 use crate::cache::ArcCache;
 use crate::cache::what_if::Report;
+use crate::stats::Datasets;
 use crate::vdev::{ErrorCounters, VdevTree};
 
 /// A pool as of one committed group, shared as `Arc<Pool>`.
@@ -69,6 +70,7 @@ pub struct Store {
     pub(crate) keystore: Keystore,
     pub(crate) cache: Arc<ArcCache>,
     pub(crate) cache_id: u32,
+    pub(crate) datasets: Datasets,
     /// Loads in the background that no caller waits for yet.
     pub(crate) ahead: Arc<AtomicUsize>,
 }
@@ -120,6 +122,7 @@ impl Store {
             keystore: Keystore::default(),
             cache,
             cache_id,
+            datasets: Datasets::default(),
             ahead: Arc::default(),
         })
     }
@@ -182,6 +185,11 @@ impl Store {
         while self.ahead.load(Ordering::Acquire) > 0 && start.elapsed() < patience {
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The counters of its datasets.
+    pub fn dataset_stats(&self) -> &Datasets {
+        &self.datasets
     }
 
     /// The cache, which the pool may share with other pools.

@@ -47,6 +47,7 @@ use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 use crate::queue::{Place, Queue, Queued};
+use crate::stats::{DMU_TX, TxgHistory};
 use crate::tunables;
 
 /// How much may be dirty, and how long a group stays open.
@@ -211,6 +212,7 @@ pub struct Txgs {
     cache: Option<Arc<ArcCache>>,
     /// Whether committing the groups in progress may free space.
     may_gain_room: AtomicBool,
+    history: TxgHistory,
 }
 
 #[derive(Debug)]
@@ -270,12 +272,15 @@ impl Txgs {
             ending: false,
             has_committer: false,
         };
+        let history = TxgHistory::default();
+        history.opened(state.open);
         Arc::new(Self {
             limits,
             state: Mutex::new(state),
             due: Condvar::new(),
             cache,
             may_gain_room: AtomicBool::new(false),
+            history,
         })
     }
 
@@ -291,6 +296,11 @@ impl Txgs {
     /// The last committed group.
     pub fn synced_txg(&self) -> Txg {
         self.state().synced
+    }
+
+    /// The last groups, and how long each was in which state.
+    pub fn history(&self) -> &TxgHistory {
+        &self.history
     }
 
     /// Dirty bytes of all groups.
@@ -309,9 +319,12 @@ impl Txgs {
         let who = dataset.get();
         let lane = Lane { txgs: self, who };
         let mut place = Place::new(&lane);
+        let mut waited = None;
         let txg = poll_fn(|context| {
             let mut state = self.state();
             if let Some(error) = state.stopped.as_ref().or(state.refused.as_ref()) {
+                let is_stopped = state.stopped.is_some();
+                if is_stopped { &DMU_TX.dmu_tx_error } else { &DMU_TX.dmu_tx_suspended }.bump();
                 return Poll::Ready(Err(error.clone()));
             }
             let is_first = place.is_first(&state.lanes.of(who).queue);
@@ -319,7 +332,8 @@ impl Txgs {
             let dirty = state.dirty.iter().sum();
             let is_committed = state.has_committer;
             let change = Change { who, bytes, is_first, fits, dirty, most, is_committed };
-            if state.lanes.judge(change) == Verdict::Go {
+            let verdict = state.lanes.judge(change);
+            if verdict == Verdict::Go {
                 if place.leave(&mut state.lanes.of(who).queue) {
                     state.lanes.of(who).queue.wake_first();
                 }
@@ -337,11 +351,16 @@ impl Txgs {
             if state.frozen {
                 return Poll::Ready(Err(frozen()));
             }
+            if waited.is_none() {
+                count_wait(verdict, dirty > most);
+            }
+            waited = Some(verdict);
             place.wait(&mut state.lanes.of(who).queue, context.waker());
             self.due.notify_all();
             Poll::Pending
         });
         let tx = Tx::holding(txg.await?, who, self);
+        DMU_TX.dmu_tx_assigned.bump();
         if let Some(cache) = self.cache.as_ref().filter(|_| bytes > 0) {
             cache.lend(bytes);
         }
@@ -379,6 +398,7 @@ impl Txgs {
         // A change that waited may begin in a later group, in which none of the blocks is dirty.
         let (all, bytes) = dirtied(tx.txg());
         if let Err(error) = require(tx.txg(), all) {
+            DMU_TX.dmu_tx_quota.bump();
             self.change_dirty(&tx, 0, expected);
             return Err(error);
         }
@@ -596,7 +616,7 @@ impl Txgs {
     /// # Errors
     /// Nothing can be committed any more. Operations that hold the closed group may go on waiting in vain.
     pub(crate) async fn quiesce(&self) -> Result<Txg> {
-        let txg = {
+        let (txg, dirty) = {
             let mut state = self.state();
             debug_assert_eq!(state.synced.get() + 1, state.open.get(), "one group is written at a time");
             let txg = state.open;
@@ -607,8 +627,10 @@ impl Txgs {
             state.lanes.close_group();
             state.opened_at = Instant::now();
             state.stream = Stream::none();
-            txg
+            (txg, state.dirty[1])
         };
+        self.history.closed(txg, dirty);
+        self.history.opened(Txg(txg.get() + 1));
         poll_fn(|context| {
             let mut state = self.state();
             if let Some(error) = &state.stopped {
@@ -621,6 +643,7 @@ impl Txgs {
             Poll::Pending
         })
         .await
+        .inspect(|txg| self.history.quiesced(*txg))
     }
 
     /// Notes that the quiesced group is committed.
@@ -673,6 +696,19 @@ impl Txgs {
     pub(crate) fn end(&self) {
         self.state().ending = true;
         self.due.notify_all();
+    }
+}
+
+/// Counts a change that has to wait.
+fn count_wait(verdict: Verdict, is_over: bool) {
+    DMU_TX.dmu_tx_delay.bump();
+    match verdict {
+        Verdict::WaitForLane => DMU_TX.dmu_tx_dirty_delay.bump(),
+        Verdict::WaitForBytes => DMU_TX.dmu_tx_dirty_throttle.bump(),
+        Verdict::Go => {}
+    }
+    if is_over {
+        DMU_TX.dmu_tx_dirty_over_max.bump();
     }
 }
 

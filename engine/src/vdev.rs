@@ -72,11 +72,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::Reporter;
 use crate::inject::Injections;
+use crate::stats::{Io, VdevStats};
 use dtl::Missed;
 use health::Changes;
 use indirect::Moved;
 use slot::{Slot, StatusCell};
-use stats::Stats;
+use stats::{Queue, Stats, Transfer};
 use write::{LabelRounds, Stable, Unflushed};
 
 pub use errors::{ErrorCounters, Threshold, Thresholds};
@@ -112,6 +113,19 @@ impl VdevTree {
     /// A tree of devices that are in no pool's tree yet, or no more: to label them.
     pub(crate) fn apart(devices: Auxiliary) -> Self {
         Self { spares: devices, ..Self::default() }
+    }
+
+    /// What the pool transferred until now.
+    pub(crate) fn io(&self) -> Io {
+        self.tops.iter().fold(Io::default(), |sum, top| {
+            let (read, write) = (top.stats.totals(Transfer::Read), top.stats.totals(Transfer::Write));
+            Io {
+                reads: sum.reads + read.0,
+                nread: sum.nread + read.1,
+                writes: sum.writes + write.0,
+                nwritten: sum.nwritten + write.1,
+            }
+        })
     }
 
     /// The top-level vdev with the number `id` in DVAs.
@@ -425,6 +439,43 @@ pub fn state_of_parent(children: &[Status], spare_children: usize) -> Status {
         Status::new(State::Degraded, Aux::None)
     } else {
         Status::HEALTHY
+    }
+}
+
+impl Vdev {
+    /// The counters of the vdev, without their histograms.
+    pub fn counters(&self) -> VdevStats {
+        let total = |transfer| {
+            let counted = self.stats.snapshot(transfer);
+            (counted.operations, counted.bytes, counted.total_ns)
+        };
+        let (reads, nread, read_ns) = total(Transfer::Read);
+        let (writes, nwritten, write_ns) = total(Transfer::Write);
+        let (flushes, _, flush_ns) = total(Transfer::Flush);
+        let (trims, ntrimmed, _) = total(Transfer::Discard);
+        let active =
+            [Queue::SyncRead, Queue::SyncWrite, Queue::AsyncWrite, Queue::Scrub, Queue::Trim].into_iter();
+        VdevStats {
+            reads,
+            nread,
+            read_ns,
+            writes,
+            nwritten,
+            write_ns,
+            sync_writes: self.stats.totals(Transfer::SyncWrite).0,
+            scrub_reads: self.stats.totals(Transfer::Scrub).0,
+            flushes,
+            flush_ns,
+            trims,
+            ntrimmed,
+            asyncq_wait_ns: self.stats.queued(Queue::AsyncWrite).waited_ns,
+            slow: self.stats.slow(),
+            self_healed: self.stats.healed_bytes(),
+            active: active.map(|queue| self.stats.under_way(queue)).sum(),
+            read_errors: self.errors.read(),
+            write_errors: self.errors.write(),
+            checksum_errors: self.errors.checksum(),
+        }
     }
 }
 

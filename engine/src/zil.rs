@@ -14,6 +14,7 @@
 //! | `plan` | the layout of notes in blocks of records: pure functions |
 //! | `chain` | the blocks of the log, and its header: pure state |
 //! | `indirect_write` | large writes: their blocks are written to their final places, and the log holds pointers |
+//! | `counting` | the counters |
 //! | `commit` | group commit: one batch at a time, shared by all its waiters |
 //! | `claim` | the walk along a chain, and claiming its blocks at import |
 //! | `replay` | applying the records |
@@ -60,6 +61,7 @@ mod backing;
 mod chain;
 mod claim;
 mod commit;
+mod counting;
 mod indirect_write;
 mod itx;
 mod plan;

@@ -24,6 +24,7 @@ use ondisk::ObjectId;
 use ondisk::objset::ObjsetType;
 
 use crate::dmu::{Object, Objset, Reader, zap};
+use crate::stats::DatasetStats;
 use crate::{Error, Result};
 
 /// The object that holds the content.
@@ -36,6 +37,7 @@ pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 pub struct Zvol {
     content: Reader,
     size: u64,
+    stats: Arc<DatasetStats>,
 }
 
 /// A run of a volume that is all data or all hole.
@@ -57,7 +59,8 @@ impl Zvol {
         let properties = objset.object(PROPERTIES).await?;
         let size = zap::lookup_u64(&properties, "size").await?;
         let size = size.ok_or_else(|| properties.corrupt("a volume without a size"))?;
-        Ok(Arc::new(Self { content: Reader::new(objset.object(CONTENT).await?), size }))
+        let stats = objset.pool().datasets.of(objset.id());
+        Ok(Arc::new(Self { content: Reader::new(objset.object(CONTENT).await?), size, stats }))
     }
 
     /// The object set.
@@ -84,6 +87,7 @@ impl Zvol {
     /// in the first poll and allocates nothing. Blocks are loaded ahead of sequential reads.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len() as u64)?;
+        self.stats.count_read(into.len() as u64);
         self.content.read_at(offset, into).await
     }
 

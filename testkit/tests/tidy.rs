@@ -31,6 +31,7 @@ const ENGINE: &[&str] = &[
     "events",
     "background",
     "env",
+    "stats",
     "queue",
     "range_set",
     "cache",

@@ -45,8 +45,10 @@ use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::what_if::WhatIf;
+use super::counting::{Counts, Held, Sizes};
 use super::{Block, Retain};
 use crate::error::Result;
+use crate::stats::Arcstats;
 
 /// The most shards, each with its own lock.
 const MAX_SHARDS: u64 = 64;
@@ -76,7 +78,15 @@ pub struct Key {
     /// Physical birth txg.
     pub birth: u64,
     /// The checksum mixed into one word, so that even two contradictory block pointers do not share bytes.
+    /// The lowest bit is set for metadata, which a pointer says of its block.
     pub checksum_word: u64,
+}
+
+impl Key {
+    /// Whether the block is metadata: anything else than the content of a file or volume.
+    pub(crate) fn is_metadata(&self) -> bool {
+        self.checksum_word & 1 != 0
+    }
 }
 
 /// Counters of the whole cache.
@@ -300,12 +310,32 @@ impl ArcCache {
         let mut stats = ArcStats { budget_bytes: self.budget_bytes(), lent_bytes, ..ArcStats::default() };
         for shard in &self.shards {
             let shard = lock(shard);
-            stats.hits += shard.hits;
-            stats.misses += shard.misses;
-            stats.shared_loads += shard.shared_loads;
-            stats.evictions += shard.evictions;
+            let (demand, prefetch) = (shard.counts.sum(false), shard.counts.sum(true));
+            stats.hits += demand.hits;
+            stats.misses += demand.misses + prefetch.misses;
+            stats.shared_loads += demand.io_hits + prefetch.io_hits;
+            stats.evictions += shard.counts.evictions();
             stats.size_bytes += (shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes) as u64;
         }
+        stats
+    }
+
+    /// The present counters under OpenZFS's names, without those of the machine and of cache devices.
+    pub fn arcstats(&self) -> Arcstats {
+        let (mut counts, mut sizes) = (Counts::default(), Sizes::default());
+        for shard in &self.shards {
+            let (of_shard, held) = {
+                let shard = lock(shard);
+                (shard.counts, shard.sizes())
+            };
+            counts.add(&of_shard);
+            sizes.add(&held);
+        }
+        let mut stats = Arcstats::default();
+        counts.fill(&mut stats);
+        sizes.fill(NODE_BYTES as u64, self.lent_bytes(), &mut stats);
+        (stats.c, stats.c_max) = (self.budget_bytes, self.budget_bytes);
+        (stats.c_min, stats.arc_dnode_limit) = (self.budget_bytes / OWN_SHARE, self.budget_bytes);
         stats
     }
 
@@ -325,12 +355,12 @@ impl ArcCache {
         }
         if let Some(flight) = shard.flights.get(key) {
             let flight = Arc::clone(flight);
-            shard.shared_loads += 1;
+            shard.counts.wait(retain, key.is_metadata(), flight.is_ahead);
             return Lookup::Wait(flight);
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Arc::new(Flight { is_ahead: retain == Retain::Ahead, ..Flight::default() });
         shard.flights.insert(*key, Arc::clone(&flight));
-        shard.misses += 1;
+        shard.counts.miss(retain, key.is_metadata());
         Lookup::Load(Ticket { cache: self, hash, key: *key, flight })
     }
 }
@@ -349,7 +379,11 @@ enum Lookup<'a> {
 
 /// A load in progress, with its waiters.
 #[derive(Default)]
-struct Flight(Mutex<FlightState>);
+struct Flight {
+    state: Mutex<FlightState>,
+    /// Whether it was begun for a reader that will come.
+    is_ahead: bool,
+}
 
 #[derive(Default)]
 struct FlightState {
@@ -366,7 +400,7 @@ enum Outcome {
 impl Flight {
     fn land(&self, outcome: Outcome) {
         let wakers = {
-            let mut state = lock(&self.0);
+            let mut state = lock(&self.state);
             state.outcome = Some(outcome);
             std::mem::take(&mut state.wakers)
         };
@@ -404,7 +438,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let unfinished = lock(&self.flight.0).outcome.is_none();
+        let unfinished = lock(&self.flight.state).outcome.is_none();
         if unfinished {
             self.cache.shard(self.hash).flights.remove(&self.key);
             self.flight.land(Outcome::Abandoned);
@@ -429,7 +463,7 @@ impl Future for Wait {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let mut state = lock(&this.flight.0);
+        let mut state = lock(&this.flight.state);
         match &state.outcome {
             Some(Outcome::Done(result)) => return Poll::Ready(Some(result.clone())),
             Some(Outcome::Abandoned) => return Poll::Ready(None),
@@ -450,7 +484,7 @@ impl Future for Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         if let Some(slot) = self.slot
-            && let Some(waker) = lock(&self.flight.0).wakers.get_mut(slot)
+            && let Some(waker) = lock(&self.flight.state).wakers.get_mut(slot)
         {
             *waker = None;
         }
@@ -483,6 +517,12 @@ struct List {
     newest: u32,
     oldest: u32,
     bytes: usize,
+    /// The same by kind: data and metadata.
+    held: [Held; 2],
+}
+
+impl List {
+    const EMPTY: Self = Self { newest: NIL, oldest: NIL, bytes: 0, held: [Held { blocks: 0, bytes: 0 }; 2] };
 }
 
 struct Shard {
@@ -494,10 +534,7 @@ struct Shard {
     lists: [List; 4],
     flights: HashMap<Key, Arc<Flight>>,
     inserts: u64,
-    hits: u64,
-    misses: u64,
-    shared_loads: u64,
-    evictions: u64,
+    counts: Counts,
 }
 
 impl Shard {
@@ -508,13 +545,20 @@ impl Shard {
             table: HashTable::new(),
             nodes: Vec::new(),
             free: Vec::new(),
-            lists: [List { newest: NIL, oldest: NIL, bytes: 0 }; 4],
+            lists: [List::EMPTY; 4],
             flights: HashMap::new(),
             inserts: 0,
-            hits: 0,
-            misses: 0,
-            shared_loads: 0,
-            evictions: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes {
+            lists: self.lists.map(|list| list.held),
+            elements: self.table.len() as u64,
+            most_elements: self.nodes.len() as u64,
+            recent_target: self.recent_target as u64,
+            shares: self.budget as u64,
         }
     }
 
@@ -523,27 +567,33 @@ impl Shard {
     }
 
     fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
-        if retain == Retain::Out {
-            let (_, block) = self.remove(hash, key)?;
-            self.hits += 1;
-            return Some(block);
-        }
         let index = self.find(hash, key)?;
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
+        let was_ahead = node.is_ahead;
+        if retain == Retain::Out {
+            let (_, block) = self.remove(hash, key)?;
+            self.counts.hit(retain, key.is_metadata());
+            self.counts.hit_uncached(was_ahead);
+            return Some(block);
+        }
         let block = node.block.clone()?;
+        self.counts.hit(retain, key.is_metadata());
         if retain == Retain::Ahead {
             return Some(block);
         }
-        let is_first = std::mem::take(&mut node.is_ahead);
+        node.is_ahead = false;
         let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
         node.touched_at = now;
-        self.hits += 1;
-        if is_first {
+        self.counts.hit_in(node.list, was_ahead);
+        if was_ahead {
             // It stays behind the blocks that still wait: they are needed sooner.
             return Some(block);
         }
         let list = if again { FREQUENT } else { node.list };
+        if !again {
+            self.counts.skip();
+        }
         if self.lists[list].newest != index {
             self.unlink(index);
             self.link(index, list);
@@ -613,11 +663,13 @@ impl Shard {
             (self.lists[GHOST_RECENT].bytes, self.lists[GHOST_FREQUENT].bytes);
         match node.list {
             GHOST_RECENT => {
+                self.counts.ghost(RECENT);
                 let step = node.bytes.saturating_mul(ratio(ghost_frequent, ghost_recent));
                 self.recent_target = self.recent_target.saturating_add(step).min(self.budget);
                 FREQUENT
             }
             GHOST_FREQUENT => {
+                self.counts.ghost(FREQUENT);
                 let step = node.bytes.saturating_mul(ratio(ghost_recent, ghost_frequent));
                 self.recent_target = self.recent_target.saturating_sub(step);
                 FREQUENT
@@ -632,10 +684,14 @@ impl Shard {
             let order = if recent_is_over { [RECENT, FREQUENT] } else { [FREQUENT, RECENT] };
             let victim =
                 order.map(|list| self.lists[list].oldest).into_iter().find(|&v| v != NIL && v != newest);
-            let Some(victim) = victim else { break };
-            let from = self.nodes[victim as usize].list;
-            evicted.extend(self.nodes[victim as usize].block.take());
-            self.evictions += 1;
+            let Some(victim) = victim else {
+                self.counts.not_enough();
+                break;
+            };
+            let node = &mut self.nodes[victim as usize];
+            let from = node.list;
+            evicted.extend(node.block.take());
+            self.counts.evict(from, (node.bytes - NODE_BYTES) as u64);
             self.unlink(victim);
             self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
         }
@@ -696,7 +752,7 @@ impl Shard {
     }
 
     fn unlink(&mut self, index: u32) {
-        let Node { newer, older, list, bytes, .. } = self.nodes[index as usize];
+        let Node { newer, older, list, bytes, key, .. } = self.nodes[index as usize];
         match newer {
             NIL => self.lists[list].newest = older,
             newer => self.nodes[newer as usize].older = older,
@@ -705,14 +761,22 @@ impl Shard {
             NIL => self.lists[list].oldest = newer,
             older => self.nodes[older as usize].newer = newer,
         }
-        self.lists[list].bytes -= bytes;
+        let from = &mut self.lists[list];
+        from.bytes -= bytes;
+        let held = &mut from.held[usize::from(key.is_metadata())];
+        held.blocks -= 1;
+        held.bytes -= bytes as u64;
     }
 
     fn link(&mut self, index: u32, list: usize) {
         let newest = self.lists[list].newest;
         let node = &mut self.nodes[index as usize];
         (node.list, node.newer, node.older) = (list, NIL, newest);
-        self.lists[list].bytes += node.bytes;
+        let into = &mut self.lists[list];
+        into.bytes += node.bytes;
+        let held = &mut into.held[usize::from(node.key.is_metadata())];
+        held.blocks += 1;
+        held.bytes += node.bytes as u64;
         match newest {
             NIL => self.lists[list].oldest = index,
             newest => self.nodes[newest as usize].newer = index,

@@ -23,6 +23,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::object::Object;
 use crate::Result;
+use crate::stats::{ZFETCH, Zfetch};
 use crate::tunables;
 
 /// The most blocks ahead of a stream.
@@ -68,7 +69,9 @@ impl Reader {
         let mut ahead = self.streams.lock().ignore_poison().note(offset / block_size, last, limits);
         while let Some((first, after)) = ahead.next_run(limits) {
             let object = self.object.clone();
+            let issued = Issued::of(after - first);
             self.object.objset().pool().load_ahead(async move {
+                let _issued = issued;
                 let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.warm(id)).collect();
                 while loads.next().await.is_some() {}
             });
@@ -79,6 +82,22 @@ impl Reader {
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Reader({:?})", self.object)
+    }
+}
+
+/// Blocks that count as being loaded ahead for as long as this lives.
+struct Issued(u64);
+
+impl Issued {
+    fn of(blocks: u64) -> Self {
+        ZFETCH.issued(blocks);
+        Self(blocks)
+    }
+}
+
+impl Drop for Issued {
+    fn drop(&mut self) {
+        ZFETCH.loaded(self.0);
     }
 }
 
@@ -153,12 +172,17 @@ impl Streams {
         let found = self.streams.iter_mut().find(|stream| stream.is_continued_by(first, limits));
         let Some(stream) = found else {
             let next = last.saturating_add(1);
+            ZFETCH.bump(Zfetch::Misses);
             if let Some(idle) = self.streams.iter_mut().min_by_key(|stream| stream.used_at) {
+                if idle.used_at > 0 {
+                    ZFETCH.bump(Zfetch::MaxStreams);
+                }
                 *idle = Stream { next, asked: next, depth: 0, used_at: now };
             }
             return Ahead { first: 0, after: 0 };
         };
         stream.used_at = now;
+        ZFETCH.bump(if last < stream.next { Zfetch::Past } else { Zfetch::Hits });
         if last < stream.next {
             // The same block again, or a little late: nothing new to load.
             return Ahead { first: 0, after: 0 };

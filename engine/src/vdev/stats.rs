@@ -56,8 +56,8 @@ pub enum Transfer {
     Scrub,
 }
 
-/// The purpose of a transfer in progress. There are no queues here, because transfers go to the system at
-/// once; these are the columns of `zpool iostat -q`.
+/// The purpose of a transfer in progress. Reads go to the system at once; a
+/// write of a group may wait for stable writes. These are the columns of `zpool iostat -q`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// A read of a block that a reader waits for.
@@ -78,6 +78,7 @@ pub struct Stats {
     since: Instant,
     by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
+    by_queue: [QueueCounters; 5],
     healed_bytes: AtomicU64,
     scanned_bytes: AtomicU64,
     slow: AtomicU64,
@@ -100,6 +101,7 @@ impl Default for Stats {
             since: Instant::now(),
             by_transfer: Default::default(),
             under_way: Default::default(),
+            by_queue: Default::default(),
             healed_bytes: AtomicU64::new(0),
             scanned_bytes: AtomicU64::new(0),
             slow: AtomicU64::new(0),
@@ -112,6 +114,7 @@ impl Default for Stats {
 struct Counters {
     bytes: AtomicU64,
     latency: [AtomicU64; LATENCY_BUCKETS],
+    total: [AtomicU64; LATENCY_BUCKETS],
     sizes: [AtomicU64; SIZE_BUCKETS],
     total_ns: AtomicU64,
 }
@@ -121,10 +124,51 @@ impl Default for Counters {
         Self {
             bytes: Default::default(),
             latency: array::from_fn(|_| AtomicU64::new(0)),
+            total: array::from_fn(|_| AtomicU64::new(0)),
             sizes: Default::default(),
             total_ns: Default::default(),
         }
     }
+}
+
+#[derive(Debug)]
+struct QueueCounters {
+    waited: [AtomicU64; LATENCY_BUCKETS],
+    waited_ns: AtomicU64,
+    joined: [AtomicU64; SIZE_BUCKETS],
+}
+
+impl Default for QueueCounters {
+    fn default() -> Self {
+        Self {
+            waited: array::from_fn(|_| AtomicU64::new(0)),
+            waited_ns: Default::default(),
+            joined: Default::default(),
+        }
+    }
+}
+
+/// What transfers of one class waited for, and which were joined, until some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    /// Transfers by the time that they waited before they went to the device.
+    pub waited: [u64; LATENCY_BUCKETS],
+    /// The sum of these times.
+    pub waited_ns: u64,
+    /// Transfers that were joined of several, by size.
+    pub joined: [u64; SIZE_BUCKETS],
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn latency_bucket(ns: u64) -> usize {
+    (ns.max(1).ilog2() as usize).min(LATENCY_BUCKETS - 1)
+}
+
+fn size_bucket(bytes: u64) -> usize {
+    ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1)
 }
 
 /// The counters of one kind of transfer at one moment.
@@ -138,6 +182,8 @@ pub struct Snapshot {
     pub total_ns: u64,
     /// Transfers by latency.
     pub latency: [u64; LATENCY_BUCKETS],
+    /// The same with the time that they waited before.
+    pub total: [u64; LATENCY_BUCKETS],
     /// Transfers by size.
     pub sizes: [u64; SIZE_BUCKETS],
 }
@@ -155,20 +201,54 @@ impl Stats {
         self.under_way[queue as usize].load(Ordering::Relaxed)
     }
 
-    /// A transfer that began at `start` succeeded.
-    pub(crate) fn count(&self, transfer: Transfer, bytes: u64, start: Instant) {
-        self.count_lasting(transfer, bytes, start.elapsed());
+    /// Transfers that succeeded, and their bytes.
+    pub(crate) fn totals(&self, transfer: Transfer) -> (u64, u64) {
+        let counters = &self.by_transfer[transfer as usize];
+        let operations = counters.latency.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
+        (operations, counters.bytes.load(Ordering::Relaxed))
     }
 
-    fn count_lasting(&self, transfer: Transfer, bytes: u64, duration: Duration) {
+    /// A transfer of a class, which began at `start`, ended: how long it had waited, and of how many parts it
+    /// was joined.
+    pub(crate) fn count_queued(&self, queue: Queue, bytes: u64, waited: Duration, parts: usize) {
+        let Some(counters) = self.by_queue.get(queue as usize) else { return };
+        counters.waited[latency_bucket(nanos(waited))].fetch_add(1, Ordering::Relaxed);
+        counters.waited_ns.fetch_add(nanos(waited), Ordering::Relaxed);
+        if parts > 1 {
+            counters.joined[size_bucket(bytes)].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted of a class.
+    pub fn queued(&self, queue: Queue) -> Queued {
+        let counters = &self.by_queue[queue as usize];
+        Queued {
+            waited: array::from_fn(|bucket| counters.waited[bucket].load(Ordering::Relaxed)),
+            waited_ns: counters.waited_ns.load(Ordering::Relaxed),
+            joined: array::from_fn(|bucket| counters.joined[bucket].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// A transfer that began at `start` succeeded.
+    pub(crate) fn count(&self, transfer: Transfer, bytes: u64, start: Instant) {
+        self.count_lasting(transfer, bytes, start.elapsed(), Duration::ZERO);
+    }
+
+    /// The same of a transfer that had waited before it began.
+    pub(crate) fn count_after(&self, transfer: Transfer, bytes: u64, start: Instant, waited: Duration) {
+        self.count_lasting(transfer, bytes, start.elapsed(), waited);
+    }
+
+    fn count_lasting(&self, transfer: Transfer, bytes: u64, duration: Duration, waited: Duration) {
         let counters = &self.by_transfer[transfer as usize];
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = (ns.max(1).ilog2() as usize).min(LATENCY_BUCKETS - 1);
+        let ns = nanos(duration);
+        let bucket = latency_bucket(ns);
         counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         counters.total_ns.fetch_add(ns, Ordering::Relaxed);
         counters.latency[bucket].fetch_add(1, Ordering::Relaxed);
-        let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
-        counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
+        let total = nanos(duration.saturating_add(waited));
+        counters.total[latency_bucket(total)].fetch_add(1, Ordering::Relaxed);
+        counters.sizes[size_bucket(bytes)].fetch_add(1, Ordering::Relaxed);
         let is_of_another = matches!(transfer, Transfer::SyncWrite | Transfer::Scrub);
         if duration.as_millis() >= u128::from(tunables::ZIO_SLOW_IO_MS.get()) && !is_of_another {
             self.slow.fetch_add(1, Ordering::Relaxed);
@@ -238,6 +318,7 @@ impl Stats {
             bytes: counters.bytes.load(Ordering::Relaxed),
             total_ns: counters.total_ns.load(Ordering::Relaxed),
             latency,
+            total: array::from_fn(|bucket| counters.total[bucket].load(Ordering::Relaxed)),
             sizes: array::from_fn(|bucket| counters.sizes[bucket].load(Ordering::Relaxed)),
         }
     }
@@ -251,6 +332,7 @@ impl Snapshot {
             bytes: self.bytes.saturating_sub(earlier.bytes),
             total_ns: self.total_ns.saturating_sub(earlier.total_ns),
             latency: array::from_fn(|bucket| self.latency[bucket].saturating_sub(earlier.latency[bucket])),
+            total: array::from_fn(|bucket| self.total[bucket].saturating_sub(earlier.total[bucket])),
             sizes: array::from_fn(|bucket| self.sizes[bucket].saturating_sub(earlier.sizes[bucket])),
         }
     }
@@ -264,12 +346,12 @@ mod tests {
     fn a_transfer_counts_in_the_bucket_of_its_duration() {
         let stats = Stats::default();
         for ns in [0, 1, 1023, 1024, 1 << 60] {
-            stats.count_lasting(Transfer::Write, 512, Duration::from_nanos(ns));
+            stats.count_lasting(Transfer::Write, 512, Duration::from_nanos(ns), Duration::ZERO);
         }
         let before = stats.snapshot(Transfer::Write);
         assert_eq!((before.operations, before.bytes, before.sizes[0]), (5, 5 * 512, 5));
         assert_eq!([0, 9, 10, 36].map(|bucket| before.latency[bucket]), [2, 1, 1, 1]);
-        stats.count_lasting(Transfer::Write, 128 << 20, Duration::from_nanos(1500));
+        stats.count_lasting(Transfer::Write, 128 << 20, Duration::from_nanos(1500), Duration::ZERO);
         assert_eq!(stats.snapshot(Transfer::Write).sizes[SIZE_BUCKETS - 1], 1);
         let since = stats.snapshot(Transfer::Write).since(&before);
         assert_eq!(
@@ -280,14 +362,28 @@ mod tests {
     }
 
     #[test]
+    fn what_waited_before_its_transfer_is_in_the_total_and_in_its_queue() {
+        let stats = Stats::default();
+        let waited = Duration::from_nanos(1 << 20);
+        stats.count_lasting(Transfer::Write, 8192, Duration::from_nanos(1000), waited);
+        stats.count_queued(Queue::AsyncWrite, 8192, waited, 2);
+        stats.count_queued(Queue::AsyncWrite, 512, Duration::ZERO, 1);
+        let written = stats.snapshot(Transfer::Write);
+        assert_eq!((written.latency[9], written.total[9], written.total[20]), (1, 0, 1));
+        let queued = stats.queued(Queue::AsyncWrite);
+        assert_eq!((queued.waited[20], queued.waited[0], queued.waited_ns), (1, 1, 1 << 20));
+        assert_eq!((queued.joined[4], queued.joined.iter().sum::<u64>()), (1, 1));
+    }
+
+    #[test]
     fn transfers_of_half_a_minute_are_slow_until_errors_are_cleared() {
         let stats = Stats::default();
         const SLOW: Duration = Duration::from_secs(30);
-        stats.count_lasting(Transfer::Read, 512, SLOW - Duration::from_millis(1));
+        stats.count_lasting(Transfer::Read, 512, SLOW - Duration::from_millis(1), Duration::ZERO);
         assert_eq!(stats.slow(), 0);
         // Such a transfer counts in two kinds, but once as slow.
         for transfer in [Transfer::Write, Transfer::SyncWrite, Transfer::Read, Transfer::Scrub] {
-            stats.count_lasting(transfer, 512, SLOW);
+            stats.count_lasting(transfer, 512, SLOW, Duration::ZERO);
         }
         assert_eq!((stats.slow(), stats.take_slow().len(), stats.take_slow().len()), (2, 2, 0));
         stats.clear_slow();

@@ -15,6 +15,7 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 use super::lock;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
+use crate::stats::ZilCounters;
 use crate::txg::Tx;
 use crate::vdev::Class;
 use crate::zio::Writer;
@@ -99,6 +100,16 @@ pub(super) trait Backing: Send + Sync + Debug {
 
     /// Fails once the dataset is gone: its writes will never be stable.
     fn check(&self) -> Result<()>;
+
+    /// The counters of the dataset, if it has any.
+    fn stats(&self) -> Option<&ZilCounters> {
+        None
+    }
+
+    /// Whether a log block lies on a log device.
+    fn is_on_log_device(&self, _bp: &Blkptr) -> bool {
+        false
+    }
 }
 
 /// An object set of an open pool.
@@ -217,5 +228,14 @@ impl Backing for Live {
 
     fn check(&self) -> Result<()> {
         self.objset.check()
+    }
+
+    fn stats(&self) -> Option<&ZilCounters> {
+        Some(self.objset.stats().zil())
+    }
+
+    fn is_on_log_device(&self, bp: &Blkptr) -> bool {
+        let vdevs = self.writer.store().vdevs();
+        bp.dva(0).and_then(|dva| vdevs.top(dva.vdev.get())).is_some_and(|top| top.class() == Class::Log)
     }
 }

@@ -79,6 +79,7 @@ pub(super) struct Groups {
 
 impl Inner {
     pub(super) async fn commit(self: &Arc<Self>, scope: Scope) -> Result<()> {
+        self.count(|zil| zil.zil_commit_count.bump());
         let batch = {
             let mut groups = lock(&self.groups);
             groups.wanted.add(scope);
@@ -135,6 +136,9 @@ impl Inner {
 
     async fn log(&self, notes: Vec<Noted>) -> Outcome {
         let newest = notes.iter().map(|noted| noted.txg).max().unwrap_or(Txg::NONE);
+        if !notes.is_empty() {
+            self.count(|zil| zil.zil_commit_writer_count.bump());
+        }
         let outcome =
             match notes.is_empty() {
                 true => Ok(Outcome::Stable),
@@ -147,10 +151,12 @@ impl Inner {
         chain.in_flight = None;
         let outcome = outcome.unwrap_or_else(|error| {
             tracing::warn!(objset = %self.backing.objset(), %error, "the intent log cannot be written");
+            self.count(|zil| zil.zil_commit_error_count.bump());
             chain.fail();
             Outcome::Wait(newest)
         });
         if let Outcome::Wait(_) = outcome {
+            self.count(|zil| zil.zil_commit_stall_count.bump());
             chain.unlogged = chain.unlogged.max(newest);
         }
         let unlogged = chain.unlogged;
@@ -303,7 +309,9 @@ impl Inner {
             }
         }
         plan::seal(&mut buf, planned, bp, next).map_err(|error| Error::corrupt("log block", error))?;
-        self.backing.write(bp, buf, durably).await
+        self.backing.write(bp, buf, durably).await?;
+        self.count_block(planned, bp);
+        Ok(())
     }
 
     pub(super) async fn sync(self: &Arc<Self>, tx: &Tx) -> Result<Vec<Blkptr>> {

@@ -98,6 +98,7 @@ impl Inner {
             Record::Write { object: ObjectId(object), offset, length, data: WriteData::Block(pointer) };
         let record =
             record.encode(txg, 0, ByteOrder::Little).map_err(Error::format("a record of a block"))?;
+        self.count_indirect(length);
         Ok((Noted { txg, what: What::Record(record) }, Some(pointer)))
     }
 }

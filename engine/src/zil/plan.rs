@@ -76,6 +76,11 @@ impl Planned {
         (ZilChain::SIZE + self.used).next_multiple_of(MIN_BLOCK_SIZE)
     }
 
+    /// The bytes of its records.
+    pub(super) fn record_bytes(&self) -> usize {
+        self.used
+    }
+
     fn room(&self, block_bytes: usize) -> usize {
         block_bytes.saturating_sub(ZilChain::SIZE + self.used)
     }

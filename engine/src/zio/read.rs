@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use codec::crypt::DatasetKey;
-use ondisk::ObjsetId;
 use ondisk::blkptr::{Blkptr, Protection};
 use ondisk::dmu::DmuType;
+use ondisk::{Level, ObjsetId};
 
 use super::{decode, decode_embedded};
 use crate::Bookmark;
@@ -82,6 +82,8 @@ impl Store {
         }
         Box::pin(self.cache.get_or_load(cache_key, retain, || async move {
             let bytes = self.read_raw(bp, at).await?;
+            let stats = self.datasets.of(ObjsetId(at.objset));
+            stats.count_load(bp.lsize().get(), bp.psize().get());
             decode(bp, at, bytes, key.as_deref())
         }))
         .await
@@ -96,6 +98,8 @@ impl Store {
         let mix = |mixed: u64, word: u64| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let checksum_word = bp.checksum().into_iter().fold(0, mix);
         let checksum_word = if with_key { !checksum_word } else { checksum_word };
+        let is_metadata = bp.level() != Level::DATA || bp.dmu_type().is_metadata();
+        let checksum_word = checksum_word & !1 | u64::from(is_metadata);
         Key { pool: self.cache_id, vdev, offset_bytes, birth: bp.physical_birth().get(), checksum_word }
     }
 }

@@ -51,7 +51,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, hole};
 use ondisk::dmu::DmuType;
-use ondisk::{ByteOrder, Lsize, Txg};
+use ondisk::{ByteOrder, Lsize, ObjsetId, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 pub(crate) use self::encode::min_alloc;
@@ -63,7 +63,7 @@ pub use self::log_block::LogRoom;
 pub(crate) use self::pace::{Meter, is_heavy};
 use self::place::Placement;
 use self::written::Written;
-pub use self::written::{LayerBytes, WrittenBytes};
+pub use self::written::WrittenBytes;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::cache::Retain;
@@ -262,10 +262,22 @@ impl Writer {
                 cache.supersede(old.map(key), key(pointer), request.data.clone(), request.retain);
             }
         }
-        for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {
-            self.written.count(request, Some(pointer).filter(|_| is_stored), self.store.vdevs());
-        }
+        self.count_written(&batch, &pointers, &is_stored);
         Ok(pointers)
+    }
+
+    /// Counts a batch that is written.
+    fn count_written(&self, batch: &[WriteRequest], pointers: &[Blkptr], is_stored: &[bool]) {
+        let mut dataset = None;
+        for ((request, pointer), is_stored) in batch.iter().zip(pointers).zip(is_stored) {
+            let objset = request.at.objset;
+            // Most batches are of one dataset.
+            let (_, stats) = match dataset.take() {
+                Some((of, stats)) if of == objset => dataset.insert((of, stats)),
+                _ => dataset.insert((objset, self.store.datasets.of(ObjsetId(objset)))),
+            };
+            self.written.count(request, Some(pointer).filter(|_| *is_stored), self.store.vdevs(), stats);
+        }
     }
 
     /// For a caller whose allocation failed: no block is placed on a vdev that is away, so there may be room

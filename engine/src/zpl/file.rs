@@ -8,6 +8,7 @@ use ondisk::zpl::FileType;
 use super::{Stat, Zpl};
 use crate::dmu::sa::{Attr, Attributes};
 use crate::dmu::{Object, Reader, Span};
+use crate::stats::DatasetStats;
 use crate::{Error, Result};
 
 /// The longest target of a symbolic link (`MAXPATHLEN`).
@@ -81,7 +82,9 @@ impl Znode {
 
     /// A handle that reads ahead.
     pub fn open_file(&self) -> File {
-        File { reader: Reader::new(self.object.clone()), node: self.clone() }
+        let objset = self.object.objset();
+        let stats = objset.pool().datasets.of(objset.id());
+        File { reader: Reader::new(self.object.clone()), node: self.clone(), stats }
     }
 
     /// The first offset from `offset` on with data; `None` when the rest of the file is a hole.
@@ -135,6 +138,7 @@ impl Znode {
 pub struct File {
     node: Znode,
     reader: Reader,
+    stats: Arc<DatasetStats>,
 }
 
 impl File {
@@ -147,6 +151,7 @@ impl File {
     /// loaded ahead of sequential reads.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = self.node.readable(offset, into.len())?;
+        self.stats.count_read(length as u64);
         self.reader.read_at(offset, &mut into[..length]).await?;
         Ok(length)
     }

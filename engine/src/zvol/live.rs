@@ -112,6 +112,7 @@ impl LiveZvol {
     /// Fills `into` with the bytes from `offset` on, without reading ahead.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len() as u64)?;
+        self.objset.stats().count_read(into.len() as u64);
         self.content.read_at(offset, into).await
     }
 
@@ -119,6 +120,7 @@ impl LiveZvol {
     pub async fn write_at(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<()> {
         let length = bytes.len() as u64;
         self.check(offset, length)?;
+        self.objset.stats().count_write(length);
         {
             let _locked = self.lock(offset, length).await?;
             let (mut at, mut rest) = (offset, bytes);
@@ -350,6 +352,7 @@ impl LiveReader {
     /// Like [`Zvol::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.volume.check(offset, into.len() as u64)?;
+        self.volume.objset.stats().count_read(into.len() as u64);
         self.content.read_at(offset, into).await
     }
 

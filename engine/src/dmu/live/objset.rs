@@ -25,6 +25,7 @@ use crate::cache::PrimaryCache;
 use crate::dmu::Objset;
 use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
+use crate::stats::DatasetStats;
 use crate::txg::{GUESSED_BYTES_PER_SECOND, Tx, Txgs};
 use crate::zio::is_heavy;
 
@@ -43,6 +44,7 @@ pub struct LiveObjset {
     id: ObjsetId,
     kind: ObjsetType,
     primary: PrimaryCache,
+    stats: Arc<DatasetStats>,
     policies: Mutex<Policies>,
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
@@ -137,6 +139,7 @@ impl LiveObjset {
             id: committed.id(),
             kind: committed.objset_type(),
             primary: committed.primary().clone(),
+            stats: committed.pool().datasets.of(committed.id()),
             policies: Mutex::new(Policies { now: Arc::new(policy), later: None }),
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
@@ -163,6 +166,11 @@ impl LiveObjset {
     /// Taken after the lock of an object, never before it.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
+    }
+
+    /// The counters of the dataset.
+    pub fn stats(&self) -> &DatasetStats {
+        &self.stats
     }
 
     /// Object number of the dataset in the MOS; 0 is the MOS.

@@ -315,6 +315,7 @@ impl LivePool {
     }
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        self.txgs.history().syncing(txg, self.pool.vdevs().io());
         let s = Syncing::new(self, txg);
         enlarge_gang_headers(&s).await?;
         // What was used before a feature comes begins nothing.
@@ -461,6 +462,7 @@ impl LivePool {
         }
         self.allocator().sync_done(txg, self.views.oldest());
         self.dsl.committed(txg).await?;
+        self.txgs.history().committed(txg, self.pool.vdevs().io());
         self.txgs.committed(txg);
         Ok(())
     }

@@ -77,12 +77,13 @@ async fn write_leaf(txg: Txg, parts: &[Part<'_>], order: &[usize], until: Until)
         leaf.stable.asked();
     }
     let in_turn = until == Until::Taken && leaf.stable.is_expected();
+    let came = Instant::now();
     let (mut failed, mut together) = (Vec::new(), Vec::new());
     for run in runs(parts, order, if in_turn { Longest::IN_TURN } else { Longest::TOGETHER }) {
         if in_turn && leaf.stable.gives_way() {
-            failed.extend(transfer(txg, parts, run, until).await);
+            failed.extend(transfer(txg, parts, run, until, came).await);
         } else {
-            together.push(transfer(txg, parts, run, until));
+            together.push(transfer(txg, parts, run, until, came));
         }
     }
     failed.extend(join_all(together).await.into_iter().flatten());
@@ -122,13 +123,22 @@ fn runs(parts: &[Part<'_>], order: &[usize], longest: Longest) -> Vec<Vec<usize>
     runs
 }
 
-async fn transfer(txg: Txg, parts: &[Part<'_>], run: Vec<usize>, until: Until) -> Vec<(usize, Attempt)> {
-    let Err(error) = write(txg, parts, &run, until).await else { return Vec::new() };
+async fn transfer(
+    txg: Txg,
+    parts: &[Part<'_>],
+    run: Vec<usize>,
+    until: Until,
+    came: Instant,
+) -> Vec<(usize, Attempt)> {
+    let Err(error) = write(txg, parts, &run, until, came).await else { return Vec::new() };
     let mut failed = Vec::new();
     for index in run {
         let part = &parts[index];
-        let result =
-            if is_final(&error) { Err(error.clone()) } else { write(txg, parts, &[index], until).await };
+        let result = if is_final(&error) {
+            Err(error.clone())
+        } else {
+            write(txg, parts, &[index], until, came).await
+        };
         if let Err(error) = result
             && !part.filler
         {
@@ -149,7 +159,13 @@ fn is_final(error: &IoError) -> bool {
     )
 }
 
-async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Result<(), IoError> {
+async fn write(
+    txg: Txg,
+    parts: &[Part<'_>],
+    run: &[usize],
+    until: Until,
+    came: Instant,
+) -> Result<(), IoError> {
     let Some(first) = run.first().map(|&index| &parts[index]) else { return Ok(()) };
     let data = run.iter().map(|&index| parts[index].data.clone()).collect();
     let bytes = run.iter().map(|&index| parts[index].data.len() as u64).sum();
@@ -162,7 +178,9 @@ async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Res
         false => first.device.write_gather(first.position, data).await,
     };
     if result.is_ok() {
-        first.leaf.stats.count(Transfer::Write, bytes, started);
+        let waited = started.saturating_duration_since(came);
+        first.leaf.stats.count_after(Transfer::Write, bytes, started, waited);
+        first.leaf.stats.count_queued(queue, bytes, waited, run.len());
         if until == Until::Durable {
             first.leaf.stats.count(Transfer::SyncWrite, bytes, started);
         }

@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use device::{IoBuf, SharedBuf};
 use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
-use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
+use ondisk::{ByteOrder, Level, Lsize, ObjsetId, Psize, Txg};
 
 use super::Writer;
 use crate::Bookmark;
@@ -106,7 +106,8 @@ impl Writer {
             };
             written.map_err(|tried| Error::NotWritten { at, tried })?;
         }
-        self.written.count_log(bp, vdevs);
+        let dataset = self.store.datasets.of(ObjsetId(objset));
+        self.written.count_log(bp, vdevs, &dataset);
         Ok(())
     }
 }

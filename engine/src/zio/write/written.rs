@@ -17,6 +17,7 @@ use ondisk::dmu::DmuType;
 
 use super::WriteRequest;
 use crate::Bookmark;
+use crate::stats::{DatasetStats, Layer, Layers};
 use crate::vdev::{Kind, Vdev, VdevTree};
 
 /// The counters of a pool.
@@ -28,56 +29,17 @@ pub struct Written {
     log_device_bytes: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Layers {
-    logical: AtomicU64,
-    physical: AtomicU64,
-    allocated: AtomicU64,
-    devices: AtomicU64,
-}
-
 /// The bytes written until some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WrittenBytes {
     /// Blocks of files and volumes.
-    pub data: LayerBytes,
+    pub data: Layer,
     /// All other blocks.
-    pub metadata: LayerBytes,
+    pub metadata: Layer,
     /// Blocks of intent logs, by their allocated size.
     pub log_bytes: u64,
     /// The same, once for each device of a mirror.
     pub log_device_bytes: u64,
-}
-
-/// Bytes of blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LayerBytes {
-    /// Before compression: whole blocks.
-    pub logical: u64,
-    /// After compression. Holes and embedded blocks have none.
-    pub physical: u64,
-    /// With copies, parity and padding.
-    pub allocated: u64,
-    /// The same, counted for each device of a mirror: a pool's space counts a mirror once.
-    pub devices: u64,
-}
-
-impl Layers {
-    fn add(&self, bytes: LayerBytes) {
-        self.logical.fetch_add(bytes.logical, Ordering::Relaxed);
-        self.physical.fetch_add(bytes.physical, Ordering::Relaxed);
-        self.allocated.fetch_add(bytes.allocated, Ordering::Relaxed);
-        self.devices.fetch_add(bytes.devices, Ordering::Relaxed);
-    }
-
-    fn snapshot(&self) -> LayerBytes {
-        LayerBytes {
-            logical: self.logical.load(Ordering::Relaxed),
-            physical: self.physical.load(Ordering::Relaxed),
-            allocated: self.allocated.load(Ordering::Relaxed),
-            devices: self.devices.load(Ordering::Relaxed),
-        }
-    }
 }
 
 impl Written {
@@ -91,22 +53,32 @@ impl Written {
         }
     }
 
-    /// Counts a block, with the pointer that it got on these vdevs if it was stored.
-    pub(super) fn count(&self, request: &WriteRequest, stored: Option<&Blkptr>, vdevs: &VdevTree) {
-        let layers = if is_data(request) { &self.data } else { &self.metadata };
+    /// Counts a block of a dataset, with the pointer that it got on these vdevs if it was stored.
+    pub(super) fn count(
+        &self,
+        request: &WriteRequest,
+        stored: Option<&Blkptr>,
+        vdevs: &VdevTree,
+        dataset: &DatasetStats,
+    ) {
         let logical = request.data.len() as u64;
-        layers.add(stored.map_or(LayerBytes { logical, ..LayerBytes::default() }, |bp| LayerBytes {
+        let bytes = stored.map_or(Layer { logical, ..Layer::default() }, |bp| Layer {
             logical,
             physical: bp.psize().get(),
             allocated: bp.asize().get(),
             devices: device_bytes(bp, vdevs),
-        }));
+        });
+        let is_data = is_data(request);
+        if is_data { &self.data } else { &self.metadata }.add(bytes);
+        dataset.count_block(is_data, bytes);
     }
 
     /// Counts a block of an intent log.
-    pub(super) fn count_log(&self, bp: &Blkptr, vdevs: &VdevTree) {
-        self.log_bytes.fetch_add(bp.asize().get(), Ordering::Relaxed);
-        self.log_device_bytes.fetch_add(device_bytes(bp, vdevs), Ordering::Relaxed);
+    pub(super) fn count_log(&self, bp: &Blkptr, vdevs: &VdevTree, dataset: &DatasetStats) {
+        let (allocated, devices) = (bp.asize().get(), device_bytes(bp, vdevs));
+        self.log_bytes.fetch_add(allocated, Ordering::Relaxed);
+        self.log_device_bytes.fetch_add(devices, Ordering::Relaxed);
+        dataset.count_log(Layer { allocated, devices, ..Layer::default() });
     }
 }
 

@@ -53,7 +53,9 @@ impl LiveZpl {
     pub async fn read(&self, file: ObjectId, offset: u64, into: &mut [u8]) -> Result<usize> {
         let range = offset..offset.saturating_add(into.len() as u64);
         let _locked = self.locks.content(file, range, Access::Shared).await;
-        self.zpl.node(file).await?.read_at(offset, into).await
+        let read = self.zpl.node(file).await?.read_at(offset, into).await?;
+        self.objset.stats().count_read(read as u64);
+        Ok(read)
     }
 
     /// Writes into a regular file, and returns the offset.
@@ -75,6 +77,7 @@ impl LiveZpl {
         payload: Payload<'_>,
         options: &WriteOptions,
     ) -> Result<u64> {
+        self.objset.stats().count_write(payload.len() as u64);
         let written = self.write_range(file, offset, payload, options).await;
         self.settled(written).await
     }

@@ -81,6 +81,7 @@ impl LiveZpl {
         let links = node.number(Attr::Links)?;
         let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
         if left == 0 {
+            self.objset.stats().count_unlink();
             if !self.stays(node.id()) {
                 match self.free_file(node, tx).await {
                     Ok(()) => return Ok(true),
@@ -112,7 +113,9 @@ impl LiveZpl {
         if let Some(acl) = self.acl_object(&node.znode) {
             self.free_if_there(acl, tx).await?;
         }
-        self.objset.free(tx, node.id()).await
+        self.objset.free(tx, node.id()).await?;
+        self.objset.stats().count_unlinked();
+        Ok(())
     }
 
     /// Frees an object. An object with two names is freed once.

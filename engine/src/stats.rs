@@ -1,0 +1,70 @@
+//! Counters: what the engine did, under the names that OpenZFS gives it.
+//!
+//! # The idea
+//! A *group* is a table of named numbers: a kstat of OpenZFS. Its definition is one list of fields, each with
+//! its name, its kind and a sentence that says what it counts here. The list makes three things: a type with
+//! one public field for each number, the table of descriptions, and, for groups that are counted in place, a
+//! twin of atomic counters. So the API, the commands, `/metrics` and the manual cannot differ in what they
+//! call a number.
+//!
+//! | group | where it is counted | of what |
+//! |---|---|---|
+//! | `arcstats` | in the shards of the ARC, under the lock that an access holds anyway | process |
+//! | `zfetchstats` | [`ZFETCH`], striped | process |
+//! | `zil` | [`ZIL`] and [`DatasetStats::zil`] | process, dataset |
+//! | `dmu_tx` | [`DMU_TX`] | process |
+//! | `objset` | [`DatasetStats`], striped | dataset |
+//! | `amplification` | [`DatasetStats`] | dataset |
+//! | `txgs` | [`TxgHistory`] | pool |
+//!
+//! The counters of vdevs (`vdev`) are those of [`crate::vdev::stats`], which have histograms besides.
+//!
+//! # What counting costs
+//! All counters are relaxed atomics. A cached read adds to counters of its ARC shard, whose lock it holds, and
+//! to two striped counters of its dataset. A striped counter ([`Striped`]) has one cache line for each of a few
+//! groups of threads, so that threads on different cores do not share a line. Nothing here allocates or takes
+//! a lock on the way of a cached read. A reader of counters sums the stripes; it may see an operation in one
+//! number and not yet in another.
+//!
+//! Numbers of kind [`Kind::Counter`] only grow while the process lives, so a reader takes differences. Numbers
+//! of kind [`Kind::Gauge`] are states.
+//!
+//! Source of names and meanings: OpenZFS 2.4 `arc_impl.h`, `dmu_zfetch.c`, `zil.h`, `dmu_tx.c`,
+//! `dataset_kstats.c`, `spa_stats.c`.
+
+mod arcstats;
+mod datasets;
+mod dmu;
+mod fields;
+mod striped;
+mod txgs;
+mod vdevs;
+mod zil;
+
+pub use arcstats::Arcstats;
+pub use datasets::Layer;
+pub(crate) use datasets::Layers;
+pub use datasets::{Amplification, DatasetStats, Datasets, ObjsetStats};
+pub(crate) use dmu::Zfetch;
+pub use dmu::{DMU_TX, DmuTxStats, ZFETCH, ZfetchStats};
+pub use fields::{Counter, Field, Group, Kind};
+pub(crate) use fields::{counted, counters};
+pub(crate) use striped::Striped;
+pub use txgs::{Io, TxgHistory, TxgRecord, TxgState};
+pub use vdevs::VdevStats;
+pub(crate) use zil::ZilCounters;
+pub use zil::{ZIL, ZilStats};
+
+/// A group, and its fields.
+pub type Description = (&'static str, &'static [Field]);
+
+/// All groups with their fields, for lists and the manual.
+pub const GROUPS: [Description; 7] = [
+    (Arcstats::NAME, Arcstats::FIELDS),
+    (ZfetchStats::NAME, ZfetchStats::FIELDS),
+    (ZilStats::NAME, ZilStats::FIELDS),
+    (DmuTxStats::NAME, DmuTxStats::FIELDS),
+    (ObjsetStats::NAME, ObjsetStats::FIELDS),
+    (Amplification::NAME, Amplification::FIELDS),
+    (VdevStats::NAME, VdevStats::FIELDS),
+];

@@ -10,15 +10,19 @@ use server::daemon::{Daemon, TcpEndpoint};
 use server::nbd::{self, Limits, Tls};
 use tokio::net::TcpListener;
 
+use crate::arcstat;
+use crate::arcsummary;
 use crate::attach::{self, AttachArguments, DetachArguments};
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
+use crate::counters;
 use crate::hooks::Hooks;
 use crate::inject;
 use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
 use crate::scrub_schedule;
+use crate::top;
 use crate::tunable::Tunables;
 use crate::unmount_helper;
 use crate::up::UpArguments;
@@ -28,8 +32,19 @@ use crate::zfs::Zfs;
 use crate::zpool::Zpool;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 7] =
-    ["zpool", "zfs", "zdb", "zinject", "mount.cenote", "mount.fuse.cenote", "umount.fuse.cenote"];
+const APPLETS: [&str; 11] = [
+    "zpool",
+    "zfs",
+    "zdb",
+    "zinject",
+    "arcstat",
+    "zarcstat",
+    "arc_summary",
+    "zarcsummary",
+    "mount.cenote",
+    "mount.fuse.cenote",
+    "umount.fuse.cenote",
+];
 
 /// Environment and memory, for the help. The README says the same.
 const ENVIRONMENT: &str = "\
@@ -87,6 +102,16 @@ pub enum Command {
     /// Make devices, blocks and memory fail on demand, for tests of pools (linked as zinject too)
     #[command(alias = "zinject")]
     Inject(Box<inject::Arguments>),
+    /// Show counters of the ARC, datasets, intent logs, devices and transaction groups
+    Counters(counters::Arguments),
+    /// Show the ARC, line by line (linked as arcstat and zarcstat too)
+    #[command(alias = "zarcstat")]
+    Arcstat(arcstat::Arguments),
+    /// Summarize the ARC, reading ahead, intent logs and devices (linked as arc_summary and zarcsummary too)
+    #[command(aliases = ["arc_summary", "zarcsummary"])]
+    Arcsummary(arcsummary::Arguments),
+    /// Watch pools, datasets, clients and devices
+    Top(top::Arguments),
     /// Run commands or call webhooks when something happens to a pool
     #[command(subcommand)]
     Hooks(Hooks),
@@ -137,6 +162,10 @@ pub struct ServeArguments {
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
     #[command(flatten)]
     pub tcp: TcpArguments,
+    /// Serve counters and properties for Prometheus at http://ADDRESS:PORT/metrics, to every client that can
+    /// connect; an address such as 127.0.0.1 keeps it to this machine. Nothing can be changed there
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Slow files in DIR/MODEL down to the speed of such a device (MODEL: hdd-7200, hdd-5400, sata-ssd,
     /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
     #[arg(long, value_name = "DIR")]
@@ -232,6 +261,10 @@ impl Command {
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),
+            Self::Counters(arguments) => arguments.run(),
+            Self::Arcstat(arguments) => arguments.run(),
+            Self::Arcsummary(arguments) => arguments.run(),
+            Self::Top(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
             Self::Tunable(command) => command.run(),
             Self::WhatIf(arguments) => arguments.run(),

@@ -3,6 +3,8 @@
 // The doc comments of arguments are their help texts, where brackets mean what may be left out.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod arcstat;
+mod arcsummary;
 mod attach;
 mod cli;
 mod client;
@@ -10,6 +12,7 @@ mod columns;
 mod command_line;
 mod completion;
 mod copy;
+mod counters;
 mod exported;
 mod hooks;
 mod inject;
@@ -23,6 +26,7 @@ mod property_list;
 mod scrub_schedule;
 mod serve;
 mod table;
+mod top;
 mod tunable;
 mod unmount_helper;
 mod up;

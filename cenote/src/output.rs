@@ -5,7 +5,7 @@
 //! nothing to it. Text is collected and written at once, so that a table never stands half-printed in front
 //! of an error.
 
-#![allow(unsafe_code, reason = "the C library's local time")]
+#![allow(unsafe_code, reason = "the C library's local time, and the size of the terminal")]
 
 use std::fmt;
 use std::io::Write as _;
@@ -276,6 +276,15 @@ pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     let time = format!("{hours:02}:{minutes:02}:{:02}", seconds % 60);
     if days > 0 { format!("{days} days {time}") } else { time }
+}
+
+/// Rows and columns of the terminal on standard output; none where it is no terminal.
+pub fn terminal_size() -> Option<(u16, u16)> {
+    // SAFETY: plain integers, for which zeroes are a valid value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is valid for the call, which only writes to it.
+    let asked = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
+    (asked == 0 && size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
 }
 
 /// The clock now, in seconds since 1970.

@@ -19,7 +19,7 @@ pub fn secret(question: &str) -> Result<Vec<u8>> {
     let _quiet = if terminal {
         eprint!("{question}");
         std::io::stderr().flush()?;
-        Some(NoEcho::begin(stdin.as_raw_fd())?)
+        Some(NoEcho::begin(stdin.as_raw_fd(), libc::ECHO)?)
     } else {
         None
     };
@@ -38,7 +38,7 @@ pub fn secret(question: &str) -> Result<Vec<u8>> {
 }
 
 /// A terminal that shows nothing of what is typed, until dropped. Ctrl-C too leaves it as it was.
-struct NoEcho {
+pub struct NoEcho {
     terminal: i32,
     before: Box<libc::termios>,
     handlers: Vec<(i32, libc::sigaction)>,
@@ -60,14 +60,15 @@ extern "C" fn restore(signal: libc::c_int) {
 }
 
 impl NoEcho {
-    fn begin(terminal: i32) -> Result<Self> {
+    /// Takes these local modes away: `ECHO`, and `ICANON` and `ISIG` where each key counts.
+    pub fn begin(terminal: i32, modes: libc::tcflag_t) -> Result<Self> {
         // SAFETY: termios is plain integers, for which zeroes are a valid value.
         let mut before: Box<libc::termios> = Box::new(unsafe { std::mem::zeroed() });
         // SAFETY: `before` lives through the call; the descriptor is the process's standard input.
         let got = unsafe { libc::tcgetattr(terminal, &mut *before) };
         ensure!(got == 0, "cannot turn off the terminal's echo: {}", std::io::Error::last_os_error());
         let mut quiet = *before;
-        quiet.c_lflag &= !libc::ECHO;
+        quiet.c_lflag &= !modes;
         BEFORE.store(&mut *before, Ordering::Release);
         let handlers = [libc::SIGINT, libc::SIGTERM].map(|signal| (signal, handle_once(signal)));
         let guard = Self { terminal, before, handlers: handlers.to_vec() };

@@ -4,6 +4,7 @@
 
 mod notify;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use device::simulated::Model;
 use futures_util::FutureExt;
 use server::daemon::{Daemon, TcpEndpoint};
 use server::http::{self, ApiSocket};
+use server::metrics::{self, MetricsSocket};
 use server::public::{self, PublicSocket};
 use server::runtime::Shards;
 use server::socket::{self, SocketFile};
@@ -39,6 +41,7 @@ pub struct Sockets {
     nbd: (UnixListener, SocketFile),
     nbd_tcp: Option<TcpEndpoint>,
     public: Option<PublicSocket>,
+    metrics: Option<MetricsSocket>,
 }
 
 impl Sockets {
@@ -51,6 +54,7 @@ impl Sockets {
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
             nbd_tcp: tcp.listen().await?,
             public: None,
+            metrics: None,
         })
     }
 
@@ -60,6 +64,16 @@ impl Sockets {
         let socket = PublicSocket::bind(&path).await;
         Ok(Self {
             public: Some(socket.with_context(|| format!("cannot listen on {}", path.display()))?),
+            ..self
+        })
+    }
+
+    /// Serves metrics on a TCP address too, where asked for.
+    pub async fn and_metrics(self, address: Option<SocketAddr>) -> Result<Self> {
+        let Some(address) = address else { return Ok(self) };
+        let socket = MetricsSocket::bind(address).await;
+        Ok(Self {
+            metrics: Some(socket.with_context(|| format!("cannot serve metrics on {address}"))?),
             ..self
         })
     }
@@ -84,13 +98,19 @@ impl Sockets {
         let requests = async {
             tokio::select! { () = ready => {}, () = stop.clone() => return Ok(()) }
             let for_owner = http::serve(self.api, Arc::clone(daemon), stop.clone());
-            match self.public {
-                None => for_owner.await,
-                Some(socket) => {
-                    let for_anyone = public::serve(socket, Arc::clone(daemon), stop.clone());
-                    tokio::try_join!(for_owner, for_anyone).map(|_| ())
+            let for_anyone = async {
+                match self.public {
+                    Some(socket) => public::serve(socket, Arc::clone(daemon), stop.clone()).await,
+                    None => Ok(()),
                 }
-            }
+            };
+            let metrics = async {
+                match self.metrics {
+                    Some(socket) => metrics::serve(socket, Arc::clone(daemon), stop.clone()).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(for_owner, for_anyone, metrics).map(|_| ())
         };
         let grace = async move {
             // Its other end is dropped, which is what it is for.
@@ -170,7 +190,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
     let served = runtime.block_on(async {
-        let mut sockets = Sockets::bind(&socket, &arguments.tcp).await?;
+        let mut sockets =
+            Sockets::bind(&socket, &arguments.tcp).await?.and_metrics(arguments.metrics).await?;
         // Only root's directories can be got at by others.
         if rustix::process::geteuid().is_root() {
             sockets = sockets.and_for_anyone(&socket).await?;

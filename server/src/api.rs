@@ -11,6 +11,7 @@
 
 mod attached;
 mod changes;
+mod counters;
 mod creating;
 mod datasets;
 mod devices;
@@ -35,6 +36,7 @@ mod what_if;
 
 pub use attached::*;
 pub use changes::*;
+pub use counters::*;
 pub use creating::*;
 pub use datasets::*;
 pub use devices::*;

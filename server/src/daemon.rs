@@ -42,6 +42,7 @@
 //! | `loads` | load on volumes from inside, for the lab |
 //! | `keys` | encryption keys |
 //! | `status` | health of pools, open or not |
+//! | `counters` | counters under OpenZFS's names |
 //! | `iostat` | counters of transfers |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `vdevs` | vdevs with their properties |
@@ -53,6 +54,7 @@ mod attached;
 mod attaching;
 mod closing;
 mod compatibility;
+mod counters;
 mod creating;
 mod datasets;
 mod devices;
@@ -278,6 +280,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::RemoveHook::NAME => answer(body, async |request| daemon.remove_hook(request)).await,
         api::TestHook::NAME => answer(body, async |request| daemon.test_hook(request)).await,
         api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
+        api::GetCounters::NAME => answer(body, async |request| daemon.counters(request).await).await,
         api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
         api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod blockdev;
+mod bounded;
 pub mod cachefile;
 mod commit_on_unmount;
 mod cpu_latency;
@@ -10,6 +11,7 @@ pub mod descriptors;
 pub mod fuse;
 pub mod http;
 mod load;
+pub mod metrics;
 pub mod nbd;
 pub mod public;
 pub mod runtime;

@@ -14,9 +14,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -25,21 +23,20 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::serve::Listener;
 use device::IgnorePoison;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::Sleep;
 
 use crate::api::{
     Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors,
     ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CreateBookmark, CreateDataset, CreatePool,
-    DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetEvents, GetIoStats,
-    GetScrubSchedules, GetStatus, GetWhatIf, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty,
-    InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools, ListSpace,
-    ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote, ReguidPool,
-    RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty,
+    DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetCounters, GetEvents,
+    GetIoStats, GetScrubSchedules, GetStatus, GetWhatIf, Hello, HoldSnapshots, HoldView, ImportPool,
+    InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools,
+    ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote,
+    ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty,
     SetProperties, SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook,
     UnloadKey, Unmount, UpgradePools,
 };
+use crate::bounded::Bounded;
 use crate::daemon::Daemon;
 use crate::http;
 use crate::socket::{self, SocketFile};
@@ -55,12 +52,13 @@ const MAX_OF_USER: usize = 16;
 /// How long a connection lasts.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Actions for any user.
-const FOR_ANYONE: [&str; 8] = [
+const FOR_ANYONE: [&str; 9] = [
     Hello::NAME,
     ListPools::NAME,
     ListVdevs::NAME,
     GetStatus::NAME,
     GetIoStats::NAME,
+    GetCounters::NAME,
     ListDatasets::NAME,
     ListHolds::NAME,
     ListMounts::NAME,
@@ -223,7 +221,7 @@ impl Users {
 
 /// One connection of a user.
 #[derive(Debug)]
-struct Place {
+pub struct Place {
     users: Arc<Users>,
     user: u32,
 }
@@ -240,55 +238,8 @@ impl Drop for Place {
     }
 }
 
-/// A connection with an end.
-#[derive(Debug)]
-pub struct Bounded {
-    stream: UnixStream,
-    deadline: Pin<Box<Sleep>>,
-    _place: Place,
-}
-
-impl Bounded {
-    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.deadline.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection lasted too long")),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for Bounded {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(context)?;
-        Pin::new(&mut self.stream).poll_read(context, into)
-    }
-}
-
-impl AsyncWrite for Bounded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 impl Listener for PublicSocket {
-    type Io = Bounded;
+    type Io = Bounded<UnixStream, Place>;
     type Addr = tokio::net::unix::SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -300,8 +251,7 @@ impl Listener for PublicSocket {
                         tracing::debug!(user, "too many connections of a user");
                         continue;
                     };
-                    let deadline = Box::pin(tokio::time::sleep(DEADLINE));
-                    return (Bounded { stream, deadline, _place: place }, address);
+                    return (Bounded::new(stream, DEADLINE, place), address);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");

@@ -15,4 +15,4 @@ _cenote() {
         case "$candidate" in *[=@/]) compopt -o nospace 2>/dev/null ;; esac
     done < <(cenote complete -- "${words[@]}" 2>/dev/null)
 }
-complete -o default -F _cenote cenote zpool zfs zdb
+complete -o default -F _cenote cenote zpool zfs zdb arcstat arc_summary

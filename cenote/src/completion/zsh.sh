@@ -1,4 +1,4 @@
-#compdef cenote zpool zfs zdb
+#compdef cenote zpool zfs zdb arcstat arc_summary
 # Completion of cenote, zpool, zfs and zdb in zsh. To be sourced.
 _cenote() {
     local -a candidates open closed
@@ -13,4 +13,4 @@ _cenote() {
     (( $#open )) && compadd -S '' -- $open
     (( $#closed )) && compadd -- $closed
 }
-compdef _cenote cenote zpool zfs zdb
+compdef _cenote cenote zpool zfs zdb arcstat arc_summary

@@ -1,8 +1,8 @@
 //! `zpool iostat`: what pools and their vdevs read and write.
 //!
 //! The daemon's counters only grow; a line is the difference of two looks at them, per second. The first is
-//! since the pool was opened. Numbers that this program has no queues for are dashes: it gives transfers to
-//! the system at once.
+//! since the pool was opened. Numbers that this program has no queues for are dashes: it gives reads to
+//! the system at once, and writes of groups only behind stable writes.
 //!
 //! Source of the facts about texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-iostat.8`.
 
@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Result;
 use engine::properties::format::nicenum;
 use serde_json::{Map, Value};
-use server::api::{GetIoStats, Listed, PoolIo, UnderWay, VdevClass, VdevNode};
+use server::api::{GetIoStats, Listed, PoolIo, Transfers, UnderWay, VdevClass, VdevNode};
 
 use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
@@ -456,16 +456,22 @@ impl Page<'_> {
                 .collect()
             } else if labels == LATENCY {
                 let leaves = counted.leaves();
-                let (read, write) = (time(&leaves.read.latency), time(&leaves.write.latency));
-                let queues = std::iter::repeat_with(nothing);
-                let mut group: Vec<String> =
-                    [read.clone(), write.clone(), read, write].into_iter().chain(queues.take(7)).collect();
-                for (at, transfers) in [(8, &leaves.scrub), (9, &leaves.trim)] {
-                    if let Some(shown) = group.get_mut(at) {
-                        *shown = time(&transfers.latency);
-                    }
-                }
-                group
+                let totals = [total(&leaves.read), total(&leaves.write)];
+                let waits = [&leaves.sync_queue.waited, &leaves.async_queue.waited].map(|waits| time(waits));
+                let [sync, asynchronous] = waits;
+                vec![
+                    time(totals[0]),
+                    time(totals[1]),
+                    time(&leaves.read.latency),
+                    time(&leaves.write.latency),
+                    nothing(),
+                    sync,
+                    nothing(),
+                    asynchronous,
+                    time(&leaves.scrub.latency),
+                    time(&leaves.trim.latency),
+                    nothing(),
+                ]
             } else {
                 // Transfers go to the system at once: none are pending.
                 queues(&counted.leaves().under_way)
@@ -485,19 +491,21 @@ impl Page<'_> {
         let of_users = counters::less(&leaves.read, &leaves.scrub);
         // Of a daemon that does not tell it.
         let or_zeroes = |column| if Vec::is_empty(column) { &zeroes } else { column };
+        let (sync_alone, sync_joined) = counters::apart(&leaves.sync_write.sizes, &leaves.sync_queue.joined);
+        let (alone, joined) = counters::apart(&of_groups.sizes, &leaves.async_queue.joined);
         let (title, columns): (&str, Vec<&Vec<u64>>) = if self.shown().latencies {
             let (read, write, trim) = (&leaves.read.latency, &leaves.write.latency, &leaves.trim.latency);
             let (none, scrub) = (&zeroes, or_zeroes(&leaves.scrub.latency));
-            ("latency", vec![read, write, read, write, none, none, none, none, scrub, trim, none])
+            let queues = [&leaves.sync_queue.waited, &leaves.async_queue.waited].map(or_zeroes);
+            let [sync, asynchronous] = queues;
+            let totals = [total(&leaves.read), total(&leaves.write)];
+            let all = [totals[0], totals[1], read, write, none, sync, none, asynchronous, scrub, trim, none];
+            ("latency", all.to_vec())
         } else {
             let mut columns = vec![&zeroes; 14];
-            (columns[0], columns[2], columns[6], columns[8], columns[10]) = (
-                &of_users.sizes,
-                &leaves.sync_write.sizes,
-                &of_groups.sizes,
-                or_zeroes(&leaves.scrub.sizes),
-                &leaves.trim.sizes,
-            );
+            (columns[0], columns[2], columns[3]) = (&of_users.sizes, &sync_alone, &sync_joined);
+            (columns[6], columns[7]) = (&alone, &joined);
+            (columns[8], columns[10]) = (or_zeroes(&leaves.scrub.sizes), &leaves.trim.sizes);
             ("req_size", columns)
         };
         let width = self.groups().first().map_or(5, |(_, width)| *width);
@@ -531,6 +539,12 @@ impl Page<'_> {
             text.push_str(&format!("{}\n", "-".repeat(self.width + (width + 2) * columns.len())));
         }
     }
+}
+
+/// How long transfers took, with the time that they waited before. A daemon of an older version does not
+/// report that time.
+fn total(transfers: &Transfers) -> &Vec<u64> {
+    if transfers.total_latency.is_empty() { &transfers.latency } else { &transfers.total_latency }
 }
 
 /// Active operations in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read

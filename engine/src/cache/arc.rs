@@ -44,8 +44,8 @@ use std::task::{Context, Poll, Waker};
 use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::what_if::WhatIf;
 use super::counting::{Counts, Held, Sizes};
+use super::what_if::WhatIf;
 use super::{Block, Retain};
 use crate::error::Result;
 use crate::stats::Arcstats;

@@ -84,6 +84,22 @@ pub struct VdevIo {
     pub trim: Transfers,
     /// Transfers under way.
     pub under_way: UnderWay,
+    /// What writes of groups waited for before they went to the device, and which were joined of several.
+    #[serde(default)]
+    pub async_queue: Queued,
+    /// Stable writes that were joined of several.
+    #[serde(default)]
+    pub sync_queue: Queued,
+}
+
+/// Transfers of one class, before they went to the device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Queued {
+    /// How many waited at least `1 << n` and less than `1 << (n + 1)` nanoseconds.
+    pub waited: Vec<u64>,
+    /// How many were joined of several, and had at least `512 << n` and less than `1024 << n` bytes.
+    pub joined: Vec<u64>,
 }
 
 /// How many transfers are under way, by what they are for.
@@ -109,8 +125,14 @@ pub struct Transfers {
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// How long they took together, in nanoseconds.
+    #[serde(default)]
+    pub total_ns: u64,
     /// How many took at least `1 << n` and less than `1 << (n + 1)` nanoseconds.
     pub latency: Vec<u64>,
+    /// The same with the time that they waited before.
+    #[serde(default)]
+    pub total_latency: Vec<u64>,
     /// How many had at least `512 << n` and less than `1024 << n` bytes.
     pub sizes: Vec<u64>,
 }

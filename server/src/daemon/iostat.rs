@@ -6,7 +6,7 @@ use engine::vdev::stats::{Queue, Transfer};
 use engine::zio::write::WrittenBytes;
 
 use super::{Daemon, OpenPool};
-use crate::api::{self, ApiError, Listed, PoolIo, Transfers, UnderWay, VdevIo, Written};
+use crate::api::{self, ApiError, Listed, PoolIo, Queued, Transfers, UnderWay, VdevIo, Written};
 
 impl Daemon {
     /// The counters of pools.
@@ -64,9 +64,15 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
         Transfers {
             operations: counted.operations,
             bytes: counted.bytes,
+            total_ns: counted.total_ns,
             latency: counted.latency.to_vec(),
+            total_latency: counted.total.to_vec(),
             sizes: counted.sizes.to_vec(),
         }
+    };
+    let queued = |queue| {
+        let counted = vdev.stats.queued(queue);
+        Queued { waited: counted.waited.to_vec(), joined: counted.joined.to_vec() }
     };
     VdevIo {
         guid: vdev.guid.0,
@@ -83,5 +89,7 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
             scrub: vdev.stats.under_way(Queue::Scrub),
             trim: vdev.stats.under_way(Queue::Trim),
         },
+        async_queue: queued(Queue::AsyncWrite),
+        sync_queue: queued(Queue::SyncWrite),
     }
 }

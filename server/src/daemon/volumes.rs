@@ -17,6 +17,7 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use engine::store::suspend::FailMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::counters::transfers;
 use super::recording::Recorder;
 use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
@@ -133,6 +135,7 @@ pub(super) struct InUse(pub Vec<String>);
 #[derive(Debug)]
 pub struct VolumeExport {
     name: String,
+    id: u64,
     block_bytes: u32,
     is_writable: bool,
     /// The modelled link between the client and this.
@@ -141,7 +144,32 @@ pub struct VolumeExport {
     access: Freezable<Access>,
     /// Told of each request.
     recorder: Arc<Recorder>,
+    done: Done,
 }
+
+/// What a client did.
+#[derive(Debug, Default)]
+struct Done {
+    reads: AtomicU64,
+    nread: AtomicU64,
+    writes: AtomicU64,
+    nwritten: AtomicU64,
+}
+
+impl Done {
+    fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.nread.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.nwritten.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The number of the next connection.
+static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
 
 /// How a connection gets at a volume.
 #[derive(Debug)]
@@ -219,6 +247,7 @@ impl Export for VolumeExport {
             Access::Writing(reader, _) => reader.read_at(offset, into).await,
         };
         read.map_err(|error| self.failed(error))?;
+        self.done.read(into.len());
         self.replied(into.len()).await;
         Ok(())
     }
@@ -246,7 +275,9 @@ impl Export for VolumeExport {
             link.bring(data.len() as u64).await;
         }
         let written = with_room(volume.txgs(), || volume.write_at(offset, &data, stable)).await;
-        written.map_err(|error| self.failed(error))
+        written.map_err(|error| self.failed(error))?;
+        self.done.wrote(data.len());
+        Ok(())
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
@@ -416,13 +447,34 @@ impl OpenPool {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
                 let access = Freezable::new(access);
+                let (id, done) = (NEXT_CLIENT.fetch_add(1, Ordering::Relaxed), Done::default());
                 let export =
-                    Arc::new(VolumeExport { name, block_bytes, is_writable, link, access, recorder });
+                    VolumeExport { name, id, block_bytes, is_writable, link, access, recorder, done };
+                let export = Arc::new(export);
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
             }
             None => Err(engine::Error::NotFound(name)),
         }
+    }
+
+    /// The clients of its volumes.
+    pub(super) fn connected_clients(&self) -> Vec<api::Client> {
+        let connections = lock(&self.connections);
+        let connected = connections.iter().flatten().filter_map(Weak::upgrade);
+        let client = |export: Arc<VolumeExport>| {
+            let Done { reads, nread, writes, nwritten } = &export.done;
+            let numbers = [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed));
+            api::Client {
+                kind: "nbd".into(),
+                id: export.id,
+                pool: self.name().to_owned(),
+                dataset: export.name.clone(),
+                mountpoint: None,
+                counters: transfers(numbers),
+            }
+        };
+        connected.map(client).collect()
     }
 
     /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where

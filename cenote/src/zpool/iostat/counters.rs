@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use server::api::{PoolIo, Transfers, VdevIo, VdevNode};
+use server::api::{PoolIo, Queued, Transfers, VdevIo, VdevNode};
 
 use super::ByGuid;
 
@@ -55,6 +55,8 @@ impl<'a> Changes<'a> {
                 flush: less(&now.flush, &before.flush),
                 trim: less(&now.trim, &before.trim),
                 under_way: now.under_way,
+                async_queue: less_queued(&now.async_queue, &before.async_queue),
+                sync_queue: less_queued(&now.sync_queue, &before.sync_queue),
             },
             None => (*now).clone(),
         }
@@ -90,26 +92,46 @@ impl Counted {
 }
 
 pub(super) fn less(now: &Transfers, before: &Transfers) -> Transfers {
-    let each = |now: &[u64], before: &[u64]| {
-        let before = before.iter().copied().chain(std::iter::repeat(0));
-        now.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect()
-    };
     Transfers {
         operations: now.operations.saturating_sub(before.operations),
         bytes: now.bytes.saturating_sub(before.bytes),
+        total_ns: now.total_ns.saturating_sub(before.total_ns),
         latency: each(&now.latency, &before.latency),
+        total_latency: each(&now.total_latency, &before.total_latency),
         sizes: each(&now.sizes, &before.sizes),
     }
+}
+
+fn less_queued(now: &Queued, before: &Queued) -> Queued {
+    Queued { waited: each(&now.waited, &before.waited), joined: each(&now.joined, &before.joined) }
+}
+
+fn each(now: &[u64], before: &[u64]) -> Vec<u64> {
+    let before = before.iter().copied().chain(std::iter::repeat(0));
+    now.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect()
+}
+
+/// Transfers by size: those that were not joined of several, and those that were.
+pub(super) fn apart(all: &[u64], joined: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let mut joined = joined.to_vec();
+    joined.resize(all.len(), 0);
+    (each(all, &joined), joined)
+}
+
+/// Adds a histogram to another one.
+pub(super) fn add_histogram(sum: &mut Vec<u64>, more: &[u64]) {
+    sum.resize(sum.len().max(more.len()), 0);
+    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
 }
 
 fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
     let add = |sum: &mut Transfers, more: &Transfers| {
         sum.operations += more.operations;
         sum.bytes += more.bytes;
-        for (sum, more) in [(&mut sum.latency, &more.latency), (&mut sum.sizes, &more.sizes)] {
-            sum.resize(sum.len().max(more.len()), 0);
-            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-        }
+        sum.total_ns += more.total_ns;
+        add_histogram(&mut sum.latency, &more.latency);
+        add_histogram(&mut sum.total_latency, &more.total_latency);
+        add_histogram(&mut sum.sizes, &more.sizes);
     };
     all.fold(VdevIo::default(), |mut sum, more| {
         add(&mut sum.read, &more.read);
@@ -118,6 +140,12 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
         add(&mut sum.sync_write, &more.sync_write);
         add(&mut sum.flush, &more.flush);
         add(&mut sum.trim, &more.trim);
+        for (sum, more) in
+            [(&mut sum.async_queue, &more.async_queue), (&mut sum.sync_queue, &more.sync_queue)]
+        {
+            add_histogram(&mut sum.waited, &more.waited);
+            add_histogram(&mut sum.joined, &more.joined);
+        }
         let (all, one) = (&mut sum.under_way, more.under_way);
         all.sync_read += one.sync_read;
         all.sync_write += one.sync_write;

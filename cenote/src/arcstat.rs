@@ -1,0 +1,237 @@
+//! `cenote arcstat` (also as `arcstat` and `zarcstat`): the ARC, line by line.
+//!
+//! The columns, options and numbers are those of OpenZFS's script, so that what reads its output can read
+//! this: the first line shows what happened since the program began.
+//!
+//! Source of names, widths and scales: OpenZFS 2.4 `zarcstat`.
+
+mod columns;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use server::api::GetCounters;
+
+use self::columns::{Column, Number, Sample, columns, now_of_day};
+use crate::counters;
+use crate::output::{self, Exit, FAILED};
+
+/// The columns without options.
+const DEFAULT: [&str; 11] =
+    ["time", "read", "ddread", "ddh%", "dmread", "dmh%", "pread", "ph%", "size", "c", "avail"];
+/// With `-x`.
+const EXTENDED: [&str; 11] =
+    ["time", "mfu", "mru", "mfug", "mrug", "unc", "eskip", "mtxmis", "dread", "pread", "read"];
+/// With `-z`.
+const ZFETCH: [&str; 11] = [
+    "time", "ztotal", "zhits", "zahead", "zpast", "zmisses", "zmax", "zfuture", "zstride", "zissued",
+    "zactive",
+];
+/// Lines between headings, where there is no terminal whose height says so.
+const LINES: u64 = 20;
+
+/// Arguments of `cenote arcstat`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+'arcstat' and 'zarcstat' as names of a link to this program are this command. Without an interval one line is
+printed. With one, lines are printed until it is interrupted, or as often as the count says.")]
+pub struct Arguments {
+    /// Print all columns
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// Print the columns of hits by list, and of eviction
+    #[arg(short = 'x', long, conflicts_with_all = ["zfetch", "columns"])]
+    extended: bool,
+    /// Print the columns of reading ahead
+    #[arg(short = 'z', long, conflicts_with = "columns")]
+    zfetch: bool,
+    /// Print these columns, separated by commas
+    #[arg(short = 'f', long, value_name = "COLUMNS")]
+    columns: Option<String>,
+    /// Write to a file
+    #[arg(short = 'o', long, value_name = "FILE")]
+    outfile: Option<PathBuf>,
+    /// What separates columns
+    #[arg(short = 's', long, value_name = "TEXT", default_value = "  ")]
+    separator: String,
+    /// Print numbers in full
+    #[arg(short = 'p', long)]
+    parsable: bool,
+    /// List the columns with what each means
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Seconds between lines
+    #[arg(value_name = "INTERVAL", value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
+    /// How many lines
+    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+impl Arguments {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        let all = columns();
+        if self.verbose {
+            return listed(&all);
+        }
+        let mut before = sample()?;
+        let shown = self.chosen(&all, before.has_l2arc())?;
+        let mut out: Box<dyn Write> = match &self.outfile {
+            Some(path) => {
+                let file = File::create(path);
+                Box::new(file.with_context(|| format!("cannot open {} for writing", path.display()))?)
+            }
+            None => Box::new(io::stdout()),
+        };
+        let seconds = self.interval.unwrap_or(1);
+        let count = self.count.or(self.interval.is_none().then_some(1));
+        let (mut line, mut left, lines) = (0, count, lines_between_headings());
+        loop {
+            if line == 0 {
+                self.print(&mut out, shown.iter().map(|column| self.heading(column)))?;
+            }
+            let now = sample()?;
+            let time = now_of_day();
+            let value = |column: &&Column| match column.value(&now, &before, seconds) {
+                Some(number) if self.parsable => number.to_string(),
+                Some(number) => pretty(column, seconds, number),
+                None => time.clone(),
+            };
+            self.print(&mut out, shown.iter().map(value))?;
+            before = now;
+            left = left.map(|left| left - 1);
+            if left == Some(0) {
+                return Ok(());
+            }
+            line = if line >= lines { 0 } else { line + 1 };
+            std::thread::sleep(Duration::from_secs(seconds));
+        }
+    }
+
+    /// The columns to print.
+    fn chosen<'a>(&self, all: &'a [Column], has_l2arc: bool) -> Result<Vec<&'a Column>> {
+        let names: Vec<&str> = match &self.columns {
+            Some(names) => names.split(',').collect(),
+            None if self.all => {
+                let shown = all.iter().map(|column| column.name.as_str());
+                return Ok(find(all, shown.filter(|name| has_l2arc || !name.starts_with("l2"))).0);
+            }
+            None if self.extended => EXTENDED.to_vec(),
+            None if self.zfetch => ZFETCH.to_vec(),
+            None => DEFAULT.to_vec(),
+        };
+        let (found, unknown) = find(all, names.iter().copied());
+        if !unknown.is_empty() {
+            bail!("no such columns: {}; 'cenote arcstat -v' lists all", unknown.join(", "));
+        }
+        let of_l2arc = |name: &&str| !has_l2arc && name.starts_with("l2");
+        if let Some(name) = names.into_iter().find(of_l2arc) {
+            println!("No L2ARC Here\n{name}");
+            eprintln!("Incompatible field specified! -- {name}: no pool has a cache device");
+            return Err(Exit(FAILED).into());
+        }
+        Ok(found)
+    }
+
+    fn heading(&self, column: &Column) -> String {
+        if self.parsable { column.name.clone() } else { format!("{:>1$}", column.name, column.width) }
+    }
+
+    fn print(&self, out: &mut dyn Write, cells: impl Iterator<Item = String>) -> Result<()> {
+        let line = cells.collect::<Vec<_>>().join(&self.separator);
+        writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write")
+    }
+}
+
+/// The columns of these names, and the names that no column has.
+fn find<'a, 'n>(all: &'a [Column], names: impl Iterator<Item = &'n str>) -> (Vec<&'a Column>, Vec<&'n str>) {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        match all.iter().find(|column| column.name == name) {
+            Some(column) => found.push(column),
+            None => unknown.push(name),
+        }
+    }
+    (found, unknown)
+}
+
+fn listed(all: &[Column]) -> Result<()> {
+    let lines = all.iter().map(|column| format!("{:>11} : {}\n", column.name, column.text));
+    output::print(&format!("Field definitions are as follows:\n{}\n", lines.collect::<String>()))
+}
+
+fn sample() -> Result<Sample> {
+    let groups = ["arcstats", "zfetchstats"].map(str::to_owned).to_vec();
+    Ok(Sample::of(&counters::ask(&GetCounters { groups, pools: vec![] })?))
+}
+
+/// A number in its column: scaled, with a letter for the power of the scale.
+fn pretty(column: &Column, seconds: u64, number: Number) -> String {
+    const LETTERS: [&str; 8] = ["", "K", "M", "G", "T", "P", "E", "Z"];
+    let (mut value, mut power) = (number.float(), 0);
+    let scale = column.scale as f64;
+    if column.scale != 100 {
+        while value.abs() > scale && power < 5 {
+            value /= scale;
+            power += 1;
+        }
+    }
+    let width = column.width - usize::from(power > 0);
+    let digits = format!("{value:.0}").len();
+    let is_whole = value.fract() == 0.0;
+    let decimals = if seconds == 1 && is_whole || width < digits + 2 { 0 } else { 1 };
+    format!("{value:>width$.decimals$}{}", LETTERS[power])
+}
+
+/// How many lines fit the terminal between headings.
+fn lines_between_headings() -> u64 {
+    let rows = output::terminal_size().map(|(rows, _)| u64::from(rows));
+    rows.filter(|rows| *rows > 3).map_or(LINES, |rows| rows - 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pretty_in(name: &str, seconds: u64, number: Number) -> String {
+        let all = columns();
+        pretty(find(&all, [name].into_iter()).0[0], seconds, number)
+    }
+
+    #[test]
+    fn numbers_are_as_wide_as_their_column_and_scaled() {
+        for (name, seconds, number, text) in [
+            ("read", 1, Number::Float(0.0), "   0"),
+            ("read", 1, Number::Float(1234.0), "1.2K"),
+            ("read", 1, Number::Float(1000.0), "1000"),
+            ("read", 2, Number::Float(2.5), " 2.5"),
+            ("size", 1, Number::Int(1 << 30), "1024M"),
+            ("size", 1, Number::Int(3 << 30), " 3.0G"),
+            ("ddh%", 1, Number::Float(99.5), "99.5"),
+            ("ddh%", 1, Number::Float(100.0), " 100"),
+            ("ph%", 1, Number::Float(33.333), " 33"),
+        ] {
+            let got = pretty_in(name, seconds, number);
+            // A whole number of a scaled value has no decimals within a second.
+            let whole = text.replace(".0", "");
+            assert!(got == text || got.trim() == whole.trim(), "{name}: '{got}', not '{text}'");
+        }
+    }
+
+    #[test]
+    fn the_columns_are_those_of_the_script() {
+        let all = columns();
+        assert!([&DEFAULT[..], &EXTENDED, &ZFETCH].iter().all(|names| {
+            let (found, unknown) = find(&all, names.iter().copied());
+            found.len() == names.len() && unknown.is_empty()
+        }));
+        for name in ["cmpsz", "cmpsz%", "datatg%", "mfudt", "mrugsz", "anoed", "uncem%"] {
+            assert!(all.iter().any(|column| column.name == name), "{name}");
+        }
+        assert!(!all.iter().any(|column| column.name == "anogsz"));
+    }
+}

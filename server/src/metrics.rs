@@ -1,0 +1,124 @@
+//! `GET /metrics`: counters for Prometheus, over TCP, where that is asked for.
+//!
+//! # Names
+//! Boards and alerts exist for two programs that report on OpenZFS, so their names are used for what they
+//! report: those of Prometheus' node exporter (`node_zfs_arc_*`, `node_zfs_zfetch_*`, `node_zfs_zil_*`,
+//! `node_zfs_dmu_tx_*`, `node_zfs_zpool_*`, `node_zfs_zpool_dataset_*`), and those of `zfs_exporter`
+//! (`zfs_pool_*`, `zfs_dataset_*`). What only Cenote has begins with `cenote_`.
+//!
+//! # What a client can do
+//! Read, and nothing else. There is one route; connections are few ([`MAX_CONNECTIONS`]) and none lasts longer
+//! than [`DEADLINE`]. One text is made at a time. A text is at most about [`MAX_BYTES`] long: what does not fit
+//! is left out, and `cenote_metrics_truncated` says so.
+//!
+//! Source of names: `node_exporter` `zfs_linux.go`; `zfs_exporter` `pool.go`, `dataset.go`; the text format of
+//! Prometheus.
+
+mod render;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::Listener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::bounded::Bounded;
+use crate::daemon::Daemon;
+
+/// Most connections.
+const MAX_CONNECTIONS: usize = 16;
+/// How long a connection lasts.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The longest text, in bytes.
+const MAX_BYTES: usize = 16 << 20;
+/// The form of the text.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A listening socket for readers of metrics.
+#[derive(Debug)]
+pub struct MetricsSocket {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl MetricsSocket {
+    /// Listens on an address.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Listener for MetricsSocket {
+    type Io = Bounded<TcpStream, Option<OwnedSemaphorePermit>>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            // A connection that finds no place waits in the system's queue.
+            let place = Arc::clone(&self.places).acquire_owned().await.ok();
+            match self.listener.accept().await {
+                Ok((stream, address)) => return (Bounded::new(stream, DEADLINE, place), address),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection for metrics");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// What answers: the daemon, and the turn of the request that makes a text.
+#[derive(Clone)]
+struct Served {
+    daemon: Arc<Daemon>,
+    turn: Arc<Mutex<()>>,
+}
+
+/// Answers until `stop` completes.
+///
+/// # Errors
+/// When the listener itself fails.
+pub async fn serve(
+    socket: MetricsSocket,
+    daemon: Arc<Daemon>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let served = Served { daemon, turn: Arc::default() };
+    let router = axum::Router::new().route("/metrics", get(metrics)).with_state(served);
+    axum::serve(socket, router).with_graceful_shutdown(stop).await
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    let _turn = served.turn.lock().await;
+    let daemon = Arc::clone(&served.daemon);
+    // Reading properties may wait for devices, through the ring of the thread.
+    let text = tokio::task::spawn_blocking(move || render::text(&daemon, MAX_BYTES)).await;
+    match text {
+        Ok(Ok(text)) => (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(panic) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")).into_response(),
+    }
+}

@@ -5,6 +5,7 @@
 
 mod cachefile;
 mod completion;
+mod counters;
 mod created;
 mod devices;
 mod faults;

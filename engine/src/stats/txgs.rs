@@ -1,7 +1,7 @@
 //! `txgs`: the last transaction groups of a pool, and how long each was in which state.
 //!
 //! A group is open (O), quiesces (Q) until the operations that hold it are done, waits (W) for its sync, is
-//! written (S), and is committed (C). The times are how long each state lasted, or lasts.
+//! written (S), and is committed (C). The last `zfs_txg_history` groups are remembered. The times are how long each state lasted, or lasts.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -14,8 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use device::IgnorePoison;
 use ondisk::Txg;
 
-/// How many groups are remembered (`zfs_txg_history`).
-const HISTORY: usize = 100;
+use crate::tunables;
 
 /// The state of a transaction group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,9 +129,13 @@ impl TxgHistory {
             wait: Duration::ZERO,
             sync: Duration::ZERO,
         };
+        let most = tunables::ZFS_TXG_HISTORY.size();
         let mut records = self.records();
-        while records.len() >= HISTORY {
+        while !records.is_empty() && records.len() >= most {
             records.pop_front();
+        }
+        if most == 0 {
+            return;
         }
         records.push_back(Record { shown, since: Instant::now(), io_before: Io::default() });
     }
@@ -213,6 +216,7 @@ mod tests {
         assert!(first.birth_ns > 1 << 60);
         (9..200).for_each(|txg| history.opened(Txg(txg)));
         let groups = history.snapshot();
-        assert_eq!((groups.len(), groups.last().map(|group| group.txg.get())), (HISTORY, Some(199)));
+        let most = tunables::ZFS_TXG_HISTORY.size();
+        assert_eq!((groups.len(), groups.last().map(|group| group.txg.get())), (most, Some(199)));
     }
 }

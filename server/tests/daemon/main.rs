@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "system calls under test")]
 
 mod attached;
+mod counters;
 mod datasets;
 mod filesystems;
 #[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]

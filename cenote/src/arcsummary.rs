@@ -11,6 +11,7 @@ mod sections;
 use std::collections::HashMap;
 
 use anyhow::{Result, bail};
+use engine::tunables;
 use server::api::{CounterGroup, Counters, GetCounters};
 
 use crate::counters;
@@ -21,7 +22,9 @@ const WIDTH: usize = 72;
 /// Blanks in front of details.
 const INDENT: usize = 8;
 /// The groups that the report is made of.
-const GROUPS: [&str; 5] = ["arcstats", "zfetchstats", "zil", "dmu_tx", "vdev"];
+const GROUPS: [&str; 6] = ["arcstats", "zfetchstats", "zil", "dmu_tx", "vdev", TUNABLES];
+/// The group of what can be tuned.
+const TUNABLES: &str = "tunables";
 
 /// A section of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -104,7 +107,7 @@ impl Arguments {
                 Section::Archits => report.archits(),
                 Section::Dmu => report.dmu(),
                 Section::L2arc => report.l2arc(),
-                Section::Tunables => self.tunables(),
+                Section::Tunables => self.tunables(&report),
                 Section::Vdev => report.vdev(),
                 Section::Zil => report.zil(),
             });
@@ -112,10 +115,22 @@ impl Arguments {
         output::print(&text)
     }
 
-    /// The tunables of the daemon.
-    fn tunables(&self) -> String {
-        let _ = (self.alternate, self.description);
-        "Tunables:\n\n".to_owned()
+    /// The tunables of the daemon, with the values that count now.
+    fn tunables(&self, report: &Report<'_>) -> String {
+        let mut values = report.groups.get(TUNABLES).map_or(Vec::new(), |group| group.counters.0.clone());
+        values.sort();
+        let mut text = "Tunables:\n".to_owned();
+        for (name, value) in values {
+            let known = tunables::all().iter().find(|tunable| tunable.name() == name);
+            if let Some(tunable) = known.filter(|_| self.description) {
+                text.push_str(&format!("{}# {}\n", " ".repeat(INDENT), tunable.text()));
+            }
+            text.push_str(&match self.alternate {
+                true => format!("{}{name}={value}\n", " ".repeat(INDENT)),
+                false => raw_line(&name, &value.to_string()),
+            });
+        }
+        text + "\n"
     }
 }
 

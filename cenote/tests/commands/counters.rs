@@ -103,9 +103,14 @@ fn arcstat_prints_the_columns_that_were_asked_for() {
 fn arcsummary_has_its_sections() {
     let session = worked();
     let report = session.print(&["arcsummary"]);
-    for line in
-        ["ARC status:", "ARC total accesses:", "DMU predictive", "L2ARC not detected", "ZIL committed"]
-    {
+    for line in [
+        "ARC status:",
+        "ARC total accesses:",
+        "DMU predictive",
+        "L2ARC not detected",
+        "Tunables:",
+        "ZIL committed",
+    ] {
         assert!(report.lines().any(|text| text.starts_with(line)), "{line}: {report}");
     }
     assert!(
@@ -114,6 +119,7 @@ fn arcsummary_has_its_sections() {
             .filter(|line| line.contains("Bytes") || line.contains(" %"))
             .all(|line| line.len() <= 72)
     );
+    assert!(session.print(&["arcsummary", "-s", "tunables", "-a"]).contains(" zfs_txg_history=100\n"));
     let one = session.print(&["arcsummary", "-s", "zil"]);
     assert!(one.contains("ZIL committed") && !one.contains("ARC status"));
     assert!(session.print(&["arcsummary", "-p", "1"]).contains("ARC status"));

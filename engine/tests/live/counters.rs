@@ -244,7 +244,8 @@ fn histograms_of_a_vdev_add_up_to_its_operations() {
         for vdev in view.vdevs().tops.iter().flat_map(Vdev::walk) {
             for transfer in [Transfer::Read, Transfer::Write, Transfer::Flush] {
                 let counted = vdev.stats.snapshot(transfer);
-                let sums = [&counted.latency[..], &counted.total, &counted.sizes].map(|all| all.iter().sum());
+                let histograms = [&counted.latency[..], &counted.total, &counted.sizes];
+                let sums: [u64; 3] = histograms.map(|all| all.iter().sum());
                 assert_eq!(sums, [counted.operations; 3], "{} {transfer:?}", vdev.name);
             }
             let counters = vdev.counters();

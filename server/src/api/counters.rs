@@ -15,7 +15,7 @@ use super::{Action, ApiError};
 #[serde(default)]
 pub struct GetCounters {
     /// Groups, by name: `arcstats`, `zfetchstats`, `zil`, `dmu_tx`, `objset`, `amplification`, `vdev`,
-    /// `txgs`, `clients`; empty for all. `objset-0x36` is the group `objset` of one dataset.
+    /// `txgs`, `clients`, `tunables`; empty for all. `objset-0x36` is the group `objset` of one dataset.
     pub groups: Vec<String>,
     /// Pools whose datasets, vdevs and transaction groups are reported; empty for all.
     pub pools: Vec<String>,

@@ -6,6 +6,7 @@ use engine::stats::{
     Amplification, Arcstats, DMU_TX, DmuTxStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH, ZIL,
     ZfetchStats, ZilStats,
 };
+use engine::tunables;
 use engine::vdev::Vdev;
 use ondisk::ObjectId;
 
@@ -16,6 +17,8 @@ use crate::api::{
 
 /// The group of the transaction groups of pools.
 const TXGS: &str = "txgs";
+/// The group of tunables: the values that count now.
+const TUNABLES: &str = "tunables";
 /// The group of clients.
 const CLIENTS: &str = "clients";
 
@@ -45,6 +48,11 @@ impl Daemon {
         }
         if wanted.has(DmuTxStats::NAME) {
             groups.push(group(&DMU_TX.snapshot()));
+        }
+        if wanted.has(TUNABLES) {
+            let values = tunables::all().iter().map(|tunable| (tunable.name().to_owned(), tunable.get()));
+            let counters = Numbers(values.collect());
+            groups.push(CounterGroup { name: TUNABLES.to_owned(), counters, ..CounterGroup::default() });
         }
         for pool in pools {
             if wanted.has(ObjsetStats::NAME) || wanted.has(Amplification::NAME) {
@@ -82,7 +90,7 @@ struct Wanted<'a>(&'a [String]);
 impl<'a> Wanted<'a> {
     fn parse(names: &'a [String]) -> Result<Self, ApiError> {
         let is_known = |name: &str| {
-            [TXGS, CLIENTS].contains(&name)
+            [TXGS, CLIENTS, TUNABLES].contains(&name)
                 || name.starts_with("objset-0x")
                 || engine::stats::GROUPS.iter().any(|(known, _)| *known == name)
         };
@@ -92,7 +100,7 @@ impl<'a> Wanted<'a> {
                 let known: Vec<_> = engine::stats::GROUPS.iter().map(|(known, _)| *known).collect();
                 let known = known.join(", ");
                 let why = format!(
-                    "there is no group of counters '{unknown}': there are {known}, {TXGS}, {CLIENTS}"
+                    "there is no group of counters '{unknown}': there are {known}, {TXGS}, {CLIENTS}, {TUNABLES}"
                 );
                 Err(ApiError::invalid(why))
             }

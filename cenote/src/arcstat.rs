@@ -195,30 +195,73 @@ fn lines_between_headings() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use engine::stats::{Arcstats, Group, ZfetchStats};
+    use server::api::{CounterGroup, Counters, Numbers};
+
     use super::*;
 
-    fn pretty_in(name: &str, seconds: u64, number: Number) -> String {
-        let all = columns();
-        pretty(find(&all, [name].into_iter()).0[0], seconds, number)
+    /// Counters that are made up: of each name by its place, and some with values that are possible.
+    fn made_up(is_later: bool) -> Sample {
+        let special: [(&str, u64, u64); 8] = [
+            ("pd", 1 << 30, 1 << 30),
+            ("pm", 1 << 29, 3 << 28),
+            ("meta", 1 << 31, 5 << 28),
+            ("arc_no_grow", 0, 0),
+            ("size", 5 << 30, 5 << 30),
+            ("c", 6 << 30, 6 << 30),
+            ("memory_available_bytes", 123_456_789, 223_456_789),
+            ("l2_ndev", 1, 1),
+        ];
+        let mut groups = Vec::new();
+        let mut place = 0;
+        for (name, fields) in [(Arcstats::NAME, Arcstats::FIELDS), (ZfetchStats::NAME, ZfetchStats::FIELDS)] {
+            let numbers = fields.iter().map(|field| {
+                let first = (place * 7919 + 13) * (1 + place % 5 * 1000) % 1_000_003;
+                let grown = (place * place * 31 + place) % 50_021;
+                place += 1;
+                let number = match special.iter().find(|(name, ..)| *name == field.name) {
+                    Some((_, first, later)) => {
+                        if is_later {
+                            *later
+                        } else {
+                            *first
+                        }
+                    }
+                    None => first + if is_later { grown } else { 0 },
+                };
+                (field.name.to_owned(), number)
+            });
+            let counters = Numbers(numbers.collect());
+            groups.push(CounterGroup { name: name.into(), counters, ..CounterGroup::default() });
+        }
+        Sample::of(&Counters { groups, ..Counters::default() })
     }
 
+    /// `script.txt` has what OpenZFS's script prints of these counters with `-a -s '|'`, without the time: its
+    /// headings, a line of an interval of two seconds, one of a second, and one of two seconds with `-p`.
     #[test]
-    fn numbers_are_as_wide_as_their_column_and_scaled() {
-        for (name, seconds, number, text) in [
-            ("read", 1, Number::Float(0.0), "   0"),
-            ("read", 1, Number::Float(1234.0), "1.2K"),
-            ("read", 1, Number::Float(1000.0), "1000"),
-            ("read", 2, Number::Float(2.5), " 2.5"),
-            ("size", 1, Number::Int(1 << 30), "1024M"),
-            ("size", 1, Number::Int(3 << 30), " 3.0G"),
-            ("ddh%", 1, Number::Float(99.5), "99.5"),
-            ("ddh%", 1, Number::Float(100.0), " 100"),
-            ("ph%", 1, Number::Float(33.333), " 33"),
-        ] {
-            let got = pretty_in(name, seconds, number);
-            // A whole number of a scaled value has no decimals within a second.
-            let whole = text.replace(".0", "");
-            assert!(got == text || got.trim() == whole.trim(), "{name}: '{got}', not '{text}'");
+    fn lines_are_those_of_the_script_for_the_same_counters() {
+        let (before, now, all) = (made_up(false), made_up(true), columns());
+        let numbers = |seconds, is_parsable| {
+            let number = |column: &Column| {
+                let number = column.value(&now, &before, seconds).unwrap();
+                if is_parsable { number.to_string() } else { pretty(column, seconds, number) }
+            };
+            all.iter().skip(1).map(number).collect::<Vec<_>>()
+        };
+        let heading = |column: &Column| format!("{:>1$}", column.name, column.width);
+        let printed = [
+            all.iter().skip(1).map(heading).collect(),
+            numbers(2, false),
+            numbers(1, false),
+            numbers(2, true),
+        ];
+        for (line, printed) in include_str!("arcstat/script.txt").lines().zip(printed) {
+            let expected: Vec<&str> = line.split('|').collect();
+            assert_eq!(expected.len(), printed.len());
+            for ((column, expected), printed) in all.iter().skip(1).zip(expected).zip(printed) {
+                assert_eq!(printed, expected, "{}", column.name);
+            }
         }
     }
 

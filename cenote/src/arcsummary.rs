@@ -262,7 +262,66 @@ fn share(part: u64, whole: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use engine::stats::{Arcstats, Group, ZfetchStats};
+    use server::api::Numbers;
+
     use super::*;
+
+    /// Counters that are made up: of each name by its place, and some with values that are possible.
+    fn made_up() -> Counters {
+        const ZIL: [&str; 7] = [
+            "zil_commit_count",
+            "zil_commit_writer_count",
+            "zil_itx_count",
+            "zil_itx_metaslab_slog_bytes",
+            "zil_itx_metaslab_slog_count",
+            "zil_itx_metaslab_normal_bytes",
+            "zil_itx_metaslab_normal_count",
+        ];
+        let special: [(&str, u64); 10] = [
+            ("c_max", 8 << 30),
+            ("pd", 1 << 30),
+            ("pm", 3 << 28),
+            ("meta", 5 << 28),
+            ("arc_no_grow", 0),
+            ("size", 5 << 30),
+            ("c", 6 << 30),
+            ("memory_all_bytes", 64 << 30),
+            ("memory_available_bytes", 223_456_789),
+            ("l2_ndev", 1),
+        ];
+        let mut place = 0;
+        let mut groups = Vec::new();
+        for (name, fields) in [(Arcstats::NAME, Arcstats::FIELDS), (ZfetchStats::NAME, ZfetchStats::FIELDS)] {
+            let numbers = fields.iter().map(|field| {
+                let first = (place * 7919 + 13) * (1 + place % 5 * 1000) % 1_000_003;
+                let number = first + (place * place * 31 + place) % 50_021;
+                place += 1;
+                let special = special.iter().find(|(name, _)| *name == field.name);
+                (field.name.to_owned(), special.map_or(number, |(_, number)| *number))
+            });
+            let counters = Numbers(numbers.collect());
+            groups.push(CounterGroup { name: name.into(), counters, ..CounterGroup::default() });
+        }
+        let zil = ZIL.iter().zip(1..).map(|(name, place)| ((*name).to_owned(), place * 12_345));
+        let counters = Numbers(zil.collect());
+        groups.push(CounterGroup { name: "zil".into(), counters, ..CounterGroup::default() });
+        Counters { groups, ..Counters::default() }
+    }
+
+    /// `script.txt` has what OpenZFS's script prints of these counters, section by section, and its graph.
+    #[test]
+    fn sections_are_those_of_the_script_for_the_same_counters() {
+        let counters = made_up();
+        let report = Report::of(&counters).unwrap();
+        let sections =
+            [report.arc(), report.archits(), report.dmu(), report.l2arc(), report.zil(), report.graph()];
+        let printed = sections.concat();
+        for (printed, expected) in printed.lines().zip(include_str!("arcsummary/script.txt").lines()) {
+            assert_eq!(printed, expected);
+        }
+        assert_eq!(printed.lines().count(), include_str!("arcsummary/script.txt").lines().count());
+    }
 
     #[test]
     fn numbers_look_as_the_script_has_them() {

@@ -334,8 +334,8 @@ impl ArcCache {
         let mut stats = Arcstats::default();
         counts.fill(&mut stats);
         sizes.fill(NODE_BYTES as u64, self.lent_bytes(), &mut stats);
-        (stats.c, stats.c_max) = (self.budget_bytes, self.budget_bytes);
-        (stats.c_min, stats.arc_dnode_limit) = (self.budget_bytes / OWN_SHARE, self.budget_bytes);
+        (stats.c, stats.c_max) = (self.budget_bytes(), self.budget_bytes());
+        (stats.c_min, stats.arc_dnode_limit) = (self.budget_bytes() / OWN_SHARE, self.budget_bytes());
         stats
     }
 

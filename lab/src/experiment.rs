@@ -115,7 +115,9 @@ use ondisk::nearest::meant;
 pub(crate) use changed::changed;
 pub use goal::{Bound, Goal, Metric, Rates};
 pub(crate) use setting::meaning;
-pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLES, Tunable};
+pub use setting::{
+    FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
+};
 pub use target::{ENGINES, Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 pub(crate) use workload::{does_write, faults_of_options};

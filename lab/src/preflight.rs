@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    self, Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload,
+    self, Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, Target, Work, Workload,
     faults_of_options,
 };
 use crate::fio::{self, Endpoint};
@@ -45,6 +45,8 @@ pub trait KnownProperties {
     fn pool_properties(&self) -> Vec<&str>;
     /// Why a new pool cannot have a property, or such a value of it; nothing where it can.
     fn pool_fault(&self, name: &str, value: &str) -> Option<String>;
+    /// Why a tunable cannot have such a value, or cannot be compared; nothing where it can.
+    fn tunable_fault(&self, name: &str, value: &str) -> Option<String>;
     /// Why what is measured does not depend on a pool's property; nothing where it does, or may.
     fn pool_idle(&self, name: &str) -> Option<&str>;
 }
@@ -163,6 +165,10 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
                     format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
                 })
             }),
+            Place::Tunable => {
+                let fault = name.strip_prefix(TUNABLE).and_then(|name| known.tunable_fault(name, value));
+                fault.map(|why| format!("{name}={value}: {why}"))
+            }
             Place::Pool => {
                 let property = name.strip_prefix(POOL);
                 let property = property.or(name.starts_with("feature@").then_some(name));
@@ -479,6 +485,10 @@ mod tests {
             None
         }
 
+        fn tunable_fault(&self, name: &str, _: &str) -> Option<String> {
+            (name != "zfs_txg_timeout").then(|| "there is none".to_owned())
+        }
+
         fn pool_fault(&self, name: &str, _: &str) -> Option<String> {
             (name != "autotrim").then(|| "there is none".to_owned())
         }
@@ -500,6 +510,7 @@ mod tests {
             + &factor("volblocksize", "\"16K\", \"17K\"")
             + &factor("iodepht", "\"1\", \"2\"")
             + &factor("pool.autotrym", "\"on\", \"off\"")
+            + &factor("tunable.zfs_txg_tymeout", "\"1\", \"2\"")
             + &factor("bs", "\"4K\", \"1G\"");
         let told = faults(&experiment(&factors, "rw = \"sideways\"\nseconds = 0"), &Few);
         for named in [
@@ -507,6 +518,7 @@ mod tests {
             "volblocksize=17K",
             "did you mean 'iodepth'?",
             "did you mean 'autotrim'?",
+            "tunable.zfs_txg_tymeout=1: there is none",
             "bs=1G",
             "sideways",
             "seconds",

@@ -70,7 +70,7 @@ use std::time::{Duration, Instant};
 use crate::copy::{self, Sort};
 use crate::error::{Error, Result};
 use crate::experiment::{
-    CacheState, Experiment, PROCESS, Place, Rates, Settings, THROUGH, Target, Work, Workload,
+    CacheState, Experiment, PROCESS, Place, Rates, Settings, THROUGH, TUNABLE, Target, Work, Workload,
 };
 use crate::fio::{self, Endpoint};
 use crate::layout::Layout;
@@ -508,6 +508,7 @@ impl<'a> Bench<'a> {
     pub fn ready(&mut self, lodging: &Placement, workload: &Workload, progress: &dyn Progress) -> Result<()> {
         created_files::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
+        self.tune(lodging)?;
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, &mut self.whole_files, progress)?;
         }
@@ -537,6 +538,20 @@ impl<'a> Bench<'a> {
             fio::run_unless(&arguments, &mut || progress.stops()).map(drop)?;
         }
         Ok(())
+    }
+
+    /// Sets the tunables of a variant in the process that serves it. Those that only other variants have are
+    /// set back.
+    fn tune(&self, lodging: &Placement) -> Result<()> {
+        let Some(home) = self.homes.get(lodging) else { return Ok(()) };
+        let all = self.experiment.all_settings().into_iter();
+        let names: BTreeSet<&String> =
+            all.map(|(name, _)| name).filter(|name| Place::of(name) == Place::Tunable).collect();
+        let value = |name: &String| {
+            let tunable = name.strip_prefix(TUNABLE).unwrap_or(name);
+            (tunable.to_owned(), lodging.settings.get(name).cloned())
+        };
+        self.programs(&home.server)?.tune(&names.into_iter().map(value).collect::<Vec<_>>())
     }
 
     /// The work of a run in a round.

@@ -4,6 +4,7 @@ use engine::dsl::edit::check_properties;
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use engine::properties::table::TABLE;
 use engine::properties::{Attr, Prop, Types, Value, is_user, typed};
+use engine::tunables::{self, Effect};
 use lab::preflight::KnownProperties;
 use ondisk::pool_version::FEATURES;
 
@@ -55,6 +56,24 @@ impl KnownProperties for OwnProperties {
 
     fn pool_fault(&self, name: &str, value: &str) -> Option<String> {
         server::daemon::new_pool_fault(name, value)
+    }
+
+    fn tunable_fault(&self, name: &str, value: &str) -> Option<String> {
+        let tunable = match tunables::named(name) {
+            Ok(tunable) => tunable,
+            Err(error) => return Some(error.to_string()),
+        };
+        if tunable.effect() == Effect::AtImport {
+            return Some(
+                "it only counts for pools that are imported afterwards, and variants share a pool".into(),
+            );
+        }
+        let (least, most) = tunable.range();
+        match tunable.parse(value) {
+            Ok(value) if (least..=most).contains(&value) => None,
+            Ok(_) => Some(format!("it is at least {least} and at most {most}")),
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     fn pool_idle(&self, name: &str) -> Option<&str> {

@@ -31,7 +31,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 use serde_json::json;
-use server::api::{GetIoStats, Loaded, Requested, RunLoad, SizeShare};
+use server::api::{GetIoStats, Loaded, Requested, RunLoad, SetTunables, SizeShare};
 use tempfile::TempDir;
 
 use crate::client;
@@ -171,6 +171,19 @@ impl Programs for Private {
     fn volume(&self, name: &str) -> lab::Result<Endpoint> {
         let socket = self.sockets.path().join("nbd.sock");
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
+    }
+
+    fn tune(&self, tunables: &[(String, Option<String>)]) -> lab::Result<()> {
+        if tunables.is_empty() {
+            return Ok(());
+        }
+        let socket = self.sockets.path().join("api.sock");
+        let request = SetTunables { settings: tunables.to_vec(), save: false };
+        let failed = |error: anyhow::Error| lab::Error::Failed {
+            command: "setting tunables".into(),
+            output: format!("{error:#}"),
+        };
+        client::call_at(&socket, &request).map(drop).map_err(failed)
     }
 
     fn load(&self, name: &str, load: &Load, stops: &dyn Fn() -> bool) -> lab::Result<String> {

@@ -501,6 +501,8 @@ fn settings() -> String {
         "Settings, of [settings], [[factor]] and [[variant]]:\n  \
          of the load: {}, and options of fio that write nowhere else with fio. before their names \
          (fio.thinktime)\n  of the process that serves: {}\n  \
+         of that process while it runs: its tunables with tunable. before their names \
+         (tunable.zfs_txg_timeout; `cenote tunable list`), set anew before each run\n  \
          of the pool: {}, feature@NAME, and every property of a pool with pool. before its name \
          (pool.autotrim)\n  of the way to a volume: {} (nbd, process)\n  \
          of a stack: layer\n  \

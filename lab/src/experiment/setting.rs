@@ -154,6 +154,8 @@ pub enum Place {
     Job,
     /// The process that serves: it must be another.
     Server,
+    /// The process that serves, while it runs: a number that is set before each run.
+    Tunable,
     /// The pool: it must be made anew.
     Pool,
     /// The stack: it is another of its layers.
@@ -169,6 +171,9 @@ pub const FIO: &str = "fio.";
 
 /// The prefix of a pool's property that is a setting.
 pub const POOL: &str = "pool.";
+
+/// The prefix of a tunable of the process that serves, which is set live.
+pub const TUNABLE: &str = "tunable.";
 
 /// Settings that are no properties, and no options of fio with [`FIO`] before their names.
 pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len()] = {
@@ -228,6 +233,7 @@ impl Place {
             | "dedupe_percentage" => Self::Job,
             _ if name.starts_with(FIO) => Self::Job,
             _ if Tunable::named(name).is_some() => Self::Server,
+            _ if name.starts_with(TUNABLE) => Self::Tunable,
             "layer" => Self::Layer,
             THROUGH => Self::Way,
             "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
@@ -259,6 +265,7 @@ mod tests {
             assert!(check(tunable.name, "").unwrap_err().to_string().contains(tunable.values));
         }
         assert!(SETTINGS.iter().all(|name| Place::of(name) != Place::Dataset));
+        assert_eq!(Place::of("tunable.zfs_txg_timeout"), Place::Tunable);
         assert_eq!((Place::of("pool.autotrim"), Place::of("atime")), (Place::Pool, Place::Dataset));
     }
 }

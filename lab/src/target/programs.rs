@@ -116,6 +116,15 @@ pub trait Programs {
             "the server of {name} runs no load by itself: measure it with {THROUGH}={NBD}"
         )))
     }
+    /// Sets tunables of the process that has the pools open, or sets them back.
+    fn tune(&self, tunables: &[(String, Option<String>)]) -> Result<()> {
+        match tunables.first() {
+            None => Ok(()),
+            Some((name, _)) => {
+                Err(Error::Experiment(format!("the server of this target has no tunables to set: '{name}'")))
+            }
+        }
+    }
     /// Why a pool takes nothing that is written any more, if that is so and known.
     fn lost(&self, pool: &str) -> Option<String> {
         let _ = pool;

@@ -183,7 +183,7 @@ pub fn verify_blocks(disks: Vec<Disk>, seed: u64, care: &Care) -> Result<(), Str
 }
 
 /// OpenZFS finds nothing wrong either.
-fn zdb(disks: &[Disk], missing: &[usize]) -> Result<(), String> {
+pub fn zdb(disks: &[Disk], missing: &[usize]) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     save(disks, missing, dir.path())?;
     match testkit::oracle::complaint(dir.path(), POOL) {

@@ -15,6 +15,7 @@
 //! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
 //! | `filesystem` | the same for files |
+//! | `healing` | the same for scrubs, resilvers and devices that change |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -26,6 +27,7 @@
 mod administrator;
 mod contents;
 mod filesystem;
+mod healing;
 mod history;
 mod judge;
 mod logs;
@@ -130,6 +132,34 @@ fn nothing_promised_is_lost_when_the_power_fails() {
     let tally = tally.into_inner().ignore_poison();
     // Past what captures the output of tests: how much was tried is part of the result.
     let _ = writeln!(std::io::stderr(), "power cuts: {tally:?} in {:?}", began.elapsed());
+}
+
+#[test]
+fn a_pool_that_heals_goes_on_after_any_power_cut() {
+    let limit = Duration::from_secs(number("CENOTE_CRASH_SECONDS").unwrap_or(40));
+    let only_one = limit.is_zero();
+    let next = AtomicU64::new(number("CENOTE_CRASH_SEED").unwrap_or(1));
+    let began = Instant::now();
+    let failed = AtomicBool::new(false);
+    let is_over = || failed.load(Ordering::Relaxed) || (began.elapsed() >= limit && !only_one);
+    let tallies = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..if only_one { 1 } else { 2 } {
+            scope.spawn(|| {
+                let _guard = NoteFailure(&failed);
+                let mut tally = healing::Tally::default();
+                while !is_over() {
+                    healing::tell(next.fetch_add(1, Ordering::Relaxed), &mut tally, &is_over);
+                    if only_one {
+                        break;
+                    }
+                }
+                tallies.lock().ignore_poison().push(tally);
+            });
+        }
+    });
+    let tallies = tallies.into_inner().ignore_poison();
+    let _ = writeln!(std::io::stderr(), "power cuts while pools heal: {tallies:?} in {:?}", began.elapsed());
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn surroundings(seed: u64) -> Surroundings {
 }
 
 /// Where device `number` says that it is.
-fn device_path(number: usize) -> PathBuf {
+pub fn device_path(number: usize) -> PathBuf {
     format!("/dev/disk{number}").into()
 }
 

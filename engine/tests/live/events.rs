@@ -7,7 +7,7 @@ use device::block_on;
 use device::simulated::Fault as DeviceFault;
 use engine::events::{Event, Events, Value};
 use engine::inject::{ALWAYS, DeviceError, Fault, Operation};
-use engine::pool::live::{Layout, LivePool, NewTop, properties};
+use engine::pool::live::{Auxiliary, Layout, LivePool, NewTop, properties};
 use engine::vdev::{Class, State};
 use ondisk::vdev_config::PoolState;
 
@@ -179,6 +179,20 @@ fn errors_in_the_same_place_are_told_once_until_they_are_cleared() {
         assert_eq!(of_class(&events, "ereport.fs.zfs.checksum").len(), 4);
         pool.clear_injections(None);
         volume.read_at(0, &mut bytes).await.unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn other_spares_are_another_configuration() {
+    block_on(async {
+        let (_, pool, events) = mirror().await;
+        pool.start().unwrap();
+        committed(&pool).await;
+        let before = of_class(&events, "sysevent.fs.zfs.config_sync").len();
+        let (_, leaves) = simulated(1);
+        pool.add_auxiliary(Auxiliary::Spares, leaves).await.unwrap();
+        assert_eq!(of_class(&events, "sysevent.fs.zfs.config_sync").len(), before + 1);
         pool.close(PoolState::Exported).await.unwrap();
     });
 }

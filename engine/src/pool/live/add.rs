@@ -154,8 +154,10 @@ impl Auxiliary {
         }
     }
 
-    /// Writes the list into the MOS.
+    /// Writes the list into the MOS. As in OpenZFS the configuration of the pool is written too, which is an
+    /// event.
     pub(super) async fn write(self, s: &Syncing) -> Result<()> {
+        s.pool.config_changed();
         let name = match self {
             Self::Spares => directory::SPARES,
             Self::Cache => directory::L2CACHE,

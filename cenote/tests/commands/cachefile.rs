@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::session::Session;
 
@@ -219,5 +220,25 @@ fn pools_on_files_of_another_pool_come_back_after_that_one() {
     session.print(&["zfs", "unmount", "zone"]);
     session.print(&["zfs", "mount", "zone"]);
     assert!(!open(&session).contains("alone"));
+    session.stop();
+}
+
+#[test]
+fn a_device_that_was_replaced_leaves_the_cache_file_by_itself() {
+    let place = Place::new();
+    let session = place.start(&[]);
+    let (old, new) = (place.path("kept"), place.path("loose"));
+    session.print(&["zpool", "create", "-m", "none", "tank", text(&old)]);
+    session.print(&["zpool", "replace", "-w", "tank", text(&old), text(&new)]);
+    let names = |path: &Path| {
+        let kept = fs::read(place.cachefile()).unwrap_or_default();
+        kept.windows(text(path).len()).any(|window| window == text(path).as_bytes())
+    };
+    let start = Instant::now();
+    while names(&old) || !names(&new) {
+        assert!(start.elapsed() < Duration::from_secs(60), "the cache file has another list of devices");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    session.print(&["zpool", "export", "tank"]);
     session.stop();
 }

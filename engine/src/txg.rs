@@ -380,11 +380,11 @@ impl Txgs {
         for _ in 1..ROOM_TRIES {
             match self.try_begin_dirtying(dataset, &dirtied, &require).await {
                 Err(Error::NoSpace(_)) if self.may_gain_room() => {}
-                begun => return begun,
+                begun => return begun.inspect_err(count_refused),
             }
             self.wait_synced(self.open_txg()).await?;
         }
-        self.try_begin_dirtying(dataset, &dirtied, &require).await
+        self.try_begin_dirtying(dataset, &dirtied, &require).await.inspect_err(count_refused)
     }
 
     async fn try_begin_dirtying<D>(
@@ -398,7 +398,6 @@ impl Txgs {
         // A change that waited may begin in a later group, in which none of the blocks is dirty.
         let (all, bytes) = dirtied(tx.txg());
         if let Err(error) = require(tx.txg(), all) {
-            DMU_TX.dmu_tx_quota.bump();
             self.change_dirty(&tx, 0, expected);
             return Err(error);
         }
@@ -696,6 +695,13 @@ impl Txgs {
     pub(crate) fn end(&self) {
         self.state().ending = true;
         self.due.notify_all();
+    }
+}
+
+/// Counts a change that is refused for want of space.
+fn count_refused(error: &Error) {
+    if matches!(error, Error::NoSpace(_) | Error::Quota(_)) {
+        DMU_TX.dmu_tx_quota.bump();
     }
 }
 

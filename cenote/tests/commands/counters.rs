@@ -12,9 +12,10 @@ fn worked() -> Session {
     std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
     session.print(&["zpool", "create", "tank", disk.to_str().unwrap()]);
     session.print(&["zfs", "create", "-s", "-V", "8M", "tank/vol"]);
-    let uri = format!("nbd+unix:///tank%2Fvol?socket={}", session.nbd_socket().display());
-    let script = "h.pwrite(b'a' * 65536, 0)\nh.flush()\nassert h.pread(65536, 0) == b'a' * 65536\n";
-    let output = Command::new("nbdsh").args(["-u", &uri, "-c", script]).output().unwrap();
+    let uri = format!("nbd+unix:///tank/vol?socket={}", session.nbd_socket().display());
+    let requests = ["-c", "write -P 0x61 0 64k", "-c", "flush", "-c", "read -P 0x61 0 64k"];
+    let output = Command::new("qemu-io").args(["-f", "raw"]).args(requests).arg(&uri).output();
+    let output = output.unwrap_or_else(|error| panic!("qemu-io: {error}; see scripts/install-test-tools"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     session.print(&["zpool", "sync"]);
     session

@@ -281,7 +281,7 @@ impl ArcCache {
             self.shard(hash).remove(hash, &old)
         });
         match retain {
-            Retain::In | Retain::Ahead => {}
+            Retain::In | Retain::Ahead | Retain::ForChange => {}
             Retain::AsItWas if dropped.is_some() => {}
             Retain::AsItWas | Retain::Out => return,
         }
@@ -424,8 +424,13 @@ impl Ticket<'_> {
             shard.flights.remove(&self.key);
             shard.budget = self.cache.share();
             match &result {
-                Ok(block) if matches!(retain, Retain::In | Retain::Ahead) => {
-                    shard.insert_into(RECENT, self.hash, self.key, block.clone(), retain == Retain::Ahead)
+                Ok(block) if retain == Retain::In || retain.waits() => {
+                    let evicted =
+                        shard.insert_into(RECENT, self.hash, self.key, block.clone(), retain.waits());
+                    if retain == Retain::Ahead {
+                        shard.note_prefetched(self.hash, &self.key);
+                    }
+                    evicted
                 }
                 _ => Vec::new(),
             }
@@ -508,6 +513,8 @@ struct Node {
     touched_at: u64,
     /// Whether it still waits for the read for which it was loaded.
     is_ahead: bool,
+    /// Whether that is a read of a stream, which may come or not.
+    is_prefetched: bool,
     newer: u32,
     older: u32,
 }
@@ -572,20 +579,22 @@ impl Shard {
         let node = &mut self.nodes[index as usize];
         let was_ahead = node.is_ahead;
         if retain == Retain::Out {
+            let was_prefetched = node.is_prefetched;
             let (_, block) = self.remove(hash, key)?;
             self.counts.hit(retain, key.is_metadata());
-            self.counts.hit_uncached(was_ahead);
+            self.counts.hit_uncached(was_prefetched);
             return Some(block);
         }
         let block = node.block.clone()?;
         self.counts.hit(retain, key.is_metadata());
-        if retain == Retain::Ahead {
+        if retain.waits() {
             return Some(block);
         }
         node.is_ahead = false;
+        let was_prefetched = std::mem::take(&mut node.is_prefetched);
         let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
         node.touched_at = now;
-        self.counts.hit_in(node.list, was_ahead);
+        self.counts.hit_in(node.list, was_prefetched);
         if was_ahead {
             // It stays behind the blocks that still wait: they are needed sooner.
             return Some(block);
@@ -608,10 +617,18 @@ impl Shard {
             Retain::Out => self.remove(hash, key).map(|(_, block)| block),
             Retain::In | Retain::AsItWas => {
                 let index = self.find(hash, key)?;
-                self.nodes[index as usize].is_ahead = false;
+                let node = &mut self.nodes[index as usize];
+                (node.is_ahead, node.is_prefetched) = (false, false);
                 None
             }
-            Retain::Ahead => None,
+            Retain::Ahead | Retain::ForChange => None,
+        }
+    }
+
+    /// Notes that a block was loaded ahead of a stream.
+    fn note_prefetched(&mut self, hash: u64, key: &Key) {
+        if let Some(index) = self.find(hash, key) {
+            self.nodes[index as usize].is_prefetched = true;
         }
     }
 
@@ -649,6 +666,7 @@ impl Shard {
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
         (node.block, node.bytes, node.touched_at, node.is_ahead) = (Some(block), bytes, now, is_ahead);
+        node.is_prefetched = false;
         self.link(index, list);
         self.make_room(index, &mut evicted);
         evicted
@@ -723,6 +741,7 @@ impl Shard {
             list: RECENT,
             touched_at: 0,
             is_ahead: false,
+            is_prefetched: false,
             newer: NIL,
             older: NIL,
         };

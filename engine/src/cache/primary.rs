@@ -78,6 +78,8 @@ pub enum Retain {
     In,
     /// The block, for a reader that will come: that read will be its first use.
     Ahead,
+    /// The block, for a change of a part of it, which reads it then.
+    ForChange,
     /// The same as before: the block if it, or the block that it overwrites, was in the cache.
     AsItWas,
     /// Neither the block nor the block that it overwrites.
@@ -85,6 +87,11 @@ pub enum Retain {
 }
 
 impl Retain {
+    /// Whether the block waits in the cache for a read that is to come.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Self::Ahead | Self::ForChange)
+    }
+
     /// The choice for an uncached block of `size` bytes after a read up to byte `end`: a reader that stops
     /// before the end needs the block again.
     pub fn of_part(end: usize, size: u64) -> Self {

@@ -152,7 +152,7 @@ impl Tree {
         if self.keyless {
             return store.read_block_without_key(bp, at).await;
         }
-        let retain = if retain != Retain::Ahead && self.is_cached(at) { Retain::In } else { retain };
+        let retain = if !retain.waits() && self.is_cached(at) { Retain::In } else { retain };
         store.read_retaining(bp, at, retain).await
     }
 

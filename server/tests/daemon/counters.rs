@@ -32,9 +32,10 @@ fn of_volume<'a>(counters: &'a Counters, prefix: &str) -> &'a CounterGroup {
 
 /// Writes 64 KiB to the volume and reads it again, over NBD.
 fn work(running: &Running) {
-    let uri = format!("nbd+unix:///tank%2Fvol?socket={}", running.place.path().join("nbd.sock").display());
-    let script = "h.pwrite(b'a' * 65536, 0)\nh.flush()\nassert h.pread(65536, 0) == b'a' * 65536\n";
-    let output = Command::new("nbdsh").args(["-u", &uri, "-c", script]).output().unwrap();
+    let uri = format!("nbd+unix:///tank/vol?socket={}", running.place.path().join("nbd.sock").display());
+    let requests = ["-c", "write -P 0x61 0 64k", "-c", "flush", "-c", "read -P 0x61 0 64k"];
+    let output = Command::new("qemu-io").args(["-f", "raw"]).args(requests).arg(&uri).output();
+    let output = output.unwrap_or_else(|error| panic!("qemu-io: {error}; see scripts/install-test-tools"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

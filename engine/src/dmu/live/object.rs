@@ -254,7 +254,7 @@ impl LiveObject {
 
     /// Loads data block `id` into the ARC, where it waits for a change of it even if it is not to be cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
-        self.block_retaining(id, Retain::Ahead).await.map(|_| ())
+        self.block_retaining(id, Retain::ForChange).await.map(|_| ())
     }
 
     /// Must be called before a group is held for a write of the bytes `range`. Loads the partly written

@@ -334,8 +334,9 @@ impl ArcCache {
         let mut stats = Arcstats::default();
         counts.fill(&mut stats);
         sizes.fill(NODE_BYTES as u64, self.lent_bytes(), &mut stats);
-        (stats.c, stats.c_max) = (self.budget_bytes(), self.budget_bytes());
-        (stats.c_min, stats.arc_dnode_limit) = (self.budget_bytes() / OWN_SHARE, self.budget_bytes());
+        let budget_bytes = self.budget_bytes();
+        (stats.c, stats.c_min, stats.c_max) = (budget_bytes, budget_bytes, budget_bytes);
+        stats.arc_dnode_limit = budget_bytes;
         stats
     }
 

@@ -49,9 +49,9 @@ counters! {
              for it.";
         pd: Gauge, "The share that blocks used once may have of cached data, in parts of 2^32.";
         pm: Gauge, "The same of cached metadata.";
-        c: Gauge, "The budget for blocks and for data not on disk yet.";
-        c_min: Gauge, "The part of the budget that is never lent to dirty data.";
-        c_max: Gauge, "The largest budget.";
+        c: Gauge, "The budget for blocks and for data not on disk yet, at the moment.";
+        c_min: Gauge, "The least budget, also when memory is scarce.";
+        c_max: Gauge, "The largest budget, while memory is not scarce.";
         size: Gauge, "Memory in use: blocks, their headers, and dirty data.";
         compressed_size: Gauge, "Bytes of blocks as they are kept. The cache keeps them uncompressed.";
         uncompressed_size: Gauge, "Bytes of these blocks without compression.";
@@ -138,8 +138,9 @@ counters! {
         l2_rebuild_bufs_precached: Counter, "Blocks that were known already.";
         l2_rebuild_log_blks: Counter, "Log blocks that were read.";
         memory_throttle_count: Counter, "Changes that waited for memory: always 0.";
-        memory_direct_count: Counter, "Times that the system asked for memory at once.";
-        memory_indirect_count: Counter, "Times that the system asked for memory in the background.";
+        memory_direct_count: Counter, "Times that the system asked for memory at once: not counted, 0.";
+        memory_indirect_count: Counter,
+            "Times that the system asked for memory in the background: not counted, 0.";
         memory_all_bytes: Gauge, "Memory of the machine.";
         memory_free_bytes: Gauge, "Free memory of the machine.";
         memory_available_bytes: Signed, "Memory that the machine could give without swapping.";

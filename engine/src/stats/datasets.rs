@@ -47,7 +47,8 @@ counters! {
         compressed: Counter, "The same after compression.";
         allocated: Counter, "The same with parity, padding and copies.";
         devices: Counter, "The same, once for each device of a mirror.";
-        metadata_allocated: Counter, "Space of pointers, dnodes and other metadata that were written with them.";
+        metadata_allocated: Counter,
+            "Space of pointers, dnodes and other metadata that were written with them.";
         metadata_devices: Counter, "The same, once for each device of a mirror.";
         log_allocated: Counter, "Space of the blocks of the intent log that were written.";
         log_devices: Counter, "The same, once for each device of a mirror.";

@@ -151,7 +151,7 @@ fn reads_are_counted_in_the_dataset_and_by_kind_and_list_in_the_arc() {
         );
         assert_eq!(now.mru_data + now.mfu_data, 5 * BLOCK);
         assert_eq!(now.size, now.data_size + now.metadata_size + now.hdr_size);
-        assert_eq!((now.c, now.c_max), (64 << 20, 64 << 20));
+        assert_eq!((now.c, now.c_max), (64 << 20, 64 << 20), "without a daemon there are no other limits");
 
         let clients = stats(&pool, id).objset();
         assert_eq!((clients.reads, clients.nread, clients.writes), (10, 10 * BLOCK, 0));

@@ -10,6 +10,7 @@ use engine::tunables;
 use engine::vdev::Vdev;
 use ondisk::ObjectId;
 
+use super::memory::{arc_min, reserve};
 use super::{Daemon, OpenPool};
 use crate::api::{
     self, ApiError, Client, CountedDataset, CountedVdev, CounterGroup, Counters, Numbers, PoolTxgs, TxgTimes,
@@ -74,9 +75,17 @@ impl Daemon {
 
     /// The counters of the ARC, with those of the machine's memory.
     fn arcstats(&self) -> Arcstats {
-        let memory = Memory::now();
+        let (memory, total) = (Memory::now(), super::machine_memory_bytes());
+        let (most, reserve) = (self.arc_max(), reserve(total));
+        let need_free = reserve.saturating_sub(memory.available);
         Arcstats {
-            memory_all_bytes: device::machine_memory_bytes(),
+            c_max: most,
+            c_min: arc_min(total).min(most),
+            arc_dnode_limit: most,
+            arc_sys_free: reserve,
+            arc_need_free: need_free,
+            arc_no_grow: u64::from(need_free > 0),
+            memory_all_bytes: total,
             memory_free_bytes: memory.free,
             memory_available_bytes: memory.available,
             ..self.cache.arcstats()

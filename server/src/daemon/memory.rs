@@ -58,12 +58,8 @@ impl Daemon {
     }
 
     fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>) {
-        let given = |tunable: &tunables::Tunable| tunable.given().filter(|bytes| *bytes != 0);
         sizing.most = self.arc_max();
-        let least = (total / LEAST_SHARE).max(MIN_BYTES);
-        sizing.least = given(&tunables::ZFS_ARC_MIN).unwrap_or(least);
-        let reserve = (total / RESERVE_SHARE).max(MIN_RESERVE_BYTES);
-        sizing.reserve = given(&tunables::ZFS_ARC_SYS_FREE).unwrap_or(reserve);
+        (sizing.least, sizing.reserve) = (arc_min(total), reserve(total));
         let Some(memory) = memory(group) else { return };
         let size = self.cache.budget_bytes();
         let next = sizing.next(size, memory, Instant::now());
@@ -73,6 +69,20 @@ impl Daemon {
             tracing::debug!(from = size, to = next, available = memory.available_bytes, "the ARC's size");
         }
     }
+}
+
+fn given(tunable: &tunables::Tunable) -> Option<u64> {
+    tunable.given().filter(|bytes| *bytes != 0)
+}
+
+/// The least bytes that the ARC keeps, of a machine with so much memory.
+pub(super) fn arc_min(total: u64) -> u64 {
+    given(&tunables::ZFS_ARC_MIN).unwrap_or((total / LEAST_SHARE).max(MIN_BYTES))
+}
+
+/// The bytes that are left to others.
+pub(super) fn reserve(total: u64) -> u64 {
+    given(&tunables::ZFS_ARC_SYS_FREE).unwrap_or((total / RESERVE_SHARE).max(MIN_RESERVE_BYTES))
 }
 
 /// The memory that is left to this process.

@@ -473,10 +473,9 @@ impl Page<'_> {
                     nothing(),
                 ]
             } else {
-                // Transfers go to the system at once: none are pending.
                 queues(&counted.leaves().under_way)
                     .into_iter()
-                    .flat_map(|active| [number(0), number(active)])
+                    .flat_map(|(pending, active)| [number(pending), number(active)])
                     .collect()
             };
             values.extend(group.into_iter().map(|value| (value, width)));
@@ -547,11 +546,12 @@ fn total(transfers: &Transfers) -> &Vec<u64> {
     if transfers.total_latency.is_empty() { &transfers.latency } else { &transfers.total_latency }
 }
 
-/// Active operations in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read
+/// Pending and active operations in each of [`QUEUES`]. Only writes of groups wait for others. There is neither an asynchronous read nor a rebuild: what is read
 /// ahead is read as what is wanted, and a resilver is a sweep.
-fn queues(under_way: &UnderWay) -> [u64; 7] {
-    let UnderWay { sync_read, sync_write, async_write, scrub, trim } = *under_way;
-    [sync_read, sync_write, 0, async_write, scrub, trim, 0]
+fn queues(under_way: &UnderWay) -> [(u64, u64); 7] {
+    let UnderWay { sync_read, sync_write, async_write, scrub, trim, async_write_pending } = *under_way;
+    let writes = (async_write_pending, async_write);
+    [(0, sync_read), (0, sync_write), (0, 0), writes, (0, scrub), (0, trim), (0, 0)]
 }
 
 /// Counters by guid.
@@ -563,15 +563,22 @@ mod tests {
 
     #[test]
     fn transfers_are_active_in_the_columns_of_what_they_are_for() {
-        let under_way = UnderWay { sync_read: 1, sync_write: 2, async_write: 3, scrub: 4, trim: 5 };
+        let under_way = UnderWay {
+            sync_read: 1,
+            sync_write: 2,
+            async_write: 3,
+            scrub: 4,
+            trim: 5,
+            async_write_pending: 6,
+        };
         let shown: Vec<&str> = QUEUES.0.iter().map(|(name, _)| *name).collect();
-        let active = shown.into_iter().zip(queues(&under_way)).filter(|(_, active)| *active > 0);
+        let active = shown.into_iter().zip(queues(&under_way)).filter(|(_, (_, active))| *active > 0);
         let expected = [
-            ("syncq_read", 1),
-            ("syncq_write", 2),
-            ("asyncq_write", 3),
-            ("scrubq_read", 4),
-            ("trimq_write", 5),
+            ("syncq_read", (0, 1)),
+            ("syncq_write", (0, 2)),
+            ("asyncq_write", (6, 3)),
+            ("scrubq_read", (0, 4)),
+            ("trimq_write", (0, 5)),
         ];
         assert_eq!(active.collect::<Vec<_>>(), expected);
     }

@@ -78,6 +78,7 @@ pub struct Stats {
     since: Instant,
     by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
+    pending: [AtomicU64; 5],
     by_queue: [QueueCounters; 5],
     healed_bytes: AtomicU64,
     scanned_bytes: AtomicU64,
@@ -85,7 +86,7 @@ pub struct Stats {
     unseen_slow: Mutex<Vec<SlowTransfer>>,
 }
 
-/// A transfer that is in progress as long as this lives.
+/// A transfer that is in progress, or waits, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a>(&'a AtomicU64);
 
@@ -101,6 +102,7 @@ impl Default for Stats {
             since: Instant::now(),
             by_transfer: Default::default(),
             under_way: Default::default(),
+            pending: Default::default(),
             by_queue: Default::default(),
             healed_bytes: AtomicU64::new(0),
             scanned_bytes: AtomicU64::new(0),
@@ -194,6 +196,18 @@ impl Stats {
         let under_way = &self.under_way[queue as usize];
         under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(under_way)
+    }
+
+    /// A transfer waits for others, until what is returned is dropped.
+    pub(crate) fn wait(&self, queue: Queue) -> UnderWay<'_> {
+        let pending = &self.pending[queue as usize];
+        pending.fetch_add(1, Ordering::Relaxed);
+        UnderWay(pending)
+    }
+
+    /// The number of transfers that wait for others.
+    pub fn pending(&self, queue: Queue) -> u64 {
+        self.pending[queue as usize].load(Ordering::Relaxed)
     }
 
     /// The number of transfers in progress.
@@ -400,5 +414,9 @@ mod tests {
         assert_eq!(all(), [0, 0, 1]);
         drop(other);
         assert_eq!(all(), [0, 0, 0]);
+        let waits = stats.wait(Queue::AsyncWrite);
+        assert_eq!((stats.pending(Queue::AsyncWrite), all()), (1, [0, 0, 0]));
+        drop(waits);
+        assert_eq!(stats.pending(Queue::AsyncWrite), 0);
     }
 }

@@ -116,6 +116,8 @@ pub struct UnderWay {
     pub scrub: u64,
     /// Ranges that are given up.
     pub trim: u64,
+    /// Writes of transaction groups that wait for stable writes.
+    pub async_write_pending: u64,
 }
 
 /// Transfers of one kind.

@@ -88,6 +88,7 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
             async_write: vdev.stats.under_way(Queue::AsyncWrite),
             scrub: vdev.stats.under_way(Queue::Scrub),
             trim: vdev.stats.under_way(Queue::Trim),
+            async_write_pending: vdev.stats.pending(Queue::AsyncWrite),
         },
         async_queue: queued(Queue::AsyncWrite),
         sync_queue: queued(Queue::SyncWrite),

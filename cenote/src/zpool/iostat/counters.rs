@@ -152,6 +152,7 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
         all.async_write += one.async_write;
         all.scrub += one.scrub;
         all.trim += one.trim;
+        all.async_write_pending += one.async_write_pending;
         sum
     })
 }

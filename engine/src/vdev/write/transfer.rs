@@ -79,11 +79,18 @@ async fn write_leaf(txg: Txg, parts: &[Part<'_>], order: &[usize], until: Until)
     let in_turn = until == Until::Taken && leaf.stable.is_expected();
     let came = Instant::now();
     let (mut failed, mut together) = (Vec::new(), Vec::new());
-    for run in runs(parts, order, if in_turn { Longest::IN_TURN } else { Longest::TOGETHER }) {
+    let queue = if until == Until::Durable { Queue::SyncWrite } else { Queue::AsyncWrite };
+    let runs = runs(parts, order, if in_turn { Longest::IN_TURN } else { Longest::TOGETHER });
+    let waiting: Vec<_> = runs.into_iter().map(|run| (run, leaf.stats.wait(queue))).collect();
+    for (run, waits) in waiting {
         if in_turn && leaf.stable.gives_way() {
+            drop(waits);
             failed.extend(transfer(txg, parts, run, until, came).await);
         } else {
-            together.push(transfer(txg, parts, run, until, came));
+            together.push(async move {
+                drop(waits);
+                transfer(txg, parts, run, until, came).await
+            });
         }
     }
     failed.extend(join_all(together).await.into_iter().flatten());

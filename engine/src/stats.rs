@@ -55,11 +55,8 @@ pub use vdevs::VdevStats;
 pub(crate) use zil::ZilCounters;
 pub use zil::{ZIL, ZilStats};
 
-/// A group, and its fields.
-pub type Description = (&'static str, &'static [Field]);
-
-/// All groups with their fields, for lists and the manual.
-pub const GROUPS: [Description; 7] = [
+/// All groups by name, with their fields, for lists and the manual.
+pub const GROUPS: [(&str, &[Field]); 7] = [
     (Arcstats::NAME, Arcstats::FIELDS),
     (ZfetchStats::NAME, ZfetchStats::FIELDS),
     (ZilStats::NAME, ZilStats::FIELDS),

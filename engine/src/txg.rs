@@ -32,6 +32,8 @@
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
 
 mod lanes;
+mod limits;
+mod stream;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,90 +46,20 @@ use ondisk::{ObjsetId, Txg};
 
 pub(crate) use self::lanes::GUESSED_BYTES_PER_SECOND;
 use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
+use self::limits::LEAST_DIRTY_BYTES;
+pub use self::limits::Limits;
+use self::stream::Stream;
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 use crate::queue::{Place, Queue, Queued};
 use crate::stats::{DMU_TX, TxgHistory};
 use crate::tunables;
 
-/// How much may be dirty, and how long a group stays open.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// The most dirty bytes of all groups together.
-    pub dirty_bytes: u64,
-    /// With this many dirty bytes the open group is committed before its time is over.
-    pub sync_bytes: u64,
-    /// How long a group with changes stays open.
-    pub timeout: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { dirty_bytes: 256 << 20, sync_bytes: 64 << 20, timeout: Duration::from_secs(5) }
-    }
-}
-
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 8;
 
-/// The least limit of dirty bytes, for the smallest cache: a group needs some data to be worth its commit.
-const LEAST_DIRTY_BYTES: u64 = 16 << 20;
-/// The largest limit of dirty bytes, for the largest cache.
-const MOST_DIRTY_BYTES: u64 = 4 << 30;
-
-/// After this many bytes of large new blocks in quick succession, a group is committed before its time is
-/// over.
-const STREAM_BYTES: u64 = 32 << 20;
-/// The slowest such stream, in bytes per second: slower ones would keep a slow disk busy with commits.
-const STREAM_BYTES_PER_SECOND: u64 = 256 << 20;
-
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
-
-/// Large new blocks in quick succession.
-#[derive(Debug, Clone, Copy)]
-struct Stream {
-    bytes: u64,
-    began: Instant,
-}
-
-impl Stream {
-    fn none() -> Self {
-        Self { bytes: 0, began: Instant::now() }
-    }
-
-    /// Notes that this many bytes came at `now`.
-    fn note(&mut self, bytes: u64, now: Instant) {
-        let micros = u64::try_from((now - self.began).as_micros()).unwrap_or(u64::MAX);
-        let least = micros.saturating_mul(STREAM_BYTES_PER_SECOND / 1_000_000);
-        if self.bytes < least {
-            *self = Self { bytes: 0, began: now };
-        }
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// Whether the stream is long enough for a commit.
-    fn is_due(&self) -> bool {
-        self.bytes >= STREAM_BYTES
-    }
-}
-
-impl Limits {
-    /// The limits of pools whose dirty bytes this cache lends: a quarter of it, if that is more than the
-    /// default. The more random writes to an object one group has, the fewer indirect blocks it writes for
-    /// each of them.
-    pub fn beside(cache: &ArcCache) -> Self {
-        let least = Self::default();
-        let dirty_bytes = (cache.budget_bytes() / 4).clamp(least.dirty_bytes, MOST_DIRTY_BYTES);
-        Self { dirty_bytes, sync_bytes: dirty_bytes / 4, ..least }
-    }
-
-    /// These limits, or less if a cache can lend less.
-    fn within(self, cache: &ArcCache) -> Self {
-        let dirty_bytes = self.dirty_bytes.min(cache.lendable_bytes().max(LEAST_DIRTY_BYTES));
-        Self { dirty_bytes, sync_bytes: self.sync_bytes.min(dirty_bytes / 4), ..self }
-    }
-}
 
 /// Holds a transaction group open for one operation, until it is dropped. If a panic drops it, its change may
 /// be half done and must not be committed: the pool stops.
@@ -758,6 +690,7 @@ impl State {
 mod tests {
     use futures_util::FutureExt;
 
+    use super::stream::{STREAM_BYTES, STREAM_BYTES_PER_SECOND};
     use super::*;
 
     #[test]

@@ -34,21 +34,23 @@
 //!   newest block.
 //! - Ghosts hold no bytes of blocks, and their blocks would at most fill the budget once again.
 
+mod arcstats;
+mod flight;
+
 use std::future::Future;
 use std::hash::BuildHasher;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
 
 use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+pub use self::arcstats::ArcStats;
+use self::flight::{Flight, Outcome, Wait};
 use super::counting::{Counts, Held, Sizes};
 use super::what_if::WhatIf;
 use super::{Block, Retain};
 use crate::error::Result;
-use crate::stats::Arcstats;
 
 /// The most shards, each with its own lock.
 const MAX_SHARDS: u64 = 64;
@@ -87,25 +89,6 @@ impl Key {
     pub(crate) fn is_metadata(&self) -> bool {
         self.checksum_word & 1 != 0
     }
-}
-
-/// Counters of the whole cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ArcStats {
-    /// Reads answered from memory.
-    pub hits: u64,
-    /// Reads that had to load.
-    pub misses: u64,
-    /// Reads that waited for another reader's load.
-    pub shared_loads: u64,
-    /// Blocks evicted to make room.
-    pub evictions: u64,
-    /// Bytes of blocks in memory.
-    pub size_bytes: u64,
-    /// The budget.
-    pub budget_bytes: u64,
-    /// Bytes of it that are lent to dirty data.
-    pub lent_bytes: u64,
 }
 
 /// The cache; shared by all pools of a process.
@@ -304,42 +287,6 @@ impl ArcCache {
         }
     }
 
-    /// The present counters, summed over the shards.
-    pub fn stats(&self) -> ArcStats {
-        let lent_bytes = self.lent_bytes();
-        let mut stats = ArcStats { budget_bytes: self.budget_bytes(), lent_bytes, ..ArcStats::default() };
-        for shard in &self.shards {
-            let shard = lock(shard);
-            let (demand, prefetch) = (shard.counts.sum(false), shard.counts.sum(true));
-            stats.hits += demand.hits;
-            stats.misses += demand.misses + prefetch.misses;
-            stats.shared_loads += demand.io_hits + prefetch.io_hits;
-            stats.evictions += shard.counts.evictions();
-            stats.size_bytes += (shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes) as u64;
-        }
-        stats
-    }
-
-    /// The present counters under OpenZFS's names, without those of the machine and of cache devices.
-    pub fn arcstats(&self) -> Arcstats {
-        let (mut counts, mut sizes) = (Counts::default(), Sizes::default());
-        for shard in &self.shards {
-            let (of_shard, held) = {
-                let shard = lock(shard);
-                (shard.counts, shard.sizes())
-            };
-            counts.add(&of_shard);
-            sizes.add(&held);
-        }
-        let mut stats = Arcstats::default();
-        counts.fill(&mut stats);
-        sizes.fill(NODE_BYTES as u64, self.lent_bytes(), &mut stats);
-        let budget_bytes = self.budget_bytes();
-        (stats.c, stats.c_min, stats.c_max) = (budget_bytes, budget_bytes, budget_bytes);
-        stats.arc_dnode_limit = budget_bytes;
-        stats
-    }
-
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[self.shard_index(hash)])
     }
@@ -359,7 +306,7 @@ impl ArcCache {
             shard.counts.wait(retain, key.is_metadata(), flight.is_ahead);
             return Lookup::Wait(flight);
         }
-        let flight = Arc::new(Flight { is_ahead: retain == Retain::Ahead, ..Flight::default() });
+        let flight = Flight::begun(retain == Retain::Ahead);
         shard.flights.insert(*key, Arc::clone(&flight));
         shard.counts.miss(retain, key.is_metadata());
         Lookup::Load(Ticket { cache: self, hash, key: *key, flight })
@@ -376,37 +323,6 @@ enum Lookup<'a> {
     Hit(Block),
     Wait(Arc<Flight>),
     Load(Ticket<'a>),
-}
-
-/// A load in progress, with its waiters.
-#[derive(Default)]
-struct Flight {
-    state: Mutex<FlightState>,
-    /// Whether it was begun for a reader that will come.
-    is_ahead: bool,
-}
-
-#[derive(Default)]
-struct FlightState {
-    outcome: Option<Outcome>,
-    wakers: Vec<Option<Waker>>,
-}
-
-#[derive(Clone)]
-enum Outcome {
-    Done(Result<Block>),
-    Abandoned,
-}
-
-impl Flight {
-    fn land(&self, outcome: Outcome) {
-        let wakers = {
-            let mut state = lock(&self.state);
-            state.outcome = Some(outcome);
-            std::mem::take(&mut state.wakers)
-        };
-        wakers.into_iter().flatten().for_each(Waker::wake);
-    }
 }
 
 /// The right and the duty to load one block. If it is dropped without [`Ticket::finish`], a waiter takes
@@ -444,55 +360,9 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let unfinished = lock(&self.flight.state).outcome.is_none();
-        if unfinished {
+        if self.flight.is_under_way() {
             self.cache.shard(self.hash).flights.remove(&self.key);
             self.flight.land(Outcome::Abandoned);
-        }
-    }
-}
-
-/// Waits for a load in progress: its result, or `None` when the loader went away.
-struct Wait {
-    flight: Arc<Flight>,
-    slot: Option<usize>,
-}
-
-impl Wait {
-    fn new(flight: Arc<Flight>) -> Self {
-        Self { flight, slot: None }
-    }
-}
-
-impl Future for Wait {
-    type Output = Option<Result<Block>>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let mut state = lock(&this.flight.state);
-        match &state.outcome {
-            Some(Outcome::Done(result)) => return Poll::Ready(Some(result.clone())),
-            Some(Outcome::Abandoned) => return Poll::Ready(None),
-            None => {}
-        }
-        match this.slot.and_then(|slot| state.wakers.get_mut(slot)) {
-            Some(Some(waker)) => waker.clone_from(context.waker()),
-            Some(empty) => *empty = Some(context.waker().clone()),
-            None => {
-                this.slot = Some(state.wakers.len());
-                state.wakers.push(Some(context.waker().clone()));
-            }
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot
-            && let Some(waker) = lock(&self.flight.state).wakers.get_mut(slot)
-        {
-            *waker = None;
         }
     }
 }
@@ -807,6 +677,8 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
     use device::{IoBuf, block_on};
     use futures_util::FutureExt;

@@ -7,18 +7,18 @@ use crate::stats::Arcstats;
 
 /// Hits, waits and misses of one kind of access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accesses {
+pub(super) struct Accesses {
     /// Answered from memory.
-    pub hits: u64,
+    pub(super) hits: u64,
     /// Waited for a load of another reader.
-    pub io_hits: u64,
+    pub(super) io_hits: u64,
     /// Had to load.
-    pub misses: u64,
+    pub(super) misses: u64,
 }
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(super) struct Counts {
     /// By reader or prefetch, and within these by data or metadata.
     accesses: [[Accesses; 2]; 2],
     /// Hits in the list of blocks seen once, and in that of blocks seen again.
@@ -45,7 +45,7 @@ pub(super) struct Held {
 
 /// What the lists hold, by list, and within these data and metadata; with the headers of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
+pub(super) struct Sizes {
     pub(super) lists: [[Held; 2]; 4],
     /// Blocks and ghosts, and the most that there were.
     pub(super) elements: u64,

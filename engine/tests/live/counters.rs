@@ -7,7 +7,7 @@ use engine::cache::ArcCache;
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::{Layout, LivePool, Surroundings, Syncing};
-use engine::stats::{Amplification, DMU_TX, DatasetStats, ZFETCH, ZIL, ZilStats};
+use engine::stats::{Amplification, DMU_TX, DatasetStats, TxgState, ZFETCH, ZIL, ZilStats};
 use engine::vdev::stats::{Queue, Transfer};
 use engine::vdev::{Class, Vdev};
 use engine::zpl::live::WriteOptions;
@@ -219,7 +219,7 @@ fn transaction_groups_are_remembered_with_what_they_wrote() {
         let txg = pool.sync().await.unwrap();
         let groups = pool.txgs().history().snapshot();
         let group = groups.iter().find(|group| group.txg == txg).unwrap();
-        assert_eq!(group.state.letter(), 'C');
+        assert_eq!(group.state, TxgState::Committed);
         assert!(group.ndirty >= 64 * BLOCK, "{group:?}");
         assert!(group.io.nwritten > 64 * BLOCK && group.io.writes > 0, "{group:?}");
         assert!(group.sync.as_nanos() > 0 && group.birth_ns > 1 << 60);

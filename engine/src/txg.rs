@@ -513,7 +513,9 @@ impl Txgs {
             {
                 return true;
             }
-            let patience = timeout.saturating_sub(age).max(Duration::from_millis(10));
+            // The tunable may be set meanwhile.
+            let patience =
+                timeout.saturating_sub(age).clamp(Duration::from_millis(10), Duration::from_secs(1));
             let waited = self.due.wait_timeout(state, patience);
             state = waited.ignore_poison().0;
         }

@@ -51,6 +51,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("fuid", pools::files::fuid),
     ("history", lists::history),
     ("indirect", lists::indirect),
+    ("l2arc", lists::l2arc),
     ("label", pools::label),
     ("log_space_map", lists::log_space_map),
     ("metaslab", lists::metaslab),

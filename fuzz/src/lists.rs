@@ -74,6 +74,28 @@ pub fn log_space_map(bytes: &[u8]) {
     }
 }
 
+/// Headers and log blocks of cache devices.
+pub fn l2arc(bytes: &[u8]) {
+    use ondisk::l2arc::{DeviceHeader, EntryProperties, LogBlock, LogEntry, LogPointer};
+    stable_in_both_orders!(bytes, LogPointer, LogEntry);
+    if let Ok((header, order)) = DeviceHeader::parse_sector(bytes) {
+        let again = DeviceHeader::parse_sector(&header.encode_sector(bytes.len(), order));
+        assert_eq!(again, Ok((header, order)));
+    }
+    let mut input = Input(bytes);
+    let entries = usize::from(input.u8());
+    if let Ok(block) = LogBlock::parse(bytes, entries) {
+        for order in ORDERS {
+            assert_eq!(LogBlock::parse(&block.encode(order), entries).as_ref(), Ok(&block));
+        }
+        for entry in &block.entries {
+            if let Ok(properties) = EntryProperties::from_word(entry.prop) {
+                assert_eq!(EntryProperties::from_word(properties.to_word()), Ok(properties));
+            }
+        }
+    }
+}
+
 /// Metaslabs.
 pub fn metaslab(bytes: &[u8]) {
     for order in ORDERS {

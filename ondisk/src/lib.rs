@@ -44,6 +44,7 @@ pub mod features;
 pub mod history;
 pub mod holds;
 pub mod indirect;
+pub mod l2arc;
 pub mod log_space_map;
 pub mod metaslab;
 pub mod nearest;

@@ -2,11 +2,15 @@
 
 pub mod arc;
 pub mod block;
+mod candidate;
 mod counting;
 pub mod primary;
 pub mod sizing;
 pub mod what_if;
 
 pub use arc::{ArcCache, ArcStats};
+pub(crate) use arc::{Feedable, Selection};
 pub use block::Block;
+pub use candidate::Loaded;
+pub(crate) use candidate::{Candidate, fitted};
 pub use primary::{Primary, PrimaryCache, Retain};

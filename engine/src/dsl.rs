@@ -457,7 +457,9 @@ impl Dsl {
     /// Opens the object set of a filesystem, volume or snapshot, to be cached as its properties say.
     pub async fn open_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
         let objset = self.mos.open_objset(dataset).await?;
-        objset.primary().set(self.primary_cache(dataset).await?);
+        let [primary, secondary] = self.cached(dataset).await?;
+        objset.primary().set(primary);
+        objset.primary().set_secondary(secondary);
         Ok(objset)
     }
 

@@ -17,6 +17,7 @@ pub mod error;
 pub mod events;
 pub mod inject;
 pub mod jobs;
+pub mod l2arc;
 pub mod mos;
 pub mod pool;
 pub mod properties;

@@ -40,6 +40,7 @@ pub use keystore::Keystore;
 use crate::background;
 use crate::cache::ArcCache;
 use crate::cache::what_if::Report;
+use crate::l2arc::L2arc;
 use crate::stats::Datasets;
 use crate::vdev::{ErrorCounters, VdevTree};
 
@@ -62,6 +63,7 @@ pub struct Store {
     name: String,
     altroot: Option<PathBuf>,
     pub(crate) vdevs: VdevTree,
+    pub(crate) l2arc: L2arc,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) damage: Damage,
     pub(crate) repairs: Arc<repairs::Repairs>,
@@ -114,6 +116,7 @@ impl Store {
             name,
             altroot,
             vdevs,
+            l2arc: L2arc::default(),
             root_errors: ErrorCounters::default(),
             damage: Damage::default(),
             repairs: Arc::default(),
@@ -150,6 +153,11 @@ impl Store {
     /// The vdevs.
     pub fn vdevs(&self) -> &VdevTree {
         &self.vdevs
+    }
+
+    /// The cache devices.
+    pub fn l2arc(&self) -> &L2arc {
+        &self.l2arc
     }
 
     /// Errors that no redundancy could make up for.
@@ -279,5 +287,6 @@ impl Pool {
 impl Drop for Store {
     fn drop(&mut self) {
         self.cache.evict_pool(self.cache_id);
+        self.l2arc.give_memory_back(&self.cache);
     }
 }

@@ -60,7 +60,7 @@ pub mod write;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use codec::draid::Draid;
@@ -224,6 +224,46 @@ pub struct Lasting {
     pub(crate) stable: Stable,
     /// Transfers in progress, to spread load over the children of a mirror.
     pub in_flight: AtomicU32,
+    /// The space of a cache device, and how much of it holds something.
+    pub(crate) cache_space: CacheSpace,
+}
+
+/// The space of a cache device, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct CacheSpace {
+    size: AtomicU64,
+    used: AtomicU64,
+}
+
+impl CacheSpace {
+    /// Sets both.
+    pub fn set(&self, size: u64, used: u64) {
+        self.size.store(size, Ordering::Relaxed);
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    /// More is used.
+    pub fn add(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Less is used.
+    pub fn sub(&self, bytes: u64) {
+        let less = |used: u64| Some(used.saturating_sub(bytes));
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// The size, and how much is used.
+    pub fn get(&self) -> (u64, u64) {
+        (self.size.load(Ordering::Relaxed), self.used.load(Ordering::Relaxed))
+    }
+}
+
+impl Lasting {
+    /// Whether its device is part of the pool and works.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_removed.load(Ordering::Acquire) && self.status.get().is_readable()
+    }
 }
 
 impl Deref for Vdev {
@@ -365,6 +405,11 @@ impl Status {
 }
 
 impl Vdev {
+    /// What it shares with its successors.
+    pub(crate) fn lasting(&self) -> &Arc<Lasting> {
+        &self.lasting
+    }
+
     /// The class of a top-level vdev.
     pub fn class(&self) -> Class {
         self.class.get().copied().unwrap_or_default()

@@ -1,8 +1,8 @@
 //! The contents of a cache device (L2ARC): a header, and log blocks between the cached blocks.
 //!
 //! A cache device is a ring of blocks that lie there as they lie in the pool. The blocks say nothing of
-//! themselves. After every `dh_log_entries` blocks there is a *log block* that says where each of them is, and
-//! that leads to an older log block. The device's header leads to the two newest log blocks: with both of
+//! themselves. After every `dh_log_entries` blocks there is a *log block* that says where each of them is,
+//! and that leads to an older log block. The device's header leads to the two newest log blocks: with both of
 //! them a reader can fetch the next one while it takes in the last one. So there are two chains, of every
 //! other log block each.
 //!
@@ -59,8 +59,8 @@
 //! | 48 | 16 | | zero |
 //!
 //! `lbp_prop` and `le_prop`: bits 0-15 logical size in sectors less one, 16-31 physical size likewise (of log
-//! blocks the size with padding), 32-38 compression, 39 prefetched, 40-47 checksum (of log blocks), 48-55 kind
-//! plus one (0 data, 1 metadata), 56 encrypted or authenticated, 57-60 the list of the ARC.
+//! blocks the size with padding), 32-38 compression, 39 prefetched, 40-47 checksum (of log blocks), 48-55
+//! kind plus one (0 data, 1 metadata), 56 encrypted or authenticated, 57-60 the list of the ARC.
 //!
 //! Source of the facts: OpenZFS 2.4 `arc_impl.h`, `arc.c`; 2.3 has the same.
 

@@ -51,6 +51,11 @@ pub fn zdb_of(dir: &Path, letters: &str, target: &str, more: &[&str]) -> Option<
     zdb(&[&["-e", "-p", dir, letters, target], more].concat())
 }
 
+/// What `zdb` says of a cache device whose pool is exported: its header, its log blocks and their entries.
+pub fn cache_device(path: &Path) -> Option<String> {
+    zdb(&["-lll", path.to_str().unwrap_or_default()])
+}
+
 /// Errors that `zdb` finds in the exported pool whose devices are in `dir`: every block, copy and checksum,
 /// leaks, reference counts, and all datasets. `None` too when `$CENOTE_SKIP` lists `openzfs`.
 pub fn complaint(dir: &Path, pool: &str) -> Option<String> {

@@ -38,6 +38,7 @@ const ENGINE: &[&str] = &[
     "txg",
     "inject",
     "vdev",
+    "l2arc",
     "store",
     "alloc",
     "zio",

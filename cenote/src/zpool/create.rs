@@ -165,9 +165,6 @@ impl AddArguments {
 
 /// Says of new devices that nothing is done with them yet.
 fn note_unused(devices: &NewDevices) {
-    if !devices.cache.is_empty() {
-        eprintln!("note: cache devices are part of the pool, but this version does not use them yet");
-    }
     if devices.vdevs.iter().any(|vdev| matches!(vdev.layout, NewLayout::Draid { nspares: 1.., .. })) {
         eprintln!("note: distributed spares are part of the pool, but this version does not use them yet");
     }

@@ -35,21 +35,23 @@
 //! - Ghosts hold no bytes of blocks, and their blocks would at most fill the budget once again.
 
 mod arcstats;
+mod feed;
 mod flight;
 
 use std::future::Future;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 pub use self::arcstats::ArcStats;
+pub(crate) use self::feed::{Feedable, Selection};
 use self::flight::{Flight, Outcome, Wait};
 use super::counting::{Counts, Held, Sizes};
 use super::what_if::WhatIf;
-use super::{Block, Retain};
+use super::{Block, Loaded, Retain};
 use crate::error::Result;
 
 /// The most shards, each with its own lock.
@@ -97,10 +99,16 @@ pub struct ArcCache {
     shards: Box<[Mutex<Shard>]>,
     budget_bytes: AtomicU64,
     lent_bytes: AtomicU64,
+    /// Memory of the indexes of cache devices.
+    index_bytes: AtomicU64,
     /// The shard that makes room for the next lent bytes.
     next_shard: AtomicUsize,
     pools: AtomicU64,
     what_if: WhatIf,
+    /// Blocks had to be evicted already.
+    is_warm: AtomicBool,
+    /// The shard that a feeder of cache devices looks at first.
+    next_fed_shard: AtomicUsize,
 }
 
 impl std::fmt::Debug for ArcCache {
@@ -125,9 +133,12 @@ impl ArcCache {
             shards,
             budget_bytes: AtomicU64::new(budget_bytes),
             lent_bytes: AtomicU64::new(0),
+            index_bytes: AtomicU64::new(0),
             next_shard: AtomicUsize::new(0),
             pools: AtomicU64::new(0),
             what_if: WhatIf::default(),
+            is_warm: AtomicBool::new(false),
+            next_fed_shard: AtomicUsize::new(0),
         }
     }
 
@@ -185,10 +196,16 @@ impl ArcCache {
         debug_assert!(before >= bytes, "more is given back than was lent");
     }
 
+    /// The memory of an index of cache devices changed: it is part of the budget.
+    pub(crate) fn account_index(&self, before: u64, now: u64) {
+        self.index_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
     /// The bytes that each shard may keep now.
     fn share(&self) -> usize {
         let budget_bytes = self.budget_bytes();
-        let own = budget_bytes.saturating_sub(self.lent_bytes()).max(budget_bytes / OWN_SHARE);
+        let taken = self.lent_bytes().saturating_add(self.index_bytes.load(Ordering::Relaxed));
+        let own = budget_bytes.saturating_sub(taken).max(budget_bytes / OWN_SHARE);
         usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }
 
@@ -214,10 +231,11 @@ impl ArcCache {
     ///
     /// `load` is called at most once, and not at all when the block is in memory or another reader is loading
     /// it.
-    pub async fn get_or_load<L, F>(&self, key: Key, retain: Retain, load: L) -> Result<Block>
+    pub async fn get_or_load<L, F, B>(&self, key: Key, retain: Retain, load: L) -> Result<Block>
     where
         L: FnOnce() -> F,
-        F: Future<Output = Result<Block>>,
+        F: Future<Output = Result<B>>,
+        B: Into<Loaded>,
     {
         let hash = self.hasher.hash_one(key);
         let mut load = Some(load);
@@ -235,9 +253,7 @@ impl ArcCache {
                 Lookup::Load(ticket) => {
                     // Present: this arm returns, so that it is reached once.
                     let Some(load) = load.take() else { continue };
-                    let result = load().await;
-                    ticket.finish(result.clone(), retain);
-                    return result;
+                    return ticket.finish(load().await.map(Into::into), retain);
                 }
             }
         }
@@ -245,12 +261,12 @@ impl ArcCache {
 
     /// Inserts a block that no reader loaded.
     #[cfg(test)]
-    pub(crate) fn insert(&self, key: Key, block: Block) {
+    pub(crate) fn insert(&self, key: Key, block: impl Into<Loaded>) {
         let hash = self.hasher.hash_one(key);
         let evicted = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
-            shard.insert_into(RECENT, hash, key, block, false)
+            shard.insert_into(RECENT, hash, key, block.into(), false)
         };
         drop(evicted);
     }
@@ -258,7 +274,7 @@ impl ArcCache {
     /// Inserts a block that replaces another one, which is dropped. Overwritten bytes are rarely read; a
     /// snapshot or clone that reads them loads them again. The new block inherits the use of the old one. If
     /// the old one was not in memory, the new block is inserted only with [`Retain::In`].
-    pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, retain: Retain) {
+    pub fn supersede(&self, old: Option<Key>, key: Key, block: impl Into<Loaded>, retain: Retain) {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);
             self.shard(hash).remove(hash, &old)
@@ -273,8 +289,9 @@ impl ArcCache {
         let evicted = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
-            shard.insert_into(list, hash, key, block, false)
+            shard.insert_into(list, hash, key, block.into(), false)
         };
+        self.note_evicted(&evicted);
         drop(evicted);
     }
 
@@ -284,6 +301,16 @@ impl ArcCache {
         for shard in &self.shards {
             let evicted = lock(shard).remove_pool(pool);
             drop(evicted);
+        }
+    }
+
+    fn hash(&self, key: &Key) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn note_evicted(&self, evicted: &[Loaded]) {
+        if !evicted.is_empty() && !self.is_warm.load(Ordering::Relaxed) {
+            self.is_warm.store(true, Ordering::Relaxed);
         }
     }
 
@@ -335,15 +362,15 @@ struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    fn finish(self, result: Result<Block>, retain: Retain) {
+    fn finish(self, loaded: Result<Loaded>, retain: Retain) -> Result<Block> {
+        let result = loaded.as_ref().map(|loaded| loaded.block.clone()).map_err(Clone::clone);
         let evicted = {
             let mut shard = self.cache.shard(self.hash);
             shard.flights.remove(&self.key);
             shard.budget = self.cache.share();
-            match &result {
-                Ok(block) if retain == Retain::In || retain.waits() => {
-                    let evicted =
-                        shard.insert_into(RECENT, self.hash, self.key, block.clone(), retain.waits());
+            match loaded {
+                Ok(loaded) if retain == Retain::In || retain.waits() => {
+                    let evicted = shard.insert_into(RECENT, self.hash, self.key, loaded, retain.waits());
                     if retain == Retain::Ahead {
                         shard.note_prefetched(self.hash, &self.key);
                     }
@@ -353,8 +380,10 @@ impl Ticket<'_> {
             }
         };
         // Freed outside of the lock.
+        self.cache.note_evicted(&evicted);
         drop(evicted);
-        self.flight.land(Outcome::Done(result));
+        self.flight.land(Outcome::Done(result.clone()));
+        result
     }
 }
 
@@ -378,7 +407,7 @@ const NIL: u32 = u32::MAX;
 struct Node {
     key: Key,
     hash: u64,
-    block: Option<Block>,
+    block: Option<Loaded>,
     bytes: usize,
     list: usize,
     touched_at: u64,
@@ -410,6 +439,8 @@ struct Shard {
     nodes: Vec<Node>,
     free: Vec<u32>,
     lists: [List; 4],
+    /// Bytes of blocks as they are in the pool, for cache devices.
+    physical_bytes: usize,
     flights: HashMap<Key, Arc<Flight>>,
     inserts: u64,
     counts: Counts,
@@ -424,6 +455,7 @@ impl Shard {
             nodes: Vec::new(),
             free: Vec::new(),
             lists: [List::EMPTY; 4],
+            physical_bytes: 0,
             flights: HashMap::new(),
             inserts: 0,
             counts: Counts::default(),
@@ -456,7 +488,7 @@ impl Shard {
             self.counts.hit_uncached(was_prefetched);
             return Some(block);
         }
-        let block = node.block.clone()?;
+        let block = node.block.as_ref()?.block.clone();
         self.counts.hit(retain, key.is_metadata());
         if retain.waits() {
             return Some(block);
@@ -506,10 +538,17 @@ impl Shard {
     /// Removes a block. Returns it with its list.
     fn remove(&mut self, hash: u64, key: &Key) -> Option<(usize, Block)> {
         let index = self.find(hash, key)?;
-        let node = &mut self.nodes[index as usize];
-        let removed = node.block.take().map(|block| (node.list, block));
+        let list = self.nodes[index as usize].list;
+        let removed = self.take_block(index).map(|loaded| (list, loaded.block));
         self.forget(index);
         removed
+    }
+
+    /// Takes the bytes of a block out of its node.
+    fn take_block(&mut self, index: u32) -> Option<Loaded> {
+        let loaded = self.nodes[index as usize].block.take()?;
+        self.physical_bytes -= loaded.physical_bytes();
+        Some(loaded)
     }
 
     /// Inserts a block, into the list `unknown` if its key is not known. Returns the evicted blocks, which
@@ -519,22 +558,26 @@ impl Shard {
         unknown: usize,
         hash: u64,
         key: Key,
-        block: Block,
+        mut block: Loaded,
         is_ahead: bool,
-    ) -> Vec<Block> {
-        let bytes = block.memory_bytes() + NODE_BYTES;
+    ) -> Vec<Loaded> {
         self.inserts += 1;
         let mut evicted = Vec::new();
+        if self.physical_bytes + block.physical_bytes() > self.budget / feed::PHYSICAL_SHARE {
+            block.candidate = None;
+        }
+        let bytes = block.memory_bytes() + NODE_BYTES;
         let (index, list) = match self.find(hash, &key) {
             Some(index) => {
                 let list = self.adapt(index);
                 self.unlink(index);
-                evicted.extend(self.nodes[index as usize].block.take());
+                evicted.extend(self.take_block(index));
                 (index, list)
             }
             None => (self.new_node(hash, key), unknown),
         };
         let now = self.inserts;
+        self.physical_bytes += block.physical_bytes();
         let node = &mut self.nodes[index as usize];
         (node.block, node.bytes, node.touched_at, node.is_ahead) = (Some(block), bytes, now, is_ahead);
         node.is_prefetched = false;
@@ -567,7 +610,7 @@ impl Shard {
         }
     }
 
-    fn make_room(&mut self, newest: u32, evicted: &mut Vec<Block>) {
+    fn make_room(&mut self, newest: u32, evicted: &mut Vec<Loaded>) {
         while self.lists[RECENT].bytes + self.lists[FREQUENT].bytes > self.budget {
             let recent_is_over = self.lists[RECENT].bytes > self.recent_target;
             let order = if recent_is_over { [RECENT, FREQUENT] } else { [FREQUENT, RECENT] };
@@ -577,10 +620,10 @@ impl Shard {
                 self.counts.not_enough();
                 break;
             };
-            let node = &mut self.nodes[victim as usize];
+            let node = &self.nodes[victim as usize];
             let from = node.list;
-            evicted.extend(node.block.take());
             self.counts.evict(from, (node.bytes - NODE_BYTES) as u64);
+            evicted.extend(self.take_block(victim));
             self.unlink(victim);
             self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
         }
@@ -592,12 +635,12 @@ impl Shard {
         }
     }
 
-    fn remove_pool(&mut self, pool: u32) -> Vec<Block> {
+    fn remove_pool(&mut self, pool: u32) -> Vec<Loaded> {
         let indices: Vec<u32> =
             self.table.iter().copied().filter(|&index| self.nodes[index as usize].key.pool == pool).collect();
         let mut evicted = Vec::new();
         for index in indices {
-            evicted.extend(self.nodes[index as usize].block.take());
+            evicted.extend(self.take_block(index));
             self.forget(index);
         }
         evicted
@@ -696,11 +739,11 @@ mod tests {
     }
 
     fn put(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) {
-        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8), false);
+        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8).into(), false);
     }
 
     fn put_ahead(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) {
-        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8), true);
+        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8).into(), true);
     }
 
     fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
@@ -786,8 +829,9 @@ mod tests {
         let cache = ArcCache::new(64 << 20);
         let first = block_on(cache.get_or_load(key(1), Retain::In, || async { Ok(block(7)) }));
         assert_eq!(first.unwrap()[0], 7);
-        let second =
-            block_on(cache.get_or_load(key(1), Retain::In, || async { panic!("must not load twice") }));
+        let second = block_on(
+            cache.get_or_load::<_, _, Block>(key(1), Retain::In, || async { panic!("must not load twice") }),
+        );
         assert_eq!(second.unwrap()[0], 7);
         assert_eq!((cache.stats().hits, cache.stats().misses), (1, 1));
     }
@@ -795,7 +839,7 @@ mod tests {
     #[test]
     fn a_dropped_loader_lets_a_waiter_take_over() {
         let cache = ArcCache::new(64 << 20);
-        let mut first = Box::pin(cache.get_or_load(key(1), Retain::In, std::future::pending));
+        let mut first = Box::pin(cache.get_or_load::<_, _, Block>(key(1), Retain::In, std::future::pending));
         assert!(first.as_mut().now_or_never().is_none());
         let mut second = Box::pin(cache.get_or_load(key(1), Retain::In, || async { Ok(block(9)) }));
         assert!(second.as_mut().now_or_never().is_none(), "waits while the first one loads");
@@ -807,7 +851,7 @@ mod tests {
     fn a_failed_load_answers_its_waiters_and_is_not_kept() {
         let cache = ArcCache::new(64 << 20);
         let fail = || async { Err(crate::Error::NotFound("it".into())) };
-        assert!(block_on(cache.get_or_load(key(1), Retain::In, fail)).is_err());
+        assert!(block_on(cache.get_or_load::<_, _, Block>(key(1), Retain::In, fail)).is_err());
         assert_eq!(block_on(cache.get_or_load(key(1), Retain::In, || async { Ok(block(1)) })).unwrap()[0], 1);
     }
 

@@ -1,4 +1,4 @@
-//! `primarycache`: which blocks of a dataset the ARC keeps.
+//! `primarycache` and `secondarycache`: which blocks of a dataset the ARC and cache devices keep.
 //!
 //! # The idea
 //! A reader specifies what the cache shall hold afterwards ([`Retain`]). For a cached dataset that is always
@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The values of `primarycache`, by their stored numbers.
+/// The values of `primarycache` and `secondarycache`, by their stored numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Primary {
@@ -49,25 +49,36 @@ impl Primary {
     }
 }
 
-/// The `primarycache` of an open object set, shared by all its readers: it can be set meanwhile.
+/// The `primarycache` and the `secondarycache` of an open object set, shared by all its readers: they can be
+/// set meanwhile.
 #[derive(Debug, Clone)]
-pub struct PrimaryCache(Arc<AtomicU8>);
+pub struct PrimaryCache(Arc<[AtomicU8; 2]>);
 
 impl Default for PrimaryCache {
     fn default() -> Self {
-        Self(Arc::new(AtomicU8::new(Primary::default() as u8)))
+        Self(Arc::new([(); 2].map(|()| AtomicU8::new(Primary::default() as u8))))
     }
 }
 
 impl PrimaryCache {
     /// The present value.
     pub fn get(&self) -> Primary {
-        Primary::from_number(self.0.load(Ordering::Relaxed).into())
+        Primary::from_number(self.0[0].load(Ordering::Relaxed).into())
     }
 
     /// Sets the value, from the next block on.
     pub fn set(&self, primary: Primary) {
-        self.0.store(primary as u8, Ordering::Relaxed);
+        self.0[0].store(primary as u8, Ordering::Relaxed);
+    }
+
+    /// The present `secondarycache`. A cache device gets only blocks that the ARC has.
+    pub fn secondary(&self) -> Primary {
+        Primary::from_number(self.0[1].load(Ordering::Relaxed).into())
+    }
+
+    /// Sets `secondarycache`, for blocks that come into the ARC from now on.
+    pub fn set_secondary(&self, secondary: Primary) {
+        self.0[1].store(secondary as u8, Ordering::Relaxed);
     }
 }
 

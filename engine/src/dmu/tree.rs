@@ -153,14 +153,21 @@ impl Tree {
             return store.read_block_without_key(bp, at).await;
         }
         let retain = if !retain.waits() && self.is_cached(at) { Retain::In } else { retain };
-        store.read_retaining(bp, at, retain).await
+        store.read_retaining(bp, at, retain, self.may_feed(at)).await
     }
 
     /// Whether the ARC caches a block.
     pub(crate) fn is_cached(&self, at: &Bookmark) -> bool {
-        let is_metadata =
-            at.level > 0 || at.blkid == Bookmark::BLKID_SPILL || self.dnode.dmu_type.is_metadata();
-        self.primary.get().takes(is_metadata)
+        self.primary.get().takes(self.is_metadata(at))
+    }
+
+    /// Whether a cache device may get a block that the ARC has.
+    pub(crate) fn may_feed(&self, at: &Bookmark) -> bool {
+        self.primary.secondary().takes(self.is_metadata(at))
+    }
+
+    fn is_metadata(&self, at: &Bookmark) -> bool {
+        at.level > 0 || at.blkid == Bookmark::BLKID_SPILL || self.dnode.dmu_type.is_metadata()
     }
 
     pub(crate) fn dnode(&self) -> &Dnode {

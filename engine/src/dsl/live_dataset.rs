@@ -68,6 +68,8 @@ pub struct Settings {
     pub read_only: bool,
     /// `primarycache`.
     pub primary_cache: Primary,
+    /// `secondarycache`.
+    pub secondary_cache: Primary,
     /// What concerns filesystems.
     pub filesystem: zpl::Settings,
 }
@@ -121,6 +123,7 @@ impl LiveDataset {
         self.zil.set_for_throughput(settings.for_throughput);
         self.read_only.store(settings.read_only, Ordering::Release);
         self.objset.primary().set(settings.primary_cache);
+        self.objset.primary().set_secondary(settings.secondary_cache);
         *self.settings.lock().ignore_poison() = settings;
         if let Some(filesystem) = self.open_filesystem() {
             filesystem.set(&settings.filesystem);

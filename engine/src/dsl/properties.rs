@@ -51,11 +51,12 @@ impl Dsl {
         Ok(set)
     }
 
-    /// `primarycache` of a dataset.
-    pub(crate) async fn primary_cache(&self, dataset: &Dataset) -> Result<Primary> {
+    /// `primarycache` and `secondarycache` of a dataset.
+    pub(crate) async fn cached(&self, dataset: &Dataset) -> Result<[Primary; 2]> {
         let mut set = PropertySet::new(&*dataset.name, Types::DATASET, Types::DATASET);
         self.add_stored(dataset, &mut set).await?;
-        Ok(Primary::from_number(set.stored_number(Prop::Primarycache)))
+        let value = |prop| Primary::from_number(set.stored_number(prop));
+        Ok([value(Prop::Primarycache), value(Prop::Secondarycache)])
     }
 
     async fn add_stored(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {

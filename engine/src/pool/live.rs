@@ -46,6 +46,7 @@
 //! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
+//! | `l2arc` | feeding cache devices |
 //! | `thresholds` | how many errors of a device are too many |
 //! | `trim` | telling devices what became free |
 //! | `upgrade` | taking pools of old versions to newer ones |
@@ -66,6 +67,7 @@ mod fair_lock;
 mod grow;
 mod inject;
 mod jobs;
+mod l2arc;
 mod multihost;
 mod open;
 pub mod properties;
@@ -149,6 +151,7 @@ pub struct LivePool {
     checkpoint: Mutex<Option<Uberblock>>,
     syncing: FairLock,
     thread: Mutex<Option<JoinHandle<()>>>,
+    l2arc_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A task of the pool layer, as part of the sync of one group: a [`SyncTask`], with the pool that stands
@@ -223,6 +226,7 @@ impl LivePool {
             checkpoint: Mutex::default(),
             syncing: FairLock::default(),
             thread: Mutex::default(),
+            l2arc_thread: Mutex::default(),
             pool,
         })
     }

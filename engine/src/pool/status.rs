@@ -761,6 +761,14 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
     }
 }
 
+/// The space of a cache device that is in use, and how much of it holds blocks.
+fn space_of_cache(vdev: &Vdev) -> Option<VdevSpace> {
+    let (size, allocated) = vdev.cache_space.get();
+    let capacity = allocated.saturating_mul(100).checked_div(size)?;
+    let free = size.saturating_sub(allocated);
+    Some(VdevSpace { size, allocated, free, expandable: 0, fragmentation: None, capacity })
+}
+
 /// A vdev and those below it; `top` is the configuration of the top-level vdev.
 fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
     let text = |bytes: &Option<ondisk::nvlist::ByteString>| {
@@ -815,7 +823,7 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),
         device_bytes,
-        space: None,
+        space: space_of_cache(vdev).filter(|_| class == VdevClass::L2cache),
         children: vdev.children.iter().map(|child| node(child, class, top)).collect(),
     }
 }

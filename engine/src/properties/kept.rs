@@ -9,7 +9,7 @@ use super::typed;
 
 /// Properties that no code reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that
 /// Linux does not have, cache devices, and how OpenZFS reads.
-pub const KEPT: [Prop; 14] = [
+pub const KEPT: [Prop; 13] = [
     Prop::Sharenfs,
     Prop::Sharesmb,
     Prop::Context,
@@ -18,7 +18,6 @@ pub const KEPT: [Prop; 14] = [
     Prop::Rootcontext,
     Prop::Vscan,
     Prop::Nbmand,
-    Prop::Secondarycache,
     Prop::Prefetch,
     Prop::Volthreading,
     Prop::Direct,

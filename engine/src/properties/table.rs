@@ -323,7 +323,6 @@ pub const IDLE: &[(Prop, &str)] = &[
     (Prop::Rootcontext, "Cenote labels no mounts, and only keeps it"),
     (Prop::Overlay, "it says whether a directory that holds something may be mounted over"),
     (Prop::Longname, "only names of more than 255 bytes are stored otherwise"),
-    (Prop::Secondarycache, "Cenote has no second level of its cache (L2ARC) yet, and only keeps it"),
     (Prop::Prefetch, "Cenote reads ahead whatever it says, and only keeps it"),
     (
         Prop::Volthreading,

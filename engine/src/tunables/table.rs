@@ -27,6 +27,9 @@ const ANY: u64 = i64::MAX as u64;
 const U32: u64 = u32::MAX as u64;
 
 table! {
+    /// While reads of a cache device take longer than those of the pool, the pool is read instead, but for a
+    /// few reads, when this is not 0.
+    L2ARC_BYPASS_SLOW = "l2arc_bypass_slow", Switch, 1, 0, 1, AtOnce;
     /// Blocks of the special class, which is fast already, are not put on cache devices while this is not
     /// 0.
     L2ARC_EXCLUDE_SPECIAL = "l2arc_exclude_special", Switch, 0, 0, 1, AtOnce;

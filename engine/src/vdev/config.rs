@@ -284,6 +284,7 @@ impl Lasting {
             unflushed: Default::default(),
             stable: Default::default(),
             in_flight: Default::default(),
+            cache_space: Default::default(),
         }
     }
 }

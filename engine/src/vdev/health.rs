@@ -105,14 +105,15 @@ impl VdevTree {
 
     /// Whether a leaf had errors since the last [`VdevTree::diagnose`].
     pub(crate) fn has_unseen_errors(&self) -> bool {
-        self.leaves().any(|leaf| leaf.errors.has_unseen() || leaf.stats.has_unseen_slow())
+        let mut all = self.leaves().chain(self.l2cache.iter());
+        all.any(|leaf| leaf.errors.has_unseen() || leaf.stats.has_unseen_slow())
     }
 
     /// Gives up the leaves that had too many errors since the last call, and marks devices that are gone as
     /// removed. Returns whether any status changed.
     pub async fn diagnose(&self) -> bool {
         let before = self.status_version();
-        for leaf in self.leaves() {
+        for leaf in self.leaves().chain(self.l2cache.iter()) {
             for slow in leaf.stats.take_slow() {
                 leaf.errors.note_slow();
                 self.report_slow(leaf, &slow);

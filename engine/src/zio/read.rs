@@ -1,19 +1,21 @@
 //! From a block pointer to its block: the single entry point of the block layer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use codec::crypt::DatasetKey;
 use ondisk::blkptr::{Blkptr, Protection};
 use ondisk::dmu::DmuType;
 use ondisk::{Level, ObjsetId};
 
-use super::{decode, decode_embedded};
+use super::{decode, decode_embedded, decode_keeping};
 use crate::Bookmark;
 use crate::cache::arc::Key;
 use crate::cache::what_if::Read;
-use crate::cache::{Block, Retain};
+use crate::cache::{Block, Loaded, Retain};
 use crate::error::{Error, Result};
 use crate::store::Store;
+use crate::tunables;
 
 impl Store {
     /// The block that `bp` points to: from the ARC, or read, verified, decrypted and decompressed.
@@ -25,11 +27,18 @@ impl Store {
     /// In an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read; other
     /// blocks return [`Error::KeyNotLoaded`].
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        self.read_retaining(bp, at, Retain::In).await
+        self.read_retaining(bp, at, Retain::In, true).await
     }
 
-    /// Like [`Store::read_block`]; the caller also says how much of the block the ARC keeps afterwards.
-    pub(crate) async fn read_retaining(&self, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
+    /// Like [`Store::read_block`]; the caller also says how much of the block the ARC keeps afterwards, and
+    /// whether a cache device may get it then.
+    pub(crate) async fn read_retaining(
+        &self,
+        bp: &Blkptr,
+        at: &Bookmark,
+        retain: Retain,
+        may_feed: bool,
+    ) -> Result<Block> {
         if bp.is_hole() {
             return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
         }
@@ -44,7 +53,7 @@ impl Store {
             });
         }
         let key = self.key_for(bp, at)?;
-        self.read_cached(bp, at, key, retain).await
+        self.read_cached(bp, at, key, retain, may_feed).await
     }
 
     /// The key that a block needs, if it needs one.
@@ -65,7 +74,7 @@ impl Store {
         match bp.protection() {
             Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
             _ if bp.is_hole() || bp.is_embedded() => self.read_block(bp, at).await,
-            _ => self.read_cached(bp, at, None, Retain::In).await,
+            _ => self.read_cached(bp, at, None, Retain::In, true).await,
         }
     }
 
@@ -75,18 +84,52 @@ impl Store {
         at: &Bookmark,
         key: Option<Arc<DatasetKey>>,
         retain: Retain,
+        may_feed: bool,
     ) -> Result<Block> {
         let cache_key = self.cache_key(bp, key.is_some());
         if let Some(block) = self.cache.get(&cache_key, retain) {
             return Ok(block);
         }
-        Box::pin(self.cache.get_or_load(cache_key, retain, || async move {
-            let bytes = self.read_raw(bp, at).await?;
-            let stats = self.datasets.of(ObjsetId(at.objset));
-            stats.count_load(bp.lsize().get(), bp.psize().get());
-            decode(bp, at, bytes, key.as_deref())
-        }))
+        Box::pin(
+            self.cache.get_or_load(cache_key, retain, || async move {
+                self.load(bp, at, key, retain, may_feed).await
+            }),
+        )
         .await
+    }
+
+    /// Reads a block from a cache device or from the pool.
+    async fn load(
+        &self,
+        bp: &Blkptr,
+        at: &Bookmark,
+        key: Option<Arc<DatasetKey>>,
+        retain: Retain,
+        may_feed: bool,
+    ) -> Result<Loaded> {
+        // Errors that are made on demand are those of the pool's devices.
+        if !self.vdevs.injections().has_blocks()
+            && let Some(bytes) = self.l2arc.read(bp, |bytes| self.verify(bp, bytes)).await
+            && let Ok(block) = decode(bp, at, bytes, key.as_deref())
+        {
+            return Ok(block.into());
+        }
+        let started = Instant::now();
+        let bytes = self.read_raw(bp, at).await?;
+        self.l2arc.note_pool_read(started);
+        let stats = self.datasets.of(ObjsetId(at.objset));
+        stats.count_load(bp.lsize().get(), bp.psize().get());
+        let (block, physical) = decode_keeping(bp, at, bytes, key.as_deref())?;
+        let is_for_device = match retain {
+            Retain::In => may_feed,
+            // What is read ahead comes from devices in order, which they do well.
+            Retain::Ahead => may_feed && tunables::L2ARC_NOPREFETCH.get() == 0,
+            Retain::ForChange | Retain::AsItWas | Retain::Out => false,
+        };
+        Ok(match is_for_device && self.l2arc.wants(bp, &self.vdevs) && !self.l2arc.has(bp) {
+            true => Loaded::feedable(block, bp, physical.map(Block::from)),
+            false => block.into(),
+        })
     }
 
     /// The cache keeps blocks that were decoded with a key apart from blocks that were decoded without one.

@@ -14,12 +14,17 @@ use crate::error::{Error, Result};
 
 /// Decodes `bytes`, whose checksum is right, to the block's logical size. Without a key, blocks that need one
 /// for authentication are not authenticated, and encrypted bytes stay encrypted.
-pub(crate) fn decode(
+pub(crate) fn decode(bp: &Blkptr, at: &Bookmark, bytes: IoBuf, key: Option<&DatasetKey>) -> Result<Block> {
+    decode_keeping(bp, at, bytes, key).map(|(block, _)| block)
+}
+
+/// Like [`decode`]; also returns the bytes of a compressed block. They are as they were if there is no key.
+pub(crate) fn decode_keeping(
     bp: &Blkptr,
     at: &Bookmark,
     mut bytes: IoBuf,
     key: Option<&DatasetKey>,
-) -> Result<Block> {
+) -> Result<(Block, Option<IoBuf>)> {
     let refused = |error: codec::crypt::Error| match error {
         codec::crypt::Error::Authentication => Error::Authentication { at: *at },
         other => Error::corrupt(at.to_string(), other),
@@ -29,16 +34,16 @@ pub(crate) fn decode(
     }
     // Parsing bounds the size.
     let lsize = bp.lsize().get() as usize;
-    let block = if bp.compress() == CompressType::Off && bytes.len() >= lsize {
+    let (block, kept) = if bp.compress() == CompressType::Off && bytes.len() >= lsize {
         bytes.truncate(lsize);
-        Block::from(bytes)
+        (Block::from(bytes), None)
     } else {
-        decompressed(bp.compress(), at, &bytes, lsize)?
+        (decompressed(bp.compress(), at, &bytes, lsize)?, Some(bytes))
     };
     if bp.protection() == Protection::IndirectMac {
         verify_indirect_mac(bp, &block).map_err(refused)?;
     }
-    Ok(block)
+    Ok((block, kept))
 }
 
 /// The block that an embedded pointer contains.

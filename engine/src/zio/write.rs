@@ -66,7 +66,7 @@ use self::written::Written;
 pub use self::written::WrittenBytes;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
-use crate::cache::Retain;
+use crate::cache::{Loaded, Retain, fitted};
 use crate::error::{Attempt, Error, Result};
 use crate::store::Store;
 use crate::vdev::write::Piece;
@@ -121,6 +121,8 @@ pub struct WriteRequest {
     pub previous: Option<Blkptr>,
     /// How much of the block the cache keeps afterwards: nothing of a block that is unlikely to be read soon.
     pub retain: Retain,
+    /// Whether a cache device may get the block while the ARC has it.
+    pub may_feed: bool,
     /// The fill count of the pointer: non-hole blocks below, including this one; for blocks of dnodes, the
     /// allocated dnodes.
     pub fill: u64,
@@ -258,8 +260,8 @@ impl Writer {
                 is_stored[owner] = true;
                 let key = |pointer: &Blkptr| self.store.cache_key(pointer, false);
                 let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
-                let cache = self.store.cache();
-                cache.supersede(old.map(key), key(pointer), request.data.clone(), request.retain);
+                let loaded = self.loaded(request, pointer, encoded.get(owner));
+                self.store.cache().supersede(old.map(key), key(pointer), loaded, request.retain);
             }
         }
         self.count_written(&batch, &pointers, &is_stored);
@@ -277,6 +279,21 @@ impl Writer {
                 _ => dataset.insert((objset, self.store.datasets.of(ObjsetId(objset)))),
             };
             self.written.count(request, Some(pointer).filter(|_| *is_stored), self.store.vdevs(), stats);
+        }
+    }
+
+    /// A written block as the ARC takes it in.
+    fn loaded(&self, request: &WriteRequest, pointer: &Blkptr, encoded: Option<&Encoded>) -> Loaded {
+        let block = request.data.clone();
+        let may_feed = request.may_feed && !matches!(request.retain, Retain::Out);
+        match encoded {
+            Some(Encoded::Stored(stored))
+                if may_feed && self.store.l2arc.wants(pointer, self.store.vdevs()) =>
+            {
+                let physical = (stored.compress != CompressType::Off).then(|| fitted(&stored.bytes));
+                Loaded::feedable(block, pointer, physical)
+            }
+            _ => block.into(),
         }
     }
 
@@ -435,6 +452,7 @@ impl Writer {
             return Err(Error::Unsupported(what));
         }
         let kept = self.allocator.keeps(bp, txg);
+        self.store.l2arc.forget(bp);
         self.addresses(bp).await?.iter().try_for_each(|dva| self.allocator.free(dva, txg, kept))
     }
 

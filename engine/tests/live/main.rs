@@ -28,6 +28,7 @@ mod grow;
 mod history;
 mod idle;
 mod inject;
+mod l2arc;
 mod log;
 mod multihost;
 mod old_filesystems;

@@ -73,12 +73,12 @@ impl Daemon {
         Ok(counters)
     }
 
-    /// The counters of the ARC, with those of the machine's memory.
+    /// The counters of the ARC, with those of the machine's memory and of cache devices.
     fn arcstats(&self) -> Arcstats {
-        let (memory, total) = (Memory::now(), super::machine_memory_bytes());
+        let (memory, total) = (Memory::now(), device::machine_memory_bytes());
         let (most, reserve) = (self.arc_max(), reserve(total));
         let need_free = reserve.saturating_sub(memory.available);
-        Arcstats {
+        let mut stats = Arcstats {
             c_max: most,
             c_min: arc_min(total).min(most),
             arc_dnode_limit: most,
@@ -89,7 +89,11 @@ impl Daemon {
             memory_free_bytes: memory.free,
             memory_available_bytes: memory.available,
             ..self.cache.arcstats()
+        };
+        for pool in self.open_pools() {
+            pool.view().l2arc().add_to(&mut stats);
         }
+        stats
     }
 }
 

@@ -318,6 +318,7 @@ async fn committer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
             Ok(_) => shared.promise(&answered, None),
             Err(error) => return shared.trouble(format!("sync: {error}")),
         }
+        pools::feed(pool).await;
     }
 }
 

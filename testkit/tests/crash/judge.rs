@@ -45,6 +45,7 @@ pub fn judge(
     let recorder = Recorder::new(seed);
     pools::run(async {
         let pool = pools::import(&recorder, disks, &care.missing, seed).await?;
+        pools::feed(&pool).await;
         contents(history, point, &pool).await?;
         if care.verify || care.zdb {
             go_on(&pool).await.map_err(|error| format!("writing on: {error}"))?;

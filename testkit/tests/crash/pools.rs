@@ -10,6 +10,7 @@ use engine::cache::ArcCache;
 use engine::pool::discovery::{Candidate, FoundPool, group};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings};
+use engine::tunables::L2ARC_REBUILD_BLOCKS_MIN_L2SIZE;
 use engine::vdev::Class;
 use engine::zvol::LiveZvol;
 use testkit::Rng;
@@ -23,11 +24,15 @@ pub struct Kind {
     pub name: &'static str,
     /// Layout, class and number of devices of each top-level vdev.
     tops: &'static [(Layout, Class, usize)],
+    /// Cache devices.
+    caches: usize,
     /// Bytes of each device: the smallest that such a pool may have.
     device_bytes: u64,
 }
 
 const SMALLEST: u64 = 64 << 20;
+/// Bytes of a cache device.
+const CACHE_BYTES: u64 = 48 << 20;
 const SINGLE: (Layout, Class, usize) = (Layout::Single, Class::Normal, 1);
 const MIRROR: (Layout, Class, usize) = (Layout::Mirror, Class::Normal, 2);
 const LOG: (Layout, Class, usize) = (Layout::Single, Class::Log, 1);
@@ -39,7 +44,7 @@ const fn raidz(nparity: u8, count: usize) -> (Layout, Class, usize) {
 }
 
 const fn kind(name: &'static str, tops: &'static [(Layout, Class, usize)]) -> Kind {
-    Kind { name, tops, device_bytes: SMALLEST }
+    Kind { name, tops, caches: 0, device_bytes: SMALLEST }
 }
 
 /// The kinds of pools that power cuts are tried on.
@@ -51,11 +56,12 @@ pub const KINDS: &[Kind] = &[
     kind("stripe", &[SINGLE, SINGLE]),
     kind("raidz2", &[raidz(2, 4)]),
     kind("special", &[MIRROR, (Layout::Mirror, Class::Special, 2), LOG_MIRROR]),
-    Kind { name: "draid", tops: &[(DRAID, Class::Normal, 5)], device_bytes: 128 << 20 },
+    Kind { name: "draid", tops: &[(DRAID, Class::Normal, 5)], caches: 0, device_bytes: 128 << 20 },
     kind("raidz3", &[raidz(3, 5)]),
     kind("mirrors", &[MIRROR, (Layout::Mirror, Class::Normal, 3)]),
     kind("logs", &[SINGLE, LOG, LOG]),
     kind("mirrored logs", &[MIRROR, LOG_MIRROR, LOG]),
+    Kind { name: "cache", tops: &[SINGLE], caches: 1, device_bytes: SMALLEST },
 ];
 
 impl Kind {
@@ -162,7 +168,15 @@ pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> 
     let tops: Vec<_> = kind.tops.iter().map(|one| top(*one)).collect();
     let more = kind.tops.first().map(|first| top(*first).0).into_iter().collect();
     let logs = tops.iter().filter(|(top, _)| top.class == Class::Log).cloned().collect();
-    let new = new_pool(tops.into_iter().map(|(top, _)| top).collect(), ashift);
+    let mut new = new_pool(tops.into_iter().map(|(top, _)| top).collect(), ashift);
+    for _ in 0..kind.caches {
+        // Log blocks of few entries: many of them.
+        L2ARC_REBUILD_BLOCKS_MIN_L2SIZE.set(0).unwrap();
+        let path = device_path(number);
+        let device = recorder.device(&path, Disk::new(CACHE_BYTES));
+        new.l2cache.push(NewLeaf { device, path, is_file: false, whole_disk: false });
+        number += 1;
+    }
     let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
     Created { pool, more, logs: Logs::new(logs, ashift) }
 }
@@ -194,6 +208,13 @@ pub async fn import(
     let found = find(recorder, disks, missing).await?;
     let options = ImportOptions { force: true, ..ImportOptions::default() };
     LivePool::import(&found, &options, surroundings(seed)).await.map_err(|error| format!("import: {error}"))
+}
+
+/// Feeds the cache devices, if there are any, or finds again what they hold.
+pub async fn feed(pool: &LivePool) {
+    if !pool.pool().vdevs().l2cache.is_empty() {
+        pool.feed_l2arc().await;
+    }
 }
 
 /// Opens a volume of the pool, for writing.

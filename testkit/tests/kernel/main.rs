@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod heal;
+mod l2arc;
 mod log;
 mod old_versions;
 mod scrub;

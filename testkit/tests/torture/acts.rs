@@ -10,7 +10,7 @@ use device::block_on;
 use device::simulated::Fault;
 use engine::dsl::Dsl;
 use engine::pool::import::{ImportOptions, import, select};
-use engine::pool::live::{ScrubRange, TakeOffline};
+use engine::pool::live::{LivePool, NewLeaf, ScrubRange, TakeOffline};
 use engine::pool::status::{Progress as ScanState, ScanKind};
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use engine::pool::{discovery, status};
@@ -74,6 +74,7 @@ const ACTS: &[(&str, u64)] = &[
     ("renew", 1),
     ("spare", 3),
     ("scrub", 5),
+    ("cache", 4),
     ("pause", 1),
     ("cancel", 1),
     ("settle", 3),
@@ -96,6 +97,26 @@ impl Torture {
             steps: 0,
             log: Vec::new(),
         }
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<LivePool> {
+        self.rig.pool()
+    }
+
+    /// A new file, as a device that the pool may get.
+    pub fn new_disk(&mut self, size_bytes: u64) -> NewLeaf {
+        self.rig.new_disk(size_bytes)
+    }
+
+    /// Makes a device fail, if it can be made to.
+    pub fn inject(&self, path: &Path, fault: Fault) {
+        self.rig.inject(path, fault);
+    }
+
+    /// Takes all faults of a device away.
+    pub fn heal(&self, path: &Path) {
+        self.rig.heal(path);
     }
 
     /// What was done so far.
@@ -179,6 +200,7 @@ impl Torture {
             "pause" => self.pause_scrub()?,
             "cancel" => self.cancel_scrub()?,
             "settle" => self.settle()?,
+            "cache" => self.trouble_cache(rng)?,
             _ => {
                 std::thread::sleep(Duration::from_millis(rng.below(200)));
                 Some(String::new())
@@ -518,6 +540,7 @@ impl Torture {
     pub fn recover(&mut self) -> Result<(), String> {
         self.log.push("recovers".into());
         self.rig.heal_all();
+        self.return_caches()?;
         for path in self.harm.with(Hurt::Pulled) {
             self.harm.remove(&path, Hurt::Pulled);
         }
@@ -610,7 +633,7 @@ impl Torture {
 
 /// Whether the pool refused an act, which is no failure; a device may be gone meanwhile, because it was
 /// replaced.
-fn is_refusal(error: &engine::Error) -> bool {
+pub fn is_refusal(error: &engine::Error) -> bool {
     use engine::Error::{Busy, Invalid, NotFound, Unsupported};
     matches!(error, Busy(_) | Invalid(_) | NotFound(_) | Unsupported(_))
 }
@@ -639,6 +662,6 @@ fn until(what: &str, is_so: impl Fn() -> bool) -> Result<(), String> {
     Ok(())
 }
 
-fn name(path: &Path) -> String {
+pub fn name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

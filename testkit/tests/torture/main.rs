@@ -18,6 +18,7 @@
 //! | `harm` | what the devices have suffered, and what more they can |
 //! | `load` | the clients |
 //! | `acts` | the acts |
+//! | `caches` | acts on cache devices |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -27,6 +28,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod acts;
+mod caches;
 mod harm;
 mod layouts;
 mod load;

@@ -75,6 +75,7 @@ impl LiveObject {
             nopwrite: false,
             previous: None,
             retain: if is_cached { Retain::In } else { Retain::Out },
+            may_feed: objset.primary().secondary().takes(dnode.dmu_type.is_metadata()),
             fill: 1,
         };
         let written = match writer.write_promptly(txg, vec![request]).await {

@@ -292,6 +292,7 @@ impl LiveObjset {
             nopwrite: false,
             previous: (!previous.is_hole()).then_some(*previous),
             retain: Retain::In,
+            may_feed: self.primary().secondary().takes(true),
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
         };
         let written = writer.write(txg, vec![request]).await?;

@@ -592,6 +592,7 @@ impl<'a> TreeSync<'a> {
             nopwrite: way.nopwrite,
             previous,
             retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
+            may_feed: self.old.may_feed(&at),
             fill,
         }
     }

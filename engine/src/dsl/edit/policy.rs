@@ -53,6 +53,7 @@ pub async fn settings(s: &SyncTask, dataset: ObjsetId) -> Result<Settings> {
         for_throughput: properties::effective(s, &chain, Prop::Logbias).await? == 1,
         read_only: properties::effective(s, &chain, Prop::Readonly).await? != 0,
         primary_cache: Primary::from_number(properties::effective(s, &chain, Prop::Primarycache).await?),
+        secondary_cache: Primary::from_number(properties::effective(s, &chain, Prop::Secondarycache).await?),
         filesystem: filesystem(s, &chain).await?,
     })
 }

@@ -77,7 +77,9 @@ impl LivePool {
         })
         .await?;
         self.sysevent("vdev_add", None);
-        self.label_auxiliary().await
+        self.label_auxiliary().await?;
+        self.look_at_l2cache();
+        Ok(())
     }
 
     /// Removes a spare or a cache device, which the pool does not need.
@@ -96,6 +98,7 @@ impl LivePool {
                     return Err(Error::Unsupported("operation not supported on this type of vdev".into()));
                 }
                 list.remove(vdev);
+                s.pool.look_at_l2cache();
                 return kind.write(&s).await;
             }
             Err(Error::Unsupported(

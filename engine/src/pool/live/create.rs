@@ -46,9 +46,9 @@ use crate::properties::Types;
 use crate::store::{Pool, Store};
 use crate::tables::Tables;
 use crate::txg::{Limits, Tx};
+use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
-use crate::vdev::{Aux, Class};
 
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
@@ -513,7 +513,8 @@ impl LivePool {
         let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
         for (vdev, state) in spares.chain(l2cache) {
             // A spare that is in use has the label of a device of the pool.
-            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) || vdev.status().aux == Aux::Spared {
+            // One that is away has its label, or gets it when it is added again.
+            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) || !vdev.status().is_readable() {
                 continue;
             }
             let mut list = Nvlist::new();

@@ -111,6 +111,7 @@ impl LivePool {
             vdevs.tops.iter().find(|top| top.class() == Class::Log && top.walk().any(|of| of.guid == leaf));
         if is_cache {
             vdevs.take_away_unneeded(vdev, how.status()).await;
+            self.look_at_l2cache();
         } else if let Some(log) = log.filter(|_| vdev.status().is_readable() && !vdevs.can_do_without(vdev)) {
             self.refuse_with_checkpoint()?;
             self.empty_log(log).await?;
@@ -151,6 +152,7 @@ impl LivePool {
         self.devices.temporary().remove(&leaf);
         self.devices.written.store(u64::MAX, Ordering::Release);
         if self.pool.vdevs().l2cache.iter().any(|cache| cache.guid == leaf) {
+            self.look_at_l2cache();
             self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await?;
             return Ok(status);
         }
@@ -232,6 +234,7 @@ impl LivePool {
             }
         }
         self.config_changed();
+        self.look_at_l2cache();
         self.pool.suspension.resume();
         self.look_at_sizes();
         self.look_for_resilver();
@@ -247,13 +250,15 @@ impl LivePool {
     /// Opens devices again that are not there, and looks whether the others have grown (`zpool reopen`).
     pub async fn reopen(self: &Arc<Self>) {
         let mut back = Vec::new();
-        for leaf in self.pool.vdevs().leaves() {
+        let vdevs = self.pool.vdevs();
+        for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()) {
             let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
             if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
                 self.config_changed();
                 back.push(leaf.guid);
             }
         }
+        self.look_at_l2cache();
         self.look_at_sizes();
         self.look_for_resilver();
         self.devices_resilvered();
@@ -270,7 +275,7 @@ impl LivePool {
     pub async fn devices_that_are_back(&self) -> Vec<Guid> {
         let vdevs = self.pool.vdevs();
         let mut back = Vec::new();
-        for leaf in vdevs.leaves() {
+        for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()) {
             let is_gone = matches!(leaf.status().state, State::Removed)
                 || leaf.status() == Status::new(State::CantOpen, Aux::OpenFailed);
             if is_gone && matches!(leaf.kind, Kind::Leaf(_)) {

@@ -180,6 +180,7 @@ impl LivePool {
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().ignore_poison() = Some(thread);
         self.begin_repairs();
+        self.start_l2arc();
         self.look_for_resilver();
         // The pool may have ended between a resilver and that.
         self.devices_resilvered();
@@ -216,6 +217,7 @@ impl LivePool {
     /// callers.
     pub(super) fn stop(&self, error: Error) {
         self.txgs.stop(error);
+        self.pool.l2arc().stop();
         self.pool.suspension.give_up();
         self.pool.repairs.give_up();
     }
@@ -237,6 +239,7 @@ impl LivePool {
         if let Err(error) = &committed {
             self.stop(error.clone());
         }
+        self.end_l2arc(committed.is_ok()).await;
         self.end_thread();
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         match committed {
@@ -276,6 +279,7 @@ impl LivePool {
             tracing::warn!(%error, pool = self.pool.name(), "not all of a frozen pool is logged");
         }
         self.stop(Error::Suspended("the pool was frozen".into()));
+        self.end_l2arc(false).await;
         self.end_thread();
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         self.let_go();

@@ -48,6 +48,7 @@ fn request(data: &[u8]) -> WriteRequest {
         nopwrite: false,
         previous: None,
         retain: Retain::In,
+        may_feed: true,
         fill: 1,
     }
 }

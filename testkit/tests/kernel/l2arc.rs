@@ -1,0 +1,125 @@
+//! Cache devices: what one side put on them, the other side finds again and reads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use device::block_on;
+use engine::dsl::Dsl;
+use engine::pool::live::{Auxiliary, Layout, LivePool, NewLeaf};
+use ondisk::vdev_config::PoolState;
+use testkit::kernel::{Job, KernelVm};
+use testkit::manifest::hex_sha256;
+
+use super::scrub::import;
+use super::{DISK_BYTES, VOLUME_BYTES, content, create, open};
+
+const BLOCK: u64 = 16 << 10;
+/// Smaller cache devices have no log blocks.
+const CACHE_BYTES: u64 = 1280 << 20;
+
+/// Reads the volume into the ARC, here and there.
+async fn read(pool: &Arc<LivePool>, bytes: &[u8]) {
+    let id = Dsl::open(&pool.view()).await.unwrap().find("tank/vol").await.unwrap().objset_id();
+    let volume = pool.volume(id).await.expect("a volume");
+    let count = VOLUME_BYTES / BLOCK;
+    let mut found = vec![0; BLOCK as usize];
+    for step in 0..count {
+        let at = (step * 257 % count * BLOCK) as usize;
+        volume.read_at(at as u64, &mut found).await.expect("a read");
+        assert!(found == bytes[at..at + BLOCK as usize], "byte {at}");
+    }
+}
+
+/// Feeds the cache device until nothing is left to be written.
+async fn feed(pool: &Arc<LivePool>) {
+    let stats = pool.pool().l2arc().stats();
+    for _ in 0..100 {
+        let before = stats.l2_write_bytes.get();
+        pool.feed_l2arc().await;
+        if stats.l2_write_bytes.get() == before {
+            return;
+        }
+    }
+}
+
+fn run(vm: &KernelVm, script: &str, disks: &[PathBuf]) -> String {
+    let outcome = vm.run(&Job::new(script, disks.to_vec())).expect("the machine runs");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.output);
+    outcome.output
+}
+
+/// A counter of the module.
+fn counter(output: &str, name: &str) -> u64 {
+    let line = output.lines().rev().find(|line| line.split_whitespace().next() == Some(name));
+    let value =
+        line.and_then(|line| line.split_whitespace().nth(2)).unwrap_or_else(|| panic!("{name}: {output}"));
+    value.parse().expect("a number")
+}
+
+#[test]
+fn the_kernel_finds_our_cached_blocks_again_and_we_find_its() {
+    let Some(vm) = KernelVm::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let disks: Vec<PathBuf> = ["d0", "cache"].map(|name| folder.path().join(name)).into();
+    for (disk, bytes) in disks.iter().zip([DISK_BYTES, CACHE_BYTES]) {
+        std::fs::File::create(disk).and_then(|file| file.set_len(bytes)).expect("a disk");
+    }
+    let bytes = content(VOLUME_BYTES);
+    create(Layout::Single, &disks[..1], &bytes);
+    block_on(async {
+        let pool = import(&disks, 2).await;
+        let leaf =
+            NewLeaf { device: open(&disks[1]), path: disks[1].clone(), is_file: false, whole_disk: false };
+        pool.add_auxiliary(Auxiliary::Cache, vec![leaf]).await.expect("a cache device");
+        pool.feed_l2arc().await;
+        read(&pool, &bytes).await;
+        feed(&pool).await;
+        assert!(pool.pool().l2arc().stats().l2_log_blk_count.get() > 5);
+        pool.close(PoolState::Exported).await.expect("an export");
+    });
+    let output = run(
+        &vm,
+        "
+        set -e
+        echo 0 > /sys/module/zfs/parameters/l2arc_noprefetch
+        zpool import -d /dev tank
+        for i in $(seq 30); do
+            grep -q 'l2_rebuild_success .* 1$' /proc/spl/kstat/zfs/arcstats && [ -e /dev/zd0 ] && break
+            sleep 1
+        done
+        sha256sum /dev/zd0
+        grep ^l2_ /proc/spl/kstat/zfs/arcstats
+        zpool iostat -v tank
+        dd if=/dev/zero of=/dev/zd0 bs=1M count=1 conv=notrunc,fsync 2>/dev/null
+        sync; zpool sync
+        sha256sum /dev/zd0 > /dev/null
+        sleep 5
+        grep ^l2_ /proc/spl/kstat/zfs/arcstats
+        zpool export tank
+        ",
+        &disks,
+    );
+    let said = &output[..output.find("capacity").expect("iostat")];
+    assert!(said.contains(&hex_sha256(&bytes)), "{said}");
+    assert_eq!(counter(said, "l2_rebuild_success"), 1, "{said}");
+    assert!(counter(said, "l2_rebuild_bufs") >= VOLUME_BYTES / BLOCK, "{said}");
+    assert!(counter(said, "l2_hits") > 100, "{said}");
+    assert_eq!((counter(said, "l2_cksum_bad"), counter(said, "l2_io_error")), (0, 0), "{said}");
+
+    let mut now = bytes;
+    now[..1 << 20].fill(0);
+    block_on(async {
+        let pool = import(&disks, 3).await;
+        pool.feed_l2arc().await;
+        let stats = pool.pool().l2arc().stats();
+        assert_eq!(stats.l2_rebuild_success.get(), 1, "{:?}", stats.all());
+        pool.flush_cache();
+        read(&pool, &now).await;
+        assert!(stats.l2_hits.get() >= VOLUME_BYTES / BLOCK / 2, "{:?}", stats.all());
+        assert_eq!((stats.l2_cksum_bad.get(), stats.l2_io_error.get()), (0, 0), "{:?}", stats.all());
+        pool.close(PoolState::Exported).await.expect("an export");
+    });
+    if let Some(said) = testkit::oracle::cache_device(&disks[1]) {
+        assert!(said.contains("0 with invalid cksum"), "{said}");
+    }
+}

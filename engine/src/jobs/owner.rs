@@ -149,6 +149,8 @@ impl<H: Host> Jobs<H> {
                 let entry = state.entries.entry(*key).or_insert_with(|| Entry::new(begun));
                 let before = entry.status;
                 entry.pace = Pace::default();
+                // A thread that is at its end says no more that this is complete.
+                entry.worker = None;
                 entry.status = match before.state {
                     JobState::Suspended => JobStatus {
                         done: before.done,

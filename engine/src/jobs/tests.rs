@@ -1,7 +1,7 @@
 //! Jobs of a host that is none: who works on what, and what is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ struct Fake {
     /// So many steps may be taken, and those that were: keys and thread.
     gate: Mutex<(u64, Vec<Vec<u32>>)>,
     opened: Condvar,
+    /// How often something was kept.
+    keeps: AtomicU64,
+    /// The next time, a step may be taken, and its thread comes to its end first.
+    is_overtaken: AtomicBool,
 }
 
 impl Host for Fake {
@@ -49,6 +53,11 @@ impl Host for Fake {
     async fn keep(self: &Arc<Self>, keys: Vec<u32>) -> Result<()> {
         let states = keys.iter().filter_map(|key| Some((*key, self.jobs.state_of(key)?)));
         self.kept.lock().unwrap().extend(states);
+        let keeps = self.keeps.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.is_overtaken.swap(false, Ordering::Relaxed) {
+            self.open(1);
+            self.until(|fake| fake.keeps.load(Ordering::Relaxed) > keeps);
+        }
         Ok(())
     }
 
@@ -284,4 +293,18 @@ fn who_stands_in_line_comes_once_and_in_order() {
     fake.jobs.end();
     line_up(&fake, 9);
     assert_eq!(fake.states(), []);
+}
+
+#[test]
+fn a_job_that_is_started_anew_while_its_thread_comes_to_its_end_is_done_anew() {
+    let fake = Arc::new(Fake::default());
+    start(&fake, &[2]);
+    fake.open(LONG);
+    fake.until_taken(LONG as usize);
+    fake.is_overtaken.store(true, Ordering::Relaxed);
+    start(&fake, &[2]);
+    assert_eq!(fake.states(), [(2, JobState::Active)]);
+    fake.open(LONG + 1);
+    fake.until(|fake| fake.states() == [(2, JobState::Complete)]);
+    assert_eq!(fake.taken().len() as u64, 2 * (LONG + 1));
 }

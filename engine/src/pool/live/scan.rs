@@ -525,8 +525,8 @@ impl Syncing {
         self.set_in_directory(SCAN, zap::Value::U64(phys.to_words().to_vec())).await
     }
 
-    /// Takes over what a batch gives back, and ends the scan when it was the last one. False when the batch
-    /// was overtaken.
+    /// Takes over what a batch gives back, and ends the scan when nothing is left: true for that. A batch that
+    /// was overtaken gives nothing back.
     pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
         // After an import it is not known what failed: these leaves are resilvered once more.
@@ -564,7 +564,7 @@ impl Syncing {
             true => self.end_scan(End::Complete).await?,
             false => self.store_scan().await?,
         }
-        Ok(true)
+        Ok(is_all)
     }
 
     /// Ends the scan that is under way.

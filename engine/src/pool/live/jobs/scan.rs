@@ -69,11 +69,9 @@ impl Scanning {
         match work(&pool, turn, batch, lent).await {
             Ok(done) => {
                 self.batch_bytes = self.batch_bytes.map(|bytes| bytes.saturating_mul(2));
-                let is_all = done.is_all;
                 // A leaf whose flush fails counts as away from then on.
                 let _ = pool.pool().vdevs().flush().await;
-                let is_taken = pool.change(move |s| async move { s.finish_batch(done).await }).await?;
-                match is_all && is_taken {
+                match pool.change(move |s| async move { s.finish_batch(done).await }).await? {
                     true => Ok(Step::Complete),
                     false => Ok(Step::More { pause: Duration::ZERO }),
                 }

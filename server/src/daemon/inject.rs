@@ -41,8 +41,14 @@ impl Daemon {
         let live = open
             .live()
             .ok_or_else(|| ApiError::refused(format!("{DOING}: pool '{}' is open read-only", open.name())))?;
-        if matches!(request.target, Some(InjectTarget::File { .. })) {
+        let is_read_from_devices = match request.target {
             // Blocks of a file are known by what is committed.
+            Some(InjectTarget::File { .. }) => true,
+            // What is not committed yet is read from memory.
+            Some(InjectTarget::Device { operation: Operation::Read, .. }) => !open.is_suspended(),
+            _ => false,
+        };
+        if is_read_from_devices {
             let txgs = live.txgs();
             txgs.wait_synced(txgs.open_txg()).await.map_err(|error| refused(DOING, error))?;
         }

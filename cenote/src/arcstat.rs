@@ -237,8 +237,8 @@ mod tests {
         Sample::of(&Counters { groups, ..Counters::default() })
     }
 
-    /// `script.txt` has what OpenZFS's script prints of these counters with `-a -s '|'`, without the time: its
-    /// headings, a line of an interval of two seconds, one of a second, and one of two seconds with `-p`.
+    /// `script.txt` has what OpenZFS's script prints of these counters with `-a -s '|'`, without the time:
+    /// its headings, a line of an interval of two seconds, one of a second, and one of two seconds with `-p`.
     #[test]
     fn lines_are_those_of_the_script_for_the_same_counters() {
         let (before, now, all) = (made_up(false), made_up(true), columns());

@@ -2,7 +2,8 @@
 //! logs and devices.
 //!
 //! Layout, labels and numbers are those of OpenZFS's script, so that what reads its output can read this. The
-//! section `vdev`, which the script once had, shows the devices of open pools here. There is no section `spl`.
+//! section `vdev`, which the script once had, shows the devices of open pools here. There is no section
+//! `spl`.
 //!
 //! Source of labels and layout: OpenZFS 2.4 `zarcsummary`.
 

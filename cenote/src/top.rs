@@ -33,7 +33,8 @@ const CTRL_C: u8 = 3;
 /// Arguments of `cenote top`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: q ends it; b, r, w, n sort by bytes, reads, writes or name; the space bar shows the next frame at once.")]
+Keys: q ends it; b, r, w, n sort by bytes, reads, writes or name; the space bar shows the next frame
+at once.")]
 pub struct Arguments {
     /// Only these pools
     #[arg(value_name = "POOL")]

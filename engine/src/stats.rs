@@ -20,14 +20,14 @@
 //! The counters of vdevs (`vdev`) are those of [`crate::vdev::stats`], which have histograms besides.
 //!
 //! # What counting costs
-//! All counters are relaxed atomics. A cached read adds to counters of its ARC shard, whose lock it holds, and
-//! to striped counters of its dataset. A thread has a cache line of its own in a striped counter
+//! All counters are relaxed atomics. A cached read adds to counters of its ARC shard, whose lock it holds,
+//! and to striped counters of its dataset. A thread has a cache line of its own in a striped counter
 //! ([`Striped`]), so that threads on different cores do not share a line. Nothing here allocates or takes a
 //! lock on the way of a cached read. A reader of counters sums the lines; it may see an operation in one
 //! number and not yet in another.
 //!
-//! Numbers of kind [`Kind::Counter`] only grow while the process lives, so a reader takes differences. Numbers
-//! of kind [`Kind::Gauge`] are states.
+//! Numbers of kind [`Kind::Counter`] only grow while the process lives, so a reader takes differences.
+//! Numbers of kind [`Kind::Gauge`] are states.
 //!
 //! Source of names and meanings: OpenZFS 2.4 `arc_impl.h`, `dmu_zfetch.c`, `zil.h`, `dmu_tx.c`,
 //! `dataset_kstats.c`, `spa_stats.c`.

@@ -45,8 +45,8 @@ pub struct Column {
     pub name: String,
     /// Its least width.
     pub width: usize,
-    /// What its numbers are divided by until they are small: 1000, 1024, or 100 for a percentage, which is not
-    /// scaled.
+    /// What its numbers are divided by until they are small: 1000, 1024, or 100 for a percentage, which is
+    /// not scaled.
     pub scale: i64,
     /// What it means.
     pub text: String,

@@ -546,8 +546,9 @@ fn total(transfers: &Transfers) -> &Vec<u64> {
     if transfers.total_latency.is_empty() { &transfers.latency } else { &transfers.total_latency }
 }
 
-/// Pending and active operations in each of [`QUEUES`]. Only writes of groups wait for others. There is neither an asynchronous read nor a rebuild: what is read
-/// ahead is read as what is wanted, and a resilver is a sweep.
+/// Pending and active operations in each of [`QUEUES`]. Only writes of groups wait for others. There is
+/// neither an asynchronous read nor a rebuild: what is read ahead is read as what is wanted, and a resilver
+/// is a sweep.
 fn queues(under_way: &UnderWay) -> [(u64, u64); 7] {
     let UnderWay { sync_read, sync_write, async_write, scrub, trim, async_write_pending } = *under_way;
     let writes = (async_write_pending, async_write);

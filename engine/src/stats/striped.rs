@@ -1,12 +1,12 @@
 //! Counters that many threads add to at once.
 //!
-//! Each counter has several cells, in cache lines of their own. A thread that counts for the first time claims
-//! a line for as long as it lives, so that nothing else writes to it: adding is a load and a store, without the
-//! lock of the bus that an atomic addition takes. Threads that find no free line share the last one, with
-//! atomic additions.
+//! Each counter has several cells, in cache lines of their own. A thread that counts for the first time
+//! claims a line for as long as it lives, so that nothing else writes to it: adding is a load and a store,
+//! without the lock of the bus that an atomic addition takes. Threads that find no free line share the last
+//! one, with atomic additions.
 //!
-//! A line that a thread gives back (release) is the next thread's when that claims it (acquire), so no addition
-//! is lost on the way.
+//! A line that a thread gives back (release) is the next thread's when that claims it (acquire), so no
+//! addition is lost on the way.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

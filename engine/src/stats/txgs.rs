@@ -1,7 +1,8 @@
 //! `txgs`: the last transaction groups of a pool, and how long each was in which state.
 //!
 //! A group is open (O), quiesces (Q) until the operations that hold it are done, waits (W) for its sync, is
-//! written (S), and is committed (C). The last `zfs_txg_history` groups are remembered. The times are how long each state lasted, or lasts.
+//! written (S), and is committed (C). The last `zfs_txg_history` groups are remembered. The times are how
+//! long each state lasted, or lasts.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -110,11 +110,10 @@ impl<'a> Wanted<'a> {
         match names.iter().find(|name| !is_known(name)) {
             None => Ok(Self(names)),
             Some(unknown) => {
-                let known: Vec<_> = engine::stats::GROUPS.iter().map(|(known, _)| *known).collect();
+                let groups = engine::stats::GROUPS.iter().map(|(known, _)| *known);
+                let known: Vec<_> = groups.chain([TXGS, CLIENTS, TUNABLES]).collect();
                 let known = known.join(", ");
-                let why = format!(
-                    "there is no group of counters '{unknown}': there are {known}, {TXGS}, {CLIENTS}, {TUNABLES}"
-                );
+                let why = format!("there is no group of counters '{unknown}': there are {known}");
                 Err(ApiError::invalid(why))
             }
         }

@@ -72,7 +72,7 @@ impl Arguments {
             if self.json {
                 return output::print(&format!("{}\n", serde_json::to_string(&frame)?));
             }
-            return output::print(&frame.draw(self.sort, NO_TERMINAL).join("\n"));
+            return output::print(&(frame.draw(self.sort, NO_TERMINAL).join("\n") + "\n"));
         }
         self.watch(before, delay)
     }

@@ -1,14 +1,17 @@
 //! Counters of the process, and of the datasets, vdevs and transaction groups of pools.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use engine::dsl::Dsl;
 use engine::stats::{
     Amplification, Arcstats, DMU_TX, DmuTxStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH, ZIL,
     ZfetchStats, ZilStats,
 };
 use engine::tunables;
 use engine::vdev::Vdev;
-use ondisk::ObjectId;
+use ondisk::{ObjectId, ObjsetId};
 
 use super::memory::{arc_min, reserve};
 use super::{Daemon, OpenPool};
@@ -141,17 +144,50 @@ fn group<G: Group>(stats: &G) -> CounterGroup {
     CounterGroup { name: G::NAME.to_owned(), counters: Numbers(numbers(stats)), ..CounterGroup::default() }
 }
 
+/// With more datasets than this, all names are read at once.
+const FEW: usize = 16;
+
+/// The names of datasets, by the numbers of their object sets.
+struct Names {
+    /// Absent of a pool whose devices are away.
+    dsl: Option<Arc<Dsl>>,
+    /// The heads, if there are more than a few datasets.
+    heads: HashMap<ObjectId, String>,
+}
+
+impl Names {
+    async fn of(pool: &OpenPool, datasets: usize) -> Self {
+        let dsl = pool.dsl().await.ok();
+        let mut heads = HashMap::new();
+        if let Some(dsl) = dsl.as_ref().filter(|_| datasets > FEW) {
+            let dirs = dsl.dirs(dsl.root()).await.unwrap_or_default();
+            heads.extend(dirs.iter().map(|dir| (dir.phys.head_dataset, dir.name.clone())));
+        }
+        Self { dsl, heads }
+    }
+
+    /// The name; none of a dataset that is gone, or that cannot be read.
+    async fn name(&self, id: ObjsetId) -> Option<String> {
+        let id = ObjectId(id.get());
+        match self.heads.get(&id) {
+            Some(name) => Some(name.clone()),
+            None => self.dsl.as_ref()?.name_of_object(id).await.ok(),
+        }
+    }
+}
+
 /// The counters of the datasets of a pool. Those that are gone are left out.
 async fn of_datasets(pool: &OpenPool, wanted: &Wanted<'_>, groups: &mut Vec<CounterGroup>) {
     let view = pool.view();
-    // Of a pool whose devices are away, without names.
-    let dsl = pool.dsl().await.ok();
-    for (id, stats) in view.dataset_stats().all() {
-        let name = match (&dsl, id.get()) {
-            (_, 0) | (None, _) => None,
-            (Some(dsl), _) => match dsl.name_of_object(ObjectId(id.get())).await {
-                Ok(name) => Some(name),
-                Err(_) => continue,
+    let all = view.dataset_stats().all();
+    let names = Names::of(pool, all.len()).await;
+    for (id, stats) in all {
+        let name = match id.get() {
+            // What belongs to the pool itself.
+            0 => None,
+            _ => match names.name(id).await {
+                Some(name) => Some(name),
+                None => continue,
             },
         };
         let dataset = CountedDataset { name, objset: id.get() };
@@ -181,10 +217,11 @@ async fn clients(pool: &OpenPool) -> Vec<Client> {
     if mounts.is_empty() {
         return clients;
     }
-    let Ok(dsl) = pool.dsl().await else { return clients };
     let view = pool.view();
-    for (id, stats) in view.dataset_stats().all().into_iter().filter(|(id, _)| id.get() != 0) {
-        let Ok(name) = dsl.name_of_object(ObjectId(id.get())).await else { continue };
+    let all = view.dataset_stats().all();
+    let names = Names::of(pool, all.len()).await;
+    for (id, stats) in all.into_iter().filter(|(id, _)| id.get() != 0) {
+        let Some(name) = names.name(id).await else { continue };
         if let Some(mountpoint) = mounts.get(&name) {
             let done = stats.objset();
             clients.push(Client {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use device::block_on;
-use server::api::{CounterGroup, Counters, GetCounters, GetIoStats};
+use server::api::{CounterGroup, Counters, CreateDataset, GetCounters, GetIoStats};
 use server::metrics::{self, MetricsSocket};
 use tokio::sync::oneshot;
 
@@ -66,6 +66,27 @@ fn a_client_counts_in_its_dataset_its_connection_and_the_log() {
     let absent = GetCounters { groups: vec!["vdev".into()], pools: vec!["none".into()] };
     let absent = block_on(running.daemon.counters(absent)).unwrap();
     assert_eq!((absent.groups.len(), absent.failed.len()), (0, 1));
+}
+
+#[test]
+fn datasets_are_named_however_many_there_are() {
+    let running = Running::start();
+    new_volume(&running);
+    for n in 0..20 {
+        let volume = CreateDataset {
+            name: format!("tank/vol{n}"),
+            volume_bytes: Some(1 << 20),
+            sparse: true,
+            ..CreateDataset::default()
+        };
+        block_on(running.daemon.create_dataset(volume)).unwrap();
+    }
+    let counted = counters(&running, &["objset"]);
+    let name = |group: &CounterGroup| group.dataset.as_ref()?.name.clone();
+    let names: BTreeSet<String> = counted.groups.iter().filter_map(name).collect();
+    let all = (0..20).map(|n| format!("tank/vol{n}")).chain(["tank/vol".to_owned()]);
+    let missing: Vec<_> = all.filter(|name| !names.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {names:?}");
 }
 
 #[test]

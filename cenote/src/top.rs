@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use server::api::{Counters, GetCounters, ListPools, Listed, PoolEntry};
+use server::api::{Counters, GetCounters, GetWhatIf, ListPools, Listed, PoolEntry, PoolWhatIf};
 
 use self::draw::Sort;
 use self::rates::Frame;
@@ -58,6 +58,7 @@ struct Look {
     at: Instant,
     counters: Counters,
     pools: Vec<PoolEntry>,
+    curves: Vec<PoolWhatIf>,
 }
 
 impl Arguments {
@@ -110,12 +111,17 @@ impl Arguments {
         let properties = PROPERTIES.map(str::to_owned).to_vec();
         let request = ListPools { pools: self.pools.clone(), properties, vdevs: false };
         let listed: Listed<PoolEntry> = client::call_running(&request)?.unwrap_or_default();
-        Ok(Look { at: Instant::now(), counters, pools: listed.entries })
+        // A daemon that does not answer that has no curves.
+        let curves = client::call_running(&GetWhatIf { pools: self.pools.clone() }).ok().flatten();
+        let curves = curves.unwrap_or_default().entries;
+        Ok(Look { at: Instant::now(), counters, pools: listed.entries, curves })
     }
 }
 
 fn frame(before: &Look, now: &Look) -> Frame {
-    Frame::between(&before.counters, &now.counters, &now.pools, now.at - before.at)
+    let mut frame = Frame::between(&before.counters, &now.counters, &now.pools, now.at - before.at);
+    frame.arc.note_curves(&now.curves);
+    frame
 }
 
 /// The key that is pressed within this time.

@@ -46,6 +46,7 @@ impl Frame {
     pub fn draw(&self, sort: Sort, (height, width): (u16, u16)) -> Vec<String> {
         let (height, width) = (usize::from(height), usize::from(width).max(40));
         let mut lines = vec![self.summary()];
+        lines.extend(self.what_if());
         let mut tables = [self.pools(), self.datasets(), self.clients(), self.devices()];
         for table in &mut tables {
             table.rows.sort_by(|one, other| order(sort, one, other));
@@ -72,6 +73,17 @@ impl Frame {
             count(arc.reads),
             100.0 * arc.hit_ratio
         )
+    }
+
+    /// What a larger ARC would do, by the reads so far.
+    fn what_if(&self) -> Option<String> {
+        let (now, twice) = self.arc.what_if?;
+        Some(format!(
+            "without reading ahead this ARC answers {:.1} % of reads, one of {} {:.1} %",
+            100.0 * now,
+            nicenum(self.arc.target.saturating_mul(2)),
+            100.0 * twice
+        ))
     }
 
     fn pools(&self) -> Table {

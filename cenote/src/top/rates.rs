@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use server::api::{Counters, Numbers, PoolEntry};
+use server::api::{Counters, Numbers, PoolEntry, PoolWhatIf};
 
 /// Reads and writes in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -30,6 +30,24 @@ pub struct Arc {
     pub reads: f64,
     /// The share of them that were in memory, from 0 to 1; 1 without any.
     pub hit_ratio: f64,
+    /// The share of the reads so far that a budget of this size answers without reading ahead, and one twice
+    /// as large; none before there were reads.
+    pub what_if: Option<(f64, f64)>,
+}
+
+impl Arc {
+    /// Notes what the curves of pools say, each with the weight of its reads.
+    pub fn note_curves(&mut self, pools: &[PoolWhatIf]) {
+        let (mut reads, mut now, mut twice) = (0.0, 0.0, 0.0);
+        for pool in pools {
+            for curve in pool.curves.iter().filter(|curve| curve.dataset.is_none()) {
+                reads += curve.samples;
+                now += curve.samples * curve.hit_ratio(pool.arc_bytes);
+                twice += curve.samples * curve.hit_ratio(pool.arc_bytes.saturating_mul(2));
+            }
+        }
+        self.what_if = (reads > 0.0).then(|| (now / reads, twice / reads));
+    }
 }
 
 /// A pool.
@@ -236,6 +254,7 @@ fn arc(change: &Change<'_>) -> Arc {
         target: change.now.get("c"),
         reads,
         hit_ratio: if reads > 0.0 { hits / reads } else { 1.0 },
+        what_if: None,
     }
 }
 
@@ -263,7 +282,7 @@ fn described(pool: &PoolEntry, rates: &HashMap<&str, Rates>) -> Pool {
 
 #[cfg(test)]
 mod tests {
-    use server::api::{CountedDataset, CountedVdev, CounterGroup};
+    use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve};
 
     use super::*;
 
@@ -321,6 +340,30 @@ mod tests {
             }],
             ..Counters::default()
         }
+    }
+
+    #[test]
+    fn curves_of_pools_count_by_their_reads() {
+        let pool = |samples: f64, ratios: [f64; 2]| PoolWhatIf {
+            name: "tank".into(),
+            arc_bytes: 100,
+            arc_max_bytes: 100,
+            curves: vec![Curve {
+                dataset: None,
+                samples,
+                rate: 1.0,
+                distinct_bytes: 1000,
+                distinct_stored_bytes: 1000,
+                distinct_metadata_bytes: 0,
+                metadata_share: 0.0,
+                points: vec![(100, ratios[0]), (200, ratios[1])],
+            }],
+        };
+        let mut arc = Arc::default();
+        arc.note_curves(&[]);
+        assert_eq!(arc.what_if, None);
+        arc.note_curves(&[pool(10.0, [0.5, 0.75]), pool(30.0, [0.25, 0.25])]);
+        assert_eq!(arc.what_if, Some((0.3125, 0.375)));
     }
 
     #[test]

@@ -57,7 +57,7 @@
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's
-//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `ashift`,
+//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`, `ashift`,
 //! `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with
 //! `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of
 //! the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is
@@ -744,7 +744,8 @@ impl Experiment {
     fn fault_of_disks(&self) -> Option<String> {
         let pools = self.target.pools().filter(|pools| !pools.disks.is_empty())?;
         let models = pools.devices.iter().chain(self.values_of("devices"));
-        let logs = self.values_of("log").into_iter().filter(|log| *log != "none" && *log != "file");
+        let logs = self.values_of("log").into_iter().chain(self.values_of("l2arc"));
+        let logs = logs.filter(|log| *log != "none" && *log != "file");
         if let Some(model) = models.chain(logs).next() {
             return Some(format!(
                 "disks: disks cannot play another medium: leave out '{model}', or the \
@@ -858,7 +859,7 @@ impl Experiment {
         }
         let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
         let has_many = |layout: &String| layout.parse().is_ok_and(|layout: Layout| layout.devices() > 1);
-        layouts.into_iter().any(has_many) || self.values_of("log").iter().any(|log| *log == "file")
+        layouts.into_iter().any(has_many) || ["log", "l2arc"].iter().any(|name| self.values_of(name).iter().any(|value| *value == "file"))
     }
 
     /// Its modelled parts, in words; nothing if all of it is real.
@@ -867,7 +868,8 @@ impl Experiment {
         let values = |name: &str| self.values_of(name).into_iter().cloned();
         let mut models: Vec<String> = values("devices").collect();
         models.extend(devices.clone().filter(|_| models.is_empty()));
-        models.extend(values("log").filter(|log| log != "none" && log != "file"));
+        let beside = values("log").chain(values("l2arc"));
+        models.extend(beside.filter(|model| model != "none" && model != "file"));
         models.extend(link.clone());
         models.dedup();
         (!models.is_empty()).then(|| models.join(", "))
@@ -1271,6 +1273,7 @@ mod tests {
             ("numjobs", "4", "many"),
             ("layout", "raidz1 3", "raidz5 3"),
             ("log", "optane", "optan"),
+            ("l2arc", "nvme", "nvmee"),
             ("log", "file", "/dev/sdx"),
             ("devices", "hdd-7200+10%", "hdd"),
             ("ashift", "13", "4096"),

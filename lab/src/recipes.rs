@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 10] = [
+pub const RECIPES: [Recipe; 11] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -51,6 +51,12 @@ pub const RECIPES: [Recipe; 10] = [
         name: "optane-log",
         about: "raidz1 of three modelled 7200 rpm disks with and without a modelled Optane log",
         text: include_str!("../recipes/optane-log.toml"),
+    },
+    Recipe {
+        name: "l2arc-slog",
+        about: "a NAS of seven modelled disks with a cache device, a log device, and the tunables that people \
+            try then",
+        text: include_str!("../recipes/l2arc-slog.toml"),
     },
     Recipe {
         name: "nas-1gbe",
@@ -119,6 +125,7 @@ mod tests {
             ("cold-warm", 5, 120),
             ("sync", 5, 160),
             ("optane-log", 5, 45),
+            ("l2arc-slog", 5, 90),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),

@@ -104,7 +104,7 @@ pub(super) fn check(name: &str, value: &str) -> Result<()> {
     match name {
         "layout" => value.parse::<Layout>().map(drop).map_err(named),
         "devices" => speed::device(value).map(drop).map_err(named),
-        "log" if value != "none" && value != "file" => speed::device(value).map(drop).map_err(named),
+        "log" | "l2arc" if value != "none" && value != "file" => speed::device(value).map(drop).map_err(named),
         // 0 is what the devices say.
         "ashift" if !value.parse::<u32>().is_ok_and(|ashift| ashift == 0 || (9..=16).contains(&ashift)) => {
             wrong("it is the power of two of a sector's bytes, from 9 to 16")
@@ -187,7 +187,7 @@ pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len()] = {
 };
 
 /// Those that are no tunables.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "rw",
     "bs",
     "iodepth",
@@ -202,6 +202,7 @@ const OTHERS: [&str; 18] = [
     "dedupe_percentage",
     "layout",
     "log",
+    "l2arc",
     "ashift",
     "devices",
     "missing",
@@ -236,7 +237,7 @@ impl Place {
             _ if name.starts_with(TUNABLE) => Self::Tunable,
             "layer" => Self::Layer,
             THROUGH => Self::Way,
-            "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
+            "layout" | "log" | "l2arc" | "ashift" | "devices" | "missing" => Self::Pool,
             _ if name.starts_with("feature@") || name.starts_with(POOL) => Self::Pool,
             _ => Self::Dataset,
         }

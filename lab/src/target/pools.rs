@@ -115,7 +115,7 @@ impl Bench<'_> {
         let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
         for (name, value) in settings
             .iter()
-            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
+            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "l2arc" | "devices" | "missing"))
         {
             let name = name.strip_prefix(POOL).unwrap_or(name);
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
@@ -135,10 +135,12 @@ impl Bench<'_> {
                 });
             }
         }
-        match settings.get("log") {
-            Some(log) if log == "file" => arguments.extend(["log".to_owned(), device(None)?]),
-            Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
-            _ => {}
+        for (setting, class) in [("log", "log"), ("l2arc", "cache")] {
+            match settings.get(setting).map(String::as_str) {
+                None | Some("none") => {}
+                Some("file") => arguments.extend([class.to_owned(), device(None)?]),
+                Some(_) => arguments.extend([class.to_owned(), device(settings.get(setting))?]),
+            }
         }
         self.programs(server)?.zpool(&arguments)?;
         let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());

@@ -38,7 +38,7 @@ FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'rsend': 'send and receive', 'redacted_send': 'send and receive',
     'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_diff': 'zfs diff', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
-    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'l2arc': 'L2ARC', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
+    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
     'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.

@@ -223,7 +223,7 @@ fn listed() -> String {
 fn manual() -> String {
     let mut text = String::new();
     for (name, fields) in GROUPS {
-        let _ = write!(text, "### `{name}`\n\n| field | kind | what it counts |\n|---|---|---|\n");
+        let _ = writeln!(text, "### `{name}`\n\n| field | kind | what it counts |\n|---|---|---|");
         for field in fields {
             let kind = match field.kind {
                 Kind::Counter => "counter",

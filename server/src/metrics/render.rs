@@ -113,7 +113,7 @@ impl Text {
         self.is_full |= self.out.len() >= self.most;
         if !self.is_full {
             let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-            let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         }
         !self.is_full
     }
@@ -132,11 +132,9 @@ impl Text {
     }
 
     fn end(mut self) -> String {
-        let is_full = u8::from(self.is_full);
-        let name = "cenote_metrics_truncated";
-        let _ =
-            write!(self.out, "# HELP {name} Whether metrics were left out, because there are too many.\n");
-        let _ = write!(self.out, "# TYPE {name} gauge\n{name} {is_full}\n");
+        let (name, is_full) = ("cenote_metrics_truncated", u8::from(self.is_full));
+        let help = "Whether metrics were left out, because there are too many.";
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {is_full}");
         self.out
     }
 }

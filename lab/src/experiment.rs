@@ -859,7 +859,8 @@ impl Experiment {
         }
         let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
         let has_many = |layout: &String| layout.parse().is_ok_and(|layout: Layout| layout.devices() > 1);
-        layouts.into_iter().any(has_many) || ["log", "l2arc"].iter().any(|name| self.values_of(name).iter().any(|value| *value == "file"))
+        layouts.into_iter().any(has_many)
+            || ["log", "l2arc"].iter().any(|name| self.values_of(name).iter().any(|value| *value == "file"))
     }
 
     /// Its modelled parts, in words; nothing if all of it is real.

@@ -194,7 +194,7 @@ pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String>
         return Vec::new();
     }
     let why = |name: &str| match (Place::of(name), name.strip_prefix(POOL)) {
-        (Place::Dataset, _) => known.idle(name).or_else(|| of_layouts(name)),
+        (Place::Dataset, _) => known.idle(name).or_else(|| of_layouts(experiment, name)),
         (_, Some(property)) => known.pool_idle(property),
         _ => None,
     };
@@ -212,8 +212,14 @@ pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String>
 }
 
 /// Why a property makes no difference in any pool of a [`crate::layout::Layout`].
-fn of_layouts(name: &str) -> Option<&'static str> {
-    (name == "special_small_blocks").then_some("pools of the lab have no special devices")
+fn of_layouts(experiment: &Experiment, name: &str) -> Option<&'static str> {
+    let has_l2arc =
+        || experiment.all_settings().iter().any(|(name, value)| *name == "l2arc" && *value != "none");
+    match name {
+        "special_small_blocks" => Some("pools of the lab have no special devices"),
+        "secondarycache" if !has_l2arc() => Some("the pool has no cache device (l2arc)"),
+        _ => None,
+    }
 }
 
 /// The kinds of places where fio is to work, each as one of them.

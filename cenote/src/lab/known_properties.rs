@@ -138,7 +138,7 @@ mod tests {
                 "\"all\", \"none\"",
                 "'prefetch': its values would make no difference: Cenote reads ahead",
             ),
-            ("filesystem", "secondarycache", "\"all\", \"none\"", "no second level"),
+            ("filesystem", "secondarycache", "\"all\", \"none\"", "no cache device"),
             ("volume", "volthreading", "\"on\", \"off\"", "kernel module"),
             ("volume", "volmode", "\"dev\", \"none\"", "which volumes are devices"),
             (

@@ -74,6 +74,7 @@ fn a_device_that_fails_is_told_by_events_and_hooks_and_outlives_the_daemon() {
 
     let added = session.print(&["inject", "-d", &disks[0], "-e", "io", "tank"]);
     assert!(added.starts_with("Added handler "), "{added}");
+    session.print(&["inject", "-d", &disks[0], "-e", "io", "-T", "probe", "tank"]);
     session.print(&["zfs", "create", "tank/fs"]);
     until("the device is given up", || state(&session, &disks[0]) == "FAULTED");
     until("the hook ran", || told.exists());

@@ -104,7 +104,9 @@ pub(super) fn check(name: &str, value: &str) -> Result<()> {
     match name {
         "layout" => value.parse::<Layout>().map(drop).map_err(named),
         "devices" => speed::device(value).map(drop).map_err(named),
-        "log" | "l2arc" if value != "none" && value != "file" => speed::device(value).map(drop).map_err(named),
+        "log" | "l2arc" if value != "none" && value != "file" => {
+            speed::device(value).map(drop).map_err(named)
+        }
         // 0 is what the devices say.
         "ashift" if !value.parse::<u32>().is_ok_and(|ashift| ashift == 0 || (9..=16).contains(&ashift)) => {
             wrong("it is the power of two of a sector's bytes, from 9 to 16")

@@ -256,7 +256,6 @@ fn unmirrored_log(seen: &Observations) -> Vec<Advice> {
 fn unused_cache(seen: &Observations) -> Vec<Advice> {
     let of_data = |leaf: &&super::observations::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
     let reads: u64 = seen.leaves.iter().filter(of_data).filter_map(|leaf| leaf.operations[0]).sum();
-    let is_own = !seen.program.is_empty();
     let advice = |(path, held): &(String, Option<u64>)| {
         let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
         let hits = leaf.and_then(|leaf| leaf.operations[0]);
@@ -264,7 +263,7 @@ fn unused_cache(seen: &Observations) -> Vec<Advice> {
             Some(hits) => hits == 0,
             None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
         };
-        if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
+        if !never_read || reads < LEAST_OPERATIONS {
             return None;
         }
         let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
@@ -273,16 +272,9 @@ fn unused_cache(seen: &Observations) -> Vec<Advice> {
             weight: Weight::Hint,
             about: path.clone(),
             change: format!("use it for something else ({}zpool remove {} {path})", seen.program, seen.pool),
-            evidence: match is_own {
-                true => format!(
-                    "this version does not use cache devices yet: {path}{held} was never read, \
-                    the vdevs with data {reads} times"
-                ),
-                false => format!(
-                    "{path}{held} was never read since the pool was opened, the vdevs with data \
-                    {reads} times"
-                ),
-            },
+            evidence: format!(
+                "{path}{held} was never read since the pool was opened, the vdevs with data {reads} times"
+            ),
             gain: "a device for a log, a special vdev or another pool; memory for headers of a cache".into(),
             cost: "none: its data are in the pool too".into(),
             risk: "none; it can be added again".into(),

@@ -102,10 +102,10 @@ fn devices_that_fail_together_are_used_on_and_one_that_fails_alone_is_not() {
             assert!(read(&pool, &volume, block).await.is_none());
             pool.diagnose().await;
         }
-        for index in 0..4 {
-            assert!(leaf(&pool, index).errors.read() > 10, "too many for a device alone");
-            assert_eq!(leaf(&pool, index).status().state, State::Healthy);
-        }
+        // Reading ends at the block that leads to the others, which is on some of the devices only.
+        let has_many = |index: &usize| leaf(&pool, *index).errors.read() > 10;
+        assert!((0..4).filter(has_many).count() > 1, "too many for a device alone");
+        assert!((0..4).all(|index| leaf(&pool, index).status().state == State::Healthy));
         pool.clear_injections(None);
         assert_eq!(wrong_bits(0, &read(&pool, &volume, 0).await.unwrap()), 0);
         pool.clear(None).await.unwrap();

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use device::{Device, IgnorePoison, OpenOptions, block_on};
+use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::inject::{ALWAYS, DeviceError, Fault, Operation};
 use engine::l2arc::stats::L2arcStats;
@@ -548,14 +549,15 @@ fn what_is_read_ahead_and_what_is_special_is_left_out() {
         block_on(async {
             let pool = create(&disks, &["cache"], "all").await;
             pool.feed_l2arc().await;
-            let id = objset_of(&pool, "vol").await.unwrap();
-            let object = pool.dataset(id).await.unwrap().objset.object(ondisk::ObjectId(1)).await.unwrap();
+            let dsl = Dsl::open(&pool.view()).await.unwrap();
+            let volume = dsl.find("tank/vol").await.unwrap();
+            let object = dsl.open_objset(&volume).await.unwrap().object(ondisk::ObjectId(1)).await.unwrap();
             for block in 0..BLOCKS {
                 object.warm(block).await.unwrap();
             }
             feed(&pool).await;
             assert_eq!(stats(&pool).l2_bufc_data_asize.get() > 0, expected, "{ahead}");
-            drop(object);
+            drop((object, dsl));
             export(pool).await;
         });
     }

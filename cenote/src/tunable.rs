@@ -201,7 +201,7 @@ fn wrapped(text: &str) -> Vec<String> {
 fn in_words(unit: Unit, number: u64) -> String {
     let bytes = || {
         let suffixes = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-        let fitting = suffixes.iter().find(|(shift, _)| number != 0 && number % (1 << shift) == 0);
+        let fitting = suffixes.iter().find(|(shift, _)| number != 0 && number.is_multiple_of(1 << shift));
         fitting.map_or_else(|| number.to_string(), |(shift, suffix)| format!("{}{suffix}", number >> shift))
     };
     match unit {

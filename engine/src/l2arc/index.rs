@@ -479,8 +479,8 @@ mod tests {
             address,
             psize: 4096,
             lsize: 8192,
-            is_metadata: number % 5 == 0,
-            frequent: number % 7 == 0,
+            is_metadata: number.is_multiple_of(5),
+            frequent: number.is_multiple_of(7),
         }
     }
 

@@ -50,7 +50,7 @@ fn content(block: u64, version: u8) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        if block % 2 == 0 { state } else { state & 0xff }
+        if block.is_multiple_of(2) { state } else { state & 0xff }
     };
     let words: Vec<u64> = (0..BLOCK / 8).map(word).collect();
     words.iter().flat_map(|word| (word ^ u64::from(version)).to_le_bytes()).collect()

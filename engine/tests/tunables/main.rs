@@ -173,10 +173,12 @@ fn read_in_order(reads: u64) -> u64 {
     let volume = block_on(async { pool.volume(objset_of(&pool, "vol").await.unwrap()).await.unwrap() });
     let bed = Bed { disks, pool, volume };
     let before = bed.reads(Transfer::Read).0;
+    let reader = block_on(bed.volume.reader()).unwrap();
     let mut into = vec![0; 8192];
     for at in 0..reads {
-        block_on(bed.volume.read_at(at * 8192, &mut into)).unwrap();
+        block_on(reader.read_at(at * 8192, &mut into)).unwrap();
     }
+    drop(reader);
     // What was asked for ahead may still be on its way.
     std::thread::sleep(Duration::from_millis(300));
     let read = bed.reads(Transfer::Read).0 - before;

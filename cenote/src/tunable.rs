@@ -226,11 +226,12 @@ mod tests {
         let mut page = String::from(
             "# Tunables\n\n\
              Numbers of the daemon that can be set while it runs, under the names of OpenZFS's parameters.\n\
-             `cenote tunable set NAME=VALUE` sets one, `--save` also for the next start; `cenote tunable list -v`\n\
-             shows what is below. Values take suffixes (`64K`, `32M`, `4G`). Most machines need none of them:\n\
-             measure with the lab before and after.\n\n\
-             At start the daemon reads `/etc/cenote/tunables.conf`, and `tunables.conf` beside its cache file,\n\
-             which `--save` writes. A line is `NAME=VALUE`, or `options zfs NAME=VALUE` as modprobe has it.\n\n\
+             `cenote tunable set NAME=VALUE` sets one, `--save` also for the next start;\n\
+             `cenote tunable list -v` shows what is below. Values take suffixes (`64K`, `32M`, `4G`).\n\
+             Most machines need none of them: measure with the lab before and after.\n\n\
+             At start the daemon reads `/etc/cenote/tunables.conf`, and `tunables.conf` beside its\n\
+             cache file, which `--save` writes. A line is `NAME=VALUE`, or `options zfs NAME=VALUE`\n\
+             as modprobe has it.\n\n\
              Parameters of OpenZFS that are not here are refused with the reason.\n\n\
              | name | what it does | default | range | counts |\n|---|---|---|---|---|\n",
         );

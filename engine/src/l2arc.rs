@@ -8,28 +8,28 @@
 //! on a cache device, and no error of one reaches a reader.
 //!
 //! # Reads
-//! A miss of the ARC asks the [`index`] (one short lock), and reads the block from the device that has it. It
+//! A miss of the ARC asks the `index` (one short lock), and reads the block from the device that has it. It
 //! asks the pool when there is no such block, when the device has too many reads already, or when its reads
-//! take longer than those of the pool ([`device::Latency`]); now and then a read finds out whether that is
+//! take longer than those of the pool (`device::Latency`); now and then a read finds out whether that is
 //! still so. A hit of the ARC touches nothing here.
 //!
 //! # Feeding
-//! A feeder (the pool's; [`feed`]) takes blocks from the ARC that will be evicted soon, and writes them to
+//! A feeder (the pool's; `feed`) takes blocks from the ARC that will be evicted soon, and writes them to
 //! one device after the other, in one run each. Its speed is bounded. Blocks come into the ARC with what that
-//! takes ([`crate::cache::Candidate`]) only while there is a device. Blocks of groups that are not committed
+//! takes (`crate::cache::Candidate`) only while there is a device. Blocks of groups that are not committed
 //! are left out: such a block may still be overwritten in place.
 //!
 //! # What is on a device
-//! The on-disk form is OpenZFS's ([`ondisk::l2arc`]); [`ring`] decides where things go. After a restart the
-//! index is made again from the log blocks ([`rebuild`]). The order of writes is: blocks and log blocks, a
+//! The on-disk form is OpenZFS's ([`ondisk::l2arc`]); `ring` decides where things go. After a restart the
+//! index is made again from the log blocks (`rebuild`). The order of writes is: blocks and log blocks, a
 //! flush when there is a log block, the header. A header thus never leads to a log block that is not there,
 //! unless later writes went over it before the next header. The checksum of the log block shows that, and the
 //! chain ends there.
 //!
 //! # Devices that come and go
-//! [`L2arc::take_up`] compares the devices that are in use with those of the vdev tree, before each feed and
+//! `L2arc::take_up` compares the devices that are in use with those of the vdev tree, before each feed and
 //! when something changed. The blocks of a device that is gone are forgotten at once
-//! ([`L2arc::forget_gone`]); one that is back is rebuilt from its header.
+//! (`L2arc::forget_gone`); one that is back is rebuilt from its header.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

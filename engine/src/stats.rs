@@ -22,7 +22,7 @@
 //! # What counting costs
 //! All counters are relaxed atomics. A cached read adds to counters of its ARC shard, whose lock it holds,
 //! and to striped counters of its dataset. A thread has a cache line of its own in a striped counter
-//! ([`Striped`]), so that threads on different cores do not share a line. Nothing here allocates or takes a
+//! (`Striped`), so that threads on different cores do not share a line. Nothing here allocates or takes a
 //! lock on the way of a cached read. A reader of counters sums the lines; it may see an operation in one
 //! number and not yet in another.
 //!

@@ -2,8 +2,8 @@
 //!
 //! # The idea
 //! OpenZFS's kernel module has parameters (`/sys/module/zfs/parameters`). Those that mean something here are
-//! here under the same names, with the same units, as [`Tunable`]s in one [table](all). Most users need none of
-//! them: the defaults are meant to be right, and the lab measures whether another value is better on a
+//! here under the same names, with the same units, as [`Tunable`]s in one [table](all). Most users need none
+//! of them: the defaults are meant to be right, and the lab measures whether another value is better on a
 //! machine.
 //!
 //! A tunable belongs to the process, not to a pool. It is a static: code reads it where it needs it, with

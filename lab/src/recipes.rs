@@ -125,7 +125,7 @@ mod tests {
             ("cold-warm", 5, 120),
             ("sync", 5, 160),
             ("optane-log", 5, 45),
-            ("l2arc-slog", 5, 90),
+            ("l2arc-slog", 3, 54),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),

@@ -7,8 +7,8 @@
 //! (`zfs_pool_*`, `zfs_dataset_*`). What only Cenote has begins with `cenote_`.
 //!
 //! # What a client can do
-//! Read, and nothing else. There is one route; connections are few ([`MAX_CONNECTIONS`]) and none lasts
-//! longer than [`DEADLINE`]. One text is made at a time. A text is at most about [`MAX_BYTES`] long: what
+//! Read, and nothing else. There is one route; connections are few (`MAX_CONNECTIONS`) and none lasts
+//! longer than `DEADLINE`. One text is made at a time. A text is at most about `MAX_BYTES` long: what
 //! does not fit is left out, and `cenote_metrics_truncated` says so.
 //!
 //! Source of names: `node_exporter` `zfs_linux.go`; `zfs_exporter` `pool.go`, `dataset.go`; the text format

@@ -37,6 +37,7 @@
 mod arcstats;
 mod feed;
 mod flight;
+mod ticket;
 
 use std::future::Future;
 use std::hash::BuildHasher;
@@ -48,7 +49,8 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 pub use self::arcstats::ArcStats;
 pub(crate) use self::feed::{Feedable, Selection};
-use self::flight::{Flight, Outcome, Wait};
+use self::flight::{Flight, Wait};
+use self::ticket::Ticket;
 use super::counting::{Counts, Held, Sizes};
 use super::what_if::WhatIf;
 use super::{Block, Loaded, Retain};
@@ -350,50 +352,6 @@ enum Lookup<'a> {
     Hit(Block),
     Wait(Arc<Flight>),
     Load(Ticket<'a>),
-}
-
-/// The right and the duty to load one block. If it is dropped without [`Ticket::finish`], a waiter takes
-/// over.
-struct Ticket<'a> {
-    cache: &'a ArcCache,
-    hash: u64,
-    key: Key,
-    flight: Arc<Flight>,
-}
-
-impl Ticket<'_> {
-    fn finish(self, loaded: Result<Loaded>, retain: Retain) -> Result<Block> {
-        let result = loaded.as_ref().map(|loaded| loaded.block.clone()).map_err(Clone::clone);
-        let evicted = {
-            let mut shard = self.cache.shard(self.hash);
-            shard.flights.remove(&self.key);
-            shard.budget = self.cache.share();
-            match loaded {
-                Ok(loaded) if retain == Retain::In || retain.waits() => {
-                    let evicted = shard.insert_into(RECENT, self.hash, self.key, loaded, retain.waits());
-                    if retain == Retain::Ahead {
-                        shard.note_prefetched(self.hash, &self.key);
-                    }
-                    evicted
-                }
-                _ => Vec::new(),
-            }
-        };
-        // Freed outside of the lock.
-        self.cache.note_evicted(&evicted);
-        drop(evicted);
-        self.flight.land(Outcome::Done(result.clone()));
-        result
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if self.flight.is_under_way() {
-            self.cache.shard(self.hash).flights.remove(&self.key);
-            self.flight.land(Outcome::Abandoned);
-        }
-    }
 }
 
 const RECENT: usize = 0;

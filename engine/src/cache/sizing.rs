@@ -7,8 +7,8 @@
 //! | sign | what it says |
 //! |---|---|
 //! | available memory of the machine, and the rest of the limit of the process's group | less than `zfs_arc_sys_free` is left: the ARC shrinks by what is missing |
-//! | pressure (PSI): the share of time in which some task waited for memory | more than [`PRESSURE_PERCENT`]: memory is fought for though some is available; the ARC shrinks by a [share](PRESSURE_SHARE) |
-//! | none of these for [`GROW_AFTER`] | the ARC grows again, by half of what is free beyond the reserve |
+//! | pressure (PSI): the share of time in which some task waited for memory | more than `PRESSURE_PERCENT`: memory is fought for though some is available; the ARC shrinks by a share |
+//! | none of these for `GROW_AFTER` | the ARC grows again, by half of what is free beyond the reserve |
 //!
 //! Shrinking is at once, growing is slow, so that the size does not swing. The size never falls below
 //! [`Sizing::least`], but for a smaller maximum that a user set.

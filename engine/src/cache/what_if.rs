@@ -6,7 +6,7 @@
 //! answer. Following all blocks would cost as much as the cache itself. SHARDS (Waldspurger and others, FAST
 //! 2015) follows a few: those whose hash is below a threshold. A block is followed always or never, so its
 //! distances, divided by the share of blocks that is followed (the *rate*), are right on average. When more
-//! than [`MAX_OBJECTS`] blocks are followed, those with the largest hashes are forgotten, and the threshold
+//! than `MAX_OBJECTS` blocks are followed, those with the largest hashes are forgotten, and the threshold
 //! falls: memory and work are bounded whatever the size of the data.
 //!
 //! A block is what a reader means by it: its place in an object ([`Bookmark`]). A block that is overwritten

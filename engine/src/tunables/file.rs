@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn lines_are_set_and_wrong_ones_are_returned() {
-        let text = "# a comment\nzfs_history_probe=1\noptions zfs zfs_vdev_raidz_impl=scalar zil_maxblocksize=64K\n\
+        let text = "# a comment\nzfs_history_probe=1\n\
+                    options zfs zfs_vdev_raidz_impl=scalar zil_maxblocksize=64K\n\
                     options spl spl_hostid=1\nzil_maxblocksize\nzio_taskq_read = 4 # why\n";
         let errors: Vec<String> = apply_file(text).iter().map(ToString::to_string).collect();
         assert_eq!(errors.len(), 3, "{errors:?}");

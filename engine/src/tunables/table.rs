@@ -4,7 +4,10 @@ use super::{Effect, Tunable, Unit};
 
 /// Declares the statics, and `ALL` with all of them.
 macro_rules! table {
-    ($($(#[doc = $text:literal])+ $id:ident = $name:literal, $unit:ident, $default:expr, $least:expr, $most:expr, $effect:ident;)+) => {
+    ($(
+        $(#[doc = $text:literal])+
+        $id:ident = $name:literal, $unit:ident, $default:expr, $least:expr, $most:expr, $effect:ident;
+    )+) => {
         $(
             $(#[doc = $text])+
             pub static $id: Tunable = Tunable::new(
@@ -108,7 +111,8 @@ table! {
     /// Nothing is loaded ahead of readers while this is not 0.
     ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", Switch, 0, 0, 1, AtOnce;
     /// Combinations of copies that are tried to put a block of a removed device together.
-    ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX = "zfs_reconstruct_indirect_combinations_max", Count, 4096, 0, U32, AtOnce;
+    ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX =
+        "zfs_reconstruct_indirect_combinations_max", Count, 4096, 0, U32, AtOnce;
     /// A resilver that has done less than this share begins anew for a device that is added, instead of
     /// leaving it to a second one.
     ZFS_RESILVER_DEFER_PERCENT = "zfs_resilver_defer_percent", Percent, 10, 0, 100, AtOnce;

@@ -1,8 +1,8 @@
 //! Tunables of the daemon: they are set live, and read from files when it starts.
 //!
 //! Two files are read, the second one overrides the first: `/etc/cenote/tunables.conf`, which the
-//! administrator writes, and `tunables.conf` beside the daemon's cache file, which `cenote tunable set --save`
-//! writes. A line that is wrong is reported in the log and left out: a daemon that does not start would be
+//! administrator writes, and `tunables.conf` beside the daemon's cache file, which `cenote tunable set
+//! --save` writes. A line that is wrong is reported in the log and left out: a daemon that does not start would be
 //! worse than one that runs with a default.
 
 use std::path::{Path, PathBuf};
@@ -84,7 +84,8 @@ impl Daemon {
     fn save_tunables(&self, settings: &[(&'static Tunable, Option<u64>)]) -> Result<(), ApiError> {
         let Some(file) = self.tunables_file() else {
             return Err(ApiError::refused(
-                "this daemon keeps nothing for its next start (see --cachefile of 'cenote serve'); set it without --save",
+                "this daemon keeps nothing for its next start (see --cachefile of 'cenote serve'); set it \
+                 without --save",
             ));
         };
         let cannot = |error| ApiError::failed(format!("cannot save tunables in {}: {error}", file.display()));

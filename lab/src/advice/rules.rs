@@ -194,19 +194,17 @@ fn stale_halves(seen: &Observations) -> Vec<Advice> {
             };
             let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
             let online = format!("{program}zpool online {pool} {path}");
-            // This program brings devices back, and OpenZFS what they missed.
-            let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
             Some(Advice {
                 rule: "stale-half",
                 weight: Weight::Danger,
                 about: path.clone(),
                 change: match is_away {
                     true => format!(
-                        "bring it back ({online}) and resilver it{by_others}; replace it if it \
-                        does not come back"
+                        "bring it back ({online}), and it is resilvered; replace it if it does not come \
+                         back"
                     ),
                     false => format!(
-                        "resilver it{by_others}, and do not remove another half of {name} until \
+                        "wait until it is resilvered, and do not remove another half of {name} until \
                         then"
                     ),
                 },
@@ -1010,17 +1008,16 @@ mod tests {
              12"
         );
         assert!(
-            stale
-                .change
-                .starts_with("bring it back (cenote zpool online tank /dev/sd1) and resilver it, by OpenZFS")
+            stale.change.starts_with(
+                "bring it back (cenote zpool online tank /dev/sd1), and it is resilvered; replace"
+            )
         );
         cache(&mut seen, Some(0));
-        seen.leaves.iter_mut().for_each(|leaf| leaf.operations[0] = Some(0));
         let unused = &unused_cache(&seen)[0];
         assert!(
             unused
                 .evidence
-                .starts_with("this version does not use cache devices yet: /dev/cache, which holds 4.0 KiB,"),
+                .starts_with("/dev/cache, which holds 4.0 KiB, was never read since the pool was opened,"),
             "{unused:?}"
         );
         assert!(unused.change.contains("(cenote zpool remove tank /dev/cache)"));

@@ -131,14 +131,6 @@ impl WhatIf {
     }
 }
 
-impl Report {
-    /// The share of reads that a cache of `bytes` would answer.
-    pub fn hit_ratio(&self, bytes: u64) -> f64 {
-        let after = self.points.partition_point(|(size, _)| *size <= bytes);
-        after.checked_sub(1).and_then(|index| self.points.get(index)).map_or(0.0, |(_, ratio)| *ratio)
-    }
-}
-
 /// Evenly spread over all numbers, and the same for the same block each time.
 fn hash(pool: u32, at: &Bookmark) -> u64 {
     let mix = |mixed: u64, word: u64| {
@@ -369,6 +361,11 @@ mod tests {
         }
     }
 
+    /// The share of reads that a cache of `bytes` would answer.
+    fn hit_ratio(report: &Report, bytes: u64) -> f64 {
+        report.points.iter().take_while(|(size, _)| *size <= bytes).last().map_or(0.0, |(_, ratio)| *ratio)
+    }
+
     fn report(what_if: &WhatIf) -> Report {
         what_if.reports(7).remove(0)
     }
@@ -381,8 +378,8 @@ mod tests {
         let what_if = WhatIf::default();
         (0..BLOCKS * 3).for_each(|n| what_if.note(7, &at(n % BLOCKS), || read(BYTES)));
         let all = report(&what_if);
-        assert_eq!(all.hit_ratio(BLOCKS * BYTES * 8 / 10), 0.0);
-        let most = all.hit_ratio(BLOCKS * BYTES * 12 / 10);
+        assert_eq!(hit_ratio(&all, BLOCKS * BYTES * 8 / 10), 0.0);
+        let most = hit_ratio(&all, BLOCKS * BYTES * 12 / 10);
         assert!((0.62..0.70).contains(&most), "{most}");
         let distinct = all.distinct_bytes as f64 / (BLOCKS * BYTES) as f64;
         assert!((0.95..1.05).contains(&distinct), "{distinct}");
@@ -396,7 +393,7 @@ mod tests {
         (0..BLOCKS * 20).for_each(|_| what_if.note(7, &at(random()), || read(4096)));
         let all = report(&what_if);
         for tenths in [1, 3, 5, 9] {
-            let ratio = all.hit_ratio(BLOCKS * 4096 / 10 * tenths);
+            let ratio = hit_ratio(&all, BLOCKS * 4096 / 10 * tenths);
             let expected = tenths as f64 / 10.0 * 0.95;
             assert!((ratio - expected).abs() < 0.06, "{tenths}: {ratio}");
         }

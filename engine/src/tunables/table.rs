@@ -79,7 +79,7 @@ table! {
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", Bytes, 16 * MIB, 0, GIB, AtOnce;
     /// The number of streams that are followed in a file or a volume by each of its users.
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", Count, 8, 1, 64, ForNew;
-    /// The most bytes of the ARC; 0 leaves it at what `--memory` gave, or half of the machine's memory.
+    /// The most bytes of the ARC; 0 leaves it at what `--arc-max` gave, or a quarter of the machine's memory.
     ZFS_ARC_MAX = "zfs_arc_max", Bytes, 0, 0, ANY, AtOnce;
     /// The ARC does not become smaller than this for the memory of others; 0 means a thirty-second part of
     /// the machine's memory.

@@ -2,13 +2,14 @@
 //!
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench heal
 //!
-//! In `DIR` (a file system that takes direct I/O, with 12 GiB free; `CENOTE_BENCH_BLOCKS` makes it smaller) a
-//! mirror and a raidz2 are filled with a million blocks of 4 KiB in random order. Then, in turns:
+//! In `DIR` (a file system that takes direct I/O, with 12 GiB free; `CENOTE_BENCH_BLOCKS` makes it smaller,
+//! `CENOTE_BENCH_LAYOUT=mirror` leaves the raidz2 out) a mirror and a raidz2 are filled with a million blocks
+//! of 4 KiB in random order. Then, in turns:
 //!
 //! | row | what is measured | against |
 //! |---|---|---|
 //! | scrub | bytes that all devices gave, a second | 1 MiB reads in order of the used part of all devices at once, and what one core can checksum |
-//! | resilver | bytes that the device got, a second, after it was offline while all was written | 1 MiB writes in order to one device |
+//! | resilver | bytes that the device got, a second, after it was offline while all was written | 1 MiB writes in order to one device, alone, and beside as many reads of the others |
 //! | reads | the 99th percentile of random 8 KiB reads while a scrub runs | the same without one |
 //!
 //! The pool's cache is small, so that reads come from devices.
@@ -56,9 +57,9 @@ fn main() {
     let blocks = std::env::var("CENOTE_BENCH_BLOCKS").ok().and_then(|text| text.parse().ok());
     let blocks: u64 = blocks.unwrap_or(BLOCKS);
     println!("one core checksums {:.0} MiB/s (fletcher4)", mib(checksums()));
-    for (name, layout, count) in
-        [("mirror of 2", Layout::Mirror, 2), ("raidz2 of 5", Layout::Raidz { nparity: 2 }, 5)]
-    {
+    let only = std::env::var("CENOTE_BENCH_LAYOUT").unwrap_or_default();
+    let layouts = [("mirror of 2", Layout::Mirror, 2), ("raidz2 of 5", Layout::Raidz { nparity: 2 }, 5)];
+    for (name, layout, count) in layouts.into_iter().filter(|(name, ..)| name.contains(&only)) {
         let bed = Bed::new(&dir, layout, count, blocks);
         bed.scrubs(name);
         bed.reads(name);
@@ -287,12 +288,13 @@ impl Bed {
     }
 
     fn resilvers(&self, name: &str) {
-        let (mut ours, mut raw) = (Vec::new(), Vec::new());
+        let (mut ours, mut writes, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         let leaf = self.pool.pool().vdevs().leaves().last().expect("a leaf").guid;
         for round in 0..ROUNDS as u64 {
             block_on(self.pool.offline(leaf, TakeOffline::Temporarily)).expect("offline");
             self.fill(10 + round);
-            raw.push(self.raw_writes());
+            writes.push(self.raw_writes(false));
+            copies.push(self.raw_writes(true));
             let (before, began) = (self.transferred().1, Instant::now());
             block_on(self.pool.online(leaf)).expect("online");
             let is_stale = || self.pool.pool().vdevs().leaves().any(|leaf| !leaf.missing_txgs.is_empty());
@@ -302,17 +304,21 @@ impl Bed {
             ours.push((self.transferred().1 - before) as f64 / began.elapsed().as_secs_f64());
             self.wait_for_scan();
         }
-        let (ours, raw) = (median(ours), median(raw));
+        let (ours, writes, copies) = (median(ours), median(writes), median(copies));
         println!(
-            "{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}",
+            "{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}; raw writes beside reads of the others \
+             {:.0} MiB/s: {:.2}",
             mib(ours),
-            mib(raw),
-            ours / raw
+            mib(writes),
+            ours / writes,
+            mib(copies),
+            ours / copies
         );
     }
 
-    /// Writes as much as a device of the pool holds to a file beside it, in order. Bytes a second.
-    fn raw_writes(&self) -> f64 {
+    /// Writes as much as a device of the pool holds to a file beside it, in order. Bytes a second. With
+    /// `reads`, each transfer comes after a read of the same place of all devices but the last.
+    fn raw_writes(&self, reads: bool) -> f64 {
         let path = self.paths[0].with_file_name("heal-raw");
         let file = std::fs::File::create(&path).expect("a file");
         file.set_len(self.used_bytes).expect("room");
@@ -324,13 +330,21 @@ impl Bed {
         }
         file.sync_all().expect("stable");
         let device = OpenOptions::read_write().open(&path).expect("opens");
+        let others = self.paths.iter().rev().skip(1).filter(|_| reads);
+        let others: Vec<_> = others.map(|path| OpenOptions::read_only().open(path).expect("opens")).collect();
         let data = SharedBuf::from(IoBuf::from(&vec![3u8; RAW_BYTES][..]));
         let began = Instant::now();
+        let transfer = async |at| {
+            let read = others.iter().map(|other| other.read((4 << 20) + at, RAW_BYTES));
+            let read = futures_util::future::join_all(read).await;
+            let read = read.into_iter().next().map(|read| SharedBuf::from(read.expect("a read")));
+            device.write_gather(at, vec![read.unwrap_or_else(|| data.clone())]).await
+        };
         block_on(async {
             let mut flying = FuturesUnordered::new();
             for at in (0..self.used_bytes).step_by(RAW_BYTES) {
-                flying.push(device.write_gather(at, vec![data.clone()]));
-                if flying.len() >= RAW_DEPTH {
+                flying.push(transfer(at));
+                if flying.len() >= if reads { 2 * RAW_DEPTH } else { RAW_DEPTH } {
                     flying.next().await.transpose().expect("a write");
                 }
             }

@@ -21,25 +21,23 @@
 //! neighbours become one transfer.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::{IoBuf, SharedBuf};
+use device::SharedBuf;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::{Guid, Txg};
 
-use super::gathered::Entry;
 use super::walk::Interrupted;
 use super::{Counters, Failed, Gathered, Guard, Purpose, ScanLimits, StaleTops, is_stale_leaf};
 use crate::Bookmark;
 use crate::store::{Pool, Store};
-use crate::vdev::Kind;
 use crate::vdev::read::{Request, Verdict};
 use crate::vdev::scrub::{Extent, Scratch, Window};
 use crate::vdev::write::Missed;
+use crate::vdev::{Kind, Vdev};
 use crate::zio::Healing;
 
 /// Blocks that are repaired at a time.
@@ -153,26 +151,26 @@ impl Issue<'_> {
     /// right.
     pub async fn run(&mut self, mut gathered: Gathered) -> Result<(), Interrupted> {
         gathered.sort();
-        let entries = gathered.entries();
         let (mut pace, mut next) = (Pace::new(self.limits, self.pilot.others()), 0);
         let mut flying = FuturesOrdered::new();
         loop {
-            while next < entries.len() && flying.len() < pace.windows_at_a_time() {
-                let (end, bytes) = window_end(&gathered, next, pace.window_bytes());
-                flying.push_back(read(self.store, &gathered, next..end, bytes));
+            while next < gathered.entries().len() && flying.len() < pace.windows_at_a_time() {
+                let (copies, end) = take_window(&gathered, next, pace.window_bytes());
+                flying.push_back(read(self.store, copies));
                 next = end;
             }
-            let Some(Read { range, bytes, window, began, took }) = flying.next().await else { return Ok(()) };
+            let Some(Read { copies, bytes, window, began, took }) = flying.next().await else {
+                return Ok(());
+            };
             if !self.pilot.goes_on() {
                 return Err(Interrupted::Stopped);
             }
             pace.note(bytes, took);
-            let entries = &entries[range];
-            let checked = self.check(&gathered, entries, &window).await;
-            for (bp, _, copy) in entries.iter().filter_map(|entry| gathered.block(entry)) {
+            let checked = self.check(&copies, &window).await;
+            for copy in &copies {
                 self.counters.issued += match self.purpose.is_resilver {
-                    true => bp.asize().get(),
-                    false => bp.dva(copy).map_or(0, |dva| dva.asize.get()),
+                    true => copy.bp.asize().get(),
+                    false => copy.dva().map_or(0, |dva| dva.asize.get()),
                 };
             }
             self.repair(checked).await?;
@@ -185,23 +183,22 @@ impl Issue<'_> {
     }
 
     /// Judges the copies of a window.
-    async fn check(&self, gathered: &Gathered, entries: &[Entry], window: &Window) -> Checked {
+    async fn check(&self, copies: &[Copy], window: &Window) -> Checked {
         let tree = self.store.vdevs();
         let (mut checked, mut scratch) = (Checked::default(), Scratch::default());
-        for entry in entries {
-            let Some((bp, at, copy)) = gathered.block(entry) else { continue };
+        for copy in copies {
+            let &Copy { bp, at, .. } = copy;
             // What is lacking is written for all copies at once.
-            let is_lacking = copy == 0 && self.stale.lack(tree, &bp);
-            let right = match simple(self.store, gathered, entry) {
-                Some((bp, dva)) => {
+            let is_lacking = copy.index == 0 && self.stale.lack(tree, &bp);
+            let right = match copy.place(self.store) {
+                Some((top, dva)) => {
                     let verdict = |bytes: &[u8]| self.store.verify(&bp, bytes);
                     let judged: Option<Verdict<'_>> = if is_judged(&bp) { Some(&verdict) } else { None };
                     let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
                     let request = Request::new(tree, dva.offset.get(), size, birth, judged).speculative(true);
-                    let Some(top) = tree.top(dva.vdev.get()) else { continue };
-                    if let Some(bytes) = top.right_in_window(&request, window, &mut scratch) {
+                    if let Some(right) = top.right_in_window(&request, window, &mut scratch) {
                         if is_lacking {
-                            checked.lacking.push((bp, IoBuf::from(bytes).into()));
+                            checked.lacking.push((bp, right.into()));
                         }
                         continue;
                     }
@@ -269,10 +266,31 @@ impl Issue<'_> {
     }
 }
 
+/// A copy of a block that is to be looked at.
+struct Copy {
+    bp: Blkptr,
+    at: Bookmark,
+    /// Which of the block's addresses it has.
+    index: usize,
+}
+
+impl Copy {
+    fn dva(&self) -> Option<Dva> {
+        self.bp.dva(self.index)
+    }
+
+    /// The vdev and the address, where all that is stored of it can be read from a window.
+    fn place<'a>(&self, store: &'a Store) -> Option<(&'a Vdev, Dva)> {
+        let dva = self.dva()?;
+        let top = store.top_for(&dva).ok()?;
+        let is_simple = !self.bp.is_gang() && !matches!(top.kind, Kind::Indirect(_));
+        is_simple.then_some((top, dva))
+    }
+}
+
 /// A window that was read.
 struct Read {
-    /// Its entries.
-    range: Range<usize>,
+    copies: Vec<Copy>,
     /// The bytes of their blocks.
     bytes: u64,
     window: Window,
@@ -282,42 +300,35 @@ struct Read {
 }
 
 /// Reads the ranges of a window.
-async fn read(store: &Store, gathered: &Gathered, range: Range<usize>, bytes: u64) -> Read {
+async fn read(store: &Store, copies: Vec<Copy>) -> Read {
     let began = Instant::now();
-    let tree = store.vdevs();
-    let mut extents: Vec<Extent<'_>> = Vec::new();
-    for (bp, dva) in
-        gathered.entries()[range.clone()].iter().filter_map(|entry| simple(store, gathered, entry))
-    {
-        if let Some(top) = tree.top(dva.vdev.get()) {
-            let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
-            top.extents(&Request::new(tree, dva.offset.get(), size, birth, None), &mut extents);
+    let (mut extents, mut bytes): (Vec<Extent<'_>>, _) = (Vec::new(), 0);
+    for copy in &copies {
+        let (size, birth) = (copy.bp.psize().get(), copy.bp.physical_birth().get());
+        bytes += size;
+        if let Some((top, dva)) = copy.place(store) {
+            let request = Request::new(store.vdevs(), dva.offset.get(), size as usize, birth, None);
+            top.extents(&request, &mut extents);
         }
     }
     let window = Window::read(extents).await;
-    Read { range, bytes, window, began, took: began.elapsed() }
+    Read { copies, bytes, window, began, took: began.elapsed() }
 }
 
-/// The end of the window that begins at an entry, and the bytes of its blocks.
-fn window_end(gathered: &Gathered, start: usize, limit: u64) -> (usize, u64) {
-    let (mut end, mut bytes) = (start, 0);
+/// The copies of the window that begins at an entry, and the entry after it.
+fn take_window(gathered: &Gathered, start: usize, limit: u64) -> (Vec<Copy>, usize) {
+    let (mut copies, mut end, mut bytes) = (Vec::new(), start, 0);
     for entry in gathered.entries().iter().skip(start) {
         if bytes >= limit {
             break;
         }
-        bytes += gathered.block(entry).map_or(0, |(bp, ..)| bp.psize().get());
+        if let Some((bp, at, index)) = gathered.block(entry) {
+            bytes += bp.psize().get();
+            copies.push(Copy { bp, at, index });
+        }
         end += 1;
     }
-    (end, bytes)
-}
-
-/// The block and address of an entry, where all that is stored of it can be read from a window.
-fn simple(store: &Store, gathered: &Gathered, entry: &Entry) -> Option<(Blkptr, Dva)> {
-    let (bp, _, copy) = gathered.block(entry)?;
-    let dva = bp.dva(copy)?;
-    let top = store.top_for(&dva).ok()?;
-    let is_simple = !bp.is_gang() && !matches!(top.kind, Kind::Indirect(_));
-    is_simple.then_some((bp, dva))
+    (copies, end)
 }
 
 fn is_judged(bp: &Blkptr) -> bool {

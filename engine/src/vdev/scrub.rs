@@ -13,10 +13,11 @@
 //! only the others need [`Vdev::scrub`].
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Instant;
 
 use codec::raidz::{self, Map};
-use device::IoBuf;
+use device::{IoBuf, SharedBuf};
 use futures_util::future::{BoxFuture, join_all};
 use ondisk::{ByteOffset, Guid};
 
@@ -38,7 +39,7 @@ pub struct Extent<'a> {
 #[derive(Debug, Default)]
 pub struct Window {
     /// Sorted by start, not overlapping.
-    leaves: HashMap<Guid, Vec<(u64, IoBuf)>>,
+    leaves: HashMap<Guid, Vec<(u64, SharedBuf)>>,
 }
 
 impl Window {
@@ -86,7 +87,7 @@ impl Window {
         let mut window = Self::default();
         for (extent, result) in join_all(transfers).await {
             if let Ok(bytes) = result {
-                window.leaves.entry(extent.leaf.guid).or_default().push((extent.start, bytes));
+                window.leaves.entry(extent.leaf.guid).or_default().push((extent.start, bytes.into()));
             }
         }
         window
@@ -94,11 +95,36 @@ impl Window {
 
     /// The bytes of a range of a leaf, if all are in the window.
     fn get(&self, leaf: Guid, start: u64, size: usize) -> Option<&[u8]> {
+        self.place(leaf, start, size).and_then(|(bytes, range)| bytes.get(range))
+    }
+
+    /// The buffer that has all bytes of a range of a leaf, and where they are in it.
+    fn place(&self, leaf: Guid, start: u64, size: usize) -> Option<(&SharedBuf, Range<usize>)> {
         let pieces = self.leaves.get(&leaf)?;
         let index = pieces.partition_point(|(from, _)| *from <= start).checked_sub(1)?;
         let (from, bytes) = pieces.get(index)?;
         let within = usize::try_from(start - from).ok()?;
-        bytes.get(within..within.checked_add(size)?)
+        let end = within.checked_add(size).filter(|end| *end <= bytes.len())?;
+        Some((bytes, within..end))
+    }
+}
+
+/// Right bytes of a block.
+#[derive(Debug)]
+pub enum Right<'w> {
+    /// A part of a window.
+    InWindow(&'w SharedBuf, Range<usize>),
+    /// Put together from columns.
+    Joined(&'w [u8]),
+}
+
+impl From<Right<'_>> for SharedBuf {
+    /// Copies only what was put together.
+    fn from(right: Right<'_>) -> Self {
+        match right {
+            Right::InWindow(bytes, range) => bytes.slice(range),
+            Right::Joined(bytes) => IoBuf::from(bytes).into(),
+        }
     }
 }
 
@@ -172,14 +198,16 @@ impl Vdev {
         request: &Request<'_>,
         window: &'w Window,
         scratch: &'w mut Scratch,
-    ) -> Option<&'w [u8]> {
+    ) -> Option<Right<'w>> {
         match &self.kind {
-            Kind::Raidz(_) | Kind::Draid(_) => self.right_columns(request, window, scratch),
+            Kind::Raidz(_) | Kind::Draid(_) => {
+                self.right_columns(request, window, scratch).map(Right::Joined)
+            }
             _ => self.right_copies(request, window),
         }
     }
 
-    fn right_copies<'w>(&self, request: &Request<'_>, window: &'w Window) -> Option<&'w [u8]> {
+    fn right_copies<'w>(&self, request: &Request<'_>, window: &'w Window) -> Option<Right<'w>> {
         if !self.status().is_readable() || request.is_too_deep() {
             return None;
         }
@@ -187,7 +215,9 @@ impl Vdev {
             Kind::Leaf(_) => {
                 let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
                 let start = request.offset.saturating_add(front_bytes);
-                window.get(self.guid, start, request.size).filter(|bytes| request.judge(bytes).is_ok())
+                let (bytes, range) = window.place(self.guid, start, request.size)?;
+                request.judge(bytes.get(range.clone())?).ok()?;
+                Some(Right::InWindow(bytes, range))
             }
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 let is_used = |child: &Vdev| child.status().is_readable() && !child.is_stale(request.txg);
@@ -217,7 +247,10 @@ impl Vdev {
                 Some(child) if !child.is_stale(request.txg) => {
                     let request =
                         Request { offset, size, verdict: None, scratch: column.scratch, ..*request };
-                    child.right_copies(&request.deeper(), window)?
+                    match child.right_copies(&request.deeper(), window)? {
+                        Right::InWindow(bytes, range) => bytes.get(range)?,
+                        Right::Joined(bytes) => bytes,
+                    }
                 }
                 _ => return None,
             });

@@ -133,11 +133,14 @@ impl VdevTree {
     /// neighbours become one transfer. Each comes with its group. Returns the bytes that were written, and
     /// the leaf and the group of each part that could not be.
     pub(crate) async fn copy_missed(&self, pieces: Vec<(Piece, Txg)>, txg: Txg) -> (u64, Vec<(Guid, Txg)>) {
-        let (mut parts, mut births) = (Vec::new(), Vec::new());
+        let (mut plan, mut births) = (Plan::of_missed(self), Vec::new());
         for (piece, birth) in pieces {
-            parts.extend(self.parts_of(piece, birth).0);
-            births.resize(parts.len(), birth);
+            for piece in self.present_places(piece) {
+                plan.missed_piece(piece, birth);
+            }
+            births.resize(plan.parts().len(), birth);
         }
+        let parts = plan.into_parts();
         let failed = self.perform(txg, &parts, Until::Taken).await;
         let (mut bytes, mut lacking) = (0, Vec::new());
         for (index, (part, birth)) in parts.iter().zip(births).enumerate() {

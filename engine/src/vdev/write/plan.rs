@@ -46,6 +46,8 @@ pub(super) struct Part<'a> {
 enum Need {
     /// This part is written.
     Part(usize),
+    /// It is not to be written.
+    Nothing,
     /// It cannot be written at all.
     Lost,
     /// All but `may_fail` of these are met.
@@ -56,6 +58,7 @@ impl Need {
     fn is_met(&self, failed: &HashMap<usize, Attempt>) -> bool {
         match self {
             Self::Part(part) => !failed.contains_key(part),
+            Self::Nothing => true,
             Self::Lost => false,
             Self::Group { may_fail, of } => {
                 of.iter().filter(|need| !need.is_met(failed)).count() <= *may_fail
@@ -117,6 +120,8 @@ pub(super) struct Plan<'a> {
     missed: Vec<&'a Vdev>,
     spare: Option<&'a Vdev>,
     filler: bool,
+    /// Only parts of leaves that missed `txg` are planned.
+    only_missed: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -129,7 +134,24 @@ impl<'a> Plan<'a> {
             missed: Vec::new(),
             spare: None,
             filler: false,
+            only_missed: false,
         }
+    }
+
+    /// A plan of nothing but the parts of leaves that missed the group of a piece ([`Plan::missed_piece`]).
+    pub(super) fn of_missed(tree: &'a VdevTree) -> Self {
+        Self { only_missed: true, ..Self::new(tree, Txg::NONE) }
+    }
+
+    pub(super) fn parts(&self) -> &[Part<'a>] {
+        &self.parts
+    }
+
+    /// Adds the parts of leaves that missed `birth`, in which the piece was written.
+    pub(super) fn missed_piece(&mut self, piece: Piece, birth: Txg) {
+        self.txg = birth;
+        // Not judged: a part that cannot be written now is missing from no leaf that had it.
+        let _ = self.piece(piece);
     }
 
     pub(super) fn into_parts(self) -> Vec<Part<'a>> {
@@ -173,6 +195,7 @@ impl<'a> Plan<'a> {
             return self.lost(vdev, offset, circle);
         }
         match &vdev.kind {
+            Kind::Leaf(_) if self.has(vdev) => Need::Nothing,
             Kind::Leaf(slot) => match slot.device() {
                 Some(device) => self.leaf(vdev, device, offset, data),
                 None => self.lost(vdev, offset, Failure::Unavailable),
@@ -198,7 +221,9 @@ impl<'a> Plan<'a> {
             Kind::Raidz(raidz) => match raidz.map(offset, data.len() as u64, self.txg.get()) {
                 Ok(map) => {
                     let need = self.columns(vdev, &map, data, false, depth);
-                    self.skip_sectors(vdev, raidz, &map, offset, depth);
+                    if !self.only_missed {
+                        self.skip_sectors(vdev, raidz, &map, offset, depth);
+                    }
                     need
                 }
                 Err(error) => self.lost(vdev, offset, Failure::Malformed(error.to_string())),
@@ -227,9 +252,14 @@ impl<'a> Plan<'a> {
         Need::Part(self.parts.len() - 1)
     }
 
+    /// Whether nothing is to be planned for a leaf.
+    fn has(&self, leaf: &Vdev) -> bool {
+        self.only_missed && !self.spare.unwrap_or(leaf).is_stale(self.txg.get())
+    }
+
     /// Notes that `vdev` and all below it miss this write.
     fn lost(&mut self, vdev: &'a Vdev, offset: u64, failure: Failure) -> Need {
-        if !self.filler {
+        if !self.filler && !self.only_missed {
             let below = vdev.walk().filter(|vdev| vdev.children.is_empty());
             self.missed.extend(below.chain(self.spare));
             self.lost.extend(vdev.failed(offset, failure));

@@ -86,9 +86,8 @@ pub struct ScanLimits {
     pub memory_bytes: u64,
     /// Bytes on devices that one batch reads, about.
     pub batch_bytes: u64,
-    /// Bytes on devices that are read at a time while nothing else is read or written; some such windows are
-    /// in memory.
-    pub window_bytes: u64,
+    /// Bytes that are read of a leaf at a time while nothing else is read or written.
+    pub reading_bytes: u64,
     /// The most of that while others use the devices.
     pub busy_window_bytes: u64,
 }
@@ -98,7 +97,7 @@ impl Default for ScanLimits {
         Self {
             memory_bytes: memory_bytes() / tunables::ZFS_SCAN_MEM_LIM_FACT.get().max(1),
             batch_bytes: 8 << 30,
-            window_bytes: tunables::ZFS_SCAN_VDEV_LIMIT.get(),
+            reading_bytes: tunables::ZFS_SCAN_VDEV_LIMIT.get(),
             busy_window_bytes: 1 << 20,
         }
     }

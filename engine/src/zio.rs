@@ -14,7 +14,7 @@ mod read;
 mod transform;
 pub mod write;
 
-pub(crate) use heal::Healing;
+pub(crate) use heal::{Healing, Repaired};
 pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded, decode_keeping};
 pub(crate) use write::min_alloc;

@@ -3,6 +3,8 @@
 //! A pointer is kept without its empty words, together with its place in the object set. A block has an entry
 //! for each copy, because the copies lie far from each other. With one copy that is about 120 bytes.
 
+use std::ops::Range;
+
 use ondisk::blkptr::Blkptr;
 
 use super::ScanLimits;
@@ -75,6 +77,15 @@ impl Gathered {
     /// The entries from this one on.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Which entries each top-level vdev has, once they are sorted.
+    pub fn by_vdev(&self) -> impl Iterator<Item = Range<usize>> {
+        self.entries.chunk_by(|entry, next| entry.vdev == next.vdev).scan(0, |start, entries| {
+            let range = *start..*start + entries.len();
+            *start = range.end;
+            Some(range)
+        })
     }
 
     /// The block of an entry: its pointer, its place, and which of its addresses the entry is.

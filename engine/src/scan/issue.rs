@@ -1,8 +1,9 @@
 //! Reading what was gathered, in the order of places on devices, and writing what is wrong or missing.
 //!
 //! # Windows
-//! The entries are taken in windows of some MiB. The ranges of a window are read in large transfers
-//! ([`crate::vdev::scrub::Window`]) while windows before it are verified.
+//! The entries of each top-level vdev are taken in windows of about a MiB for each leaf. The ranges of a
+//! window are read in large transfers ([`crate::vdev::scrub::Window`]) while windows before it are verified.
+//! A few windows of each vdev are under way at a time: more of them make devices slower, not faster.
 //!
 //! When others use the devices, one window is read at a time, and there is a pause after each that is as long
 //! as the window took. A read of others that comes at the wrong time waits for a window. So the windows are
@@ -18,15 +19,17 @@
 //! # Resilver
 //! A block that a leaf lacks is read once, from a window like all others: by what the other leaves have, and
 //! rebuilt from their columns. The parts that are lacking are written for a whole window at a time, so that
-//! neighbours become one transfer.
+//! neighbours become one transfer, while other windows are read and verified.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::SharedBuf;
-use futures_util::stream::FuturesOrdered;
-use futures_util::{StreamExt, stream};
+use futures_util::future::{BoxFuture, Either, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::{Guid, Txg};
 
@@ -38,12 +41,14 @@ use crate::vdev::read::{Request, Verdict};
 use crate::vdev::scrub::{Extent, Scratch, Window};
 use crate::vdev::write::Missed;
 use crate::vdev::{Kind, Vdev};
-use crate::zio::Healing;
+use crate::zio::{Healing, Repaired};
 
 /// Blocks that are repaired at a time.
 const REPAIRS_AT_A_TIME: usize = 32;
-/// Windows that are read or verified at a time while nothing else uses the devices.
-const WINDOWS_AT_A_TIME: usize = 6;
+/// Windows of a top-level vdev that are read at a time while nothing else uses the devices.
+const WINDOWS_AT_A_TIME: usize = 4;
+/// The most windows of all vdevs that are read at a time, and the most that are written.
+const MOST_WINDOWS: usize = 32;
 /// The smallest window.
 const MIN_WINDOW_BYTES: u64 = 64 << 10;
 /// The longest pause after a window while others use the devices.
@@ -85,25 +90,35 @@ impl Pace {
         Self { limits, others, busy_bytes: limits.busy_window_bytes / 4 }
     }
 
+    /// Bytes of a window on each leaf.
     fn window_bytes(&self) -> u64 {
         match self.others {
-            Others::Idle => self.limits.window_bytes,
+            Others::Idle => self.limits.reading_bytes / WINDOWS_AT_A_TIME as u64,
             Others::Busy(_) => self.busy_bytes,
         }
     }
 
-    fn windows_at_a_time(&self) -> usize {
+    /// Windows that are read at a time, of a vdev and of all.
+    fn windows_at_a_time(&self) -> (usize, usize) {
         match self.others {
-            Others::Idle => WINDOWS_AT_A_TIME,
-            Others::Busy(_) => 1,
+            Others::Idle => (WINDOWS_AT_A_TIME, MOST_WINDOWS),
+            Others::Busy(_) => (1, 1),
         }
     }
 
-    /// A window of `bytes` took this long to read.
-    fn note(&mut self, bytes: u64, took: Duration) {
+    /// Windows that are written at a time.
+    fn writes_at_a_time(&self) -> usize {
+        match self.others {
+            Others::Idle => MOST_WINDOWS,
+            Others::Busy(_) => 0,
+        }
+    }
+
+    /// A window took this long to read.
+    fn note(&mut self, took: Duration) {
         let Others::Busy(Some(read)) = self.others else { return };
         self.busy_bytes = match took > read / 2 {
-            true => bytes.min(self.busy_bytes) / 2,
+            true => self.busy_bytes / 2,
             false => self.busy_bytes + self.busy_bytes / 4,
         };
         let most = self.limits.busy_window_bytes.max(MIN_WINDOW_BYTES);
@@ -151,21 +166,33 @@ impl Issue<'_> {
     /// right.
     pub async fn run(&mut self, mut gathered: Gathered) -> Result<(), Interrupted> {
         gathered.sort();
-        let (mut pace, mut next) = (Pace::new(self.limits, self.pilot.others()), 0);
-        let mut flying = FuturesOrdered::new();
+        let mut writing = Writing::default();
+        let read = self.read_all(&gathered, &mut writing).await;
+        // Those that are under way hold their view.
+        while let Some(copied) = writing.next().await {
+            self.note_copied(copied);
+        }
+        read
+    }
+
+    async fn read_all(&mut self, gathered: &Gathered, writing: &mut Writing) -> Result<(), Interrupted> {
+        let mut pace = Pace::new(self.limits, self.pilot.others());
+        let mut lanes = Lanes::of(gathered);
+        let mut reading = FuturesUnordered::new();
         loop {
-            while next < gathered.entries().len() && flying.len() < pace.windows_at_a_time() {
-                let (copies, end) = take_window(&gathered, next, pace.window_bytes());
-                flying.push_back(read(self.store, copies));
-                next = end;
+            while let Some(window) = lanes.next_window(gathered, self.store, &pace) {
+                reading.push(read(self.store, window));
             }
-            let Some(Read { copies, bytes, window, began, took }) = flying.next().await else {
+            let Some(Read { lane, copies, window, began, took }) =
+                self.next_read(&mut reading, writing).await
+            else {
                 return Ok(());
             };
+            lanes.has_read(lane);
             if !self.pilot.goes_on() {
                 return Err(Interrupted::Stopped);
             }
-            pace.note(bytes, took);
+            pace.note(took);
             let checked = self.check(&copies, &window).await;
             for copy in &copies {
                 self.counters.issued += match self.purpose.is_resilver {
@@ -173,12 +200,40 @@ impl Issue<'_> {
                     false => copy.dva().map_or(0, |dva| dva.asize.get()),
                 };
             }
-            self.repair(checked).await?;
+            self.repair(checked, writing).await?;
+            while writing.len() > pace.writes_at_a_time()
+                && let Some(copied) = writing.next().await
+            {
+                self.note_copied(copied);
+            }
             self.pilot.note(&self.counters);
             pace.others = self.pilot.others();
-            if pace.others != Others::Idle && flying.is_empty() {
+            if pace.others != Others::Idle && reading.is_empty() {
                 self.pilot.pause(began.elapsed().min(MAX_PAUSE));
             }
+        }
+    }
+
+    /// The next window that was read. Writes go on meanwhile.
+    async fn next_read<F: Future<Output = Read>>(
+        &mut self,
+        reading: &mut FuturesUnordered<F>,
+        writing: &mut Writing,
+    ) -> Option<Read> {
+        loop {
+            match select(reading.next(), writing.next()).await {
+                Either::Left((read, _)) => return read,
+                Either::Right((Some(copied), _)) => self.note_copied(copied),
+                Either::Right((None, reading)) => return reading.await,
+            }
+        }
+    }
+
+    fn note_copied(&mut self, copied: Repaired) {
+        self.counters.processed += copied.bytes;
+        for (leaf, birth) in copied.failed {
+            note(&mut self.failed, leaf, birth);
+            self.unwritten.insert(leaf);
         }
     }
 
@@ -216,8 +271,8 @@ impl Issue<'_> {
         checked
     }
 
-    /// Writes what leaves lack, and repairs suspects.
-    async fn repair(&mut self, checked: Checked) -> Result<(), Interrupted> {
+    /// Begins to write what leaves lack, and repairs suspects.
+    async fn repair(&mut self, checked: Checked, writing: &mut Writing) -> Result<(), Interrupted> {
         let Checked { mut suspects, lacking } = checked;
         let mut seen = HashSet::new();
         let damaged = &self.damaged;
@@ -230,11 +285,9 @@ impl Issue<'_> {
             return Err(Interrupted::Failed(error));
         }
         let (missed, txg) = (Missed::Written, self.pilot.open_txg());
-        let copied = view.copy_missed(lacking, txg).await;
-        self.counters.processed += copied.bytes;
-        for (leaf, birth) in copied.failed {
-            note(&mut self.failed, leaf, birth);
-            self.unwritten.insert(leaf);
+        if !lacking.is_empty() {
+            let view = Arc::clone(&view);
+            writing.push(async move { view.copy_missed(lacking, txg).await }.boxed());
         }
         let repairs = suspects.into_iter().map(|suspect| {
             let view = &view;
@@ -288,11 +341,68 @@ impl Copy {
     }
 }
 
+/// Windows whose missing parts are being written.
+type Writing = FuturesUnordered<BoxFuture<'static, Repaired>>;
+
+/// What is still to be read of the top-level vdevs.
+struct Lanes {
+    lanes: Vec<Lane>,
+    /// The one whose turn it is.
+    turn: usize,
+    reading: usize,
+}
+
+/// What is still to be read of a top-level vdev.
+struct Lane {
+    entries: Range<usize>,
+    /// Its windows that are being read.
+    reading: usize,
+}
+
+impl Lanes {
+    fn of(gathered: &Gathered) -> Self {
+        let lanes = gathered.by_vdev().map(|entries| Lane { entries, reading: 0 }).collect();
+        Self { lanes, turn: 0, reading: 0 }
+    }
+
+    /// The next window, if one is to be read now. The vdevs take turns.
+    fn next_window(&mut self, gathered: &Gathered, store: &Store, pace: &Pace) -> Option<Unread> {
+        let (of_one, of_all) = pace.windows_at_a_time();
+        if self.reading >= of_all {
+            return None;
+        }
+        let count = self.lanes.len();
+        let mut turns = (self.turn..self.turn + count).map(|turn| turn % count);
+        let lane = turns.find(|lane| {
+            self.lanes.get(*lane).is_some_and(|lane| !lane.entries.is_empty() && lane.reading < of_one)
+        })?;
+        self.turn = lane + 1;
+        self.reading += 1;
+        let Lane { entries, reading } = self.lanes.get_mut(lane)?;
+        *reading += 1;
+        let copies = take_window(gathered, store, entries, pace.window_bytes());
+        Some(Unread { lane, copies })
+    }
+
+    /// A window of this lane is not being read any more.
+    fn has_read(&mut self, lane: usize) {
+        self.reading -= 1;
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.reading -= 1;
+        }
+    }
+}
+
+/// A window that is to be read.
+struct Unread {
+    lane: usize,
+    copies: Vec<Copy>,
+}
+
 /// A window that was read.
 struct Read {
+    lane: usize,
     copies: Vec<Copy>,
-    /// The bytes of their blocks.
-    bytes: u64,
     window: Window,
     began: Instant,
     /// How long the reads took.
@@ -300,35 +410,46 @@ struct Read {
 }
 
 /// Reads the ranges of a window.
-async fn read(store: &Store, copies: Vec<Copy>) -> Read {
+async fn read(store: &Store, unread: Unread) -> Read {
     let began = Instant::now();
-    let (mut extents, mut bytes): (Vec<Extent<'_>>, _) = (Vec::new(), 0);
+    let Unread { lane, copies } = unread;
+    let mut extents: Vec<Extent<'_>> = Vec::new();
     for copy in &copies {
-        let (size, birth) = (copy.bp.psize().get(), copy.bp.physical_birth().get());
-        bytes += size;
         if let Some((top, dva)) = copy.place(store) {
-            let request = Request::new(store.vdevs(), dva.offset.get(), size as usize, birth, None);
-            top.extents(&request, &mut extents);
+            let (size, birth) = (copy.bp.psize().get() as usize, copy.bp.physical_birth().get());
+            top.extents(&Request::new(store.vdevs(), dva.offset.get(), size, birth, None), &mut extents);
         }
     }
     let window = Window::read(extents).await;
-    Read { copies, bytes, window, began, took: began.elapsed() }
+    Read { lane, copies, window, began, took: began.elapsed() }
 }
 
-/// The copies of the window that begins at an entry, and the entry after it.
-fn take_window(gathered: &Gathered, start: usize, limit: u64) -> (Vec<Copy>, usize) {
-    let (mut copies, mut end, mut bytes) = (Vec::new(), start, 0);
-    for entry in gathered.entries().iter().skip(start) {
-        if bytes >= limit {
-            break;
-        }
+/// Takes the copies of a window with about so many bytes on each leaf.
+fn take_window(
+    gathered: &Gathered,
+    store: &Store,
+    entries: &mut Range<usize>,
+    bytes_of_leaf: u64,
+) -> Vec<Copy> {
+    let (mut copies, mut bytes) = (Vec::new(), 0);
+    let rest = gathered.entries().get(entries.clone()).unwrap_or_default();
+    let mut rest = rest.iter();
+    while bytes < bytes_of_leaf
+        && let Some(entry) = rest.next()
+    {
         if let Some((bp, at, index)) = gathered.block(entry) {
-            bytes += bp.psize().get();
-            copies.push(Copy { bp, at, index });
+            let copy = Copy { bp, at, index };
+            bytes += match copy.place(store) {
+                Some((Vdev { kind: Kind::Raidz(_) | Kind::Draid(_), children, .. }, dva)) => {
+                    dva.asize.get() / children.len().max(1) as u64
+                }
+                _ => bp.psize().get(),
+            };
+            copies.push(copy);
         }
-        end += 1;
     }
-    (copies, end)
+    entries.start = entries.end - rest.len();
+    copies
 }
 
 fn is_judged(bp: &Blkptr) -> bool {

@@ -124,7 +124,7 @@ table! {
     /// Scrubs and resilvers make no progress while this is not 0.
     ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", Switch, 0, 0, 1, AtOnce;
     /// Bytes that a scrub or a resilver reads of a device at a time while nothing else uses the devices.
-    ZFS_SCAN_VDEV_LIMIT = "zfs_scan_vdev_limit", Bytes, 4 * MIB, 64 * KIB, GIB, ForNew;
+    ZFS_SCAN_VDEV_LIMIT = "zfs_scan_vdev_limit", Bytes, 3 * MIB, 64 * KIB, GIB, ForNew;
     /// Blocks of the error log that an error scrub reads in a step.
     ZFS_SCRUB_ERROR_BLOCKS_PER_TXG = "zfs_scrub_error_blocks_per_txg", Count, 64, 1, 65_536, AtOnce;
     /// Slow transfers of a vdev that become events in a second.

@@ -217,7 +217,7 @@ fn a_scan_has_its_limits_and_can_be_held() {
     turn.set(&tunables::ZFS_SCAN_VDEV_LIMIT, MIB);
     let limits = ScanLimits::default();
     assert_eq!(limits.memory_bytes, usual.memory_bytes / 2);
-    assert_eq!((usual.reading_bytes, limits.reading_bytes), (4 * MIB, MIB));
+    assert_eq!((usual.reading_bytes, limits.reading_bytes), (3 * MIB, MIB));
     let bed = Bed::new();
     bed.write(0, 4 * MIB);
     bed.commit();

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
-use server::daemon::{Daemon, TcpEndpoint};
-use server::nbd::{self, Limits, Tls};
+use server::block::{self, Limits};
+use server::daemon::{Daemon, IscsiEndpoint, TcpEndpoint};
+use server::iscsi::Secrets;
+use server::nbd::{self, Tls};
 use tokio::net::TcpListener;
 
 use crate::arcstat;
@@ -207,6 +209,13 @@ pub struct TcpArguments {
     /// Only to clients with a certificate that one of these authorities signed (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_ca: Option<PathBuf>,
+    /// Serve volumes by iSCSI too, to every initiator that can connect and has a secret, if any is asked for
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub iscsi: Option<SocketAddr>,
+    /// Only to initiators that know a secret (CHAP): lines 'NAME SECRET', and 'target NAME SECRET' for those
+    /// that ask the target for a proof too
+    #[arg(long, value_name = "FILE", requires = "iscsi")]
+    pub iscsi_secrets: Option<PathBuf>,
 }
 
 /// What NBD clients may take, for the help.
@@ -220,7 +229,7 @@ pub fn nbd_limits() -> String {
          and so is a client that has not chosen a volume after {} s.",
         limits.clients,
         mib(nbd::MAX_REQUEST_BYTES as usize),
-        mib(nbd::OWN_BYTES),
+        mib(block::OWN_BYTES),
         mib(limits.shared_bytes),
         limits.stall.as_secs(),
         limits.handshake.as_secs()
@@ -241,6 +250,22 @@ impl TcpArguments {
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
         Ok(Some(TcpEndpoint { listener, tls }))
+    }
+
+    /// Listens for iSCSI, where that is asked for.
+    pub async fn listen_iscsi(&self) -> Result<Option<IscsiEndpoint>> {
+        let Some(address) = self.iscsi else { return Ok(None) };
+        let secrets = match &self.iscsi_secrets {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+                Some(Secrets::parse(&text).with_context(|| format!("secrets of {}", file.display()))?)
+            }
+            None => None,
+        };
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        Ok(Some(IscsiEndpoint { listener, secrets }))
     }
 }
 

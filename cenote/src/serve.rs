@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
 use futures_util::FutureExt;
-use server::daemon::{Daemon, TcpEndpoint};
+use server::daemon::{Daemon, IscsiEndpoint, TcpEndpoint};
 use server::http::{self, ApiSocket};
 use server::metrics::{self, MetricsSocket};
 use server::public::{self, PublicSocket};
@@ -40,12 +40,13 @@ pub struct Sockets {
     api: ApiSocket,
     nbd: (UnixListener, SocketFile),
     nbd_tcp: Option<TcpEndpoint>,
+    iscsi: Option<IscsiEndpoint>,
     public: Option<PublicSocket>,
     metrics: Option<MetricsSocket>,
 }
 
 impl Sockets {
-    /// Listens on the API's socket, on the socket `nbd.sock` beside it, and on a TCP address where asked for.
+    /// Listens on the API's socket, on the socket `nbd.sock` beside it, and on TCP addresses where asked for.
     pub async fn bind(api: &Path, tcp: &TcpArguments) -> Result<Self> {
         let nbd = api.with_file_name("nbd.sock");
         let listening = |path: &Path| format!("cannot listen on {}", path.display());
@@ -53,6 +54,7 @@ impl Sockets {
             api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
             nbd_tcp: tcp.listen().await?,
+            iscsi: tcp.listen_iscsi().await?,
             public: None,
             metrics: None,
         })
@@ -88,7 +90,7 @@ impl Sockets {
         // A write beyond the largest file that this process may have is to fail, and not to end it.
         let _too_large = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
         let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
-        let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, shards);
+        let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, self.iscsi, shards);
         let (stopping, is_stopping) = oneshot::channel::<()>();
         let stop = async move {
             stop.await;

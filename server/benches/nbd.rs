@@ -31,7 +31,8 @@ use engine::{
     zvol::Zvol,
 };
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent, Unopened},
+    block::{self, Export, ExportError, Exports, Extent, FailureKind, Unopened},
+    nbd,
     runtime::Shards,
 };
 
@@ -55,7 +56,7 @@ impl Export for Volume {
     }
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
-        let failed = |error: engine::Error| ExportError { errno: Errno::Io, message: error.to_string() };
+        let failed = |error: engine::Error| ExportError { kind: FailureKind::Io, message: error.to_string() };
         self.0.read_at(offset, into).await.map_err(failed)
     }
 
@@ -100,8 +101,13 @@ fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
         runtime.block_on(async {
             let listener = tokio::net::UnixListener::from_std(listener).expect("listener");
             let shards = Arc::new(Shards::start().expect("shards"));
-            nbd::serve_unix(listener, Arc::new(One(Arc::new(Volume(volume)))), shards, nbd::Limits::default())
-                .await
+            nbd::serve_unix(
+                listener,
+                Arc::new(One(Arc::new(Volume(volume)))),
+                shards,
+                block::Limits::default(),
+            )
+            .await
         })
     });
 }

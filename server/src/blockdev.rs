@@ -10,7 +10,7 @@
 //! | `kernel_nbd` | the kernel's NBD client, on a socket | `/dev/nbdN` | module `nbd` |
 //!
 //! In both cases a device is a client of the volume like any other: its requests end at an export
-//! ([`crate::nbd::Export`]). A device belongs to the process: when the process dies, users of the device get
+//! ([`crate::block::Export`]). A device belongs to the process: when the process dies, users of the device get
 //! errors.
 
 mod kernel_nbd;

@@ -111,7 +111,7 @@ use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
-pub use volumes::{TcpEndpoint, VolumeExport, Volumes};
+pub use volumes::{IscsiEndpoint, TcpEndpoint, VolumeExport, Volumes};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
 const CACHE_SHARE_OF_MEMORY: u64 = 4;
@@ -126,6 +126,8 @@ pub struct Daemon {
     /// The size of the cache that was asked for at the start.
     arc_asked: u64,
     nbd: OnceLock<NbdAddresses>,
+    /// Where volumes are served by iSCSI.
+    iscsi: OnceLock<std::net::SocketAddr>,
     /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
@@ -172,6 +174,7 @@ impl Daemon {
             cache: Arc::new(ArcCache::new(bytes)),
             arc_asked: bytes,
             nbd: OnceLock::new(),
+            iscsi: OnceLock::new(),
             link: None,
             gives_up: false,
             takes_loads: false,

@@ -1,6 +1,7 @@
-//! The daemon: HTTP API, NBD exports, FUSE mounts.
+//! The daemon: HTTP API, NBD and iSCSI exports, FUSE mounts.
 
 pub mod api;
+pub mod block;
 pub mod blockdev;
 mod bounded;
 pub mod cachefile;
@@ -10,6 +11,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod fuse;
 pub mod http;
+pub mod iscsi;
 mod load;
 pub mod metrics;
 pub mod nbd;

@@ -36,7 +36,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 
 use crate::api::{ApiError, Load, Loaded, Requested, SizeShare, Step};
-use crate::nbd::{Export, ExportError, MAX_REQUEST_BYTES};
+use crate::block::{Export, ExportError};
+use crate::nbd::MAX_REQUEST_BYTES;
 
 use data::Data;
 pub use data::Noise;
@@ -283,7 +284,7 @@ pub(crate) mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::nbd::{Errno, Extent};
+    use crate::block::{Extent, FailureKind};
 
     /// A load of short sequential writes.
     pub(crate) fn load() -> Load {
@@ -369,7 +370,7 @@ pub(crate) mod tests {
             self.asked.lock().unwrap().bytes_written += data.len() as u64;
             let number = self.answer(|asked| &mut asked.writes).await;
             if Some(number) == self.fails_at {
-                return Err(ExportError { errno: Errno::NoSpace, message: "full".into() });
+                return Err(ExportError { kind: FailureKind::NoSpace, message: "full".into() });
             }
             if Some(number) == self.over_at {
                 self.is_over.store(true, Ordering::Relaxed);
@@ -487,7 +488,7 @@ pub(crate) mod tests {
     async fn the_first_request_that_fails_ends_it() {
         let export = Zeroes { fails_at: Some(5), ..Zeroes::default() };
         let error = run(&export, &Load { seconds: 3600.0, ..load() }).await.unwrap_err();
-        assert_eq!((error.errno, export.asked.lock().unwrap().writes), (Errno::NoSpace, 5));
+        assert_eq!((error.kind, export.asked.lock().unwrap().writes), (FailureKind::NoSpace, 5));
     }
 
     #[test]

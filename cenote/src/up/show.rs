@@ -35,11 +35,11 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
     if let Some(first) = up.volumes.first() {
         writeln!(out)?;
         let width = width(up.volumes.iter().map(|volume| volume.name.as_str()), "VOLUME");
-        writeln!(out, "{:width$}  {:>15}  NBD URI", "VOLUME", "BYTES")?;
+        writeln!(out, "{:width$}  {:>15}  URI", "VOLUME", "BYTES")?;
         for volume in &up.volumes {
             let uri = volume.uri.as_deref().unwrap_or("-");
             writeln!(out, "{:width$}  {:>15}  {uri}", volume.name, volume.size_bytes)?;
-            if let Some(uri) = &volume.tcp_uri {
+            for uri in volume.tcp_uri.iter().chain(&volume.iscsi_uri) {
                 writeln!(out, "{:width$}  {:>15}  {uri}", "", "")?;
             }
         }

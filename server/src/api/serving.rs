@@ -44,6 +44,8 @@ pub struct ServedVolume {
     pub uri: Option<String>,
     /// The same over TCP, where that was asked for.
     pub tcp_uri: Option<String>,
+    /// Where iSCSI initiators find it.
+    pub iscsi_uri: Option<String>,
 }
 
 /// Lists the volumes that are served.

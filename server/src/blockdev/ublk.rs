@@ -44,8 +44,8 @@ use device::IgnorePoison;
 use tokio::sync::oneshot;
 
 use super::{BlockDevice, BlockDevices, LOOK, Offered, PATIENCE, is_claimed, sync_within, timed_out};
+use crate::block::Export;
 use crate::daemon::VolumeExport;
-use crate::nbd::Export;
 use crate::runtime::Shards;
 use kernel::{Character, Driver, Kernel};
 use layout::{ANY_DEVICE, FEATURES_BYTES, IOCTL_ENCODED, Info, Parameters, UPDATE_SIZE, USER_COPY};

@@ -301,7 +301,7 @@ impl Daemon {
             return Err(refused("this daemon serves no volumes"));
         };
         let open = || {
-            let opened = device::block_on(pool.connect(name, self.link.clone()));
+            let opened = device::block_on(pool.connect(name, "ublk", self.link.clone()));
             opened.map_err(|error| match error {
                 engine::Error::Busy(_) => io::Error::new(io::ErrorKind::ResourceBusy, error.to_string()),
                 _ => io::Error::other(error.to_string()),

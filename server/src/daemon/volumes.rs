@@ -1,4 +1,4 @@
-//! Volumes and their snapshots as NBD exports, named like the datasets.
+//! Volumes and their snapshots as exports, named like the datasets.
 //!
 //! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb
 //! each other's read-ahead, and closing a pool by force can take the volume from each connection. An
@@ -28,6 +28,7 @@ use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
+use ondisk::Guid;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::counters::transfers;
@@ -35,9 +36,10 @@ use super::recording::Recorder;
 use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
-use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Unopened};
+use crate::block::{Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
+use crate::{iscsi, nbd};
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
@@ -135,7 +137,10 @@ pub(super) struct InUse(pub Vec<String>);
 #[derive(Debug)]
 pub struct VolumeExport {
     name: String,
+    /// The protocol of its client.
+    protocol: &'static str,
     id: u64,
+    guid: Guid,
     block_bytes: u32,
     is_writable: bool,
     /// The modelled link between the client and this.
@@ -181,7 +186,7 @@ enum Access {
 impl VolumeExport {
     async fn access(&self) -> Result<Arc<Access>, ExportError> {
         self.access.enter().await.ok_or_else(|| ExportError {
-            errno: Errno::Shutdown,
+            kind: FailureKind::Gone,
             message: format!("the pool of '{}' was exported", self.name),
         })
     }
@@ -200,7 +205,10 @@ impl VolumeExport {
             Access::Writing(reader, dataset) if self.is_writable && !dataset.is_read_only() => {
                 Ok((Arc::clone(reader.volume()), access))
             }
-            _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
+            _ => Err(ExportError {
+                kind: FailureKind::ReadOnly,
+                message: format!("'{}' is read-only", self.name),
+            }),
         }
     }
 
@@ -212,14 +220,14 @@ impl VolumeExport {
     }
 
     fn failed(&self, error: engine::Error) -> ExportError {
-        let errno = match error {
-            engine::Error::NoSpace(_) | engine::Error::Quota(_) => Errno::NoSpace,
-            engine::Error::Invalid(_) => Errno::Inval,
-            engine::Error::ReadOnly(_) => Errno::Perm,
-            _ => Errno::Io,
+        let kind = match error {
+            engine::Error::NoSpace(_) | engine::Error::Quota(_) => FailureKind::NoSpace,
+            engine::Error::Invalid(_) => FailureKind::Invalid,
+            engine::Error::ReadOnly(_) => FailureKind::ReadOnly,
+            _ => FailureKind::Io,
         };
         tracing::warn!(volume = self.name, %error, "a volume cannot serve a request");
-        ExportError { errno, message: format!("{}: {error}", self.name) }
+        ExportError { kind, message: format!("{}: {error}", self.name) }
     }
 }
 
@@ -234,6 +242,10 @@ impl Export for VolumeExport {
 
     fn block_bytes(&self) -> u32 {
         self.block_bytes
+    }
+
+    fn guid(&self) -> u64 {
+        self.guid.0
     }
 
     fn is_writable(&self) -> bool {
@@ -321,24 +333,36 @@ pub struct TcpEndpoint {
     pub tls: Option<nbd::Tls>,
 }
 
-/// The volumes of all open pools, for the NBD server.
+/// Where volumes are served by iSCSI.
+#[derive(Debug)]
+pub struct IscsiEndpoint {
+    /// The socket.
+    pub listener: TcpListener,
+    /// Nothing is served without a proof where they are given.
+    pub secrets: Option<iscsi::Secrets>,
+}
+
+/// The volumes of all open pools, as a protocol serves them.
 #[derive(Debug, Clone)]
-pub struct Volumes(Arc<Daemon>);
+pub struct Volumes {
+    daemon: Arc<Daemon>,
+    protocol: &'static str,
+}
 
 impl Exports for Volumes {
     type Export = VolumeExport;
 
     async fn names(&self) -> Vec<String> {
-        let pools = self.0.open_pools();
+        let pools = self.daemon.open_pools();
         pools.iter().flat_map(|pool| pool.volumes()).map(|volume| volume.name).collect()
     }
 
     async fn open(&self, name: &str) -> Result<Arc<VolumeExport>, Unopened> {
-        let pool = self.0.pool_of(name).map_err(|_| Unopened::Unknown)?;
+        let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
         if let Some((why, FailMode::Continue)) = pool.live().and_then(|live| live.suspended()) {
             return Err(Unopened::Unavailable(format!("pool '{}' is suspended: {why}", pool.name())));
         }
-        pool.connect(name, self.0.link.clone()).await.map_err(|error| {
+        pool.connect(name, self.protocol, self.daemon.link.clone()).await.map_err(|error| {
             tracing::debug!(name, %error, "an export cannot be opened");
             match error {
                 engine::Error::Io { .. }
@@ -414,11 +438,12 @@ impl OpenPool {
     pub(super) async fn connect(
         &self,
         name: &str,
+        protocol: &'static str,
         link: Option<Arc<Link>>,
     ) -> engine::Result<Arc<VolumeExport>> {
         loop {
             let before = lock(&self.leaving).admits(name)?;
-            let export = self.open_export(name, link.clone()).await?;
+            let export = self.open_export(name, protocol, link.clone()).await?;
             // A request that takes the volume away looks for clients after it said so: either it has seen
             // this one, or this one sees that.
             if lock(&self.leaving).admits(name)? == before {
@@ -427,7 +452,12 @@ impl OpenPool {
         }
     }
 
-    async fn open_export(&self, name: &str, link: Option<Arc<Link>>) -> engine::Result<Arc<VolumeExport>> {
+    async fn open_export(
+        &self,
+        name: &str,
+        protocol: &'static str,
+        link: Option<Arc<Link>>,
+    ) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
@@ -441,6 +471,7 @@ impl OpenPool {
             }
             Some(live) => open_live(live, &dataset).await?,
         };
+        let guid = dataset.phys.guid;
         drop((dsl, dataset));
         let recorder = self.recorder(&name);
         match lock(&self.connections).as_mut() {
@@ -448,8 +479,18 @@ impl OpenPool {
                 connections.retain(|other| other.strong_count() > 0);
                 let access = Freezable::new(access);
                 let (id, done) = (NEXT_CLIENT.fetch_add(1, Ordering::Relaxed), Done::default());
-                let export =
-                    VolumeExport { name, id, block_bytes, is_writable, link, access, recorder, done };
+                let export = VolumeExport {
+                    name,
+                    protocol,
+                    id,
+                    guid,
+                    block_bytes,
+                    is_writable,
+                    link,
+                    access,
+                    recorder,
+                    done,
+                };
                 let export = Arc::new(export);
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
@@ -466,7 +507,7 @@ impl OpenPool {
             let Done { reads, nread, writes, nwritten } = &export.done;
             let numbers = [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed));
             api::Client {
-                kind: "nbd".into(),
+                kind: export.protocol.to_owned(),
                 id: export.id,
                 pool: self.name().to_owned(),
                 dataset: export.name.clone(),
@@ -567,6 +608,7 @@ impl Daemon {
         self: Arc<Self>,
         socket: (UnixListener, SocketFile),
         tcp: Option<TcpEndpoint>,
+        iscsi: Option<IscsiEndpoint>,
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
@@ -575,15 +617,21 @@ impl Daemon {
         // Only the first server is known; there is one a process.
         let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address, has_tls });
         let _ = self.shards.set(Arc::downgrade(&shards));
-        let volumes = Arc::new(Volumes(self));
-        let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards), Limits::default());
-        match tcp {
-            Some(TcpEndpoint { listener, tls }) => {
-                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards, Limits::default()))
-                    .map(|_| ())
-            }
-            None => on_unix.await,
+        if let Some(iscsi) = &iscsi {
+            let _ = self.iscsi.set(iscsi.listener.local_addr()?);
         }
+        let volumes = |protocol| Arc::new(Volumes { daemon: Arc::clone(&self), protocol });
+        let limits = Limits::default;
+        let on_unix = nbd::serve_unix(unix, volumes("nbd"), Arc::clone(&shards), limits());
+        let on_tcp = async {
+            let Some(TcpEndpoint { listener, tls }) = tcp else { return Ok(()) };
+            nbd::serve_tcp(listener, volumes("nbd"), tls, Arc::clone(&shards), limits()).await
+        };
+        let on_iscsi = async {
+            let Some(IscsiEndpoint { listener, secrets }) = iscsi else { return Ok(()) };
+            iscsi::serve_tcp(listener, volumes("iscsi"), secrets, Arc::clone(&shards), limits()).await
+        };
+        tokio::try_join!(on_unix, on_tcp, on_iscsi).map(|_| ())
     }
 
     /// The volumes that are served.
@@ -598,6 +646,7 @@ impl Daemon {
         let served = |volume: Volume| ServedVolume {
             uri: self.nbd.get().map(|nbd| nbd.uri(&volume.name)),
             tcp_uri: self.nbd.get().and_then(|nbd| nbd.tcp_uri(&volume.name)),
+            iscsi_uri: self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name)),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,

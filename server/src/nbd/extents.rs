@@ -1,6 +1,7 @@
 //! Block status: which parts of a range are holes (`base:allocation`).
 
-use super::{Export, ExportError, Extent, protocol::*};
+use super::protocol::*;
+use crate::block::{Export, ExportError, Extent};
 
 /// How many extents one reply tells of at most; the client asks again from where they end.
 const MAX_EXTENTS: usize = 1024;

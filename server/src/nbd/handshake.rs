@@ -9,8 +9,8 @@ use std::{io, sync::Arc};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::limits::{Place, Resources};
-use super::{Export, Exports, MAX_REQUEST_BYTES, Unopened, protocol::*};
+use super::{MAX_REQUEST_BYTES, protocol::*};
+use crate::block::{Export, Exports, Place, Resources, Unopened};
 
 /// The longest option that is read: a name of the length that the protocol allows (4096), and many context
 /// queries.

@@ -35,8 +35,8 @@ use device::IoBuf;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::limits::{Loan, Place};
-use super::{Export, ExportError, MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
+use super::{MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
+use crate::block::{Export, ExportError, FailureKind, Loan, Place};
 
 /// Requests of a connection that are under way.
 const MAX_REQUESTS: usize = 256;
@@ -180,12 +180,12 @@ impl Reply {
 
     fn failed(cookie: u64, structured: bool, error: &ExportError) -> Self {
         if !structured {
-            return Self { head: Head::simple(cookie, Some(error.errno)), payload: Payload::None };
+            return Self { head: Head::simple(cookie, Some(error.kind.into())), payload: Payload::None };
         }
         let message = error.message.as_bytes();
         let message = &message[..message.len().min(4096)];
         let mut bytes = Vec::with_capacity(6 + message.len());
-        bytes.extend((error.errno as u32).to_be_bytes());
+        bytes.extend((Errno::from(error.kind) as u32).to_be_bytes());
         bytes.extend((message.len() as u16).to_be_bytes());
         bytes.extend(message);
         Self { head: Head::chunk(cookie, chunk::ERROR, bytes.len() as u32), payload: Payload::Bytes(bytes) }
@@ -461,12 +461,12 @@ where
             if command == command::WRITE {
                 self.skip_payload(len_bytes)?;
             }
-            let (errno, message) = match (self.is_writable, in_range) {
-                (false, _) => (Errno::Perm, "the export is read-only"),
-                (_, false) => (Errno::NoSpace, "the range reaches past the end"),
-                _ => (Errno::Inval, "the range is empty"),
+            let (kind, message) = match (self.is_writable, in_range) {
+                (false, _) => (FailureKind::ReadOnly, "the export is read-only"),
+                (_, false) => (FailureKind::NoSpace, "the range reaches past the end"),
+                _ => (FailureKind::Invalid, "the range is empty"),
             };
-            return Ok(Err(Reply::failed(cookie, self.structured, &error(errno, message))));
+            return Ok(Err(Reply::failed(cookie, self.structured, &error(kind, message))));
         }
         let asked = |asked| Ok(Checked::Asked(asked));
         Ok(match command {
@@ -478,7 +478,7 @@ where
             }
             // Replies to reads must be structured where that was agreed, also when they fail.
             command::READ | command::BLOCK_STATUS => {
-                let error = error(Errno::Inval, "the request is malformed or out of range");
+                let error = error(FailureKind::Invalid, "the request is malformed or out of range");
                 Err(Reply::failed(cookie, self.structured, &error))
             }
             command::WRITE if len_bytes <= MAX_REQUEST_BYTES && only(command_flag::FUA) => {
@@ -517,8 +517,8 @@ where
     }
 }
 
-fn error(errno: Errno, message: &str) -> ExportError {
-    ExportError { errno, message: message.to_owned() }
+fn error(kind: FailureKind, message: &str) -> ExportError {
+    ExportError { kind, message: message.to_owned() }
 }
 
 /// Bytes from the socket that were not parsed yet: `buffer[start..end]`, after `skip` bytes to discard.

@@ -14,7 +14,8 @@ use std::{
 
 use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Tls, Unopened},
+    block::{Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened},
+    nbd::{self, Tls},
     runtime::Shards,
 };
 use tempfile::TempDir;
@@ -65,7 +66,8 @@ impl DeviceExport {
         writes.stable.fetch_add(usize::from(stable), Ordering::Relaxed);
         let end = offset + bytes.len() as u64;
         let sectors = offset / 512 * 512..end.next_multiple_of(512);
-        let failed = |error: device::IoError| ExportError { errno: Errno::Io, message: error.to_string() };
+        let failed =
+            |error: device::IoError| ExportError { kind: FailureKind::Io, message: error.to_string() };
         let read = self.device.read(sectors.start, (sectors.end - sectors.start) as usize).await;
         let mut data = read.map_err(failed)?;
         data[(offset - sectors.start) as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -137,10 +139,10 @@ impl Export for DeviceExport {
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
         if offset < self.bad.end && offset + into.len() as u64 > self.bad.start {
-            return Err(ExportError { errno: Errno::Io, message: "block 3 is damaged".into() });
+            return Err(ExportError { kind: FailureKind::Io, message: "block 3 is damaged".into() });
         }
         let read = self.device.read(offset, into.len()).await;
-        let data = read.map_err(|error| ExportError { errno: Errno::Io, message: error.to_string() })?;
+        let data = read.map_err(|error| ExportError { kind: FailureKind::Io, message: error.to_string() })?;
         device::copy(into, &data);
         Ok(())
     }

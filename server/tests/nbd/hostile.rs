@@ -14,7 +14,7 @@ use std::{
 };
 
 use device::IoBuf;
-use server::nbd::{Export, ExportError, Exports, Extent, Limits, OWN_BYTES, Unopened};
+use server::block::{Export, ExportError, Exports, Extent, Limits, OWN_BYTES, Unopened};
 use tokio::sync::Semaphore;
 
 use crate::harness::Served;

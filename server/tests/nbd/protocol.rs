@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use server::nbd::{Exports, Limits, Unopened};
+use server::block::{Exports, Limits, Unopened};
 
 use crate::harness::{DeviceExport, Named, Served, pattern};
 

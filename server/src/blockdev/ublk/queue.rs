@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use super::kernel::{Character, Queue};
 use super::layout::{COMMIT_AND_FETCH, FETCH, Operation, Request};
-use crate::nbd::{Errno, Export, ExportError};
+use crate::block::{Export, ExportError, FailureKind};
 
 /// So often it goes round before other tasks of the shard have their turn.
 const TURNS: usize = 64;
@@ -243,11 +243,11 @@ async fn execute<E: Export>(
     match done {
         Ok(()) => all,
         // NBD has Linux's numbers for its errors.
-        Err(error) => -(error.errno as i32),
+        Err(error) => -error.kind.errno(),
     }
 }
 
 fn copying(error: io::Error) -> ExportError {
     tracing::error!(%error, "the data of a request cannot be copied");
-    ExportError { errno: Errno::Io, message: error.to_string() }
+    ExportError { kind: FailureKind::Io, message: error.to_string() }
 }

@@ -60,7 +60,7 @@ impl Default for Limits {
 
 /// The places and the memory of one socket.
 #[derive(Debug)]
-pub(super) struct Resources {
+pub(crate) struct Resources {
     pub limits: Limits,
     places: Arc<Semaphore>,
     memory: Arc<Semaphore>,
@@ -87,14 +87,14 @@ impl Resources {
 
 /// A client's place among those that use an export, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     resources: Arc<Resources>,
     _permit: OwnedSemaphorePermit,
 }
 
 /// A client's part of the shared memory.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(crate) struct Loan {
     place: Place,
     held: Option<OwnedSemaphorePermit>,
     line: Option<InLine>,

@@ -1,0 +1,163 @@
+//! Volumes as block devices, whatever protocol they are served through.
+//!
+//! # The idea
+//! A protocol ([`crate::nbd`], [`crate::iscsi`]) knows [`Exports`], opens one by its name, and asks it to
+//! read, write and so on. What an export is ([`crate::daemon`]), and what becomes of its requests while a
+//! volume is renamed, rolled back or taken away, no protocol knows. The load generator and the kernel's block
+//! devices stand on the same seam.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `limits` | the number of clients, and the memory that they may use together |
+//! | `newcomers` | clients that have not chosen an export yet |
+
+mod limits;
+mod newcomers;
+
+use std::{future::Future, sync::Arc};
+
+use device::IoBuf;
+
+pub use limits::{Limits, OWN_BYTES};
+pub(crate) use limits::{Loan, Place, Resources};
+pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
+
+/// The exports, by name.
+pub trait Exports: Send + Sync + 'static {
+    /// The kind of export.
+    type Export: Export;
+
+    /// The names to list. An export may exist without being listed.
+    fn names(&self) -> impl Future<Output = Vec<String>> + Send;
+
+    /// The export of that name. May take as long as it takes: clients are told when it takes too long.
+    fn open(&self, name: &str) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+}
+
+/// Why an export was not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    /// There is none of that name.
+    Unknown,
+    /// It cannot be used at present, for a reason that the client is told.
+    Unavailable(String),
+}
+
+/// A block device. Read-only, unless it says otherwise and has all methods. Any number of connections may
+/// have it at once: what a reply to one of them says is done, all others see.
+pub trait Export: Send + Sync + 'static {
+    /// Its size at present.
+    fn size_bytes(&self) -> u64;
+
+    /// The size and alignment of requests that cost the least. A power of two.
+    fn block_bytes(&self) -> u32;
+
+    /// A number that it keeps, whatever its name is; 0 for one that has none.
+    fn guid(&self) -> u64 {
+        0
+    }
+
+    /// Whether it can be written.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when
+    /// cached.
+    fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
+
+    /// The state of the bytes from `offset` on, which lies within the size. The extent may be shorter
+    /// than the whole run of its kind, but not empty, and may reach past the end.
+    fn extent(&self, offset: u64) -> impl Future<Output = Result<Extent, ExportError>> + Send;
+
+    /// Writes. When `stable`, the bytes survive a crash once this is ready (FUA). Ready in the first poll
+    /// when only buffered.
+    fn write(
+        &self,
+        _offset: u64,
+        _data: IoBuf,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Gives space back: what lies in the range reads as zeroes or as before.
+    fn trim(
+        &self,
+        _offset: u64,
+        _len_bytes: u64,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Makes a range read as zeroes, in less time than writing them takes unless `allocate`: then the range
+    /// takes space afterwards as if they were written.
+    fn write_zeroes(
+        &self,
+        _offset: u64,
+        _len_bytes: u64,
+        _allocate: bool,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Makes everything stable whose write was replied to, on any connection.
+    fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Ok(()) }
+    }
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its length.
+    pub len_bytes: u64,
+    /// Never written: it takes no space and reads as zeros.
+    pub is_hole: bool,
+}
+
+/// The kinds of failure that protocols tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// A write to what is read-only.
+    ReadOnly,
+    /// The data could not be read or written.
+    Io,
+    /// The request makes no sense.
+    Invalid,
+    /// There is no room for it.
+    NoSpace,
+    /// The export is going away.
+    Gone,
+}
+
+impl FailureKind {
+    /// Linux's number for it.
+    pub fn errno(self) -> i32 {
+        match self {
+            Self::ReadOnly => libc::EPERM,
+            Self::Io => libc::EIO,
+            Self::Invalid => libc::EINVAL,
+            Self::NoSpace => libc::ENOSPC,
+            Self::Gone => libc::ESHUTDOWN,
+        }
+    }
+}
+
+/// Why an export could not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ExportError {
+    /// What protocols tell a client.
+    pub kind: FailureKind,
+    /// For a person. Clients see it where they take structured replies.
+    pub message: String,
+}
+
+impl ExportError {
+    fn read_only() -> Self {
+        Self { kind: FailureKind::ReadOnly, message: "the export is read-only".into() }
+    }
+}

@@ -1,0 +1,36 @@
+//! What commands mean: SCSI block commands over an export.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `command` | command descriptor blocks, read and checked before data are asked for |
+//! | `sense` | what an initiator is told of a command that failed |
+//! | `inquiry` | what the unit is |
+//! | `mode` | mode pages |
+//! | `unit` | doing commands |
+//!
+//! A unit has blocks of 512 bytes, as every initiator takes them, and says that its physical blocks are as
+//! long as those of the volume, so that initiators align what they write.
+//!
+//! Source of the facts: SPC-4, SBC-3 (the drafts of T10).
+
+mod command;
+mod inquiry;
+mod mode;
+mod sense;
+mod unit;
+
+pub(super) use command::Command;
+pub(super) use sense::Sense;
+pub(super) use unit::{Exclusive, Unit};
+
+/// The most bytes that one command moves; initiators are told.
+pub(super) const MOST_BYTES: u64 = 8 << 20;
+
+/// How a command ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It is done, and these are the data that it asked for.
+    Good(device::IoBuf),
+    /// It failed.
+    Check(Sense),
+}

@@ -1,0 +1,432 @@
+//! Command descriptor blocks, read and checked before data are asked for.
+//!
+//! Source of the facts: SPC-4, section 6; SBC-3, section 5.
+
+use super::MOST_BYTES;
+use super::sense::Sense;
+
+/// Bytes of a block, as initiators count.
+pub(super) const BLOCK_BYTES: u64 = 512;
+
+/// A run of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub first: u64,
+    pub count: u64,
+}
+
+impl Blocks {
+    pub fn offset(self) -> u64 {
+        self.first * BLOCK_BYTES
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.count * BLOCK_BYTES
+    }
+}
+
+/// A command whose fields make sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::iscsi) struct Command {
+    pub(super) what: What,
+    /// The most bytes that the initiator takes of a list or page.
+    pub(super) room: usize,
+    /// The bytes that it sends.
+    pub(super) sends: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    TestUnitReady,
+    RequestSense,
+    Inquiry {
+        page: Option<u8>,
+    },
+    ModeSense {
+        is_long: bool,
+        page: u8,
+        subpage: u8,
+        control: u8,
+        without_blocks: bool,
+    },
+    ModeSelect {
+        is_long: bool,
+    },
+    ReadCapacity,
+    ReadCapacity16,
+    Read(Blocks),
+    Write {
+        blocks: Blocks,
+        stable: bool,
+    },
+    Verify {
+        blocks: Blocks,
+        compares: Compares,
+    },
+    Prefetch,
+    Flush,
+    Unmap,
+    WriteSame {
+        blocks: Blocks,
+        unmaps: bool,
+        is_zeroes: bool,
+    },
+    CompareAndWrite {
+        blocks: Blocks,
+        stable: bool,
+    },
+    LbaStatus {
+        first: u64,
+    },
+    ReportLuns,
+    SupportedOperations {
+        options: u8,
+        operation: u8,
+        action: u16,
+    },
+    PortGroups,
+    Nothing,
+    /// INQUIRY of a unit that does not exist.
+    InquiryOfMissing,
+}
+
+/// What a verification compares with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compares {
+    /// Nothing: the blocks are to be readable.
+    Nothing,
+    /// The blocks that are sent.
+    All,
+    /// One block that is sent.
+    One,
+}
+
+/// The operations that there are: code, service action, and which bits of the descriptor are used.
+pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
+    (0x00, None, &[0, 0, 0, 0, 0, 0]),
+    (0x03, None, &[0x03, 1, 0, 0, 0xff, 0]),
+    (0x08, None, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
+    (0x0a, None, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]),
+    (0x12, None, &[0x12, 1, 0xff, 0xff, 0xff, 0]),
+    (0x15, None, &[0x15, 0x11, 0, 0, 0xff, 0]),
+    (0x1a, None, &[0x1a, 8, 0xff, 0xff, 0xff, 0]),
+    (0x1b, None, &[0x1b, 1, 0, 0x0f, 0xf7, 0]),
+    (0x1e, None, &[0x1e, 0, 0, 0, 3, 0]),
+    (0x25, None, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (0x28, None, &[0x28, 0xf8, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x2a, None, &[0x2a, 0xf8, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x2e, None, &[0x2e, 0xf6, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x2f, None, &[0x2f, 0xf6, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x34, None, &[0x34, 2, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x35, None, &[0x35, 2, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x41, None, &[0x41, 0xf8, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
+    (0x42, None, &[0x42, 1, 0, 0, 0, 0, 0x3f, 0xff, 0xff, 0]),
+    (0x55, None, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+    (0x5a, None, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
+    (
+        0x88,
+        None,
+        &[0x88, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (0x89, None, &[0x89, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x3f, 0]),
+    (
+        0x8a,
+        None,
+        &[0x8a, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (
+        0x8e,
+        None,
+        &[0x8e, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (
+        0x8f,
+        None,
+        &[0x8f, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (0x90, None, &[0x90, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+    (0x91, None, &[0x91, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+    (
+        0x93,
+        None,
+        &[0x93, 0xf9, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (
+        0x9e,
+        Some(0x10),
+        &[0x9e, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0],
+    ),
+    (
+        0x9e,
+        Some(0x12),
+        &[0x9e, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0],
+    ),
+    (0xa0, None, &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    (0xa3, Some(0x0a), &[0xa3, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    (0xa3, Some(0x0c), &[0xa3, 0x1f, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    (0xa8, None, &[0xa8, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+    (0xaa, None, &[0xaa, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+    (0xae, None, &[0xae, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+    (0xaf, None, &[0xaf, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
+];
+
+/// What the fields of a descriptor say.
+struct Fields<'a>(&'a [u8; 16]);
+
+impl Fields<'_> {
+    fn byte(&self, at: usize) -> u8 {
+        self.0.get(at).copied().unwrap_or(0)
+    }
+
+    fn number<const N: usize>(&self, at: usize) -> u64 {
+        let bytes = self.0.get(at..at + N).unwrap_or_default();
+        bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// The blocks that a descriptor of this operation names.
+    fn blocks(&self) -> Blocks {
+        match self.byte(0) {
+            // Of 6 bytes: none means 256.
+            0x08 | 0x0a => {
+                let count = self.number::<1>(4);
+                Blocks { first: self.number::<3>(1) & 0x1f_ffff, count: if count == 0 { 256 } else { count } }
+            }
+            0x20..=0x5f => Blocks { first: self.number::<4>(2), count: self.number::<2>(7) },
+            0xa0..=0xbf => Blocks { first: self.number::<4>(2), count: self.number::<4>(6) },
+            0x89 => Blocks { first: self.number::<8>(2), count: self.number::<1>(13) },
+            _ => Blocks { first: self.number::<8>(2), count: self.number::<4>(10) },
+        }
+    }
+}
+
+impl Command {
+    /// Reads a descriptor for a unit of so many blocks.
+    ///
+    /// # Errors
+    /// What the initiator is told: it is no operation of this unit, or its fields make no sense.
+    pub fn parse(descriptor: &[u8; 16], capacity: u64, is_writable: bool) -> Result<Self, Sense> {
+        let fields = Fields(descriptor);
+        let [operation, flags, ..] = *descriptor;
+        let list = |what, room: u64| Ok(Self { what, room: room as usize, sends: 0 });
+        let blocks = || {
+            let blocks = fields.blocks();
+            let end = blocks.first.checked_add(blocks.count).filter(|end| *end <= capacity);
+            end.map(|_| blocks).ok_or(Sense::OUT_OF_RANGE)
+        };
+        let bounded = |blocks: Blocks| match blocks.bytes() <= MOST_BYTES {
+            true => Ok(blocks),
+            false => Err(Sense::INVALID_FIELD),
+        };
+        // Protection information, which no unit has.
+        let is_protected = flags & 0xe0 != 0;
+        let writable = || if is_writable { Ok(()) } else { Err(Sense::WRITE_PROTECTED) };
+        let stable = flags & 8 != 0;
+        match operation {
+            0x00 => list(What::TestUnitReady, 0),
+            0x03 => list(What::RequestSense, fields.number::<1>(4)),
+            0x12 => {
+                let page = fields.byte(2);
+                match (flags & 1 != 0, page) {
+                    (true, page) => list(What::Inquiry { page: Some(page) }, fields.number::<2>(3)),
+                    (false, 0) => list(What::Inquiry { page: None }, fields.number::<2>(3)),
+                    (false, _) => Err(Sense::INVALID_FIELD),
+                }
+            }
+            0x1a | 0x5a => {
+                let is_long = operation == 0x5a;
+                let (page, subpage) = (fields.byte(2) & 0x3f, fields.byte(3));
+                let (control, without_blocks) = (fields.byte(2) >> 6, flags & 8 != 0);
+                let room = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
+                list(What::ModeSense { is_long, page, subpage, control, without_blocks }, room)
+            }
+            0x15 | 0x55 => {
+                let is_long = operation == 0x55;
+                let sends = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
+                match flags & 1 {
+                    0 => Ok(Self { what: What::ModeSelect { is_long }, room: 0, sends }),
+                    _ => Err(Sense::INVALID_FIELD),
+                }
+            }
+            0x1b | 0x1e => list(What::Nothing, 0),
+            0x25 => match flags & 1 == 0 && fields.byte(8) & 1 == 0 && fields.number::<4>(2) == 0 {
+                true => list(What::ReadCapacity, 8),
+                false => Err(Sense::INVALID_FIELD),
+            },
+            0x9e => match flags & 0x1f {
+                0x10 => list(What::ReadCapacity16, fields.number::<4>(10)),
+                0x12 => match fields.number::<8>(2) {
+                    first if first < capacity => list(What::LbaStatus { first }, fields.number::<4>(10)),
+                    _ => Err(Sense::OUT_OF_RANGE),
+                },
+                _ => Err(Sense::INVALID_FIELD),
+            },
+            0x08 => list(What::Read(bounded(blocks()?)?), u64::MAX),
+            0x28 | 0x88 | 0xa8 => match is_protected {
+                true => Err(Sense::INVALID_FIELD),
+                false => list(What::Read(bounded(blocks()?)?), u64::MAX),
+            },
+            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae => {
+                let is_verified = matches!(operation, 0x2e | 0x8e | 0xae);
+                if operation != 0x0a && is_protected || is_verified && flags & 4 != 0 {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                let blocks = bounded(blocks()?)?;
+                writable()?;
+                let stable = is_verified || operation != 0x0a && stable;
+                Ok(Self { what: What::Write { blocks, stable }, room: 0, sends: blocks.bytes() })
+            }
+            0x2f | 0x8f | 0xaf => {
+                let compares = match flags >> 1 & 3 {
+                    0 => Compares::Nothing,
+                    1 => Compares::All,
+                    3 => Compares::One,
+                    _ => return Err(Sense::INVALID_FIELD),
+                };
+                if is_protected {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                let blocks = blocks()?;
+                let sends = match compares {
+                    Compares::Nothing => 0,
+                    Compares::All => bounded(blocks)?.bytes(),
+                    Compares::One => BLOCK_BYTES.min(blocks.bytes()),
+                };
+                Ok(Self { what: What::Verify { blocks, compares }, room: 0, sends })
+            }
+            0x34 | 0x90 => blocks().and_then(|_| list(What::Prefetch, 0)),
+            0x35 | 0x91 => blocks().and_then(|_| list(What::Flush, 0)),
+            0x42 => {
+                if flags & 1 != 0 {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                writable()?;
+                Ok(Self { what: What::Unmap, room: 0, sends: fields.number::<2>(7) })
+            }
+            0x41 | 0x93 => {
+                let is_zeroes = operation == 0x93 && flags & 1 != 0;
+                let unmaps = flags & 8 != 0;
+                if is_protected || flags & 0x10 != 0 && !unmaps || is_zeroes && !unmaps {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                let mut blocks = blocks()?;
+                if blocks.count == 0 {
+                    // To the end.
+                    blocks.count = capacity - blocks.first;
+                }
+                if blocks.bytes() > MOST_SAME_BYTES {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                writable()?;
+                let sends = if is_zeroes { 0 } else { BLOCK_BYTES };
+                Ok(Self { what: What::WriteSame { blocks, unmaps, is_zeroes }, room: 0, sends })
+            }
+            0x89 => {
+                if is_protected {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                let blocks = blocks()?;
+                writable()?;
+                let what = What::CompareAndWrite { blocks, stable };
+                Ok(Self { what, room: 0, sends: 2 * blocks.bytes() })
+            }
+            0xa0 => match (fields.byte(2), fields.number::<4>(6)) {
+                (0..=2, room @ 16..) => list(What::ReportLuns, room),
+                _ => Err(Sense::INVALID_FIELD),
+            },
+            0xa3 => match flags & 0x1f {
+                0x0a => list(What::PortGroups, fields.number::<4>(6)),
+                0x0c => {
+                    let (options, operation) = (fields.byte(2), fields.byte(3));
+                    let action = fields.number::<2>(4) as u16;
+                    let what = What::SupportedOperations { options, operation, action };
+                    list(what, fields.number::<4>(6))
+                }
+                _ => Err(Sense::INVALID_FIELD),
+            },
+            _ => Err(Sense::INVALID_OPERATION),
+        }
+    }
+
+    /// Whether it is answered whatever the initiator has not been told yet.
+    pub fn is_always_answered(descriptor: &[u8; 16]) -> bool {
+        matches!(descriptor.first(), Some(0x03 | 0x12 | 0xa0))
+    }
+
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let reads = match self.what {
+            What::Read(blocks) => blocks.bytes(),
+            What::Verify { .. } | What::WriteSame { .. } => 1 << 20,
+            _ => 4096,
+        };
+        (reads + self.sends) as usize
+    }
+
+    /// The bytes that the initiator has to send.
+    pub fn sends(&self) -> u64 {
+        self.sends
+    }
+}
+
+/// The most bytes of one WRITE SAME; initiators are told.
+pub(super) const MOST_SAME_BYTES: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<Command, Sense> {
+        let mut descriptor = [0; 16];
+        descriptor[..bytes.len()].copy_from_slice(bytes);
+        Command::parse(&descriptor, 1000, true)
+    }
+
+    #[test]
+    fn blocks_are_read_from_each_form() {
+        let read = |first, count| Ok(What::Read(Blocks { first, count }));
+        let what = |bytes: &[u8]| parse(bytes).map(|command| command.what);
+        assert_eq!(what(&[0x08, 0, 1, 2, 3, 0]), read(258, 3));
+        assert_eq!(what(&[0x08, 0xe0, 0, 0, 0, 0]), read(0, 256));
+        assert_eq!(what(&[0x28, 0, 0, 0, 3, 0xe0, 0, 0, 8, 0]), read(992, 8));
+        assert_eq!(what(&[0xa8, 0, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0]), read(4, 5));
+        assert_eq!(what(&[0x88, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 7, 0, 0]), read(9, 7));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_is_refused() {
+        assert_eq!(parse(&[0x28, 0, 0, 0, 3, 0xe1, 0, 0, 8, 0]), Err(Sense::OUT_OF_RANGE));
+        assert_eq!(parse(&[0x28, 0, 0, 0, 3, 0xe9, 0, 0, 0, 0]), Err(Sense::OUT_OF_RANGE));
+        assert!(parse(&[0x28, 0, 0, 0, 3, 0xe8, 0, 0, 0, 0]).is_ok());
+        let far = [0x88, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 2, 0, 0];
+        assert_eq!(parse(&far), Err(Sense::OUT_OF_RANGE));
+    }
+
+    #[test]
+    fn writes_say_what_they_send_and_units_may_refuse_them() {
+        assert_eq!(parse(&[0x2a, 8, 0, 0, 0, 0, 0, 0, 2, 0]).map(|command| command.sends()), Ok(1024));
+        assert_eq!(
+            parse(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]).map(|command| command.sends()),
+            Ok(1024)
+        );
+        assert_eq!(parse(&[0x2a, 0x20, 0, 0, 0, 0, 0, 0, 2, 0]), Err(Sense::INVALID_FIELD));
+        let mut descriptor = [0; 16];
+        descriptor[..10].copy_from_slice(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        assert_eq!(Command::parse(&descriptor, 1000, false), Err(Sense::WRITE_PROTECTED));
+    }
+
+    #[test]
+    fn no_descriptor_makes_trouble() {
+        let mut random = 7u64;
+        for _ in 0..200_000 {
+            let mut descriptor = [0; 16];
+            for byte in &mut descriptor {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (random >> 56) as u8 & (random >> 48) as u8;
+            }
+            if let Ok(command) = Command::parse(&descriptor, 1 << 31, true) {
+                assert!(command.sends() <= 2 * MOST_BYTES);
+            }
+        }
+    }
+}

@@ -38,19 +38,19 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{RwLock, oneshot};
+use tokio::sync::oneshot;
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{Exports, Limits, Newcomers, Resources, accepted};
+use crate::block::{Export, Exports, Limits, Newcomers, Resources, accepted};
 use crate::runtime::Shards;
 use login::{Door, Initiator, PORTAL_GROUP};
-use scsi::Unit;
+use scsi::{Shared, Unit};
 use session::Directory;
 
 /// Where initiators find a volume: its address as `libiscsi` and `qemu` take it. None where the name of its
@@ -66,8 +66,8 @@ struct Portal<X> {
     resources: Arc<Resources>,
     next_session: AtomicU16,
     sessions: Mutex<HashMap<(Initiator, String), (u16, oneshot::Sender<()>)>>,
-    /// Of each target that has sessions.
-    exclusive: Mutex<HashMap<String, Weak<RwLock<()>>>>,
+    /// Of each volume that had sessions, by its number.
+    shared: Mutex<HashMap<u64, Arc<Shared>>>,
 }
 
 /// Accepts connections until dropped, and serves each on one of the shards in turn; with `secrets`, none
@@ -88,7 +88,7 @@ pub async fn serve_tcp<X: Exports>(
         resources: Resources::new(limits),
         next_session: AtomicU16::new(1),
         sessions: Mutex::default(),
-        exclusive: Mutex::default(),
+        shared: Mutex::default(),
     });
     let mut newcomers = Newcomers::default();
     loop {
@@ -151,26 +151,14 @@ impl<X: Exports> Portal<X> {
         if let Some((_, old)) = old {
             let _ = old.send(());
         }
-        let exclusive = self.exclusive(&target);
-        let unit = Unit::new(export, target, PORTAL_GROUP, exclusive);
+        let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
+        let unit = Unit::new(export, target, PORTAL_GROUP, session.initiator.clone(), shared);
         let served = session::serve(stream, session, Some(unit), &directory, replaced).await;
         let mut sessions = self.sessions.lock().ignore_poison();
         if sessions.get(&key).is_some_and(|(number, _)| *number == tsih) {
             sessions.remove(&key);
         }
         served
-    }
-
-    /// The lock that all sessions of a target share.
-    fn exclusive(&self, target: &str) -> scsi::Exclusive {
-        let mut all = self.exclusive.lock().ignore_poison();
-        all.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = all.get(target).and_then(Weak::upgrade) {
-            return lock;
-        }
-        let lock = Arc::new(RwLock::new(()));
-        all.insert(target.to_owned(), Arc::downgrade(&lock));
-        lock
     }
 }
 

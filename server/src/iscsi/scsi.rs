@@ -6,6 +6,7 @@
 //! | `sense` | what an initiator is told of a command that failed |
 //! | `inquiry` | what the unit is |
 //! | `mode` | mode pages |
+//! | `reservations` | which initiators may use the unit |
 //! | `unit` | doing commands |
 //!
 //! A unit has blocks of 512 bytes, as every initiator takes them, and says that its physical blocks are as
@@ -16,15 +17,17 @@
 mod command;
 mod inquiry;
 mod mode;
+mod reservations;
 mod sense;
 mod unit;
 
 pub(super) use command::Command;
+pub(super) use reservations::Refusal;
 pub(super) use sense::Sense;
-pub(super) use unit::{Exclusive, Unit};
+pub(super) use unit::{Shared, Unit};
 
 /// The most bytes that one command moves; initiators are told.
-pub(super) const MOST_BYTES: u64 = 8 << 20;
+pub(super) const MOST_BYTES: u64 = 32 << 20;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -33,4 +36,6 @@ pub(super) enum Outcome {
     Good(device::IoBuf),
     /// It failed.
     Check(Sense),
+    /// A reservation of others is in the way.
+    Conflict,
 }

@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 
 use super::login::{Agreed, LOGIN_DATA_BYTES, OWN_DATA_BYTES, Session};
 use super::pdu::{self, Digests, FINAL, Header, NO_TAG, Pdu, answer, request, violation};
-use super::scsi::{Command, Outcome, Sense, Unit};
+use super::scsi::{Command, Outcome, Refusal, Sense, Unit};
 use super::text::Text;
 use crate::block::{Export, Loan};
 
@@ -52,6 +52,7 @@ const CONTINUE: u8 = 0x40;
 
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
+const RESERVATION_CONFLICT: u8 = 0x18;
 
 /// The names of targets, for initiators that look for them.
 pub(super) trait Directory: Sync {
@@ -80,6 +81,8 @@ struct Transfer {
     asked: u32,
     /// The number of the next request for data.
     next_request: u32,
+    /// The number of the next unit of data.
+    next_data: u32,
     is_damaged: bool,
 }
 
@@ -344,10 +347,21 @@ impl<E: Export> Connection<E> {
             }
             _ => unit.parse(&descriptor),
         };
-        let parsed = if is_damaged { Err(Sense::DAMAGED_DATA) } else { parsed };
-        match parsed {
-            Err(sense) => {
-                let outcome = Outcome::Check(sense);
+        let parsed = match parsed {
+            _ if is_damaged => Err(Sense::DAMAGED_DATA),
+            Ok(command) if !command.fits(task.expected) => Err(Sense::INVALID_FIELD),
+            parsed => parsed,
+        };
+        let admitted = parsed.map_err(Refusal::Check).and_then(|command| {
+            let is_asked = is_there && !Command::is_always_answered(&descriptor);
+            if is_asked { unit.admits(&command).map(|()| command) } else { Ok(command) }
+        });
+        match admitted {
+            Err(refusal) => {
+                let outcome = match refusal {
+                    Refusal::Conflict => Outcome::Conflict,
+                    Refusal::Check(sense) => Outcome::Check(sense),
+                };
                 self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 });
             }
             Ok(command) => {
@@ -372,8 +386,16 @@ impl<E: Export> Connection<E> {
         let mut data = IoBuf::for_overwrite(needed);
         let filled = came.len().min(needed);
         data[..filled].copy_from_slice(&came[..filled]);
-        let transfer =
-            Transfer { task, command, data, filled, asked: NO_TAG, next_request: 0, is_damaged: false };
+        let transfer = Transfer {
+            task,
+            command,
+            data,
+            filled,
+            asked: NO_TAG,
+            next_request: 0,
+            next_data: 0,
+            is_damaged: false,
+        };
         match filled == needed && !more {
             true => self.run(transfer),
             false if more => drop(self.incoming.insert(task.tag, transfer)),
@@ -387,7 +409,7 @@ impl<E: Export> Connection<E> {
         if self.next_transfer == NO_TAG {
             self.next_transfer = 0;
         }
-        transfer.asked = self.next_transfer;
+        (transfer.asked, transfer.next_data) = (self.next_transfer, 0);
         let length = (transfer.data.len() - transfer.filled).min(self.agreed.burst_bytes as usize);
         let header = Header::new(answer::R2T).set(8, &transfer.task.lun).set_word(16, transfer.task.tag);
         let header = header.set_word(20, transfer.asked).set_word(24, self.status);
@@ -401,12 +423,14 @@ impl<E: Export> Connection<E> {
         // Of a command that was refused or aborted: passed over.
         let Some(mut transfer) = self.incoming.remove(&header.task_tag()) else { return };
         let (offset, asked) = (header.word(40) as usize, header.word(20));
-        if asked != transfer.asked || offset != transfer.filled && transfer.filled < transfer.data.len() {
+        let is_in_place = offset == transfer.filled || transfer.filled == transfer.data.len();
+        if asked != transfer.asked || header.word(36) != transfer.next_data || !is_in_place {
             self.held_bytes -= transfer.command.memory_bytes();
             let outcome = Outcome::Check(Sense::ABORTED);
             return self.respond(&Ended { task: transfer.task, outcome, sends: 0, held_bytes: 0 });
         }
         transfer.is_damaged |= is_damaged;
+        transfer.next_data = transfer.next_data.wrapping_add(1);
         let rest = transfer.data.get_mut(transfer.filled..).unwrap_or_default();
         // What is beyond the command's own length is passed over.
         let taken = data.len().min(rest.len());
@@ -458,6 +482,7 @@ impl<E: Export> Connection<E> {
         let (status, data, sense) = match outcome {
             Outcome::Good(data) => (GOOD, &data[..], None),
             Outcome::Check(sense) => (CHECK_CONDITION, &[][..], Some(sense)),
+            Outcome::Conflict => (RESERVATION_CONFLICT, &[][..], None),
         };
         let moves = if task.reads || *sends == 0 { data.len() as u64 } else { *sends };
         let moves = if status == GOOD { moves } else { 0 };

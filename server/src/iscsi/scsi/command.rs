@@ -3,6 +3,7 @@
 //! Source of the facts: SPC-4, section 6; SBC-3, section 5.
 
 use super::MOST_BYTES;
+use super::reservations::Use;
 use super::sense::Sense;
 
 /// Bytes of a block, as initiators count.
@@ -67,9 +68,9 @@ pub(super) enum What {
     Prefetch,
     Flush,
     Unmap,
+    /// Zeroes are not stored, whether the initiator says that they may be unmapped or not.
     WriteSame {
         blocks: Blocks,
-        unmaps: bool,
         is_zeroes: bool,
     },
     CompareAndWrite {
@@ -86,6 +87,13 @@ pub(super) enum What {
         action: u16,
     },
     PortGroups,
+    ReserveIn {
+        action: u8,
+    },
+    ReserveOut {
+        action: u8,
+        kind: u8,
+    },
     Nothing,
     /// INQUIRY of a unit that does not exist.
     InquiryOfMissing,
@@ -306,7 +314,8 @@ impl Command {
             0x41 | 0x93 => {
                 let is_zeroes = operation == 0x93 && flags & 1 != 0;
                 let unmaps = flags & 8 != 0;
-                if is_protected || flags & 0x10 != 0 && !unmaps || is_zeroes && !unmaps {
+                // No block is anchored.
+                if is_protected || flags & 0x10 != 0 || is_zeroes && !unmaps {
                     return Err(Sense::INVALID_FIELD);
                 }
                 let mut blocks = blocks()?;
@@ -319,16 +328,35 @@ impl Command {
                 }
                 writable()?;
                 let sends = if is_zeroes { 0 } else { BLOCK_BYTES };
-                Ok(Self { what: What::WriteSame { blocks, unmaps, is_zeroes }, room: 0, sends })
+                Ok(Self { what: What::WriteSame { blocks, is_zeroes }, room: 0, sends })
             }
             0x89 => {
                 if is_protected {
                     return Err(Sense::INVALID_FIELD);
                 }
                 let blocks = blocks()?;
+                if blocks.count > MOST_COMPARED {
+                    return Err(Sense::INVALID_FIELD);
+                }
                 writable()?;
                 let what = What::CompareAndWrite { blocks, stable };
                 Ok(Self { what, room: 0, sends: 2 * blocks.bytes() })
+            }
+            0x5e => list(What::ReserveIn { action: flags & 0x1f }, fields.number::<2>(7)),
+            0x5f => {
+                let (action, scope, kind) = (flags & 0x1f, fields.byte(2) >> 4, fields.byte(2) & 0xf);
+                match scope {
+                    0 => Ok(Self {
+                        what: What::ReserveOut { action, kind },
+                        room: 0,
+                        sends: fields.number::<4>(5),
+                    })
+                    .and_then(|command| match command.sends {
+                        24 => Ok(command),
+                        _ => Err(Sense::PARAMETER_LENGTH),
+                    }),
+                    _ => Err(Sense::INVALID_FIELD),
+                }
             }
             0xa0 => match (fields.byte(2), fields.number::<4>(6)) {
                 (0..=2, room @ 16..) => list(What::ReportLuns, room),
@@ -363,11 +391,32 @@ impl Command {
         (reads + self.sends) as usize
     }
 
+    /// What it does to the unit's contents.
+    pub(super) fn usage(&self) -> Use {
+        match self.what {
+            What::Read(_) | What::Verify { .. } | What::LbaStatus { .. } | What::Prefetch => Use::Reads,
+            What::Write { .. } | What::Unmap | What::WriteSame { .. } | What::CompareAndWrite { .. } => {
+                Use::Writes
+            }
+            What::Flush | What::ModeSelect { .. } => Use::Writes,
+            _ => Use::Nothing,
+        }
+    }
+
+    /// Whether it makes sense where the initiator is to move so many bytes.
+    pub fn fits(&self, expected: u64) -> bool {
+        let is_exact = matches!(self.what, What::CompareAndWrite { .. } | What::WriteSame { .. });
+        !is_exact || expected == self.sends
+    }
+
     /// The bytes that the initiator has to send.
     pub fn sends(&self) -> u64 {
         self.sends
     }
 }
+
+/// The most blocks of one COMPARE AND WRITE; initiators are told.
+pub(super) const MOST_COMPARED: u64 = 128;
 
 /// The most bytes of one WRITE SAME; initiators are told.
 pub(super) const MOST_SAME_BYTES: u64 = 1 << 30;

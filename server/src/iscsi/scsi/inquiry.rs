@@ -2,8 +2,7 @@
 //!
 //! Source of the facts: SPC-4, sections 6.6 and 7.8; SBC-3, section 6.6.
 
-use super::command::BLOCK_BYTES;
-use super::command::MOST_SAME_BYTES;
+use super::command::{BLOCK_BYTES, MOST_COMPARED, MOST_SAME_BYTES};
 use super::{MOST_BYTES, Sense};
 
 /// What is told of a unit.
@@ -105,14 +104,14 @@ fn limits(identity: &Identity) -> Vec<u8> {
     let best = (u64::from(identity.volume_block_bytes) / BLOCK_BYTES).max(1) as u32;
     let most = (MOST_BYTES / BLOCK_BYTES) as u32;
     let most_same = MOST_SAME_BYTES / BLOCK_BYTES;
-    // COMPARE AND WRITE takes at most 255 blocks; WRITE SAME of no blocks goes to the end.
-    let mut body = vec![0, 255];
+    // WRITE SAME of no blocks goes to the end.
+    let mut body = vec![0, MOST_COMPARED as u8];
     body.extend((best.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     body.extend(most.to_be_bytes());
     body.extend(best.max((1 << 20) / BLOCK_BYTES as u32).to_be_bytes());
     body.extend(0u32.to_be_bytes());
     // Blocks and ranges of an UNMAP; its granularity, which begins at block 0.
-    body.extend((most_same as u32).to_be_bytes());
+    body.extend(MOST_UNMAPPED.to_be_bytes());
     body.extend(MOST_RANGES.to_be_bytes());
     body.extend(best.to_be_bytes());
     body.extend((1u32 << 31).to_be_bytes());
@@ -121,6 +120,8 @@ fn limits(identity: &Identity) -> Vec<u8> {
     body
 }
 
+/// Blocks of one UNMAP.
+pub(super) const MOST_UNMAPPED: u32 = 1 << 20;
 /// Ranges of one UNMAP.
 pub(super) const MOST_RANGES: u32 = 256;
 

@@ -38,6 +38,10 @@ impl Sense {
     /// Data that were damaged on their way.
     pub const DAMAGED_DATA: Self = Self::new(0xb, 0x4705);
     pub const CAPACITY_CHANGED: Self = Self::new(6, 0x2a09);
+    pub const RESERVATIONS_PREEMPTED: Self = Self::new(6, 0x2a03);
+    pub const RESERVATIONS_RELEASED: Self = Self::new(6, 0x2a04);
+    pub const REGISTRATIONS_PREEMPTED: Self = Self::new(6, 0x2a05);
+    pub const INVALID_RELEASE: Self = Self::new(5, 0x2604);
     pub const NONE: Self = Self::new(0, 0);
 
     const fn new(key: u8, code: u16) -> Self {

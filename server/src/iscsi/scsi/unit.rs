@@ -2,37 +2,45 @@
 //!
 //! # Order
 //! Commands run at the same time, as the export allows it. Only COMPARE AND WRITE keeps all other writes of
-//! the same export's sessions away while it compares and writes ([`Exclusive`]).
+//! the same export's sessions away while it compares and writes ([`Shared`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use device::IoBuf;
+use device::{IgnorePoison, IoBuf};
 use tokio::sync::RwLock;
 
+use super::super::login::Initiator;
 use super::command::{BLOCK_BYTES, Blocks, Command, Compares, OPERATIONS, What};
 use super::inquiry::{self, Identity, MOST_RANGES};
+use super::reservations::{Change, Refusal, Reservations};
 use super::{Outcome, Sense, mode};
 use crate::block::{Export, ExportError};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Writes of all sessions of an export hold it together, COMPARE AND WRITE alone.
-pub(in crate::iscsi) type Exclusive = Arc<RwLock<()>>;
+/// What all sessions of a target share.
+#[derive(Debug, Default)]
+pub(in crate::iscsi) struct Shared {
+    /// Writes hold it together, COMPARE AND WRITE alone.
+    exclusive: RwLock<()>,
+    reservations: Mutex<Reservations>,
+}
 
 /// A logical unit as one session has it.
 pub(in crate::iscsi) struct Unit<E> {
     export: Arc<E>,
     identity: Identity,
-    exclusive: Exclusive,
+    initiator: Initiator,
+    shared: Arc<Shared>,
 }
 
 impl<E: Export> Unit<E> {
     /// The only unit of a target.
-    pub fn new(export: Arc<E>, target: String, port: u16, exclusive: Exclusive) -> Self {
+    pub fn new(export: Arc<E>, target: String, port: u16, initiator: Initiator, shared: Arc<Shared>) -> Self {
         let identity =
             Identity { guid: export.guid(), target, port, volume_block_bytes: export.block_bytes() };
-        Self { export, identity, exclusive }
+        Self { export, identity, initiator, shared }
     }
 
     /// Blocks of the unit at present.
@@ -46,6 +54,21 @@ impl<E: Export> Unit<E> {
     /// What the initiator is told.
     pub fn parse(&self, descriptor: &[u8; 16]) -> Result<Command, Sense> {
         Command::parse(descriptor, self.capacity(), self.export.is_writable())
+    }
+
+    /// Whether a command is to be done now.
+    ///
+    /// # Errors
+    /// A reservation is in the way, or the initiator is to be told of something first.
+    pub fn admits(&self, command: &Command) -> Result<(), Refusal> {
+        let mut reservations = self.shared.reservations.lock().ignore_poison();
+        if let Some(attention) = reservations.attention(&self.initiator) {
+            return Err(Refusal::Check(attention));
+        }
+        match reservations.lets(&self.initiator, command.usage()) {
+            true => Ok(()),
+            false => Err(Refusal::Conflict),
+        }
     }
 
     /// Reads a command to a unit that does not exist.
@@ -68,6 +91,15 @@ impl<E: Export> Unit<E> {
 
     /// Does a command with the data that the initiator sent, of which there may be too few.
     pub async fn perform(&self, command: Command, data: IoBuf) -> Outcome {
+        if let What::ReserveOut { action, kind } = command.what {
+            let change = Change::parse(action, kind, &data).map_err(Refusal::Check);
+            let mut reservations = self.shared.reservations.lock().ignore_poison();
+            return match change.and_then(|change| reservations.change(&self.initiator, change)) {
+                Ok(()) => Outcome::Good(nothing()),
+                Err(Refusal::Conflict) => Outcome::Conflict,
+                Err(Refusal::Check(sense)) => Outcome::Check(sense),
+            };
+        }
         let result = self.answer(command, data).await;
         match result {
             Ok(found) => Outcome::Good(found),
@@ -81,7 +113,8 @@ impl<E: Export> Unit<E> {
             What::Write { blocks, stable } => {
                 return self.write(blocks, data, stable).await.map(|()| nothing());
             }
-            What::TestUnitReady | What::Nothing | What::Prefetch => Vec::new(),
+            What::TestUnitReady | What::Nothing | What::Prefetch | What::ReserveOut { .. } => Vec::new(),
+            What::ReserveIn { action } => self.shared.reservations.lock().ignore_poison().tell_of(action)?,
             What::RequestSense => Sense::NONE.to_bytes().to_vec(),
             What::InquiryOfMissing => inquiry::missing(),
             What::Inquiry { page: None } => inquiry::standard(),
@@ -105,8 +138,8 @@ impl<E: Export> Unit<E> {
                 self.verify(blocks, compares, &data).await.map(|()| Vec::new())?
             }
             What::Unmap => self.unmap(&data).await.map(|()| Vec::new())?,
-            What::WriteSame { blocks, unmaps, is_zeroes } => {
-                self.write_same(blocks, unmaps, is_zeroes, &data).await.map(|()| Vec::new())?
+            What::WriteSame { blocks, is_zeroes } => {
+                self.write_same(blocks, is_zeroes, &data).await.map(|()| Vec::new())?
             }
             What::CompareAndWrite { blocks, stable } => {
                 self.compare_and_write(blocks, &data, stable).await.map(|()| Vec::new())?
@@ -141,7 +174,7 @@ impl<E: Export> Unit<E> {
         if whole == 0 {
             return Ok(());
         }
-        let _together = self.exclusive.read().await;
+        let _together = self.shared.exclusive.read().await;
         let data = data.narrow(0..whole.min(blocks.bytes() as usize));
         self.export.write(blocks.offset(), data, stable).await.map_err(failed_write)
     }
@@ -199,7 +232,7 @@ impl<E: Export> Unit<E> {
         if ranges.iter().any(|range| range.first.checked_add(range.count).is_none_or(|end| end > capacity)) {
             return Err(Sense::OUT_OF_RANGE);
         }
-        let _together = self.exclusive.read().await;
+        let _together = self.shared.exclusive.read().await;
         for range in ranges.iter().filter(|range| range.count > 0) {
             self.zero(*range).await.map_err(failed_write)?;
         }
@@ -218,19 +251,10 @@ impl<E: Export> Unit<E> {
         Ok(())
     }
 
-    async fn write_same(
-        &self,
-        blocks: Blocks,
-        unmaps: bool,
-        is_zeroes: bool,
-        data: &[u8],
-    ) -> Result<(), Sense> {
-        let _together = self.exclusive.read().await;
+    async fn write_same(&self, blocks: Blocks, is_zeroes: bool, data: &[u8]) -> Result<(), Sense> {
+        let _together = self.shared.exclusive.read().await;
         let is_zeroes = is_zeroes || data.iter().all(|byte| *byte == 0);
-        if unmaps || is_zeroes {
-            if !is_zeroes {
-                return Err(Sense::INVALID_FIELD);
-            }
+        if is_zeroes {
             return self.zero(blocks).await.map_err(failed_write);
         }
         if data.len() != BLOCK_BYTES as usize {
@@ -257,7 +281,7 @@ impl<E: Export> Unit<E> {
         if compared.is_empty() {
             return Ok(());
         }
-        let _alone = self.exclusive.write().await;
+        let _alone = self.shared.exclusive.write().await;
         let found = self.read(blocks).await?;
         if let Some(place) = first_difference(&found, compared) {
             return Err(Sense::miscompare(place as u32));

@@ -1,0 +1,365 @@
+//! Persistent reservations: which initiators may use a unit, as they agree among themselves.
+//!
+//! An initiator registers a key. Registered ones can reserve the unit, and take a reservation from another
+//! by its key, which is how a cluster fences a member that does not answer. What belongs to an initiator is
+//! known by its name and the number of its session, so that it outlives connections.
+//!
+//! | type | others read | others write | who counts as its holder |
+//! |---|---|---|---|
+//! | 1, 3 | with 1 | no | one initiator |
+//! | 5, 6 | with 5 | no | one initiator; all that are registered may use the unit |
+//! | 7, 8 | with 7 | no | all that are registered |
+//!
+//! Reservations live as long as the daemon: `REPORT CAPABILITIES` says so, and a request to keep them over a
+//! loss of power is refused.
+//!
+//! Source of the facts: SPC-4, sections 5.13, 6.15 and 6.16.
+
+use std::collections::HashMap;
+
+use super::super::login::Initiator;
+use super::sense::Sense;
+
+/// The types that there are, as REPORT CAPABILITIES has them.
+const TYPES: [u8; 2] = [0xea, 0x01];
+
+/// Why a command is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::iscsi) enum Refusal {
+    /// A reservation of others is in the way.
+    Conflict,
+    /// It makes no sense.
+    Check(Sense),
+}
+
+/// What a command does to the unit's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Nothing,
+    Reads,
+    Writes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind(u8);
+
+impl Kind {
+    fn new(byte: u8) -> Option<Self> {
+        matches!(byte, 1 | 3 | 5..=8).then_some(Self(byte))
+    }
+
+    fn lets_others_read(self) -> bool {
+        matches!(self.0, 1 | 5 | 7)
+    }
+
+    fn lets_registered(self) -> bool {
+        self.0 >= 5
+    }
+
+    fn is_of_all(self) -> bool {
+        self.0 >= 7
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    /// None where it is of all that are registered.
+    by: Option<Initiator>,
+    kind: Kind,
+}
+
+/// The registrations and the reservation of a unit.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    generation: u32,
+    /// In the order in which they came.
+    registered: Vec<(Initiator, u64)>,
+    held: Option<Held>,
+    /// What initiators are to be told.
+    attentions: HashMap<Initiator, Sense>,
+}
+
+/// The parameters of PERSISTENT RESERVE OUT.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change {
+    pub action: u8,
+    pub kind: u8,
+    key: u64,
+    new_key: u64,
+}
+
+impl Change {
+    /// Reads the parameters that follow a descriptor.
+    ///
+    /// # Errors
+    /// They are too short, or ask for what there is not.
+    pub fn parse(action: u8, kind: u8, data: &[u8]) -> Result<Self, Sense> {
+        let number =
+            |at: usize| data.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u64::from_be_bytes);
+        let (key, new_key) = number(0).zip(number(8)).ok_or(Sense::PARAMETER_LENGTH)?;
+        let flags = data.get(20).filter(|_| data.len() == 24).ok_or(Sense::PARAMETER_LENGTH)?;
+        // Initiators named in the list; kept over a loss of power.
+        if flags & 0x09 != 0 {
+            return Err(Sense::INVALID_PARAMETER);
+        }
+        Ok(Self { action, kind, key, new_key })
+    }
+}
+
+impl Reservations {
+    /// What an initiator is to be told before its next command is done.
+    pub fn attention(&mut self, initiator: &Initiator) -> Option<Sense> {
+        if self.attentions.is_empty() { None } else { self.attentions.remove(initiator) }
+    }
+
+    /// Whether an initiator may use the unit.
+    pub fn lets(&self, initiator: &Initiator, usage: Use) -> bool {
+        let Some(held) = &self.held else { return true };
+        let is_holder = self.is_holder(initiator, held);
+        let is_let = held.kind.lets_registered() && self.key(initiator).is_some();
+        is_holder || is_let || usage == Use::Nothing || usage == Use::Reads && held.kind.lets_others_read()
+    }
+
+    fn key(&self, initiator: &Initiator) -> Option<u64> {
+        self.registered.iter().find(|(known, _)| known == initiator).map(|(_, key)| *key)
+    }
+
+    fn is_holder(&self, initiator: &Initiator, held: &Held) -> bool {
+        match &held.by {
+            Some(holder) => holder == initiator,
+            None => self.key(initiator).is_some(),
+        }
+    }
+
+    /// Tells others that are registered.
+    fn tell(&mut self, but: &Initiator, which: impl Fn(&Initiator, u64) -> bool, what: Sense) {
+        let told = self.registered.iter().filter(|(other, key)| other != but && which(other, *key));
+        self.attentions.extend(told.map(|(other, _)| (other.clone(), what)));
+    }
+
+    /// Gives the reservation up.
+    fn release(&mut self, from: &Initiator) {
+        let Some(held) = self.held.take() else { return };
+        if held.kind.lets_registered() {
+            self.tell(from, |_, _| true, Sense::RESERVATIONS_RELEASED);
+        }
+    }
+
+    /// Does PERSISTENT RESERVE OUT.
+    ///
+    /// # Errors
+    /// The initiator has no such key, others are in the way, or it makes no sense.
+    pub fn change(&mut self, initiator: &Initiator, change: Change) -> Result<(), Refusal> {
+        let own = self.key(initiator);
+        let kind = || Kind::new(change.kind).ok_or(Refusal::Check(Sense::INVALID_FIELD));
+        match change.action {
+            // REGISTER; the same whatever the old key is.
+            0 | 6 => {
+                if change.action == 0 && own.unwrap_or(0) != change.key {
+                    return Err(Refusal::Conflict);
+                }
+                self.register(initiator, own.is_some(), change.new_key);
+                return Ok(());
+            }
+            1..=5 if own != Some(change.key) => return Err(Refusal::Conflict),
+            _ => {}
+        }
+        match change.action {
+            1 => {
+                let kind = kind()?;
+                let is_kept = self
+                    .held
+                    .as_ref()
+                    .is_none_or(|held| held.kind == kind && self.is_holder(initiator, held));
+                if !is_kept {
+                    return Err(Refusal::Conflict);
+                }
+                self.hold(initiator, kind);
+            }
+            2 => {
+                let kind = kind()?;
+                match &self.held {
+                    Some(held) if self.is_holder(initiator, held) => match held.kind == kind {
+                        true => self.release(initiator),
+                        false => return Err(Refusal::Check(Sense::INVALID_RELEASE)),
+                    },
+                    _ => {}
+                }
+            }
+            3 => {
+                self.tell(initiator, |_, _| true, Sense::RESERVATIONS_PREEMPTED);
+                self.registered.clear();
+                self.held = None;
+                self.generation = self.generation.wrapping_add(1);
+            }
+            4 | 5 => self.preempt(initiator, kind()?, change.new_key)?,
+            _ => return Err(Refusal::Check(Sense::INVALID_FIELD)),
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, initiator: &Initiator, kind: Kind) {
+        let by = (!kind.is_of_all()).then(|| initiator.clone());
+        self.held = Some(Held { by, kind });
+    }
+
+    fn register(&mut self, initiator: &Initiator, is_known: bool, key: u64) {
+        self.generation = self.generation.wrapping_add(1);
+        match (is_known, key) {
+            (false, 0) => {}
+            (false, key) => self.registered.push((initiator.clone(), key)),
+            (true, 0) => {
+                self.registered.retain(|(known, _)| known != initiator);
+                let is_last = self.registered.is_empty();
+                let is_held = |held: &Held| held.by.as_ref().map_or(is_last, |holder| holder == initiator);
+                if self.held.as_ref().is_some_and(is_held) {
+                    self.release(initiator);
+                }
+            }
+            (true, key) => {
+                let known = self.registered.iter_mut().filter(|(known, _)| known == initiator);
+                known.for_each(|(_, known)| *known = key);
+            }
+        }
+    }
+
+    /// Takes the registrations of a key away, and the reservation if it was of one of them.
+    fn preempt(&mut self, initiator: &Initiator, kind: Kind, key: u64) -> Result<(), Refusal> {
+        let takes_all = key == 0 && self.held.as_ref().is_some_and(|held| held.kind.is_of_all());
+        if key == 0 && !takes_all {
+            return Err(Refusal::Check(Sense::INVALID_PARAMETER));
+        }
+        let is_meant = |known: u64| takes_all || known == key;
+        if !self.registered.iter().any(|(_, known)| is_meant(*known)) {
+            return Err(Refusal::Conflict);
+        }
+        let holder = self.held.as_ref().and_then(|held| held.by.as_ref());
+        let takes_over = takes_all || holder.is_some_and(|holder| self.key(holder) == Some(key));
+        self.tell(initiator, |_, known| is_meant(known), Sense::REGISTRATIONS_PREEMPTED);
+        self.registered.retain(|(known, of_known)| {
+            known == initiator && (takes_over || !is_meant(*of_known)) || !is_meant(*of_known)
+        });
+        if takes_over {
+            let changed = self.held.as_ref().is_some_and(|held| held.kind != kind);
+            self.hold(initiator, kind);
+            if changed {
+                self.tell(initiator, |_, _| true, Sense::RESERVATIONS_RELEASED);
+            }
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Answers PERSISTENT RESERVE IN.
+    ///
+    /// # Errors
+    /// There is no such action.
+    pub fn tell_of(&self, action: u8) -> Result<Vec<u8>, Sense> {
+        let list = |body: Vec<u8>| {
+            let mut data = self.generation.to_be_bytes().to_vec();
+            data.extend((body.len() as u32).to_be_bytes());
+            data.extend(body);
+            data
+        };
+        Ok(match action {
+            0 => list(self.registered.iter().flat_map(|(_, key)| key.to_be_bytes()).collect()),
+            1 => list(self.held.as_ref().map_or_else(Vec::new, |held| {
+                let key = held.by.as_ref().and_then(|holder| self.key(holder)).unwrap_or(0);
+                let mut body = key.to_be_bytes().to_vec();
+                body.extend([0, 0, 0, 0, 0, held.kind.0, 0, 0]);
+                body
+            })),
+            2 => vec![0, 8, 0, 0x80, TYPES[0], TYPES[1], 0, 0],
+            3 => list(
+                self.registered.iter().flat_map(|(initiator, key)| self.status(initiator, *key)).collect(),
+            ),
+            _ => return Err(Sense::INVALID_FIELD),
+        })
+    }
+
+    fn status(&self, initiator: &Initiator, key: u64) -> Vec<u8> {
+        let held = self.held.as_ref().filter(|held| self.is_holder(initiator, held));
+        let isid: String = initiator.isid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut name = format!("{},i,0x{isid}", initiator.name).into_bytes();
+        name.resize((name.len() + 1).next_multiple_of(4), 0);
+        let mut body = key.to_be_bytes().to_vec();
+        body.extend([
+            0,
+            0,
+            0,
+            0,
+            u8::from(held.is_some()),
+            held.map_or(0, |held| held.kind.0),
+            0,
+            0,
+            0,
+            0,
+            0,
+            1,
+        ]);
+        body.extend((name.len() as u32 + 4).to_be_bytes());
+        // A port of an initiator, over iSCSI.
+        body.extend([0x45, 0]);
+        body.extend((name.len() as u16).to_be_bytes());
+        body.extend(name);
+        body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn initiator(name: &str) -> Initiator {
+        Initiator { name: name.into(), isid: [0; 6] }
+    }
+
+    fn change(action: u8, kind: u8, key: u64, new_key: u64) -> Change {
+        Change { action, kind, key, new_key }
+    }
+
+    #[test]
+    fn each_type_lets_who_it_says() {
+        let [holder, registered, other] = ["holder", "registered", "other"].map(initiator);
+        for (kind, expected) in [
+            (1, [(true, false), (true, false)]),
+            (3, [(false, false), (false, false)]),
+            (5, [(true, true), (true, false)]),
+            (6, [(true, true), (false, false)]),
+            (7, [(true, true), (true, false)]),
+            (8, [(true, true), (false, false)]),
+        ] {
+            let mut unit = Reservations::default();
+            assert_eq!(unit.change(&holder, change(1, kind, 7, 0)), Err(Refusal::Conflict));
+            unit.change(&holder, change(0, 0, 0, 7)).expect("registers");
+            unit.change(&registered, change(0, 0, 0, 8)).expect("registers");
+            unit.change(&holder, change(1, kind, 7, 0)).expect("reserves");
+            let lets = |who: &Initiator| (unit.lets(who, Use::Reads), unit.lets(who, Use::Writes));
+            assert_eq!(lets(&holder), (true, true));
+            assert_eq!([lets(&registered), lets(&other)], expected, "type {kind}");
+            assert!(unit.lets(&other, Use::Nothing));
+        }
+    }
+
+    #[test]
+    fn a_reservation_is_taken_by_its_key() {
+        let [dead, alive] = ["dead", "alive"].map(initiator);
+        let mut unit = Reservations::default();
+        unit.change(&dead, change(0, 0, 0, 1)).expect("registers");
+        unit.change(&alive, change(0, 0, 0, 2)).expect("registers");
+        unit.change(&dead, change(1, 1, 1, 0)).expect("reserves");
+        assert_eq!(unit.change(&alive, change(4, 1, 2, 9)), Err(Refusal::Conflict), "no such key");
+        unit.change(&alive, change(4, 1, 2, 1)).expect("takes it");
+        assert!(unit.lets(&alive, Use::Writes) && !unit.lets(&dead, Use::Writes));
+        assert_eq!(unit.attention(&dead), Some(Sense::REGISTRATIONS_PREEMPTED));
+        assert_eq!(unit.attention(&dead), None);
+        assert_eq!(
+            unit.change(&dead, change(1, 1, 1, 0)),
+            Err(Refusal::Conflict),
+            "it is registered no more"
+        );
+        unit.change(&alive, change(0, 0, 2, 0)).expect("leaves");
+        assert!(unit.lets(&dead, Use::Writes));
+        assert_eq!(unit.tell_of(0).map(|data| data.len()), Ok(8));
+    }
+}

@@ -1,0 +1,246 @@
+//! A server with disks in memory, and an initiator that says what it is told to say.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use device::IoBuf;
+use server::block::{Export, ExportError, Exports, Extent, Limits, Unopened};
+use server::iscsi::{self, Secrets};
+use server::runtime::Shards;
+use tokio::sync::oneshot;
+
+/// Bytes of a block of the volume.
+const BLOCK_BYTES: usize = 4096;
+
+/// A disk in memory. What was never written, or was zeroed, is a hole.
+pub struct Disk {
+    guid: u64,
+    bytes: Mutex<Vec<u8>>,
+    holes: Mutex<Vec<bool>>,
+    is_writable: bool,
+}
+
+impl Disk {
+    fn new(guid: u64, size: usize, is_writable: bool) -> Self {
+        let holes = Mutex::new(vec![true; size / BLOCK_BYTES]);
+        Self { guid, bytes: Mutex::new(vec![0; size]), holes, is_writable }
+    }
+
+    fn mark(&self, offset: u64, len: usize, is_hole: bool) {
+        let mut holes = self.holes.lock().unwrap();
+        let (start, end) = (offset as usize, offset as usize + len);
+        let blocks = match is_hole {
+            true => start.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES,
+            false => start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES),
+        };
+        for block in blocks {
+            holes[block] = is_hole;
+        }
+    }
+}
+
+impl Export for Disk {
+    fn size_bytes(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+
+    fn block_bytes(&self) -> u32 {
+        // As initiators count, so that what they assume of alignment is so.
+        512
+    }
+
+    fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
+        into.copy_from_slice(&self.bytes.lock().unwrap()[offset as usize..][..into.len()]);
+        Ok(())
+    }
+
+    async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
+        let block = offset as usize / BLOCK_BYTES;
+        let is_hole = self.holes.lock().unwrap()[block];
+        Ok(Extent { len_bytes: ((block + 1) * BLOCK_BYTES) as u64 - offset, is_hole })
+    }
+
+    async fn write(&self, offset: u64, data: IoBuf, _stable: bool) -> Result<(), ExportError> {
+        self.mark(offset, data.len(), false);
+        self.bytes.lock().unwrap()[offset as usize..][..data.len()].copy_from_slice(&data);
+        Ok(())
+    }
+
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        _allocate: bool,
+        _stable: bool,
+    ) -> Result<(), ExportError> {
+        self.mark(offset, len as usize, true);
+        self.bytes.lock().unwrap()[offset as usize..][..len as usize].fill(0);
+        Ok(())
+    }
+}
+
+struct Disks(BTreeMap<String, Arc<Disk>>);
+
+impl Exports for Disks {
+    type Export = Disk;
+
+    async fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    async fn open(&self, name: &str) -> Result<Arc<Disk>, Unopened> {
+        self.0.get(name).cloned().ok_or(Unopened::Unknown)
+    }
+}
+
+/// The target of the disk that can be written.
+pub const TARGET: &str = "iqn.2026-11.org.cenote:tank:disk";
+
+/// A running server. Stops when dropped.
+pub struct Served {
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    /// With `tank/disk` of so many bytes, and its read-only snapshot.
+    pub fn start(size: usize, secrets: Option<&str>, limits: Limits) -> Self {
+        let disks = [
+            ("tank/disk".to_owned(), Arc::new(Disk::new(0x1234_5678_9abc_def0, size, true))),
+            ("tank/disk@then".to_owned(), Arc::new(Disk::new(2, size, false))),
+        ];
+        let disks = Arc::new(Disks(disks.into()));
+        let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let shards = Arc::new(Shards::start().unwrap());
+                tokio::select! {
+                    served = iscsi::serve_tcp(listener, disks, secrets, shards, limits) => panic!("{served:?}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().unwrap().join().is_err() && !thread::panicking() {
+            panic!("the server panicked");
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub header: [u8; 48],
+    pub data: Vec<u8>,
+}
+
+impl Answer {
+    pub fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.header[at..at + 4].try_into().unwrap())
+    }
+}
+
+/// An initiator.
+pub struct Initiator {
+    socket: TcpStream,
+    command: u32,
+    tag: u32,
+}
+
+impl Initiator {
+    pub fn connect(served: &Served) -> Self {
+        let socket = TcpStream::connect(served.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self { socket, command: 1, tag: 1 }
+    }
+
+    pub fn send(&mut self, mut header: [u8; 48], data: &[u8]) {
+        header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+        let padding = vec![0; data.len().next_multiple_of(4) - data.len()];
+        // The server may have closed the connection already; what it answered is still to be read.
+        let _ = self.socket.write_all(&[&header[..], data, &padding].concat());
+    }
+
+    /// The next answer, unless the server has closed the connection.
+    pub fn answer(&mut self) -> Option<Answer> {
+        let mut header = [0; 48];
+        self.socket.read_exact(&mut header).ok()?;
+        let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+        let mut data = vec![0; length.next_multiple_of(4)];
+        self.socket.read_exact(&mut data).ok()?;
+        data.truncate(length);
+        Some(Answer { header, data })
+    }
+
+    /// One unit of a login: from one stage to another, with these keys.
+    pub fn login(&mut self, from: u8, to: u8, keys: &[&str]) -> Option<Answer> {
+        let mut header = [0; 48];
+        header[0] = 0x43;
+        header[1] = if to > from { 0x80 | from << 2 | to } else { from << 2 };
+        header[8..14].copy_from_slice(&[0x80, 1, 2, 3, 4, 5]);
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        let data: Vec<u8> = keys.iter().flat_map(|key| [key.as_bytes(), &[0]].concat()).collect();
+        self.send(header, &data);
+        self.answer()
+    }
+
+    /// Logs in without a proof.
+    pub fn log_in(served: &Served, target: &str, keys: &[&str]) -> Self {
+        let mut initiator = Self::connect(served);
+        // One that logs in anew gives up what it had.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("InitiatorName=iqn.test:{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let target = format!("TargetName={target}");
+        let keys = [&[name.as_str(), &target], keys].concat();
+        let answer = initiator.login(1, 3, &keys).expect("an answer");
+        assert_eq!((answer.header[1] & 0x83, answer.header[36]), (0x83, 0), "{answer:?}");
+        initiator
+    }
+
+    /// A command that reads up to `room` bytes, or sends data with it. The last answer.
+    pub fn command(&mut self, descriptor: &[u8], expected: u32, reads: bool, data: &[u8]) -> Answer {
+        self.begin(descriptor, expected, reads, data);
+        self.answer().expect("an answer")
+    }
+
+    /// Sends a command. Its tag.
+    pub fn begin(&mut self, descriptor: &[u8], expected: u32, reads: bool, data: &[u8]) -> u32 {
+        let mut header = [0; 48];
+        header[0] = 1;
+        header[1] = 0x81 | if reads { 0x40 } else { 0 } | if data.is_empty() && reads { 0 } else { 0x20 };
+        header[16..20].copy_from_slice(&self.tag.to_be_bytes());
+        header[20..24].copy_from_slice(&expected.to_be_bytes());
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        header[32..32 + descriptor.len()].copy_from_slice(descriptor);
+        self.command += 1;
+        self.tag += 1;
+        self.send(header, data);
+        self.tag - 1
+    }
+}

@@ -8,7 +8,8 @@
 //!
 //! A pool posts its events through its [`Reporter`]. What is posted before the reporter has a ring, as
 //! while a pool is opened, waits there. Errors of one vdev come in floods: the reporter passes on at most
-//! `MAX_PER_SECOND` of a kind, and an error in the same place only once within `REPEATED`.
+//! `MAX_PER_SECOND` of a kind, and an error in the same place only once within `REPEATED`. The counters of
+//! vdevs leave out the same repetitions, so that they agree with the events.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -357,20 +358,23 @@ impl Reporter {
     }
 
     /// An error: `ereport.fs.zfs.KIND`. `prev_state` is the previous state of a vdev that failed as a whole.
+    /// Returns false for an error in a place that was passed on a short while ago.
     pub(crate) fn ereport(
         &self,
         kind: &'static str,
         vdev: Option<&VdevFacts>,
         zio: Option<&ZioFacts>,
         prev_state: Option<u64>,
-    ) {
+    ) -> bool {
         let mut state = self.state();
         let guid = vdev.map_or(Guid(0), |vdev| vdev.guid);
         if let Some(zio) = zio {
             let has_place = zio.offset.is_some() || zio.at.is_some();
-            let is_repeated = has_place && state.is_repeated((kind, guid, zio.at, zio.offset, zio.size));
-            if is_repeated || state.is_flood(kind, guid) {
-                return;
+            if has_place && state.is_repeated((kind, guid, zio.at, zio.offset, zio.size)) {
+                return false;
+            }
+            if state.is_flood(kind, guid) {
+                return true;
             }
         }
         let mut detector = vec![field("version", 0), text("scheme", "zfs"), field("pool", state.guid.get())];
@@ -394,6 +398,7 @@ impl Reporter {
         }
         fields.extend(prev_state.map(|before| field("prev_state", before)));
         state.post(format!("ereport.fs.zfs.{kind}"), fields);
+        true
     }
 
     /// Forgets which errors were passed on, of one vdev or of all (`zfs_ereport_clear`).
@@ -518,17 +523,16 @@ mod tests {
         let vdev = VdevFacts { guid: Guid(9), kind: "file".into(), ..VdevFacts::default() };
         let post = |offset| {
             let zio = ZioFacts { errno: ECKSUM, offset: Some(offset), size: 4096, ..ZioFacts::default() };
-            reporter.ereport("checksum", Some(&vdev), Some(&zio), None);
+            reporter.ereport("checksum", Some(&vdev), Some(&zio), None)
         };
-        post(0);
-        post(0);
+        assert_eq!([post(0), post(0)], [true, false]);
         reporter.attach(&ring);
         assert_eq!(ring.since(0).events.len(), 1, "what waited for the ring");
         reporter.forget_errors(Some(Guid(8)));
         post(0);
         assert_eq!(ring.last_eid(), 1);
         reporter.forget_errors(None);
-        (0..100).for_each(|place| post(place * 4096));
+        assert!((0..100).all(|place| post(place * 4096)), "a flood is no repetition");
         assert!((20..=41).contains(&ring.last_eid()), "{}", ring.last_eid());
         let event = &ring.since(1).events[0];
         assert_eq!((event.subclass(), event.pool(), event.vdev()), ("checksum", Some("tank"), Some(Guid(9))));

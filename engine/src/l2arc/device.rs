@@ -193,7 +193,7 @@ impl CacheDevice {
         let read = device.read(address, bytes).await;
         match &read {
             Ok(_) => self.lasting.stats.count(Transfer::Read, bytes as u64, started),
-            Err(_) => self.lasting.errors.count_read(),
+            Err(_) => self.lasting.errors.count_read(true),
         }
         self.reads.note(started.elapsed());
         read
@@ -231,7 +231,7 @@ impl CacheDevice {
         let mut result = Ok(());
         while let Some(ended) = running.next().await {
             if ended.is_err() {
-                self.lasting.errors.count_write();
+                self.lasting.errors.count_write(true);
                 result = ended;
             } else if result.is_ok() {
                 running.extend(waiting.next().map(one));
@@ -244,7 +244,7 @@ impl CacheDevice {
     pub(crate) async fn flush(&self) -> Result<(), IoError> {
         let device = self.device().ok_or_else(|| self.missing())?;
         let started = Instant::now();
-        device.flush().await.inspect_err(|_| self.lasting.errors.count_write())?;
+        device.flush().await.inspect_err(|_| self.lasting.errors.count_write(true))?;
         self.lasting.stats.count(Transfer::Flush, 0, started);
         Ok(())
     }

@@ -4,6 +4,9 @@
 //! for wrong bytes, and one for slow transfers that counts only where it is set. The properties of vdevs
 //! `io_n`, `io_t`, `checksum_n`, `checksum_t`, `slow_io_n` and `slow_io_t` set them.
 //!
+//! Whether errors are too many is decided when one is noted, by the times at which they happened, because the
+//! look at them may come later.
+//!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `recent` | the times of errors, and the thresholds; for a few lines | taken alone |
@@ -64,6 +67,8 @@ struct RecentErrors {
     transfers: VecDeque<Instant>,
     checksums: VecDeque<Instant>,
     slow: VecDeque<Instant>,
+    /// Which were too many since the last look.
+    too_many: Kinds,
     /// Whether transfers failed, and whether there were other errors, since the last look.
     unseen: [bool; 2],
 }
@@ -72,12 +77,11 @@ struct RecentErrors {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recent {
     pub transfers_failed: bool,
-    pub too_many_transfers: bool,
-    pub too_many_checksums: bool,
-    pub too_many_slow: bool,
+    /// Which kinds were too many.
+    pub too_many: Kinds,
 }
 
-/// Which kinds of errors there were lately.
+/// Kinds of errors: those that there were lately, or that were too many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Kinds {
     pub transfers: bool,
@@ -112,41 +116,45 @@ impl ErrorCounters {
         self.checksum.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_read(&self) {
-        self.read.fetch_add(1, Ordering::Relaxed);
+    /// A read failed. One that is not new, because it failed in the same place a short while ago, only says
+    /// something of the device.
+    pub(crate) fn count_read(&self, is_new: bool) {
+        self.read.fetch_add(is_new.into(), Ordering::Relaxed);
         self.note_transfer();
     }
 
-    pub(crate) fn count_write(&self) {
-        self.write.fetch_add(1, Ordering::Relaxed);
+    /// A write failed.
+    pub(crate) fn count_write(&self, is_new: bool) {
+        self.write.fetch_add(is_new.into(), Ordering::Relaxed);
         self.note_transfer();
     }
 
-    pub(crate) fn count_checksum(&self) {
-        self.checksum.fetch_add(1, Ordering::Relaxed);
+    /// A read returned wrong bytes.
+    pub(crate) fn count_checksum(&self, is_new: bool) {
+        self.checksum.fetch_add(is_new.into(), Ordering::Relaxed);
         let mut recent = self.recent.lock().ignore_poison();
         let threshold = recent.thresholds.checksums;
-        note(&mut recent.checksums, threshold);
+        recent.too_many.checksums |= note(&mut recent.checksums, threshold, Instant::now());
         recent.unseen[1] = true;
     }
 
     /// A scrub or resilver found wrong bytes: they are no reason to give the device up.
-    pub(crate) fn count_checksum_of_scan(&self) {
-        self.checksum.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_checksum_of_scan(&self, is_new: bool) {
+        self.checksum.fetch_add(is_new.into(), Ordering::Relaxed);
     }
 
     fn note_transfer(&self) {
         let mut recent = self.recent.lock().ignore_poison();
         let threshold = recent.thresholds.transfers;
-        note(&mut recent.transfers, threshold);
+        recent.too_many.transfers |= note(&mut recent.transfers, threshold, Instant::now());
         recent.unseen[0] = true;
     }
 
-    /// A transfer was slow.
-    pub(crate) fn note_slow(&self) {
+    /// A transfer that ended then was slow.
+    pub(crate) fn note_slow(&self, ended: Instant) {
         let mut recent = self.recent.lock().ignore_poison();
         if let Some(threshold) = recent.thresholds.slow {
-            note(&mut recent.slow, threshold);
+            recent.too_many.slow |= note(&mut recent.slow, threshold, ended);
             recent.unseen[1] = true;
         }
     }
@@ -165,13 +173,8 @@ impl ErrorCounters {
     pub(crate) fn take_recent(&self) -> Option<Recent> {
         let mut recent = self.recent.lock().ignore_poison();
         let [transfers_failed, others] = std::mem::take(&mut recent.unseen);
-        let Thresholds { transfers, checksums, slow } = recent.thresholds;
-        (transfers_failed || others).then(|| Recent {
-            transfers_failed,
-            too_many_transfers: are_too_many(&recent.transfers, transfers),
-            too_many_checksums: are_too_many(&recent.checksums, checksums),
-            too_many_slow: slow.is_some_and(|slow| are_too_many(&recent.slow, slow)),
-        })
+        let too_many = std::mem::take(&mut recent.too_many);
+        (transfers_failed || others).then_some(Recent { transfers_failed, too_many })
     }
 
     /// Which kinds of errors there were within the time of their thresholds.
@@ -200,18 +203,15 @@ impl ErrorCounters {
     }
 }
 
-/// Keeps the times of the last few errors: as many as the threshold needs.
-fn note(times: &mut VecDeque<Instant>, threshold: Threshold) {
+/// Keeps the times of the last few errors: as many as the threshold needs. Whether these are too many.
+fn note(times: &mut VecDeque<Instant>, threshold: Threshold, then: Instant) -> bool {
     while times.len() >= MAX_TIMES.min(usize::try_from(threshold.count).unwrap_or(MAX_TIMES)).max(1) {
         times.pop_front();
     }
-    times.push_back(Instant::now());
-}
-
-fn are_too_many(times: &VecDeque<Instant>, threshold: Threshold) -> bool {
+    times.push_back(then);
     let count = usize::try_from(threshold.count).unwrap_or(usize::MAX);
     let first = times.len().checked_sub(count).and_then(|index| times.get(index));
-    count > 0 && first.is_some_and(|first| first.elapsed() < threshold.window)
+    count > 0 && first.is_some_and(|first| then.saturating_duration_since(*first) < threshold.window)
 }
 
 /// Whether one of them was within the time of the threshold.
@@ -228,23 +228,37 @@ mod tests {
         let errors = ErrorCounters::default();
         let few = Threshold { count: 2, window: Duration::from_secs(600) };
         assert_eq!(errors.kinds(), Kinds::default());
-        (0..9).for_each(|_| errors.count_checksum());
-        errors.note_slow();
-        assert_eq!(errors.kinds(), Kinds { checksums: true, ..Kinds::default() });
-        assert!(
-            errors.take_recent().is_some_and(|recent| !recent.too_many_checksums && !recent.too_many_slow)
-        );
-        errors.count_checksum();
-        assert!(errors.take_recent().is_some_and(|recent| recent.too_many_checksums));
+        (0..9).for_each(|number| errors.count_checksum(number == 0));
+        assert_eq!(errors.checksum(), 1, "the others were in the same place");
+        let slow = || errors.note_slow(Instant::now());
+        let too_many = || errors.take_recent().map(|recent| recent.too_many);
+        let checksums = Kinds { checksums: true, ..Kinds::default() };
+        slow();
+        assert_eq!(errors.kinds(), checksums);
+        assert_eq!(too_many(), Some(Kinds::default()));
+        errors.count_checksum(false);
+        assert_eq!(too_many(), Some(checksums));
         let none = Threshold { count: 0, window: Duration::ZERO };
         errors.set_thresholds(Thresholds { transfers: none, checksums: few, slow: Some(few) });
         errors.clear();
-        (0..20).for_each(|_| errors.count_write());
-        errors.note_slow();
-        let recent = errors.take_recent();
-        assert!(recent.is_some_and(|recent| !recent.too_many_transfers && !recent.too_many_slow));
-        errors.note_slow();
-        assert!(errors.take_recent().is_some_and(|recent| recent.too_many_slow));
-        assert!(errors.take_recent().is_none());
+        (0..20).for_each(|_| errors.count_write(true));
+        slow();
+        assert_eq!(too_many(), Some(Kinds::default()));
+        slow();
+        assert_eq!(too_many(), Some(Kinds { slow: true, ..Kinds::default() }));
+        assert_eq!(too_many(), None);
+    }
+
+    #[test]
+    fn errors_are_judged_by_when_they_happened_not_by_when_they_are_looked_at() {
+        let errors = ErrorCounters::default();
+        let (none, second) = (Threshold { count: 0, window: Duration::ZERO }, Duration::from_secs(1));
+        let slow = Some(Threshold { count: 3, window: second });
+        errors.set_thresholds(Thresholds { transfers: none, checksums: none, slow });
+        let now = Instant::now();
+        (0..6).for_each(|number| errors.note_slow(now + second * number / 2));
+        assert!(errors.take_recent().is_some_and(|recent| !recent.too_many.slow), "two in a second");
+        (0..3).for_each(|number| errors.note_slow(now + second * 60 + second * number / 4));
+        assert!(errors.take_recent().is_some_and(|recent| recent.too_many.slow));
     }
 }

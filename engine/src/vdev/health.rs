@@ -113,11 +113,14 @@ impl VdevTree {
     /// removed. Returns whether any status changed.
     pub async fn diagnose(&self) -> bool {
         let before = self.status_version();
+        // Of all leaves before one is judged, because those that are slow together are not given up.
         for leaf in self.leaves().chain(self.l2cache.iter()) {
             for slow in leaf.stats.take_slow() {
-                leaf.errors.note_slow();
+                leaf.errors.note_slow(slow.ended);
                 self.report_slow(leaf, &slow);
             }
+        }
+        for leaf in self.leaves().chain(self.l2cache.iter()) {
             let Some(recent) = leaf.errors.take_recent() else { continue };
             let Kind::Leaf(slot) = &leaf.kind else { continue };
             let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { continue };
@@ -136,9 +139,10 @@ impl VdevTree {
                 }
             }
             let of_siblings = self.kinds_of_siblings(leaf);
-            let is_poor = (recent.too_many_checksums && !of_siblings.checksums)
-                || (recent.too_many_slow && !of_siblings.slow);
-            let is_failing = recent.too_many_transfers && !of_siblings.transfers;
+            let too_many = recent.too_many;
+            let is_poor =
+                (too_many.checksums && !of_siblings.checksums) || (too_many.slow && !of_siblings.slow);
+            let is_failing = too_many.transfers && !of_siblings.transfers;
             let state = match (is_failing, is_poor) {
                 (true, _) if self.may_fault(leaf) => State::Faulted,
                 (true, _) | (_, true) => State::Degraded,

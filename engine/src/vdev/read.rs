@@ -98,8 +98,7 @@ impl<'a> Request<'a> {
     /// Counts a failed transfer of `vdev`. `errno` is the system's error number.
     pub(super) fn count_read(&self, vdev: &Vdev, errno: i32) {
         if !self.speculative {
-            vdev.errors.count_read();
-            self.tree.report_read(vdev, self, errno);
+            vdev.errors.count_read(self.tree.report_read(vdev, self, errno));
         }
         if let Some(noticed) = self.noticed {
             noticed.note(vdev);
@@ -109,8 +108,7 @@ impl<'a> Request<'a> {
     /// Counts wrong bytes of `vdev`.
     pub(super) fn count_checksum(&self, vdev: &Vdev) {
         if !self.speculative {
-            vdev.errors.count_checksum();
-            self.tree.report_checksum(vdev, self);
+            vdev.errors.count_checksum(self.tree.report_checksum(vdev, self));
         }
         if let Some(noticed) = self.noticed {
             noticed.note(vdev);

@@ -2,6 +2,8 @@
 //!
 //! Only leaves report errors: what happens above them follows from it. Reads that may find nothing, as those
 //! of intent logs, report none. The places of errors are offsets in the space of the leaf without its labels.
+//! Reports of transfers return whether the error is a new one: one in a place that was reported a short while
+//! ago is not counted again (`zfs_ereport_post`, `EALREADY`).
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_fm.c`, `zio.c` (`zio_done`), `vdev.c` (`vdev_stat_update`).
 
@@ -17,7 +19,7 @@ use crate::Bookmark;
 use crate::events::{ECKSUM, Reporter, VdevFacts, ZIO_FLUSH, ZIO_READ, ZIO_TRIM, ZIO_WRITE, ZioFacts};
 
 /// Linux's number for errors of devices that say no more.
-const EIO: i32 = 5;
+pub(super) const EIO: i32 = 5;
 /// `ZIO_PRIORITY_SYNC_READ`, `_ASYNC_WRITE` and `_SCRUB`.
 const SYNC_READ: u64 = 0;
 const ASYNC_WRITE: u64 = 3;
@@ -59,29 +61,28 @@ impl VdevTree {
         }
     }
 
-    fn report(&self, kind: &'static str, vdev: &Vdev, zio: ZioFacts) {
-        if matches!(vdev.kind, Kind::Leaf(_)) {
-            self.reporter.ereport(kind, Some(&self.facts(vdev)), Some(&zio), None);
-        }
+    fn report(&self, kind: &'static str, vdev: &Vdev, zio: ZioFacts) -> bool {
+        let is_leaf = matches!(vdev.kind, Kind::Leaf(_));
+        !is_leaf || self.reporter.ereport(kind, Some(&self.facts(vdev)), Some(&zio), None)
     }
 
     /// Reports that a leaf failed to read. `errno` is the system's error number.
-    pub(super) fn report_read(&self, vdev: &Vdev, request: &Request<'_>, errno: i32) {
-        self.report("io", vdev, read_facts(request, errno));
+    pub(super) fn report_read(&self, vdev: &Vdev, request: &Request<'_>, errno: i32) -> bool {
+        self.report("io", vdev, read_facts(request, errno))
     }
 
     /// Reports that a leaf returned wrong bytes.
-    pub(super) fn report_checksum(&self, vdev: &Vdev, request: &Request<'_>) {
-        self.report("checksum", vdev, read_facts(request, ECKSUM));
+    pub(super) fn report_checksum(&self, vdev: &Vdev, request: &Request<'_>) -> bool {
+        self.report("checksum", vdev, read_facts(request, ECKSUM))
     }
 
     /// Reports that a leaf holds wrong bytes where it was looked at, or could not be read there. `position`
     /// counts from the beginning of the device.
-    pub(super) fn report_found(&self, vdev: &Vdev, is_wrong: bool, position: u64, size: u64) {
+    pub(super) fn report_found(&self, vdev: &Vdev, is_wrong: bool, position: u64, size: u64) -> bool {
         let offset = Some(position.saturating_sub(LABEL_START_BYTES));
         let (name, errno) = if is_wrong { ("checksum", ECKSUM) } else { ("io", EIO) };
         let (kind, priority) = (ZIO_READ, SCRUB);
-        self.report(name, vdev, ZioFacts { errno, kind, priority, offset, size, ..ZioFacts::default() });
+        self.report(name, vdev, ZioFacts { errno, kind, priority, offset, size, ..ZioFacts::default() })
     }
 
     /// Reports that a leaf failed to flush.
@@ -116,10 +117,10 @@ impl VdevTree {
     }
 
     /// Reports that a leaf failed to write. `position` counts from the beginning of the device.
-    pub(super) fn report_write(&self, vdev: &Vdev, position: u64, size: u64) {
+    pub(super) fn report_write(&self, vdev: &Vdev, position: u64, size: u64) -> bool {
         let offset = Some(position.saturating_sub(LABEL_START_BYTES));
         let (errno, kind, priority) = (EIO, ZIO_WRITE, ASYNC_WRITE);
-        self.report("io", vdev, ZioFacts { errno, kind, priority, offset, size, ..ZioFacts::default() });
+        self.report("io", vdev, ZioFacts { errno, kind, priority, offset, size, ..ZioFacts::default() })
     }
 
     /// Reports that a block could not be read from anywhere.

@@ -37,6 +37,8 @@ pub(crate) struct SlowTransfer {
     pub bytes: u64,
     /// How long it took.
     pub duration: Duration,
+    /// When it ended.
+    pub ended: Instant,
 }
 
 /// The kind of a transfer.
@@ -268,7 +270,7 @@ impl Stats {
             self.slow.fetch_add(1, Ordering::Relaxed);
             let mut unseen = self.unseen_slow.lock().ignore_poison();
             if unseen.len() < MAX_SLOW {
-                unseen.push(SlowTransfer { transfer, bytes, duration });
+                unseen.push(SlowTransfer { transfer, bytes, duration, ended: Instant::now() });
             }
         }
     }

@@ -121,11 +121,12 @@ impl VdevTree {
         (judged, parts.iter().all(|part| until.is_met_by(&*part.device)))
     }
 
-    /// Writes parts, and reports those that failed.
+    /// Writes parts; counts and reports those that failed.
     async fn perform(&self, txg: Txg, parts: &[Part<'_>], until: Until) -> HashMap<usize, Attempt> {
         let failed = transfer::perform(txg, parts, until).await;
         for part in failed.keys().filter_map(|index| parts.get(*index)) {
-            self.report_write(part.leaf, part.position, part.data.len() as u64);
+            let is_new = self.report_write(part.leaf, part.position, part.data.len() as u64);
+            part.leaf.errors.count_write(is_new);
         }
         failed
     }
@@ -179,7 +180,7 @@ impl VdevTree {
                     }
                 }
                 result.map_err(|error| {
-                    leaf.errors.count_write();
+                    leaf.errors.count_write(true);
                     self.report_flush(leaf, &error);
                     leaf.failed(0, Failure::Io(error.to_string()))
                 })

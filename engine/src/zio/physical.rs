@@ -110,13 +110,13 @@ impl Store {
             match is_damaged {
                 true => {
                     if !how.speculative {
-                        self.root_errors.count_checksum();
+                        self.root_errors.count_checksum(true);
                     }
                     Error::Checksum { at: *at, tried }
                 }
                 false => {
                     if !how.speculative {
-                        self.root_errors.count_read();
+                        self.root_errors.count_read(true);
                     }
                     Error::Io { at: *at, tried }
                 }
@@ -394,7 +394,7 @@ impl Store {
             Ok(()) => Ok(block),
             Err(failure) => {
                 if !how.speculative {
-                    top.errors.count_checksum();
+                    top.errors.count_checksum(true);
                 }
                 Err(attempt(failure))
             }

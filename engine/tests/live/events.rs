@@ -168,6 +168,8 @@ fn errors_in_the_same_place_are_told_once_until_they_are_cleared() {
         }
         let errors = of_class(&events, "ereport.fs.zfs.checksum");
         assert_eq!(errors.len(), 2, "{errors:?}");
+        let counted: Vec<u64> = pool.pool().vdevs().leaves().map(|leaf| leaf.errors.checksum()).collect();
+        assert_eq!(counted, [1, 1], "the counters agree with the events");
         assert!(errors.iter().all(|event| event.number("zio_object") == Some(1)));
         assert!(errors[0].number("zio_err") == Some(52) && errors[0].number("zio_size") == Some(16 << 10));
         let data = of_class(&events, "ereport.fs.zfs.data");

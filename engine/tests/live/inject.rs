@@ -72,8 +72,9 @@ fn a_device_with_errors_is_made_up_for_and_given_up() {
             assert!(pool.injections()[0].counts().1 > 0);
             assert_eq!(pool.clear_injections(Some(id)), 1);
             pool.repairs_done().await;
+            // Otherwise the same places would not be counted again.
+            pool.clear(None).await.unwrap();
         }
-        pool.clear(None).await.unwrap();
         // Writes too, and the probe: it is given up.
         pool.inject(device(guid, DeviceError::Io, Operation::All), ALWAYS).unwrap();
         pool.inject(device(guid, DeviceError::Io, Operation::Probe), ALWAYS).unwrap();
@@ -102,9 +103,10 @@ fn devices_that_fail_together_are_used_on_and_one_that_fails_alone_is_not() {
             assert!(read(&pool, &volume, block).await.is_none());
             pool.diagnose().await;
         }
-        // Reading ends at the block that leads to the others, which is on some of the devices only.
-        let has_many = |index: &usize| leaf(&pool, *index).errors.read() > 10;
-        assert!((0..4).filter(has_many).count() > 1, "too many for a device alone");
+        // Reading ends at the block that leads to the others, which is on some of the devices only. A place
+        // counts once, however often it fails.
+        let has_errors = |index: &usize| leaf(&pool, *index).errors.read() > 0;
+        assert!((0..4).filter(has_errors).count() > 1, "none of them fails alone");
         assert!((0..4).all(|index| leaf(&pool, index).status().state == State::Healthy));
         pool.clear_injections(None);
         assert_eq!(wrong_bits(0, &read(&pool, &volume, 0).await.unwrap()), 0);

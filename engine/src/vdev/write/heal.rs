@@ -97,13 +97,13 @@ impl VdevTree {
                 Holds::Unreadable => false,
             };
             if !is_counted {
+                let is_new = self.report_found(leaf, is_wrong, part.position, part.data.len() as u64);
                 match (is_wrong, known.missed) {
-                    (true, Missed::Left) => leaf.errors.count_checksum(),
+                    (true, Missed::Left) => leaf.errors.count_checksum(is_new),
                     // What a scan finds and mends is no reason to give the device up.
-                    (true, _) => leaf.errors.count_checksum_of_scan(),
-                    (false, _) => leaf.errors.count_read(),
+                    (true, _) => leaf.errors.count_checksum_of_scan(is_new),
+                    (false, _) => leaf.errors.count_read(is_new),
                 }
-                self.report_found(leaf, is_wrong, part.position, part.data.len() as u64);
             }
             // A leaf may have been taken away meanwhile.
             if leaf.status().is_readable() && part.leaf.status().is_readable() {
@@ -217,7 +217,7 @@ async fn holds(part: &Part<'_>) -> Holds {
             if bytes[..] == *right { Holds::Right } else { Holds::Wrong }
         }
         Err(error) if is_gone(&error) => {
-            part.leaf.errors.count_read();
+            part.leaf.errors.count_read(true);
             Holds::Nothing
         }
         Err(_) => Holds::Unreadable,

@@ -50,7 +50,7 @@ async fn initialize(range: &Range<'_>, pattern: &SharedBuf) -> u64 {
                 written += length;
             }
             Err(error) => {
-                range.leaf.errors.count_write();
+                range.leaf.errors.count_write(true);
                 tracing::debug!(leaf = range.leaf.name, %error, "not initialized");
                 return written;
             }

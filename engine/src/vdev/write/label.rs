@@ -176,7 +176,7 @@ pub(in crate::vdev) async fn copy_labels_to_end(leaf: &Vdev, device: &dyn Device
             }
         }
         if let Err(error) = device.write(start.get(), label).await {
-            leaf.errors.count_write();
+            leaf.errors.count_write(true);
             tracing::warn!(vdev = leaf.name, %error, "a label at the new end of a device is not written");
         }
     }
@@ -242,7 +242,7 @@ async fn write(
     let result = device.write(position, area).await;
     leaf.unflushed.wrote_label(round);
     result.map(drop).map_err(|error: IoError| {
-        leaf.errors.count_write();
+        leaf.errors.count_write(true);
         leaf.failed(position, Failure::Io(error.to_string()))
     })
 }

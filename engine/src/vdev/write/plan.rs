@@ -101,7 +101,7 @@ impl<'a> Planned<'a> {
             return Ok(());
         }
         if let Some(top) = top {
-            top.errors.count_write();
+            top.errors.count_write(true);
         }
         let mut attempts = self.lost;
         attempts.extend(self.parts.filter_map(|part| failed.get(&part).cloned()));

@@ -149,7 +149,6 @@ async fn transfer(
         if let Err(error) = result
             && !part.filler
         {
-            part.leaf.errors.count_write();
             let vdev = part.leaf.name.clone();
             let failure = Failure::Io(error.to_string());
             failed.push((index, Attempt { vdev, offset_bytes: part.position, failure }));

@@ -52,8 +52,8 @@ fn the_last_device_of_a_mirror_goes_on_with_its_guid() {
     let blocks = blocks(&tree, &[4096, 512]);
     write(&tree, &blocks);
     let old = tree.find(NEW).expect("there");
-    old.errors.count_checksum();
-    tree.top(0).expect("there").errors.count_read();
+    old.errors.count_checksum(true);
+    tree.top(0).expect("there").errors.count_read(true);
     let renamed = Some(Renamed { from: NEW, to: MIRROR });
     let after =
         tree.rebuild_top(0, &top("file", 99, Vec::new()), renamed, &Devices::new(), |_| {}).expect("changes");

@@ -27,8 +27,10 @@
 //! | scrub | every block of its range, all that is stored of it | what is wrong; what leaves missed |
 //! | resilver | blocks of groups that a leaf below their vdevs missed | the parts of these leaves |
 //!
-//! Blocks of intent logs are not read here: when a pool is open for writing its logs were replayed, and what
-//! was logged since is no older than the scan.
+//! An intent log that a crash left behind waits until its dataset is mounted. Until then its blocks, and what
+//! its records point to, are read and written like those of the dataset, but their errors are not counted:
+//! the crash may have come between the writes of two devices. Other logs are not read here: what they hold is
+//! no older than the scan.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -91,6 +91,7 @@ use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 
 pub use backing::{Fetched, Source, Written};
+pub(crate) use claim::waiting_blocks;
 pub use claim::{check, has_records};
 pub use replay::{Applied, Replay, Replayed};
 

@@ -44,7 +44,8 @@ impl Gathered {
         // The vectors may have grown to twice of that.
         self.memory_bytes().saturating_mul(2) > limits.memory_bytes
             || self.asize_bytes > limits.batch_bytes
-            || self.records.len() + 4 * POINTER_WORDS >= 1 << RECORD_BITS
+            // As much again is for a log, which is gathered as a whole.
+            || self.records.len() + 4 * POINTER_WORDS >= 1 << (RECORD_BITS - 1)
             || self.objsets.len() >= 1 << 24
     }
 

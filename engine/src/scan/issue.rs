@@ -14,7 +14,8 @@
 //! Reads of windows count no errors. A copy that looks wrong, or that a leaf lacks, is a *suspect*. The
 //! suspects of a window are repaired while the view is held: the block is read again with all its redundancy,
 //! every place of it is compared, and what differs is counted and written ([`Store::heal`]). A block without
-//! right bytes anywhere is damaged.
+//! right bytes anywhere is damaged. Of intent logs nothing is counted, and none is damaged: a log ends where
+//! a block cannot be read.
 //!
 //! # Resilver
 //! A block that a leaf lacks is read once, from a window like all others: by what the other leaves have, and
@@ -285,16 +286,21 @@ impl Issue<'_> {
             return Err(Interrupted::Failed(error));
         }
         let (missed, txg) = (Missed::Written, self.pilot.open_txg());
+        let leaves: Vec<Guid> = view.vdevs().leaves().map(|leaf| leaf.guid).collect();
         if !lacking.is_empty() {
             let view = Arc::clone(&view);
             writing.push(async move { view.copy_missed(lacking, txg).await }.boxed());
         }
         let repairs = suspects.into_iter().map(|suspect| {
-            let view = &view;
+            let (view, leaves) = (&view, &leaves);
             async move {
-                let healed = view.heal(&suspect.bp, Healing { txg, counted: &[], missed }).await;
-                let is_damaged =
-                    healed.is_unreadable && view.read_raw(&suspect.bp, &suspect.at).await.is_err();
+                // A block of a log may never have been written to all devices: that is no error.
+                let is_of_log = suspect.at.level == Bookmark::LEVEL_ZIL;
+                let healing = Healing { txg, counted: if is_of_log { leaves } else { &[] }, missed };
+                let healed = view.heal(&suspect.bp, &suspect.at, healing).await;
+                let is_damaged = !is_of_log
+                    && healed.is_unreadable
+                    && view.read_raw(&suspect.bp, &suspect.at).await.is_err();
                 (suspect, healed, is_damaged)
             }
         });

@@ -7,17 +7,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use ondisk::ObjsetId;
 use ondisk::blkptr::Blkptr;
+use ondisk::zil::ZilHeader;
 
 use super::cursor::{Cursor, Place};
 use super::{Counters, Gathered, Guard, Purpose, ScanLimits, StaleTops, lineage};
+use crate::dmu::Objset;
 use crate::dsl::Dsl;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::traverse::{Births, Descend, End, Node, Order, ReadBlocks, Visitor, Walk};
-use crate::vdev::VdevTree;
 use crate::zio::{How, decode};
-use crate::{Block, Bookmark};
+use crate::{Block, Bookmark, zil};
 
 /// Blocks after which the walk looks whether it is to go on.
 const LOOK_INTERVAL: u32 = 64;
@@ -96,6 +98,9 @@ pub(crate) async fn walk(walking: &Walking<'_>, cursor: &mut Cursor) -> Result<W
                 if has_blocks && !walk_objset(walking, cursor, object, root, &mut walked).await? {
                     return Ok(walked);
                 }
+                if !root.is_hole() && !links.is_snapshot {
+                    gather_log(walking, object, &root, &mut walked).await?;
+                }
                 cursor.leave(object, &links, &walking.purpose);
             }
             Place::Between => {
@@ -134,9 +139,7 @@ async fn walk_objset(
     let reader = Arc::new(Reader { store: Arc::clone(walking.store), guard: Arc::clone(&walking.guard) });
     let births = Births::after(cursor.cur_min);
     let mut walk = Walk::reading(reader, objset, root, births, Order::ParentsFirst).resume_at(cursor.at);
-    let tree = walking.store.vdevs();
-    let mut visit =
-        Visit { walking, tree, cur_max: cursor.cur_max, walked, until_look: 0, is_interrupted: false };
+    let mut visit = Visit { walking, cur_max: cursor.cur_max, walked, until_look: 0, is_interrupted: false };
     match walk.run(&mut visit).await {
         Ok(End::Complete) => Ok(true),
         Ok(End::Stopped(_)) if visit.is_interrupted => Err(Interrupted::Stopped),
@@ -151,9 +154,43 @@ async fn walk_objset(
     }
 }
 
+/// Gathers the log of a dataset, as a whole. Its blocks count however old they are, because no snapshot has
+/// them.
+async fn gather_log(
+    walking: &Walking<'_>,
+    objset: u64,
+    root: &Blkptr,
+    walked: &mut Walked,
+) -> Result<(), Interrupted> {
+    let Some(view) = walking.guard.hold() else { return Err(Interrupted::Taken) };
+    let objset = ObjsetId(objset);
+    // Where the root is damaged the walk found that.
+    let Ok(opened) = Objset::open_without_key(&view, objset, root).await else { return Ok(()) };
+    let Ok(header) = ZilHeader::parse(&opened.phys().zil_header, opened.phys().order) else { return Ok(()) };
+    for (bp, at) in zil::waiting_blocks(walking.store, objset, &header).await {
+        meet(walking, walked, &bp, &at);
+    }
+    Ok(())
+}
+
+/// Counts a block, and gathers it if the scan is to read it.
+fn meet(walking: &Walking<'_>, walked: &mut Walked, bp: &Blkptr, at: &Bookmark) {
+    let (birth, purpose, bytes) = (bp.physical_birth(), &walking.purpose, bp.asize().get());
+    let counters = &mut walked.counters;
+    if birth <= purpose.after || birth > purpose.until {
+        counters.skipped += bytes;
+        return;
+    }
+    counters.examined += bytes;
+    if purpose.is_resilver && !walking.stale.lack(walking.store.vdevs(), bp) {
+        counters.skipped += bytes;
+    } else {
+        walked.gathered.push(bp, at, !purpose.is_resilver);
+    }
+}
+
 struct Visit<'a, 'w> {
     walking: &'a Walking<'w>,
-    tree: &'a VdevTree,
     cur_max: ondisk::Txg,
     walked: &'a mut Walked,
     until_look: u32,
@@ -172,21 +209,9 @@ impl Visitor for Visit<'_, '_> {
 
     fn block(&mut self, node: &Node) -> Descend {
         let bp = &node.bp;
-        let (birth, purpose) = (bp.physical_birth(), &self.walking.purpose);
         // What is newer is met again in a later dataset.
-        if bp.is_embedded() || birth > self.cur_max {
-            return Descend::Into;
-        }
-        let (bytes, counters) = (bp.asize().get(), &mut self.walked.counters);
-        if birth <= purpose.after || birth > purpose.until {
-            counters.skipped += bytes;
-            return Descend::Into;
-        }
-        counters.examined += bytes;
-        if purpose.is_resilver && !self.walking.stale.lack(self.tree, bp) {
-            counters.skipped += bytes;
-        } else {
-            self.walked.gathered.push(bp, &node.at, !purpose.is_resilver);
+        if !bp.is_embedded() && bp.physical_birth() <= self.cur_max {
+            meet(self.walking, self.walked, bp, &node.at);
         }
         Descend::Into
     }

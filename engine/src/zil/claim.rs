@@ -24,11 +24,11 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 use super::backing::{Backing, log_bookmark};
 use super::chain::Chain;
 use super::{Inner, lock, plan};
-use crate::Pool;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::txg::Tx;
+use crate::{Bookmark, Pool};
 
 /// More blocks than any log has: a bound for chains that lead back into themselves.
 const MAX_BLOCKS: usize = 1 << 22;
@@ -242,6 +242,47 @@ pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader) -> Resul
         }
     }
     Ok(())
+}
+
+/// The blocks of a log that was claimed and waits to be applied, and the blocks that its records point to,
+/// each with a bookmark. Where a block cannot be read, the log ends: its last block was never written.
+pub(crate) async fn waiting_blocks(
+    store: &Store,
+    objset: ObjsetId,
+    header: &ZilHeader,
+) -> Vec<(Blkptr, Bookmark)> {
+    let mut found = Vec::new();
+    if header.claim_txg == Txg::NONE || header.flags & FLAG_REPLAY_NEEDED == 0 {
+        return found;
+    }
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        let at = log_bookmark(objset, &bp);
+        let Ok(bytes) = store.read_raw(&bp, &at).await else { return found };
+        let Some(block) = walk.follow(&bp, &bytes) else { return found };
+        found.push((bp, at));
+        for record in block.records() {
+            let Ok(record) = record else { return found };
+            if !walk.includes(record.header.seq) {
+                return found;
+            }
+            let (object, offset, blocks) = match record.parse() {
+                Ok(Record::Write { object, offset, data: WriteData::Block(data), .. })
+                    if data.birth() >= header.claim_txg =>
+                {
+                    (object, offset, vec![data])
+                }
+                // Their owners may have freed them.
+                Ok(Record::CloneRange { object, offset, blocks, .. }) => (object, offset, blocks),
+                _ => continue,
+            };
+            for (number, data) in (0..).zip(cloned(&blocks)) {
+                let blkid = (offset / data.lsize().get().max(1)).saturating_add(number);
+                found.push((data, Bookmark { object: object.get(), blkid, ..at }));
+            }
+        }
+    }
+    found
 }
 
 /// Whether the log of `header` holds records that are in no committed group.

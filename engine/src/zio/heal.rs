@@ -14,6 +14,7 @@ use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::{Guid, Txg};
 
 use super::physical::How;
+use crate::Bookmark;
 use crate::store::Store;
 use crate::vdev::write::{Known, Missed, Piece};
 
@@ -40,8 +41,9 @@ pub(crate) struct Repaired {
 }
 
 impl Store {
-    /// Rewrites the wrong places of a block. The block must stay allocated until this is done.
-    pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> Repaired {
+    /// Rewrites the wrong places of the block at this bookmark. The block must stay allocated until this is
+    /// done.
+    pub(crate) async fn heal(&self, bp: &Blkptr, at: &Bookmark, healing: Healing<'_>) -> Repaired {
         // Of bytes without a checksum only those are known to be right that no leaf with the group lacks.
         let has_checksum = has_checksum(bp);
         let missed = if has_checksum { healing.missed } else { Missed::OnlyWritten };
@@ -50,7 +52,7 @@ impl Store {
         if bp.is_hole() || bp.is_embedded() || !is_judged {
             return Repaired::default();
         }
-        let how = How { speculative: true, ..How::default() };
+        let how = How { speculative: true, at: Some(*at), ..How::default() };
         let Ok(right) = self.read_copies(bp, &how).await else {
             return Repaired { is_unreadable: true, ..Repaired::default() };
         };

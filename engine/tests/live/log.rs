@@ -13,6 +13,7 @@ use engine::env::{Env, Seeded};
 use engine::error::Error;
 use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LivePool};
+use engine::vdev::topology::Purpose;
 use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
 use engine::zpl::live::{SetAttributes, WriteOptions, XattrPlace, XattrSet};
@@ -23,7 +24,9 @@ use ondisk::vdev_config::PoolState;
 use ondisk::zpl::{Ace, AceType, AceWho, Fuid, ZnodeFlags, ace_mask, write_aces};
 use ondisk::{ByteOrder, ObjectId};
 
+use crate::attach;
 use crate::files::{FILE, Seen, change, see};
+use crate::scrub::{garble, scanned, scrubbed};
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
 
@@ -409,4 +412,73 @@ fn a_log_device_that_is_in_use_is_taken_away_and_nothing_is_lost() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+/// A pool after a crash, with a volume that was not opened since. Its log has data inside and data elsewhere.
+async fn with_a_waiting_log(layout: Layout, count: usize) -> (Disks, Arc<LivePool>) {
+    let disks = Disks::new(96 << 20);
+    let pool = attach::pool_of(vec![disks.top(layout, Class::Normal, "d", count)]).await;
+    let volume = attach::volume(&pool).await;
+    // The first log waits for its group.
+    committing(&pool, volume.write_at(0, &[9; 4096], true)).await.unwrap();
+    attach::commit(&pool).await;
+    let before = pool.txgs().synced_txg();
+    volume.write_at(0, &[1; 4096], true).await.unwrap();
+    volume.write_at(1 << 20, &[2; 128 << 10], true).await.unwrap();
+    assert_eq!(pool.txgs().synced_txg(), before, "this is the log's work alone");
+    let copy = crashed(&disks);
+    drop((volume, pool));
+    let pool = copy.import("tank", 2).await;
+    pool.start().unwrap();
+    (copy, pool)
+}
+
+async fn applied_log_holds(pool: &Arc<LivePool>) {
+    let volume = attach::volume(pool).await;
+    for (at, length, byte) in [(0, 4096, 1), (1 << 20, 128 << 10, 2)] {
+        let mut read = vec![0; length];
+        volume.read_at(at, &mut read).await.unwrap();
+        assert!(read.iter().all(|other| *other == byte), "{length} bytes at {at}");
+    }
+}
+
+#[test]
+fn a_log_that_waits_for_its_dataset_is_resilvered() {
+    block_on(async {
+        let (disks, pool) = with_a_waiting_log(Layout::Single, 1).await;
+        let old = pool.pool().vdevs().leaves().next().unwrap().guid;
+        pool.attach(old, disks.leaf("d1"), Purpose::Mirror, None).await.unwrap();
+        scanned(&pool).await;
+        pool.detach(old).await.unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        let pool = disks.import("tank", 3).await;
+        pool.start().unwrap();
+        applied_log_holds(&pool).await;
+        pool.close(PoolState::Exported).await.unwrap();
+        disks.judge("tank");
+    });
+}
+
+#[test]
+fn a_log_that_waits_for_its_dataset_is_scrubbed() {
+    block_on(async {
+        let (disks, pool) = with_a_waiting_log(Layout::Mirror, 2).await;
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        garble(&disks.path().join("d1"), |_| true);
+        let pool = disks.import("tank", 3).await;
+        pool.start().unwrap();
+        assert_eq!(scrubbed(&pool).await.errors, 0);
+        pool.clear(None).await.unwrap();
+        let again = scrubbed(&pool).await;
+        assert_eq!((again.processed, again.errors), (0, 0), "the second finds nothing wrong");
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        garble(&disks.path().join("d0"), |_| true);
+        let pool = disks.import("tank", 4).await;
+        pool.start().unwrap();
+        applied_log_holds(&pool).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
 }

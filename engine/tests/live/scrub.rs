@@ -71,7 +71,7 @@ pub async fn scanned(pool: &Arc<LivePool>) -> Scan {
     }
 }
 
-async fn scrubbed(pool: &Arc<LivePool>) -> Scan {
+pub async fn scrubbed(pool: &Arc<LivePool>) -> Scan {
     pool.scrub(ScrubRange::default()).await.unwrap();
     let scan = scanned(pool).await;
     assert_eq!((scan.kind, scan.state), (ScanKind::Scrub, Progress::Finished));

@@ -28,7 +28,7 @@ pub const POOL: &str = "tank";
 /// A folder of sparse files that a pool is made of.
 pub struct Disks {
     pub folder: tempfile::TempDir,
-    size_bytes: u64,
+    pub size_bytes: u64,
 }
 
 impl Disks {

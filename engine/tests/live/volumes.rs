@@ -55,7 +55,7 @@ async fn content(volume: &LiveZvol) -> Vec<u8> {
 
 /// The devices as they are now.
 pub fn crashed(disks: &Disks) -> Disks {
-    let copy = Disks::new(0);
+    let copy = Disks::new(disks.size_bytes);
     for entry in std::fs::read_dir(disks.path()).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();

@@ -87,7 +87,7 @@ async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running:
             return;
         }
         let healing = Healing { txg: txgs.open_txg(), counted: &repair.counted, missed: Missed::Left };
-        let healed = view.heal(&repair.bp, healing).await;
+        let healed = view.heal(&repair.bp, &repair.at, healing).await;
         let (bytes, failed) = (healed.bytes, healed.failed.len());
         let (pool, at) = (view.name(), &repair.at);
         if bytes > 0 && failed == 0 {

@@ -57,7 +57,7 @@ impl Looking {
             match state.pointer(&at).await {
                 Ok(Some(bp)) if !bp.is_hole() && !bp.is_embedded() => {
                     let txg = pool.txgs().open_txg();
-                    view.heal(&bp, Healing { txg, counted: &[], missed: Missed::Written }).await;
+                    view.heal(&bp, &at, Healing { txg, counted: &[], missed: Missed::Written }).await;
                     match view.read_raw(&bp, &at).await {
                         Ok(_) => view.damage.mended(&at, bp.physical_birth()),
                         Err(_) => errors += 1,

@@ -325,6 +325,15 @@ impl Injections {
         self.of_blocks.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether there is a handler of this block.
+    pub(crate) fn has_block(&self, at: &Bookmark) -> bool {
+        let is_about = |handler: &Arc<Handler>| match &handler.fault {
+            Fault::Block { blocks, .. } | Fault::Memory { blocks, .. } => blocks.has(at),
+            Fault::Device { .. } | Fault::Delay { .. } | Fault::Gone { .. } => false,
+        };
+        self.has_blocks() && self.list().iter().any(is_about)
+    }
+
     /// What reading a copy of a block ends with, if a handler says so.
     pub(crate) fn of_copy(&self, at: &Bookmark, copy: usize) -> Option<BlockError> {
         self.list().into_iter().find_map(|handler| match &handler.fault {

@@ -247,6 +247,8 @@ impl Issue<'_> {
             // What is lacking is written for all copies at once.
             let is_lacking = copy.index == 0 && self.stale.lack(tree, &bp);
             let right = match copy.place(self.store) {
+                // Windows know nothing of blocks.
+                Some(_) if tree.injections().has_block(&at) => None,
                 Some((top, dva)) => {
                     let verdict = |bytes: &[u8]| self.store.verify(&bp, bytes);
                     let judged: Option<Verdict<'_>> = if is_judged(&bp) { Some(&verdict) } else { None };

@@ -9,6 +9,7 @@ use device::{IgnorePoison, IoBuf};
 use futures_util::future::BoxFuture;
 use ondisk::Guid;
 
+use super::report::EIO;
 use super::stats::{Queue, Transfer, UnderWay};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::Bookmark;
@@ -171,6 +172,17 @@ impl Vdev {
                 self.stats.count(Transfer::Read, request.size as u64, started);
             }
             result
+        })
+    }
+
+    /// The attempts of a read that fails on every leaf, because of an injected error.
+    pub(crate) fn fail(&self, request: Request<'_>) -> Vec<Attempt> {
+        let has_block = |vdev: &&Vdev| vdev.status().is_readable() && !vdev.is_stale(request.txg);
+        let leaves = self.walk().filter(|vdev| vdev.children.is_empty()).filter(has_block);
+        leaves.fold(Vec::new(), |mut tried, leaf| {
+            request.count_read(leaf, EIO);
+            tried.extend(leaf.failed(request.offset, Failure::Io("an injected error".into())));
+            tried
         })
     }
 

@@ -164,7 +164,15 @@ impl Store {
         let error = self.vdevs.injections().of_copy(&at, copy)?;
         let (vdev, offset_bytes) = (format!("vdev {}", dva.vdev), dva.offset.get());
         let failure = match error {
-            BlockError::Io => Failure::Io("an injected error".into()),
+            BlockError::Io => {
+                // Each device is asked, and fails.
+                if let (Ok(top), false) = (self.top_for(dva), dva.gang) {
+                    let (size, txg) = (bp.psize().get() as usize, bp.physical_birth().get());
+                    let request = Request::new(&self.vdevs, dva.offset.get(), size, txg, None);
+                    return Some(top.fail(request.speculative(how.speculative).of_block(how.at)));
+                }
+                Failure::Io("an injected error".into())
+            }
             BlockError::Decompress => Failure::Malformed("an injected error".into()),
             BlockError::Checksum => {
                 // Each device is asked, and counts wrong bytes.

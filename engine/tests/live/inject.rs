@@ -12,6 +12,7 @@ use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 
 use crate::faults::{committed, leaf, volume};
+use crate::scrub::scrubbed;
 use crate::support::{Disks, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
@@ -181,13 +182,33 @@ fn blocks_fail_as_far_as_they_are_meant() {
             assert_eq!(readable, [true, false, false, true], "{error:?}");
             pool.clear_injections(Some(id));
         }
-        assert!(leaf(&pool, 0).errors.checksum() > 0 && leaf(&pool, 1).errors.checksum() > 0);
+        for leaf in pool.pool().vdevs().leaves() {
+            assert!(leaf.errors.checksum() > 0 && leaf.errors.read() > 0, "each device is blamed");
+        }
         assert!(read(&pool, &volume, 1).await.is_some());
         // A file has one copy; metadata have more.
         let copy = Blocks { copies: 0b10, ..blocks(objset, (0, 9)) };
         pool.inject(Fault::Block { blocks: copy, error: BlockError::Io }, ALWAYS).unwrap();
         assert!(read(&pool, &volume, 1).await.is_some(), "the second copy is not asked for");
         pool.clear_injections(None);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn scans_meet_the_faults_of_blocks() {
+    let disks = Disks::new(80 * MIB);
+    block_on(async {
+        let (pool, volume) = pool(&disks, Layout::Mirror, 2).await;
+        let objset = objset_of(&pool, "vol").await.unwrap();
+        let fault = Fault::Block { blocks: blocks(objset, (1, 2)), error: BlockError::Io };
+        pool.inject(fault, ALWAYS).unwrap();
+        assert_eq!(scrubbed(&pool).await.errors, 2);
+        assert!(pool.pool().vdevs().leaves().all(|leaf| leaf.errors.read() == 2));
+        pool.clear_injections(None);
+        assert_eq!(scrubbed(&pool).await.errors, 0);
+        assert!(read(&pool, &volume, 1).await.is_some());
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

@@ -194,14 +194,21 @@ impl Issue<'_> {
                 return Err(Interrupted::Stopped);
             }
             pace.note(took);
-            let checked = self.check(&copies, &window).await;
+            let mut left = copies.as_slice();
+            while !left.is_empty() {
+                let (checked, judged) = self.check(left, &window).await;
+                left = left.get(judged..).unwrap_or_default();
+                self.repair(checked, writing).await?;
+                if !self.pilot.goes_on() {
+                    return Err(Interrupted::Stopped);
+                }
+            }
             for copy in &copies {
                 self.counters.issued += match self.purpose.is_resilver {
                     true => copy.bp.asize().get(),
                     false => copy.dva().map_or(0, |dva| dva.asize.get()),
                 };
             }
-            self.repair(checked, writing).await?;
             while writing.len() > pace.writes_at_a_time()
                 && let Some(copied) = writing.next().await
             {
@@ -238,11 +245,15 @@ impl Issue<'_> {
         }
     }
 
-    /// Judges the copies of a window.
-    async fn check(&self, copies: &[Copy], window: &Window) -> Checked {
+    /// Judges the copies of a window, until so many are suspect that these are to be repaired first: on a
+    /// device that fails or is slow, the rest of the window may take long. Also returns how many were judged.
+    async fn check(&self, copies: &[Copy], window: &Window) -> (Checked, usize) {
         let tree = self.store.vdevs();
         let (mut checked, mut scratch) = (Checked::default(), Scratch::default());
-        for copy in copies {
+        for (judged, copy) in copies.iter().enumerate() {
+            if checked.suspects.len() >= REPAIRS_AT_A_TIME {
+                return (checked, judged);
+            }
             let &Copy { bp, at, .. } = copy;
             // What is lacking is written for all copies at once.
             let is_lacking = copy.index == 0 && self.stale.lack(tree, &bp);
@@ -271,7 +282,7 @@ impl Issue<'_> {
                 Some(_) => {}
             }
         }
-        checked
+        (checked, copies.len())
     }
 
     /// Begins to write what leaves lack, and repairs suspects.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use device::block_on;
 use engine::inject::{ALWAYS, BlockError, Blocks, DeviceError, Fault, Flip, LabelPart, Operation};
-use engine::pool::live::{Layout, LivePool};
+use engine::pool::live::{Layout, LivePool, ScrubRange};
 use engine::vdev::{Class, State};
 use engine::zvol::LiveZvol;
 use ondisk::ObjsetId;
@@ -209,6 +209,37 @@ fn scans_meet_the_faults_of_blocks() {
         pool.clear_injections(None);
         assert_eq!(scrubbed(&pool).await.errors, 0);
         assert!(read(&pool, &volume, 1).await.is_some());
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_scrub_rewrites_what_a_failing_device_holds_as_it_goes_on() {
+    let disks = Disks::new(80 * MIB);
+    block_on(async {
+        let (pool, volume) = pool(&disks, Layout::Mirror, 2).await;
+        const BLOCKS: u64 = 480;
+        for block in 0..BLOCKS {
+            volume.write_at(block * BLOCK as u64, &[1; BLOCK], false).await.unwrap();
+        }
+        committed(&pool).await;
+        let failing = leaf(&pool, 0).guid;
+        let set = pool.change(move |s| async move {
+            engine::pool::live::properties::set_of_vdev(&s, failing, "io_n", "100000").await
+        });
+        set.await.unwrap();
+        let (leaf_guid, latency, operation) = (failing.get(), Duration::from_millis(2), Operation::Read);
+        pool.inject(device(leaf_guid, DeviceError::Io, operation), ALWAYS).unwrap();
+        pool.inject(Fault::Delay { leaf: leaf_guid, latency, lanes: 1, operation }, ALWAYS).unwrap();
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        while leaf(&pool, 0).stats.healed_bytes() == 0 {
+            std::thread::yield_now();
+        }
+        let failed = pool.injections()[0].counts().1;
+        assert!(failed < BLOCKS, "{failed} reads failed before the first was mended");
+        pool.cancel_scan().await.unwrap();
+        pool.clear_injections(None);
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

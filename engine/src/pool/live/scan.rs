@@ -78,7 +78,8 @@ pub(super) struct State {
     /// A resilver that was taken up failed to write something before, and it is not known what.
     pub is_flawed: bool,
     pub pass: Pass,
-    pub limits: ScanLimits,
+    /// Bounds other than those of the tunables.
+    pub limits: Option<ScanLimits>,
 }
 
 impl Default for State {
@@ -95,7 +96,7 @@ impl Default for State {
             failed: Failed::new(),
             is_flawed: false,
             pass: Pass::default(),
-            limits: ScanLimits::default(),
+            limits: None,
         }
     }
 }
@@ -200,7 +201,7 @@ impl LivePool {
 
     /// Bounds of scans from now on. For tests.
     pub fn set_scan_limits(&self, limits: ScanLimits) {
-        self.scan().limits = limits;
+        self.scan().limits = Some(limits);
     }
 
     /// Takes up the scan that the pool stores. Before the pool is started.
@@ -382,7 +383,7 @@ impl LivePool {
                     number: state.batch,
                     cursor: state.cursor.clone(),
                     purpose: state.purpose(),
-                    limits: state.limits,
+                    limits: state.limits.unwrap_or_default(),
                 };
                 (batch, state.as_of)
             };

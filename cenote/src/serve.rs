@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::cli::{ServeArguments, TcpArguments};
+use crate::parameters::Parameters;
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -169,10 +170,6 @@ async fn import_cached(daemon: &Arc<Daemon>) {
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
-    if let Some(folder) = &arguments.parameters {
-        crate::parameters::follow(folder.clone())
-            .context("cannot start the thread that follows parameters")?;
-    }
     if let Some(directory) = &arguments.modelled {
         let cannot = || format!("cannot model devices in {}", directory.display());
         device::modelled::serve_models_in(directory).with_context(cannot)?;
@@ -186,7 +183,12 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     };
     let runtime = server::runtime::for_requests()?;
     let daemon = arguments.memory.daemon();
-    let daemon = daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads);
+    let mut daemon = daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads);
+    if let Some(folder) = &arguments.parameters {
+        let parameters = Parameters::follow(folder.clone());
+        let parameters = parameters.context("cannot start the thread that follows parameters")?;
+        daemon = daemon.before_requests(move || parameters.apply());
+    }
     let daemon = Arc::new(daemon.keeping(cachefile(arguments, &socket)?));
     daemon.load_tunables();
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;

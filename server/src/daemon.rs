@@ -136,6 +136,8 @@ pub struct Daemon {
     takes_loads: bool,
     /// Makes block devices of volumes.
     device_maker: DeviceMaker,
+    /// What is done before each request.
+    before_requests: Option<BeforeRequests>,
     /// The file with the pools that come back after the next start.
     cachefile: Option<PathBuf>,
     /// The events of all pools.
@@ -147,6 +149,15 @@ pub struct Daemon {
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
     stop: Notify,
+}
+
+/// What is done before each request.
+struct BeforeRequests(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for BeforeRequests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BeforeRequests")
+    }
 }
 
 /// Where clients find the volumes.
@@ -180,6 +191,7 @@ impl Daemon {
             takes_loads: false,
             cachefile: None,
             device_maker: DeviceMaker::default(),
+            before_requests: None,
             events: RwLock::default(),
             keeping_events: Mutex::default(),
             hooks: Hooks::default(),
@@ -198,6 +210,9 @@ impl Daemon {
 /// The calling thread waits for devices through its own ring ([`device::block_on`]), and so must be no thread
 /// of an async runtime.
 pub fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    if let Some(BeforeRequests(act)) = &daemon.before_requests {
+        act();
+    }
     device::block_on(async {
         let answer = act(daemon, action, body).await;
         if CHANGES_OF_VOLUMES.contains(&action) {
@@ -370,6 +385,12 @@ impl Daemon {
     #[must_use]
     pub fn taking_loads(self, takes_loads: bool) -> Self {
         Self { takes_loads, ..self }
+    }
+
+    /// The same, which calls a function before each request.
+    #[must_use]
+    pub fn before_requests(self, act: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { before_requests: Some(BeforeRequests(Box::new(act))), ..self }
     }
 
     /// The daemon that answers.

@@ -14,8 +14,7 @@
 //! |---|---|---|
 //! | `Hooks::list` | the hooks; for a few lines | taken alone |
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +24,12 @@ use std::time::{Duration, Instant};
 use device::IgnorePoison;
 use engine::events::{Event, Value};
 use engine::vdev::State;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::{Request, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 
 use super::Daemon;
 use super::events::replace;
@@ -345,52 +350,48 @@ fn run_command(command: &str, event: &Event, limit: Duration) -> Result<(), Stri
 
 /// Host with port, and path of a URL.
 fn parse_url(url: &str) -> Option<(String, String)> {
-    let rest = url.strip_prefix("http://")?;
-    let (host, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len()))?;
-    let is_clean = !url.bytes().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control());
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = if has_port { host.to_owned() } else { format!("{host}:80") };
-    let path = if path.is_empty() { "/" } else { path };
-    (is_clean && !host.starts_with(':')).then(|| (host, path.to_owned()))
+    let url: Uri = url.parse().ok().filter(|url: &Uri| url.scheme() == Some(&Scheme::HTTP))?;
+    let authority = url.authority().filter(|of| !of.host().is_empty() && !of.as_str().contains('@'))?;
+    let host = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+    Some((host, url.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()))
 }
 
 /// Sends an event as JSON.
 fn post(url: &str, event: &Event, limit: Duration) -> Result<(), String> {
     let (host, path) = parse_url(url).ok_or("it is no http:// address")?;
-    let until = Instant::now() + limit;
-    let failed = |error: std::io::Error| format!("{host}: {error}");
     let body = serde_json::to_vec(event).map_err(|error| error.to_string())?;
-    let address = host.to_socket_addrs().map_err(failed)?.next().ok_or("its host has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, limit).map_err(failed)?;
-    let left = || until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    stream.set_write_timeout(Some(left())).map_err(failed)?;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-         User-Agent: cenote\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).map_err(failed)?;
-    // `HTTP/1.1 200`
-    let mut status = [0; 12];
-    let mut read = 0;
-    while let Some(rest) = status.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        stream.set_read_timeout(Some(left())).map_err(failed)?;
-        match stream.read(rest).map_err(failed)? {
-            0 => return Err(format!("{host}: the connection ended without an answer")),
-            more => read += more,
-        }
-        if Instant::now() >= until {
-            return Err(format!("{host}: no answer in {} s", limit.as_secs()));
-        }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("its thread cannot wait for sockets: {error}"))?;
+    let answer = runtime.block_on(async { tokio::time::timeout(limit, send(&host, &path, body)).await });
+    // A name that is still looked up must not keep the thread.
+    runtime.shutdown_background();
+    match answer {
+        Ok(Ok(status)) if status.is_success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("{host} answered {status}")),
+        Ok(Err(error)) => Err(format!("{host}: {error}")),
+        Err(_) => Err(format!("{host}: no answer in {} s", limit.as_secs())),
     }
-    match status.get(9) {
-        Some(b'2') => Ok(()),
-        _ => Err(format!("{host} answered {}", String::from_utf8_lossy(&status))),
-    }
+}
+
+/// Sends JSON; the body of the answer is not read.
+async fn send(host: &str, path: &str, body: Vec<u8>) -> Result<StatusCode, Box<dyn std::error::Error>> {
+    let stream = TcpStream::connect(host).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::post(path)
+        .header(header::HOST, host)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::USER_AGENT, "cenote")
+        .body(Full::new(Bytes::from(body)))?;
+    let answer = sender.send_request(request).await;
+    connection.abort();
+    Ok(answer?.status())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn event(class: &str, state: Option<State>) -> Event {
@@ -436,20 +437,46 @@ mod tests {
         assert!(failed.contains("exit status: 3"), "{failed}");
     }
 
+    /// Up to the end of its JSON.
+    fn read_request(stream: &mut std::net::TcpStream) -> String {
+        let mut request = Vec::new();
+        let mut part = [0; 4096];
+        while !request.ends_with(b"}") {
+            let read = stream.read(&mut part).unwrap();
+            request.extend_from_slice(&part[..read]);
+        }
+        String::from_utf8(request).unwrap()
+    }
+
+    #[test]
+    fn a_webhook_that_refuses_the_event_or_does_not_answer_says_so() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/events", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut refusing, _) = listener.accept().unwrap();
+            read_request(&mut refusing);
+            refusing.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n").unwrap();
+            let (silent, _) = listener.accept().unwrap();
+            (refusing, silent)
+        });
+        let event = event("sysevent.fs.zfs.scrub_finish", None);
+        let hook = hook(HookAction::Webhook(url), 1);
+        let refused = run(&hook, &event).unwrap_err();
+        assert!(refused.ends_with("answered 503 Service Unavailable"), "{refused}");
+        let silent = run(&hook, &event).unwrap_err();
+        assert!(silent.ends_with("no answer in 1 s"), "{silent}");
+        drop(served.join().unwrap());
+    }
+
     #[test]
     fn a_webhook_gets_the_event_as_json() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/events", listener.local_addr().unwrap());
         let served = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = Vec::new();
-            let mut part = [0; 4096];
-            while !request.ends_with(b"}") {
-                let read = stream.read(&mut part).unwrap();
-                request.extend_from_slice(&part[..read]);
-            }
+            let request = read_request(&mut stream);
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
-            String::from_utf8(request).unwrap()
+            request
         });
         let faulted = event("resource.fs.zfs.statechange", Some(State::Faulted));
         run(&hook(HookAction::Webhook(url), 10), &faulted).unwrap();
@@ -457,7 +484,10 @@ mod tests {
         assert!(request.starts_with("POST /events HTTP/1.1\r\n"), "{request}");
         let body = request.split_once("\r\n\r\n").unwrap().1;
         assert_eq!(serde_json::from_str::<Event>(body).unwrap(), faulted);
-        assert!(parse_url("https://host/").is_none() && parse_url("http://:80/").is_none());
+        for url in ["https://host/", "http://:80/", "/events", "http://name@host/", "http://host/a b"] {
+            assert_eq!(parse_url(url), None, "{url}");
+        }
+        assert_eq!(parse_url("http://[::1]:81/a?b=1"), Some(("[::1]:81".into(), "/a?b=1".into())));
         assert_eq!(parse_url("http://host"), Some(("host:80".into(), "/".into())));
     }
 }

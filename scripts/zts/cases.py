@@ -49,7 +49,7 @@ GROUPS = {
     'zhack': ('tool', 'zhack'), 'pyzfs': ('kernel', '/dev/zfs'), 'libzfs': ('kernel', '/dev/zfs'), 'zpool_influxdb': ('kernel', '/dev/zfs'),
     'zfs_sysfs': ('kernel', '/sys/module/zfs'), 'user_namespace': ('kernel', 'zones'), 'zfs_jail': ('kernel', 'jails of FreeBSD'),
     'idmap_mount': ('kernel', 'mounts with mapped ids'), 'luks': ('kernel', 'device mapper'), 'vdev_disk': ('kernel', 'block layer'),
-    'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'), 'arc': ('kernel', 'kstats'),
+    'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'),
     'privilege': ('kernel', 'privileges of Solaris'), 'rootpool': ('kernel', 'the root filesystem in a pool'),
 }
 # Cases with a pool of OpenZFS's that has what is not there yet.
@@ -66,7 +66,7 @@ DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon
 WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
     (r'\bzpool split\b', 'feature', 'split'),
-    (r'\bzpool (attach|replace) -[a-z]*s|rebuild|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
+    (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
     (r'\bzfs diff\b', 'feature', 'zfs diff'),
     (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
@@ -78,10 +78,10 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
-    (r'/proc/spl|\bkstat\b|get_arcstat|kstat_', 'kernel', 'kstats'),
+    (r'/proc/spl|\bkstat (-g )?(dbufs|dbgmsg|import_progress)|kstat_pool .*iostats', 'kernel', 'kstats'),
     (DEVICE, 'device', 'device nodes of volumes'),
     (r'exportfs|showmount|\bnfs\b', 'kernel', 'NFS server'),
-    (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|arcstat|arc_summary|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
+    (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
     (r'user_ns_exec|unshare -', 'kernel', 'zones'),
     # The last one, as its cases are asked.
     (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
@@ -95,6 +95,9 @@ PARAMETERS = {
     'zfs_async_block_max_blocks': 2**64 - 1, 'zfs_commit_timeout_pct': 10, 'zfs_compressed_arc_enabled': 1, 'dbuf_cache_shift': 5,
     'zfs_deadman_checktime_ms': 60000, 'zfs_deadman_failmode': 'wait', 'zfs_deadman_synctime_ms': 600000, 'zfs_deadman_ziotime_ms': 300000,
     'zfs_dmu_offset_next_sync': 1, 'zfs_initialize_chunk_size': 1 << 20, 'zfs_initialize_value': 0xdeadbeefdeadbeee,
+    'l2arc_feed_again': 1, 'l2arc_feed_min_ms': 200, 'l2arc_feed_secs': 1, 'l2arc_headroom': 8, 'l2arc_headroom_boost': 200,
+    'l2arc_meta_percent': 33, 'l2arc_noprefetch': 1, 'l2arc_rebuild_blocks_min_l2size': 1 << 30, 'l2arc_rebuild_enabled': 1,
+    'l2arc_write_boost': 1 << 25, 'l2arc_write_max': 1 << 25,
     'zfs_livelist_max_entries': 500000, 'zfs_livelist_min_percent_shared': 75, 'zfs_max_dataset_nesting': 50,
     'zfs_multihost_fail_intervals': 10, 'zfs_multihost_import_intervals': 20, 'zfs_multihost_interval': 1000,
     'zfs_remove_max_segment': 1 << 24, 'spa_asize_inflation': 24, 'spa_load_verify_data': 1, 'spa_load_verify_metadata': 1,
@@ -238,11 +241,13 @@ def make_path(directory):
     tools = ['zhack', 'ztest', 'raidz_test', 'zgenhostid', 'zstream', 'zfs_ids_to_path']
     search = os.environ['PATH'] + ':/usr/lib/zfs-linux'
     missing = []
-    for name in ('zpool', 'zfs', 'zdb', 'zinject'):
+    for name in ('zpool', 'zfs', 'zdb', 'zinject', 'arcstat', 'arc_summary'):
         os.symlink('/zts/bin/cenote', f'{directory}/{name}')
         # The suite makes its users members of the group that these have: one that owns nothing.
         os.chown(f'{directory}/{name}', -1, grp.getgrnam('users').gr_gid, follow_symlinks=False)
+    os.symlink('/zts/bin/cenote', f'{directory}/cenote')
     os.symlink('/zts/harness/zed.py', f'{directory}/zed')
+    os.symlink('/zts/harness/kstats', f'{directory}/kstats')
     for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
         # The system's Python: one in a home folder is out of reach for the users of the cases.
         places = '/usr/bin:' + search if name == 'python3' else search

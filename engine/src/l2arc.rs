@@ -35,6 +35,7 @@
 //! |---|---|---|
 //! | `feeder` | that one feed, rebuild or change of devices runs at a time; held across awaits | first |
 //! | `devices` | the devices in use, by number; for a few lines | after it |
+//! | `absent` | the devices that left and may come back; for a few lines | taken alone |
 //! | shards of `index` | see there | last |
 //!
 //! Source of the facts: OpenZFS 2.4 `arc.c` (from "Level 2 ARC" on), `arc_impl.h`.
@@ -64,6 +65,9 @@ use crate::error::Failure;
 use crate::stats::Arcstats;
 use crate::vdev::{Class, VdevTree};
 
+/// The most bytes of memory for a block on a cache device. OpenZFS has 96 for each.
+pub const HEADER_BYTES: u64 = 48;
+
 /// The cache devices of a pool.
 #[derive(Debug, Default)]
 pub struct L2arc {
@@ -80,6 +84,17 @@ pub struct L2arc {
     signal: Arc<Signal>,
     /// The memory of the index that the ARC's budget was lowered by.
     accounted_bytes: AtomicU64,
+    /// Devices that left and may come back, such as those that are offline. What is on them still counts.
+    absent: Mutex<Vec<Arc<CacheDevice>>>,
+}
+
+impl Drop for L2arc {
+    fn drop(&mut self) {
+        for device in self.devices() {
+            self.leave(&device);
+        }
+        self.give_up_absent(|_| true);
+    }
 }
 
 /// Wakes the feeder.
@@ -121,9 +136,9 @@ impl L2arc {
         &self.stats
     }
 
-    /// Adds the counters to those of other pools.
+    /// Adds what is of open pools only to [`stats::show`].
     pub fn add_to(&self, stats: &mut Arcstats) {
-        self.stats().add_to(stats);
+        stats.l2_hdr_size += self.stats().l2_hdr_size.get();
         stats.l2_ndev += self.devices().len() as u64;
     }
 
@@ -154,19 +169,23 @@ impl L2arc {
         }
         let key = BlockKey::of(bp)?;
         let Some((cached, device)) = self.find(&key) else {
-            self.stats.l2_misses.add(1);
+            self.miss();
             return None;
         };
         if cached.psize != bp.psize().get() || cached.lsize != bp.lsize().get() {
             // Another block was there when a group with the same number was written.
             self.drop_block(&key, &cached, &device);
-            self.stats.l2_misses.add(1);
+            self.miss();
+            return None;
+        }
+        if device.is_kept_for_writes() {
+            self.both(&device, |stats| stats.l2_rw_clash.add(1));
+            self.miss();
             return None;
         }
         let Some(_reading) = device.begin_read(&self.pool_reads) else {
-            self.stats.l2_bypassed.add(1);
-            device.stats.l2_bypassed.add(1);
-            self.stats.l2_misses.add(1);
+            self.both(&device, |stats| stats.l2_bypassed.add(1));
+            self.miss();
             return None;
         };
         self.both(&device, |stats| {
@@ -190,6 +209,10 @@ impl L2arc {
         }
         self.drop_block(&key, &cached, &device);
         None
+    }
+
+    fn miss(&self) {
+        [&self.stats, &stats::PROCESS].into_iter().for_each(|stats| stats.l2_misses.add(1));
     }
 
     /// Whether a device has the block that `bp` leads to.
@@ -280,19 +303,15 @@ impl L2arc {
         Some(device)
     }
 
-    /// Takes a device out of the list, and forgets its blocks.
-    fn leave(&self, device: &CacheDevice) {
+    /// Takes a device out of the list, and forgets its blocks. What is on it counts until it comes back, or is
+    /// no device of the pool any more.
+    fn leave(&self, device: &Arc<CacheDevice>) {
         if !device.leave() {
             return;
         }
         // Its number is not free before its blocks are forgotten.
-        let dropped = self.index.evict_device(device.number, device.ashift);
-        self.note_dropped(device, &dropped);
-        let logs = [&device.stats.l2_log_blk_count, &device.stats.l2_log_blk_asize].map(stats::Counter::get);
-        self.both(device, |stats| {
-            stats.l2_log_blk_count.sub(logs[0]);
-            stats.l2_log_blk_asize.sub(logs[1]);
-        });
+        self.index.evict_device(device.number, device.ashift);
+        self.absent.lock().ignore_poison().push(Arc::clone(device));
         let mut devices = self.devices.write().ignore_poison();
         if let Some(place) = devices.get_mut(usize::from(device.number)) {
             *place = None;
@@ -300,6 +319,15 @@ impl L2arc {
         if devices.iter().all(Option::is_none) {
             self.is_active.store(false, Ordering::Release);
             self.is_fed.store(false, Ordering::Release);
+        }
+    }
+
+    /// What is on these devices that left counts no more.
+    fn give_up_absent(&self, is_one: impl Fn(&CacheDevice) -> bool) {
+        let gone =
+            self.absent.lock().ignore_poison().extract_if(.., |device| is_one(device)).collect::<Vec<_>>();
+        for device in gone {
+            device.stats.take_back(&[&self.stats, &stats::PROCESS]);
         }
     }
 
@@ -340,9 +368,9 @@ impl L2arc {
         });
     }
 
+    /// Counts something of a device: for it, its pool, and the process.
     fn both(&self, device: &CacheDevice, count: impl Fn(&L2arcStats)) {
-        count(&self.stats);
-        count(&device.stats);
+        [&device.stats, &self.stats, &stats::PROCESS].into_iter().for_each(count);
     }
 }
 

@@ -167,13 +167,13 @@ impl CacheDevice {
         self.is_written.store(is_written, Ordering::Relaxed);
     }
 
-    /// The beginning of a read; absent when the device is slower than the pool, or too busy, or is written
-    /// and `l2arc_norw` is set.
+    /// Whether it is written at the moment, and must not be read meanwhile (`l2arc_norw`).
+    pub(crate) fn is_kept_for_writes(&self) -> bool {
+        tunables::L2ARC_NORW.is_on() && self.is_written.load(Ordering::Relaxed)
+    }
+
+    /// The beginning of a read; absent when the device is slower than the pool, or too busy.
     pub(crate) fn begin_read(&self, pool: &Latency) -> Option<Reading<'_>> {
-        if tunables::L2ARC_NORW.is_on() && self.is_written.load(Ordering::Relaxed) {
-            self.stats.l2_rw_clash.add(1);
-            return None;
-        }
         if tunables::L2ARC_BYPASS_SLOW.is_on()
             && self.reads.is_slower_than(pool)
             && !self.bypassed.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY)

@@ -128,6 +128,7 @@ impl L2arc {
             self.leave(&fed.device);
         }
         feeder.fed.clear();
+        self.give_up_absent(|_| true);
         self.account(cache);
     }
 

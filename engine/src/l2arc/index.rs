@@ -6,7 +6,7 @@
 //! back, and evicting takes from the front. A rebuild adds older and older ones at the front. An entry has 32
 //! bytes, in chunks that are freed when the front has passed them. A table leads from the address of a block
 //! to the number of its entry, with four bytes and a tag for each place. All in all that is less than 48
-//! bytes for a cached block ([`Index::memory_bytes`]; a test measures it).
+//! bytes for a cached block ([`super::HEADER_BYTES`]; a test measures it).
 //!
 //! The entry of a block that is dropped out of turn stays in its place, empty, until the front passes it.
 //!
@@ -548,7 +548,7 @@ mod tests {
             index.add_newest(&key(number), &cached(0, number));
             if number > 1_000_000 && number % 65_536 == 0 {
                 let each = index.memory_bytes() as f64 / (number + 1) as f64;
-                assert!(each < 48.0, "{each} bytes for each of {number} blocks");
+                assert!(each < super::super::HEADER_BYTES as f64, "{each} bytes for each of {number} blocks");
             }
         }
         println!("{:.1} bytes for each cached block", index.memory_bytes() as f64 / blocks as f64);

@@ -53,6 +53,7 @@ impl L2arc {
     ) {
         self.forget_gone();
         feeder.fed.retain(|fed| fed.device.is_usable());
+        self.give_up_absent(|device| vdevs.l2cache.iter().all(|vdev| vdev.guid != device.guid));
         for vdev in vdevs.l2cache.iter() {
             if self.is_stopped() || feeder.fed.iter().any(|fed| fed.device.guid == vdev.guid) {
                 continue;
@@ -64,6 +65,7 @@ impl L2arc {
                 self.leave(&device);
                 continue;
             };
+            self.give_up_absent(|absent| absent.guid == device.guid);
             device.show_size(ring.end - ring.start);
             let mut fed = Fed { device, ring };
             self.begin(&mut fed, cache, owner, may_write).await;

@@ -2,13 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::stats::Arcstats;
+use crate::stats::{Arcstats, Group, Kind};
 
 /// A counter, or a sum that can shrink.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -38,6 +42,23 @@ macro_rules! counters {
         }
 
         impl L2arcStats {
+            /// All zero.
+            const fn new() -> Self {
+                Self {
+                    $($name: Counter::new(),)*
+                    $($average: Counter::new(),)*
+                    $($own: Counter::new(),)*
+                }
+            }
+
+            /// Takes the sums of what is on devices out of others, and leaves none.
+            pub(super) fn take_back(&self, others: &[&Self]) {
+                $(if !only_grows(stringify!($name)) {
+                    let mine = self.$name.get();
+                    others.iter().chain(&[self]).for_each(|stats| stats.$name.sub(mine));
+                })*
+            }
+
             /// All counters by name.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![
@@ -47,10 +68,10 @@ macro_rules! counters {
                 ]
             }
 
-            /// Adds them to those of other pools.
-            pub(super) fn add_to(&self, stats: &mut Arcstats) {
-                $(stats.$name += self.$name.get();)*
-                $(stats.$average = stats.$average.max(self.$average.get());)*
+            /// Shows them in `stats`.
+            fn show(&self, stats: &mut Arcstats) {
+                $(stats.$name = self.$name.get();)*
+                $(stats.$average = self.$average.get();)*
             }
         }
     };
@@ -150,6 +171,19 @@ counters! {
         /// Bytes trimmed. OpenZFS has no such counter.
         l2_trim_bytes,
     }
+}
+
+/// The counters of all pools together, closed ones too, but for the memory of their indexes.
+pub(super) static PROCESS: L2arcStats = L2arcStats::new();
+
+/// Shows the counters of all pools since the process began.
+pub fn show(stats: &mut Arcstats) {
+    PROCESS.show(stats);
+}
+
+/// Whether a number is a counter, and not a state.
+fn only_grows(name: &str) -> bool {
+    Arcstats::FIELDS.iter().any(|field| field.name == name && field.kind == Kind::Counter)
 }
 
 impl Counter {

@@ -367,14 +367,29 @@ fn a_device_that_is_offline_for_a_while_has_its_blocks_afterwards() {
         let pool = create(&disks, &["cache"], "all").await;
         warm_up(&pool).await;
         let guid = cache(&pool, "cache");
+        let on_it = |pool: &LivePool| {
+            let stats = stats(pool);
+            [&stats.l2_size, &stats.l2_bufc_data_asize, &stats.l2_log_blk_count].map(|sum| sum.get())
+        };
+        let before = on_it(&pool);
         pool.offline(guid, TakeOffline::Temporarily).await.unwrap();
         assert_eq!(hits(&pool).await.0, 0);
+        assert_eq!(on_it(&pool), before, "it is still on the device");
         pool.online(guid).await.unwrap();
         pool.feed_l2arc().await;
         assert_eq!(stats(&pool).l2_rebuild_success.get(), 1);
         // What had no log block yet is lost.
+        assert!(on_it(&pool)[0] <= before[0] && on_it(&pool)[2] == before[2], "each block counts once");
         assert!(hits(&pool).await.0 >= BLOCKS - 79);
+        let counted = || {
+            let mut all = engine::stats::Arcstats::default();
+            engine::l2arc::stats::show(&mut all);
+            [all.l2_hits, all.l2_feeds, all.l2_write_bytes]
+        };
+        let open = counted();
         export(pool).await;
+        let closed = counted();
+        assert!(open[0] >= BLOCKS - 79 && (0..3).all(|at| closed[at] >= open[at]), "{open:?} {closed:?}");
     });
 }
 

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use engine::dsl::Dsl;
 use engine::stats::{
-    Amplification, Arcstats, DMU_TX, DmuTxStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH, ZIL,
-    ZfetchStats, ZilStats,
+    Amplification, Arcstats, DMU_TX, DmuTxStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH,
+    ZIL, ZfetchStats, ZilStats,
 };
 use engine::tunables;
 use engine::vdev::Vdev;
@@ -93,6 +93,7 @@ impl Daemon {
             memory_available_bytes: memory.available,
             ..self.cache.arcstats()
         };
+        engine::l2arc::stats::show(&mut stats);
         for pool in self.open_pools() {
             pool.view().l2arc().add_to(&mut stats);
         }

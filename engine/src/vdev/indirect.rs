@@ -220,3 +220,82 @@ fn join<B: AsRef<[u8]>>(size: usize, parts: &[B]) -> IoBuf {
     }
     block
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use device::{Device, MemoryDevice, block_on};
+    use ondisk::blkptr::Dva;
+    use ondisk::indirect::MappingEntry;
+    use ondisk::nvlist::Nvlist;
+    use ondisk::vdev_config::VdevConfig;
+    use ondisk::{Asize, Guid};
+
+    use super::super::config::{Devices, build_tree};
+    use super::super::read::Verdict;
+    use super::super::{LABEL_END_BYTES, LABEL_START_BYTES};
+    use super::*;
+
+    const PIECE: u64 = 4096;
+
+    fn config(kind: &str, id: u64, guid: u64, children: Vec<Nvlist>) -> Nvlist {
+        let mut config = Nvlist::new();
+        config.push("type", kind);
+        config.push("id", id);
+        config.push("guid", guid);
+        config.push("ashift", 9u64);
+        if !children.is_empty() {
+            config.push("children", children);
+        }
+        config
+    }
+
+    /// A removed vdev of three pieces, which are on a mirror. Piece `n` is right, which is full of `n`, only
+    /// on child `n`.
+    fn tree() -> VdevTree {
+        let leaves = (0..3).map(|n| config("file", n, n + 1, Vec::new())).collect();
+        let tops = vec![config("mirror", 0, 99, leaves), config("indirect", 1, 98, Vec::new())];
+        let root = VdevConfig::parse(&config("root", 0, 100, tops)).expect("well-formed");
+        let child = |n: u64| {
+            let mut bytes = vec![0xff; (LABEL_START_BYTES + (1 << 20) + LABEL_END_BYTES) as usize];
+            let at = (LABEL_START_BYTES + n * 2 * PIECE) as usize;
+            bytes[at..at + PIECE as usize].fill(n as u8);
+            (Guid(n + 1), Arc::new(MemoryDevice::with_content("memory", bytes)) as Arc<dyn Device>)
+        };
+        let devices: Devices = (0..3).map(child).collect();
+        let tree = build_tree(&root, &devices, None).expect("builds");
+        let entry = |n: u64| MappingEntry {
+            source: ByteOffset(n * PIECE),
+            target: Dva {
+                vdev: VdevId(0),
+                offset: ByteOffset(n * 2 * PIECE),
+                asize: Asize(PIECE),
+                gang: false,
+            },
+        };
+        let mapping = IndirectMapping::new((0..3).map(entry).collect()).expect("in order");
+        let Kind::Indirect(moved) = &tree.tops[1].kind else { panic!("another kind") };
+        moved.set(Moved { mapping, births: Vec::new() }).expect("set once");
+        tree
+    }
+
+    fn is_right(bytes: &[u8]) -> Result<(), Failure> {
+        let right = |(at, byte): (usize, &u8)| u64::from(*byte) == at as u64 / PIECE;
+        if bytes.iter().enumerate().all(right) { Ok(()) } else { Err(Failure::Checksum) }
+    }
+
+    #[test]
+    fn copies_of_pieces_are_combined_as_often_as_is_said() {
+        let tree = tree();
+        let verdict: Verdict<'_> = &is_right;
+        let read = || {
+            block_on(tree.tops[1].read(Request::new(&tree, 0, 3 * PIECE as usize, 1, Some(verdict)))).is_ok()
+        };
+        assert!((0..9).all(|_| read()));
+        // The first copies that are read may be the right ones now and then.
+        tunables::ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX.set(0).expect("in range");
+        assert!(!(0..9).all(|_| read()));
+        tunables::ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX.reset();
+    }
+}

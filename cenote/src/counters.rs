@@ -25,7 +25,8 @@ const TEXT: u32 = 7;
 /// Arguments of `cenote counters`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Groups: arcstats (the ARC), zfetchstats (reading ahead), zil (intent logs), dmu_tx (changes), objset (clients
+Groups: arcstats (the ARC), zfetchstats (reading ahead), zil (intent logs), dmu_tx (changes), fm (errors that
+became no events), objset (clients
 and intent log of each dataset; objset-0x36 is that of one), amplification (bytes of each dataset at each
 layer), vdev (transfers), txgs (the last transaction groups of each pool). Counters only grow while the daemon
 runs.")]

@@ -19,6 +19,7 @@
 //! Source of the facts: OpenZFS 2.4 `zfs_fm.c`, `fm.c`, `sys/fm/fs/zfs.h`, `zpool-events(8)`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +36,8 @@ fn max_events() -> usize {
 
 /// Errors of one kind and vdev that are passed on in a second, but for those that have a tunable.
 const MAX_PER_SECOND: u32 = 20;
+/// Errors of the process that became no event, because they came too often.
+pub(crate) static DROPPED_EREPORTS: AtomicU64 = AtomicU64::new(0);
 /// For this long, an error in the same place is not passed on again (`zfs_zevent_retain_expire_secs`).
 const REPEATED: Duration = Duration::from_secs(900);
 /// The most places of errors that are remembered (`zfs_zevent_retain_max`).
@@ -374,6 +377,7 @@ impl Reporter {
                 return false;
             }
             if state.is_flood(kind, guid) {
+                DROPPED_EREPORTS.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
         }

@@ -13,6 +13,7 @@
 //! | `zfetchstats` | [`ZFETCH`], striped | process |
 //! | `zil` | [`ZIL`] and [`DatasetStats::zil`] | process, dataset |
 //! | `dmu_tx` | [`DMU_TX`] | process |
+//! | `fm` | [`crate::events`], where errors become events | process |
 //! | `objset` | [`DatasetStats`], striped | dataset |
 //! | `amplification` | [`DatasetStats`] | dataset |
 //! | `txgs` | [`TxgHistory`] | pool |
@@ -36,6 +37,7 @@ mod arcstats;
 mod datasets;
 mod dmu;
 mod fields;
+mod fm;
 mod striped;
 mod txgs;
 mod vdevs;
@@ -49,6 +51,7 @@ pub(crate) use dmu::Zfetch;
 pub use dmu::{DMU_TX, DmuTxStats, ZFETCH, ZfetchStats};
 pub use fields::{Counter, Field, Group, Kind};
 pub(crate) use fields::{counted, counters};
+pub use fm::FmStats;
 pub(crate) use striped::Striped;
 pub use txgs::{Io, TxgHistory, TxgRecord, TxgState};
 pub use vdevs::VdevStats;
@@ -56,11 +59,12 @@ pub(crate) use zil::ZilCounters;
 pub use zil::{ZIL, ZilStats};
 
 /// All groups by name, with their fields, for lists and the manual.
-pub const GROUPS: [(&str, &[Field]); 7] = [
+pub const GROUPS: [(&str, &[Field]); 8] = [
     (Arcstats::NAME, Arcstats::FIELDS),
     (ZfetchStats::NAME, ZfetchStats::FIELDS),
     (ZilStats::NAME, ZilStats::FIELDS),
     (DmuTxStats::NAME, DmuTxStats::FIELDS),
+    (FmStats::NAME, FmStats::FIELDS),
     (ObjsetStats::NAME, ObjsetStats::FIELDS),
     (Amplification::NAME, Amplification::FIELDS),
     (VdevStats::NAME, VdevStats::FIELDS),

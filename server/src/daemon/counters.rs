@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use engine::dsl::Dsl;
 use engine::stats::{
-    Amplification, Arcstats, DMU_TX, DmuTxStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH,
+    Amplification, Arcstats, DMU_TX, DmuTxStats, FmStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH,
     ZIL, ZfetchStats, ZilStats,
 };
 use engine::tunables;
@@ -52,6 +52,9 @@ impl Daemon {
         }
         if wanted.has(DmuTxStats::NAME) {
             groups.push(group(&DMU_TX.snapshot()));
+        }
+        if wanted.has(FmStats::NAME) {
+            groups.push(group(&FmStats::snapshot()));
         }
         if wanted.has(TUNABLES) {
             let values = tunables::all().iter().map(|tunable| (tunable.name().to_owned(), tunable.get()));

@@ -44,6 +44,27 @@ const DATASET_PROPERTIES: [(&str, &str, Form, &str); 11] = [
     ("written", "written_bytes", Form::Number, "Referenced space that was written since the last snapshot."),
 ];
 
+/// Sums over the devices of a pool, as the kstat `io` of pools had them: metric, kind, fields of a vdev.
+const OF_ALL_DEVICES: [(&str, &str, &[&str], &str); 7] = [
+    ("nread", "counter", &["nread"], "Bytes that devices of the pool read."),
+    ("nwritten", "counter", &["nwritten"], "Bytes that devices of the pool wrote."),
+    ("rcnt", "gauge", &["active"], "Transfers of devices of the pool that are under way."),
+    ("reads", "counter", &["reads"], "Reads of devices of the pool."),
+    (
+        "rlentime",
+        "counter",
+        &["read_ns", "write_ns"],
+        "How long reads and writes of devices of the pool took together, in nanoseconds.",
+    ),
+    (
+        "wlentime",
+        "counter",
+        &["asyncq_wait_ns"],
+        "How long writes of the pool waited before they went to devices, in nanoseconds.",
+    ),
+    ("writes", "counter", &["writes"], "Writes of devices of the pool."),
+];
+
 /// Healths of pools, in the order of `zfs_pool_health`.
 const HEALTHS: [&str; 7] = ["ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED"];
 
@@ -88,7 +109,8 @@ pub(super) fn text(daemon: &Arc<Daemon>, most: usize) -> Result<String, ApiError
     let pools = ListPools { properties: names(&POOL_PROPERTIES), ..ListPools::default() };
     let pools = daemon.ask(&pools)?.entries;
     let kinds = vec![DatasetKind::Filesystem, DatasetKind::Volume];
-    let properties = names(&DATASET_PROPERTIES);
+    let of_mounts_too = ["mounted", "mountpoint"].map(str::to_owned);
+    let properties = names(&DATASET_PROPERTIES).into_iter().chain(of_mounts_too).collect();
     let datasets = daemon.ask(&ListDatasets { kinds, properties, ..ListDatasets::default() })?.entries;
     let mut text = Text { out: String::new(), most, is_full: false };
     of_process(&mut text, &counters);
@@ -97,6 +119,7 @@ pub(super) fn text(daemon: &Arc<Daemon>, most: usize) -> Result<String, ApiError
     of_histograms(&mut text, &io);
     of_counted(&mut text, &counters);
     of_datasets(&mut text, &datasets);
+    of_mounts(&mut text, &datasets);
     Ok(text.end())
 }
 
@@ -164,6 +187,7 @@ fn of_process(text: &mut Text, counters: &Counters) {
         ("zfetchstats", "node_zfs_zfetch_"),
         ("zil", "node_zfs_zil_"),
         ("dmu_tx", "node_zfs_dmu_tx_"),
+        ("fm", "node_zfs_fm_"),
     ] {
         let found = counters.groups.iter().find(|found| found.name == group);
         let fields = GROUPS.iter().find(|(name, _)| *name == group);
@@ -218,20 +242,17 @@ fn of_io(text: &mut Text, counters: &Counters) {
     let vdevs = || counters.groups.iter().filter(|group| group.vdev.is_some());
     let mut pools: Vec<&str> = vdevs().filter_map(|group| group.pool.as_deref()).collect();
     pools.dedup();
-    for (metric, help) in [
-        ("nread", "Bytes that devices of the pool read."),
-        ("nwritten", "Bytes that devices of the pool wrote."),
-        ("reads", "Reads of devices of the pool."),
-        ("writes", "Writes of devices of the pool."),
-    ] {
+    for (metric, kind, fields, help) in OF_ALL_DEVICES {
         let name = format!("node_zfs_zpool_{metric}");
-        if text.family(&name, "counter", help) {
+        if text.family(&name, kind, help) {
             for pool in &pools {
                 let is_of = |group: &&CounterGroup| {
                     group.pool.as_deref() == Some(*pool)
                         && group.vdev.as_ref().is_some_and(|vdev| vdev.is_leaf)
                 };
-                let sum: u64 = vdevs().filter(is_of).map(|group| group.counters.get(metric)).sum();
+                let of =
+                    |group: &CounterGroup| fields.iter().map(|field| group.counters.get(field)).sum::<u64>();
+                let sum: u64 = vdevs().filter(is_of).map(of).sum();
                 text.sample(&name, &[("zpool", pool)], sum);
             }
         }
@@ -317,6 +338,32 @@ fn of_counted(text: &mut Text, counters: &Counters) {
             let dataset = group.dataset.as_ref().and_then(|dataset| dataset.name.as_deref());
             let labels = [("pool", group.pool.as_deref().unwrap_or("")), ("dataset", dataset.unwrap_or(""))];
             text.sample(&name, &labels, group.counters.get(field.name));
+        }
+    }
+}
+
+/// The space of mounted filesystems, as node exporter reports it of those of OpenZFS.
+fn of_mounts(text: &mut Text, datasets: &[DatasetEntry]) {
+    let value = |dataset: &DatasetEntry, name: &str| {
+        dataset.property(name).and_then(|property| property.parsable.clone())
+    };
+    let number = |dataset: &DatasetEntry, name: &str| value(dataset, name)?.parse::<u64>().ok();
+    let is_mounted = |dataset: &&DatasetEntry| value(dataset, "mounted").as_deref() == Some("yes");
+    for (metric, with_referenced, help) in [
+        ("avail", false, "Space of a mounted filesystem that its users may take."),
+        ("free", false, "Free space of a mounted filesystem."),
+        ("size", true, "Size of a mounted filesystem: what it refers to, and what is free."),
+    ] {
+        let name = format!("node_filesystem_{metric}_bytes");
+        if !text.family(&name, "gauge", help) {
+            return;
+        }
+        for dataset in datasets.iter().filter(is_mounted) {
+            let (free, mountpoint) = (number(dataset, "available"), value(dataset, "mountpoint"));
+            let used = if with_referenced { number(dataset, "referenced") } else { Some(0) };
+            let (Some(free), Some(used), Some(mountpoint)) = (free, used, mountpoint) else { continue };
+            let labels = [("device", dataset.name.as_str()), ("fstype", "zfs"), ("mountpoint", &mountpoint)];
+            text.sample(&name, &labels, free.saturating_add(used));
         }
     }
 }

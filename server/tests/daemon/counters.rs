@@ -12,6 +12,7 @@ use server::api::{CounterGroup, Counters, CreateDataset, GetCounters, GetIoStats
 use server::metrics::{self, MetricsSocket};
 use tokio::sync::oneshot;
 
+use crate::boards;
 use crate::harness::Running;
 use crate::volumes::new_volume;
 
@@ -172,6 +173,12 @@ fn prometheus_reads_the_names_that_boards_use_and_can_change_nothing() {
     assert_eq!(of(r#"node_zfs_zpool_state{zpool="tank",state="online"}"#), 1.0);
     assert_eq!(of(r#"node_zfs_zpool_state{zpool="tank",state="degraded"}"#), 0.0);
     assert!(of(r#"node_zfs_zpool_nwritten{zpool="tank"}"#) > 0.0);
+    let families: std::collections::BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let missing: Vec<_> = boards::ASKED.iter().filter(|name| !families.contains(*name)).collect();
+    assert!(missing.is_empty(), "boards ask for {missing:?}");
+    let back: Vec<_> = boards::GONE.iter().filter(|name| families.contains(*name)).collect();
+    assert!(back.is_empty(), "there now, so count the panels of boards again: {back:?}");
     let size = of(r#"zfs_pool_size_bytes{pool="tank"}"#);
     let (used, free) =
         (of(r#"zfs_pool_allocated_bytes{pool="tank"}"#), of(r#"zfs_pool_free_bytes{pool="tank"}"#));

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "system calls under test")]
 
 mod attached;
+mod boards;
 mod counters;
 mod datasets;
 mod filesystems;

@@ -580,7 +580,8 @@ impl Shard {
             };
             let node = &self.nodes[victim as usize];
             let from = node.list;
-            self.counts.evict(from, (node.bytes - NODE_BYTES) as u64);
+            let candidate = node.block.as_ref().and_then(|loaded| loaded.candidate.as_ref());
+            self.counts.evict(from, candidate.map_or(0, |candidate| candidate.psize));
             evicted.extend(self.take_block(victim));
             self.unlink(victim);
             self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });

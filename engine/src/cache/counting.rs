@@ -28,9 +28,9 @@ pub(super) struct Counts {
     uncached_hits: u64,
     /// Hits that left the block in its place.
     access_skips: u64,
-    /// Evicted blocks, and their bytes by list.
+    /// Evicted blocks, and the bytes by list of those that waited for a cache device.
     evictions: u64,
-    evicted_bytes: [u64; 2],
+    evicted_waiting_bytes: [u64; 2],
     evict_not_enough: u64,
     hit_prefetches: u64,
     waited_prefetches: u64,
@@ -102,11 +102,11 @@ impl Counts {
         }
     }
 
-    /// A block of this many bytes was evicted from a list.
-    pub(super) fn evict(&mut self, list: usize, bytes: u64) {
+    /// A block was evicted from a list. So many bytes of it waited for a cache device.
+    pub(super) fn evict(&mut self, list: usize, waiting_bytes: u64) {
         self.evictions += 1;
-        if let Some(evicted) = self.evicted_bytes.get_mut(list) {
-            *evicted += bytes;
+        if let Some(evicted) = self.evicted_waiting_bytes.get_mut(list) {
+            *evicted += waiting_bytes;
         }
     }
 
@@ -141,7 +141,7 @@ impl Counts {
         for (own, other) in [
             (&mut self.list_hits, other.list_hits),
             (&mut self.ghost_hits, other.ghost_hits),
-            (&mut self.evicted_bytes, other.evicted_bytes),
+            (&mut self.evicted_waiting_bytes, other.evicted_waiting_bytes),
         ] {
             own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
         }
@@ -177,8 +177,8 @@ impl Counts {
         stats.deleted = self.evictions;
         stats.access_skip = self.access_skips;
         stats.evict_not_enough = self.evict_not_enough;
-        [stats.evict_l2_eligible_mru, stats.evict_l2_eligible_mfu] = self.evicted_bytes;
-        stats.evict_l2_eligible = self.evicted_bytes.iter().sum();
+        [stats.evict_l2_eligible_mru, stats.evict_l2_eligible_mfu] = self.evicted_waiting_bytes;
+        stats.evict_l2_eligible = self.evicted_waiting_bytes.iter().sum();
         stats.predictive_prefetch = prefetch.hits + prefetch.io_hits + prefetch.misses;
         stats.demand_hit_predictive_prefetch = self.hit_prefetches;
         stats.demand_iohit_predictive_prefetch = self.waited_prefetches;

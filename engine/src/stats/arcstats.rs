@@ -32,13 +32,16 @@ counters! {
         evict_skip: Counter, "Blocks that eviction passed over: always 0.";
         evict_not_enough: Counter,
             "Evictions that did not make enough room: the newest block stays, however large.";
-        evict_l2_cached: Counter, "Bytes of evicted blocks that an L2ARC device has.";
-        evict_l2_eligible: Counter, "Bytes of evicted blocks that an L2ARC device might take.";
+        evict_l2_cached: Counter,
+            "Bytes of evicted blocks that an L2ARC device has: not counted, 0.";
+        evict_l2_eligible: Counter,
+            "Bytes, as stored, of evicted blocks that waited for an L2ARC device. Without a device, none do.";
         evict_l2_eligible_mfu: Counter, "Those of blocks that were used more often.";
         evict_l2_eligible_mru: Counter, "Those of blocks that were used once.";
-        evict_l2_ineligible: Counter, "Bytes of evicted blocks that an L2ARC device must not take.";
+        evict_l2_ineligible: Counter,
+            "Bytes of evicted blocks that an L2ARC device must not take: not counted, 0.";
         evict_l2_skip: Counter,
-            "Evictions that passed over a block that was being written to an L2ARC device.";
+            "Evictions that passed over a block that was being written to an L2ARC device: always 0.";
         hash_elements: Gauge, "Blocks and ghosts in the tables.";
         hash_elements_max: Gauge, "The most that there were.";
         hash_collisions: Counter, "Collisions in the tables: always 0, as they are open.";

@@ -80,6 +80,7 @@ fn text(pool: &PoolWhatIf, l2arc: Option<Size>) -> String {
         let ratio = all.hit_ratio_with_device(pool.arc_bytes, device.0);
         text.push_str(&row(&format!("+ {device}"), ratio, "  <- with that cache device"));
     }
+    text.push_str(&special(all, pool.arc_bytes));
     let of_datasets = pool.curves.iter().filter_map(|curve| Some((curve.dataset.as_deref()?, curve)));
     let mut of_datasets: Vec<(&str, &Curve)> = of_datasets.collect();
     if of_datasets.is_empty() {
@@ -97,6 +98,18 @@ fn text(pool: &PoolWhatIf, l2arc: Option<Size>) -> String {
         text.push_str(&format!("  {name:<width$}  {read:>9}  {now:>7}  {twice:>7}  {eight:>7}\n"));
     }
     text
+}
+
+/// What a special vdev would do.
+fn special(all: &Curve, arc_bytes: u64) -> String {
+    let [answered, misses] = [all.hit_ratio(arc_bytes), all.metadata_misses(arc_bytes)];
+    format!(
+        "\n  a special vdev would get {} of the reads: those of metadata that the ARC does not answer. {} would\n  \
+         still go to the other vdevs. {} of metadata were read.\n",
+        percent(misses),
+        percent((1.0 - answered - misses).max(0.0)),
+        nicebytes(all.distinct_metadata_bytes)
+    )
 }
 
 fn row(size: &str, ratio: f64, mark: &str) -> String {

@@ -352,11 +352,13 @@ mod tests {
                 dataset: None,
                 samples,
                 rate: 1.0,
+                distinct_blocks: 10,
                 distinct_bytes: 1000,
                 distinct_stored_bytes: 1000,
                 distinct_metadata_bytes: 0,
                 metadata_share: 0.0,
                 points: vec![(100, ratios[0]), (200, ratios[1])],
+                metadata_points: Vec::new(),
             }],
         };
         let mut arc = Arc::default();

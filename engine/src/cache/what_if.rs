@@ -81,6 +81,8 @@ pub struct Report {
     pub samples: f64,
     /// The share of blocks that is followed.
     pub rate: f64,
+    /// The number of blocks that were read, about.
+    pub distinct_blocks: u64,
     /// Bytes of all blocks that were read, about.
     pub distinct_bytes: u64,
     /// What these are as they are stored, without copies and parity.
@@ -91,6 +93,8 @@ pub struct Report {
     pub metadata_share: f64,
     /// Sizes of caches in bytes, with the share of reads that each would answer.
     pub points: Vec<(u64, f64)>,
+    /// The same sizes, with the share of all reads that are of metadata and that each would answer.
+    pub metadata_points: Vec<(u64, f64)>,
 }
 
 impl WhatIf {
@@ -158,6 +162,8 @@ struct Curve {
     order: Order,
     /// Reads by distance, each for as many as one stands for.
     reads: Vec<f64>,
+    /// Those of metadata.
+    metadata_reads: Vec<f64>,
     /// First reads.
     first: f64,
     of_metadata: f64,
@@ -172,6 +178,7 @@ impl Curve {
             threshold: u64::MAX / FIRST_RATE,
             order: Order::new(4 * MAX_OBJECTS),
             reads: vec![0.0; BUCKETS],
+            metadata_reads: vec![0.0; BUCKETS],
             first: 0.0,
             of_metadata: 0.0,
             samples: 0.0,
@@ -198,7 +205,11 @@ impl Curve {
                 // The block itself has to be in the cache, too.
                 let between = self.order.after(object.slot).saturating_add(bytes);
                 let distance = between as f64 / self.rate();
-                if let Some(reads) = self.reads.get_mut(bucket(distance as u64)) {
+                let bucket = bucket(distance as u64);
+                if let Some(reads) = self.reads.get_mut(bucket) {
+                    *reads += weight;
+                }
+                if let Some(reads) = self.metadata_reads.get_mut(bucket).filter(|_| read.is_metadata) {
                     *reads += weight;
                 }
                 self.order.take(object.slot, object.read.bytes);
@@ -228,7 +239,8 @@ impl Curve {
         }
         self.aged = now;
         let counted = [&mut self.first, &mut self.of_metadata, &mut self.samples];
-        self.reads.iter_mut().chain(counted).for_each(|count| *count /= 2.0);
+        let reads = self.reads.iter_mut().chain(&mut self.metadata_reads);
+        reads.chain(counted).for_each(|count| *count /= 2.0);
     }
 
     fn report(&self, readers: Readers) -> Report {
@@ -237,21 +249,26 @@ impl Curve {
         let scaled = |bytes: u64| (bytes as f64 / self.rate()) as u64;
         let bytes =
             |of: &dyn Fn(&Read) -> u64| scaled(self.objects.values().map(|object| of(&object.read)).sum());
-        let mut points = Vec::new();
-        let mut answered = 0.0;
-        for (index, reads) in self.reads.iter().enumerate().filter(|(_, reads)| **reads > 0.0) {
-            answered += reads;
-            points.push((bucket_end(index), share(answered)));
-        }
+        let points = |reads: &[f64]| {
+            let mut points = Vec::new();
+            let mut answered = 0.0;
+            for (index, reads) in reads.iter().enumerate().filter(|(_, reads)| **reads > 0.0) {
+                answered += reads;
+                points.push((bucket_end(index), share(answered)));
+            }
+            points
+        };
         Report {
             readers,
             samples: self.samples,
             rate: self.rate(),
+            distinct_blocks: scaled(self.objects.len() as u64),
             distinct_bytes: bytes(&|read| read.bytes),
             distinct_stored_bytes: bytes(&|read| read.stored_bytes),
             distinct_metadata_bytes: bytes(&|read| if read.is_metadata { read.bytes } else { 0 }),
             metadata_share: share(self.of_metadata),
-            points,
+            points: points(&self.reads),
+            metadata_points: points(&self.metadata_reads),
         }
     }
 }
@@ -397,6 +414,35 @@ mod tests {
             let expected = tenths as f64 / 10.0 * 0.95;
             assert!((ratio - expected).abs() < 0.06, "{tenths}: {ratio}");
         }
+    }
+
+    #[test]
+    fn reads_of_metadata_have_a_curve_of_their_own() {
+        // Of four reads one is of a few blocks of metadata, the others are of many blocks of data.
+        let (what_if, mut random) = (WhatIf::default(), random(100_000));
+        for n in 0..400_000u64 {
+            match n % 4 {
+                0 => what_if.note(7, &Bookmark { level: 1, ..at(n / 4 % 8000) }, || Read {
+                    is_metadata: true,
+                    ..read(4096)
+                }),
+                _ => what_if.note(7, &at(random()), || read(4096)),
+            }
+        }
+        let all = report(&what_if);
+        let answered = |bytes: u64| {
+            all.metadata_points
+                .iter()
+                .take_while(|(size, _)| *size <= bytes)
+                .last()
+                .map_or(0.0, |(_, ratio)| *ratio)
+        };
+        assert!((all.metadata_share - 0.25).abs() < 0.02, "{}", all.metadata_share);
+        // All of the metadata is read again after 8,000 + 24,000 blocks.
+        assert_eq!(answered(16_000 * 4096), 0.0);
+        assert!((answered(40_000 * 4096) - 0.23).abs() < 0.03, "{}", answered(40_000 * 4096));
+        let blocks = all.distinct_blocks as f64;
+        assert!((100_000.0..112_000.0).contains(&blocks), "{blocks}");
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct Curve {
     pub samples: f64,
     /// The share of blocks that is followed.
     pub rate: f64,
+    /// The number of blocks that were read.
+    pub distinct_blocks: u64,
     /// Bytes of all blocks that were read.
     pub distinct_bytes: u64,
     /// The same as they are stored, without copies and parity: what they would take on a cache device.
@@ -50,6 +52,8 @@ pub struct Curve {
     pub metadata_share: f64,
     /// Sizes in bytes, with the share of reads that a cache of that size answers without read-ahead.
     pub points: Vec<(u64, f64)>,
+    /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size answers.
+    pub metadata_points: Vec<(u64, f64)>,
 }
 
 impl Curve {
@@ -57,6 +61,19 @@ impl Curve {
     pub fn hit_ratio(&self, bytes: u64) -> f64 {
         let after = self.points.partition_point(|(size, _)| *size <= bytes);
         after.checked_sub(1).and_then(|index| self.points.get(index)).map_or(0.0, |(_, ratio)| *ratio)
+    }
+
+    /// The share of reads that are of metadata, and that a cache of `bytes` would not answer. A special vdev
+    /// would get them.
+    pub fn metadata_misses(&self, bytes: u64) -> f64 {
+        let after = self.metadata_points.partition_point(|(size, _)| *size <= bytes);
+        let last = after.checked_sub(1).and_then(|index| self.metadata_points.get(index));
+        (self.metadata_share - last.map_or(0.0, |(_, ratio)| *ratio)).max(0.0)
+    }
+
+    /// The mean size of a block as it is stored.
+    pub fn mean_stored_bytes(&self) -> u64 {
+        self.distinct_stored_bytes.checked_div(self.distinct_blocks).unwrap_or(0)
     }
 
     /// The same for a cache in memory with a cache device behind it, which holds blocks as they are stored.

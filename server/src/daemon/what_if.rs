@@ -41,15 +41,17 @@ async fn curve(pool: &OpenPool, report: Report) -> Option<Curve> {
             (!dataset.dir.is_internal()).then_some(dataset.name)?.into()
         }
     };
-    let Report { samples, rate, distinct_bytes, distinct_stored_bytes, distinct_metadata_bytes, .. } = report;
+    let Report { samples, rate, distinct_blocks, distinct_bytes, .. } = report;
     Some(Curve {
         dataset,
         samples,
         rate,
+        distinct_blocks,
         distinct_bytes,
-        distinct_stored_bytes,
-        distinct_metadata_bytes,
+        distinct_stored_bytes: report.distinct_stored_bytes,
+        distinct_metadata_bytes: report.distinct_metadata_bytes,
         metadata_share: report.metadata_share,
         points: report.points,
+        metadata_points: report.metadata_points,
     })
 }

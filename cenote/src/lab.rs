@@ -6,6 +6,7 @@ mod model;
 mod new;
 mod output_file;
 mod progress;
+mod reads;
 mod record;
 mod scenario;
 mod server;

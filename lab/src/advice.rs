@@ -7,6 +7,7 @@
 //!
 //! Only read-only commands are used, and nothing is changed.
 
+mod caches;
 mod observations;
 mod rules;
 

@@ -11,11 +11,13 @@
 //! | [`rebuild`] | odds to survive failures, and the time of a rebuild |
 //! | [`dedup`] | entries, memory and gain of a dedup table for real data |
 //! | [`l2arc`] | memory for the headers of a cache device |
+//! | [`cache_reads`] | what cache devices would answer of a pool's reads |
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
 //! | [`client_latency`] | the latency between a client and the pool |
 //! | `sample` | blocks of the user's files |
 
+pub mod cache_reads;
 pub mod client_latency;
 pub mod compression;
 pub mod dedup;

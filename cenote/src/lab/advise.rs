@@ -7,6 +7,7 @@ use clap::Args;
 use lab::advice::{Advised, Commands, Observations};
 use lab::target::output;
 
+use super::reads::cache_reads;
 use crate::output::print;
 
 /// Which pools, and the form of the output.
@@ -44,7 +45,12 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
         ));
     }
     let program = if arguments.host { "" } else { "cenote " };
-    let commands = Commands { zpool: &zpool, zfs: &zfs, program };
+    // Of OpenZFS's pools, and of those that were not read yet, nothing is known.
+    let reads = |pool: &str| {
+        let known = (!arguments.host).then(|| cache_reads(pool, None));
+        Ok(known.and_then(anyhow::Result::ok))
+    };
+    let commands = Commands { zpool: &zpool, zfs: &zfs, reads: &reads, program };
     let advised: Vec<Advised> = pools
         .iter()
         .map(|pool| Ok(Advised::of(&Observations::look(&commands, pool)?)))

@@ -18,6 +18,7 @@ use lab::models::space::Space;
 use lab::models::speed::{self, Placed, Speed, Stable};
 use lab::size::Size;
 
+use super::reads::cache_reads;
 use crate::output::print;
 
 /// The chance that a device fails within a year, unless a person says another one.
@@ -123,10 +124,15 @@ enum Model {
         #[arg(long, default_value = "8G")]
         cache: Size,
     },
-    /// Memory for the headers of a cache device, and the largest that makes sense
+    /// Memory for the headers of a cache device, and the largest that makes sense; or what devices would do
+    /// for the reads of a pool
     L2arc {
         /// Size of the device
-        size: Size,
+        #[arg(required_unless_present = "from")]
+        size: Option<Size>,
+        /// By the reads of this pool since it was opened; several sizes are shown where none is given
+        #[arg(long, value_name = "POOL", conflicts_with_all = ["arc", "fill"])]
+        from: Option<String>,
         /// The cache in memory
         #[arg(long, default_value = "8G")]
         arc: Size,
@@ -189,7 +195,10 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
         Model::Dedup { paths, block, compression, ashift, cache, .. } => {
             show(&[Dedup::of(&paths, block, &compression, ashift, cache)?], json)
         }
-        Model::L2arc { size, arc, fill } => show(&[L2arc::of(size, arc, fill)?], json),
+        Model::L2arc { size, from: Some(pool), .. } => show(&[cache_reads(&pool, size)?], json),
+        Model::L2arc { size, arc, fill, .. } => {
+            show(&[L2arc::of(size.context("the size of the device is missing")?, arc, fill)?], json)
+        }
         Model::Slog { rate, timeout, memory } => {
             let rate = match device::simulated::Model::link(&rate) {
                 Some(link) => Size(link.write_bytes_per_second),

@@ -14,6 +14,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::layout::Vdev;
 use crate::medium::{Medium, sysfs};
+use crate::models::cache_reads::CacheReads;
 
 /// The commands of a system with pools; each gives what the command printed.
 pub struct Commands<'a> {
@@ -21,6 +22,8 @@ pub struct Commands<'a> {
     pub zpool: &'a dyn Fn(&[&str]) -> Result<String>,
     /// `zfs`.
     pub zfs: &'a dyn Fn(&[&str]) -> Result<String>,
+    /// What caches would do by the reads of a pool; none where that is not known.
+    pub reads: &'a dyn Fn(&str) -> Result<Option<CacheReads>>,
     /// The prefix of both as a user types them: nothing, or `cenote `.
     pub program: &'a str,
 }
@@ -48,6 +51,10 @@ pub struct Observations {
     pub autotrim: bool,
     /// Top-level vdevs that hold data.
     pub tops: Vec<Top>,
+    /// Whether there is a special vdev.
+    pub has_special: bool,
+    /// What caches would do by the reads, where that is known.
+    pub reads: Option<CacheReads>,
     /// Whether there is a log device.
     pub has_log: bool,
     /// Names of log vdevs that are one device.
@@ -223,7 +230,8 @@ impl Observations {
             text.lines().filter_map(pair).collect()
         };
         let properties = pairs(&zpool(&["get", "-Hp", "-o", "property,value", "all", pool])?);
-        let tree = tree_of(&zpool(&["status", "-Pp", pool])?);
+        let status = zpool(&["status", "-Pp", pool])?;
+        let tree = tree_of(&status);
         // Vdevs have properties since 2.2.
         let ashifts = zpool(&["get", "-Hp", "-o", "name,value", "ashift", pool, "all-vdevs"]);
         let ashifts = ashifts.map(|text| pairs(&text)).unwrap_or_default();
@@ -258,6 +266,8 @@ impl Observations {
             dedup_table: of_pool("dedup_table_size").and_then(|text| text.parse().ok()).unwrap_or(0),
             autotrim: of_pool("autotrim") == Some("on"),
             writes,
+            has_special: status.lines().any(|line| line.trim() == "special"),
+            reads: (commands.reads)(pool)?,
             ..Self::default()
         };
         let tops = tree.iter().enumerate().filter(|(_, node)| node.level == 1 && node.class != Class::Spare);
@@ -481,7 +491,10 @@ mod tests {
             }
             .to_owned())
         };
-        Observations::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()), program: "" }, pool)
+        Observations::look(
+            &Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()), reads: &|_| Ok(None), program: "" },
+            pool,
+        )
     }
 
     #[test]

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
+use super::caches::{cache_device, larger_arc, special_vdev};
 use super::observations::{Dataset, Observations, Top};
 use super::{Advice, Weight};
 use crate::layout::{Layout, Vdev};
 use crate::models::rebuild::{Devices, Rebuild};
-use crate::models::{bytes, percent, space, speed};
+use crate::models::{bytes, l2arc, percent, space, speed};
 use crate::size::Size;
 
 /// One thing to look for.
 type Rule = fn(&Observations) -> Vec<Advice>;
 
 /// All of them.
-pub(super) const RULES: [Rule; 25] = [
+pub(super) const RULES: [Rule; 28] = [
     degraded,
     stale_halves,
     unmirrored_log,
@@ -39,6 +40,9 @@ pub(super) const RULES: [Rule; 25] = [
     cache_headers,
     slow_devices,
     nearly_full,
+    larger_arc,
+    cache_device,
+    special_vdev,
 ];
 
 /// The longest name of an experiment.
@@ -827,7 +831,8 @@ fn cache_headers(seen: &Observations) -> Vec<Advice> {
     let (Some(block), true) = (smallest, seen.cache_bytes > 0) else { return Vec::new() };
     // The cache in memory has about half of it.
     let arc = (seen.machine.memory_bytes / 2).max(1);
-    let headers = seen.cache_bytes / block.max(512) * crate::models::l2arc::HEADER_BYTES;
+    let each = if seen.program.is_empty() { l2arc::OPENZFS_HEADER_BYTES } else { l2arc::HEADER_BYTES };
+    let headers = seen.cache_bytes / block.max(512) * each;
     if headers as f64 <= arc as f64 * MEMORY_SHARE {
         return Vec::new();
     }

@@ -1,9 +1,10 @@
 //! Memory for a cache device.
 //!
-//! For each block on the device a header stays in memory, without which it could not be found: 96 bytes. That
-//! is the block's identity (address of 16 bytes, birth of 8), its place in the hash table (8), type, sizes
-//! and flags (16), pool (8), and where it is on the device (40). So a device of `size` bytes with blocks of
-//! `block` takes `size / block * 96` bytes of the cache in memory, which is faster than any device.
+//! For each block on the device a header stays in memory, without which it could not be found. OpenZFS's has
+//! 96 bytes: the block's identity (address of 16 bytes, birth of 8), its place in the hash table (8), type,
+//! sizes and flags (16), pool (8), and where it is on the device (40). Cenote's has less than 48 with its
+//! place in the table. So a device of `size` bytes with blocks of `block` takes up to `size / block * 48`
+//! bytes of the cache in memory, which is faster than any device.
 //!
 //! It is filled by feeds of `l2arc_write_max` bytes at most. From one to the next it is `l2arc_feed_secs`;
 //! where a feed wrote more than half of what it might, and `l2arc_feed_again` is set, only
@@ -19,8 +20,10 @@ use crate::error::Result;
 use crate::size::Size;
 use crate::table;
 
-/// Bytes of memory for a block on the device.
-pub(crate) const HEADER_BYTES: u64 = 96;
+/// The most bytes of memory for a block on the device.
+pub const HEADER_BYTES: u64 = 48;
+/// The same in OpenZFS.
+pub(crate) const OPENZFS_HEADER_BYTES: u64 = 96;
 /// Seconds from one feed to the next (`l2arc_feed_secs`), and where there is much to write
 /// (`l2arc_feed_min_ms`).
 const FEED_SECONDS: f64 = 1.0;
@@ -52,6 +55,8 @@ pub struct Headers {
     pub block: Size,
     /// Bytes of memory.
     pub memory: u64,
+    /// Bytes of memory in OpenZFS.
+    pub openzfs_memory: u64,
     /// The share of the cache in memory.
     pub share: f64,
     /// The largest device whose headers take a quarter of the cache in memory.
@@ -70,6 +75,7 @@ impl L2arc {
             Headers {
                 block: Size(block),
                 memory,
+                openzfs_memory: size.0 / block * OPENZFS_HEADER_BYTES,
                 share: memory as f64 / arc.0 as f64,
                 largest: (arc.0 as f64 * SENSIBLE_SHARE / HEADER_BYTES as f64 * block as f64) as u64,
             }
@@ -81,10 +87,10 @@ impl L2arc {
 }
 
 impl Model for L2arc {
-    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block; full \
+    const FORMULA: &'static str = "memory = size / block * 48 bytes (OpenZFS: 96); largest = cache / 4 / 48 * block; full \
         after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s \
         (l2arc_feed_secs) each";
-    const SOURCE: &'static str = "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c \
+    const SOURCE: &'static str = "engine/src/l2arc/index.rs; OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c \
         (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
 }
 
@@ -109,10 +115,14 @@ impl fmt::Display for L2arc {
                     bytes(it.memory as f64),
                     percent(it.share),
                     bytes(it.largest as f64),
+                    bytes(it.openzfs_memory as f64),
                 ]
             })
             .collect();
-        f.write_str(&table::plain(&["blocks", "headers", "of the cache", "largest sensible"], &rows))
+        f.write_str(&table::plain(
+            &["blocks", "headers", "of the cache", "largest sensible", "OpenZFS's headers"],
+            &rows,
+        ))
     }
 }
 
@@ -142,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_as_large_as_their_fields() {
-        assert_eq!(size_of::<Header>() as u64, HEADER_BYTES);
+    fn headers_of_openzfs_are_as_large_as_their_fields() {
+        assert_eq!(size_of::<Header>() as u64, OPENZFS_HEADER_BYTES);
     }
 
     #[test]

@@ -295,7 +295,7 @@ fn list_presets(json: bool) -> Result<()> {
 }
 
 /// Recipes that wait for what they measure.
-const LATER: [&str; 5] = ["l2arc-slog", "dedup", "arc-size", "cache-modes", "stack"];
+const LATER: [&str; 3] = ["dedup", "cache-modes", "stack"];
 
 fn recipe(name: &str) -> Result<recipes::Recipe> {
     if lab::scenario::find(name).is_some() {

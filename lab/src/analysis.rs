@@ -13,6 +13,7 @@
 
 mod best;
 pub mod bounds;
+mod claims;
 mod conclusion;
 mod contrast;
 mod judge;
@@ -35,6 +36,7 @@ use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
 pub use best::{Best, BestFor, Rival};
+pub use claims::{Claimed, Standing};
 pub use conclusion::{Outcome, base_words, noise_share, noise_words};
 pub use contrast::{Contrast, Subject};
 pub use judge::{Compared, Noise, Verdict, Why};
@@ -124,6 +126,9 @@ pub struct Findings {
     /// The gain of caches, the cost of missing devices, and the distance of layers.
     #[serde(default)]
     pub beside: Vec<Contrast>,
+    /// What became of the experiment's claims.
+    #[serde(default)]
+    pub claims: Vec<Claimed>,
     /// The difference of the baseline and its twin, of each workload and metric.
     #[serde(default)]
     pub noise: Vec<Twins>,
@@ -269,6 +274,7 @@ pub fn findings(store: &Store) -> Findings {
         directions: directions(store, &plan),
         within: timeline::all(store, &plan, &noise),
         beside: Vec::new(),
+        claims: Vec::new(),
         noise,
         findings,
     };
@@ -280,11 +286,13 @@ pub fn findings(store: &Store) -> Findings {
     (all.front, all.front_open) = (front.unbeaten, front.open);
     all.beside =
         contrast::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
+    all.claims = claims::all(experiment, &plan, &all.noise, |metric| values(store, metric));
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
     all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
     let said = conclusion::verdict(experiment, &plan, &all, &unfinished::resume(store));
     (all.sentences, all.goal_reached, all.is_answered) = (said.sentences, said.outcome, said.is_answer);
+    all.sentences.extend(all.claims.iter().map(Claimed::sentence));
     all.verdict = all.sentences.join(" ");
     all
 }

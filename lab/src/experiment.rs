@@ -36,6 +36,14 @@
 //! volblocksize = "64K"
 //! compression = "zstd"
 //!
+//! [[claim]]                     # a statement to confirm or to refute; optional
+//! text = "zstd costs IOPS"
+//! metric = "iops"
+//! workload = "4K random write"  # by default the goal's
+//! of = { volblocksize = "64K", compression = "zstd" } # what the variant changes of the baseline
+//! than = { volblocksize = "64K" } # the same of the one that it is compared with; by default the baseline
+//! is = "less"                   # more, less, same
+//!
 //! [[workload]]
 //! name = "4K random write"
 //! rw = "randwrite"
@@ -79,6 +87,7 @@
 //! | `setting` | what can differ |
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
+//! | `claim` | what is to be confirmed or refuted |
 //! | `changed` | what was changed since its runs were made |
 //! | `ignored_options` | options of fio that make no difference, and where |
 //! | `parse_error` | what is wrong with the text |
@@ -87,6 +96,7 @@
 //! | [`draft`] | an experiment out of a few words |
 
 mod changed;
+mod claim;
 pub mod draft;
 pub mod format;
 mod goal;
@@ -113,6 +123,7 @@ use crate::size::Size;
 use ondisk::nearest::meant;
 
 pub(crate) use changed::changed;
+pub use claim::{Claim, Relation};
 pub use goal::{Bound, Goal, Metric, Rates};
 pub(crate) use setting::meaning;
 pub use setting::{
@@ -213,6 +224,9 @@ pub struct Experiment {
     /// name is as in the baseline.
     #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Settings>,
+    /// Statements to confirm or to refute.
+    #[serde(default, rename = "claim", skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// The loads for each variant.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
@@ -376,6 +390,7 @@ impl Experiment {
         if !factors.is_empty() {
             self.factors.clear();
             self.variants.clear();
+            self.claims.clear();
         }
         for text in factors {
             let (name, values) = text.split_once('=').ok_or_else(|| {
@@ -392,6 +407,7 @@ impl Experiment {
             wanted.clone_into(&mut pools.layout);
             self.settings.remove("layout");
         }
+        self.leave_out_claims();
         self.check()
     }
 
@@ -404,6 +420,7 @@ impl Experiment {
         self.target = target;
         left_out.extend(self.leave_out_ways());
         left_out.extend(self.leave_out_metrics());
+        self.leave_out_claims();
         left_out
     }
 
@@ -413,6 +430,14 @@ impl Experiment {
         let left_out = self.goal.also.extract_if(.., |metric| self.target.has_no(*metric).is_some());
         let names: Vec<String> = left_out.map(Metric::name).collect();
         (!names.is_empty()).then(|| ("goal.also".to_owned(), names.join(",")))
+    }
+
+    /// Drops claims about what is not measured any more.
+    fn leave_out_claims(&mut self) {
+        let plan = Plan::new(self, None, 0);
+        let mut claims = std::mem::take(&mut self.claims);
+        claims.retain(|claim| claim.faults(self, &plan).is_empty());
+        self.claims = claims;
     }
 
     /// Compares no ways to a volume where the target has but one. Gives back what was to be compared.
@@ -429,6 +454,7 @@ impl Experiment {
         self.factors.iter_mut().for_each(Factor::be_quick);
         let left_out = self.workloads.extract_if(.., |workload| !workload.quick);
         self.left_out_workloads.extend(left_out.map(|workload| workload.name));
+        self.leave_out_claims();
         let in_a_round = Plan::new(self, None, 0).round_length().max(1);
         let quick = match (self.modelled(), self.has_own_pools()) {
             (Some(_), _) => Quick::MODELLED,
@@ -659,6 +685,8 @@ impl Experiment {
         }
         if faults.is_empty() {
             faults.extend(self.fault_of_missing());
+            let plan = Plan::new(self, None, 0);
+            faults.extend(self.claims.iter().flat_map(|claim| claim.faults(self, &plan)));
         }
         let mut told = BTreeSet::new();
         faults.retain(|what: &String| told.insert(what.clone()));

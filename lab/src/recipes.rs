@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 11] = [
+pub const RECIPES: [Recipe; 12] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -57,6 +57,11 @@ pub const RECIPES: [Recipe; 11] = [
         about: "a NAS of seven modelled disks with a cache device, a log device, and the tunables that people \
             try then",
         text: include_str!("../recipes/l2arc-slog.toml"),
+    },
+    Recipe {
+        name: "arc-size",
+        about: "skewed and evenly spread reads with caches in memory from a quarter to twice the data",
+        text: include_str!("../recipes/arc-size.toml"),
     },
     Recipe {
         name: "nas-1gbe",
@@ -126,6 +131,7 @@ mod tests {
             ("sync", 5, 160),
             ("optane-log", 5, 45),
             ("l2arc-slog", 3, 54),
+            ("arc-size", 5, 40),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),

@@ -2,7 +2,7 @@
 //!
 //! Runs of different experiments must not be mixed. So the results keep the experiment of their runs, and the
 //! present file is compared with that. Keys that only decide how many runs there are and how they are judged
-//! may change: rounds, precision, budget, bounds, consent to overwrite, the question; also the goal, unless a
+//! may change: rounds, precision, budget, bounds, claims, consent to overwrite, the question; also the goal, unless a
 //! search follows it. A workload without counted runs may change too.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use super::{Experiment, Mode};
 use crate::error::{Error, Result};
 
 /// Keys that may change in an experiment.
-const FREE: [&str; 11] = [
+const FREE: [&str; 12] = [
     "question",
     "max_rounds",
     "precision",
@@ -25,6 +25,7 @@ const FREE: [&str; 11] = [
     "within_seconds",
     "measured",
     "bound",
+    "claim",
     "goal",
 ];
 /// Keys that may change in a factor: what is said of its values, and what a quick form would have.

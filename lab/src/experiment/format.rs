@@ -94,7 +94,7 @@ const POOLS: [Key; 7] = [
 ];
 
 /// All tables, in the order in which a file has them.
-pub const TABLES: [TableOf; 16] = [
+pub const TABLES: [TableOf; 17] = [
     TableOf {
         head: "",
         about: "The question, and the number of measurements",
@@ -198,6 +198,13 @@ pub const TABLES: [TableOf; 16] = [
                 Some("[]"),
                 "[{ sync = \"always\", compression = \"off\" }]",
                 "See [[variant]]",
+            ),
+            key(
+                "claim",
+                "tables",
+                Some("[]"),
+                "[{ text = \"t\", metric = \"iops\", of = { sync = \"always\" }, is = \"less\" }]",
+                "See [[claim]]",
             ),
             key(
                 "workload",
@@ -373,6 +380,30 @@ pub const TABLES: [TableOf; 16] = [
         head: "[[variant]]",
         about: "A variant that changes several settings at once: NAME = \"VALUE\"; only with mode = \"each\"",
         keys: &[],
+    },
+    TableOf {
+        head: "[[claim]]",
+        about: "A statement about two variants, to confirm or to refute",
+        keys: &[
+            key("text", "text", None, "\"zstd costs IOPS\"", "The statement in words; required"),
+            key("metric", "as in [goal]", None, "\"iops\"", "What it is about; required"),
+            key("workload", "a workload", None, "\"seeks\"", "With which load; by default the goal's"),
+            key(
+                "of",
+                "settings",
+                Some("{}"),
+                "{ compression = \"zstd\" }",
+                "What the variant changes of the baseline; nothing for the baseline itself",
+            ),
+            key(
+                "than",
+                "settings",
+                Some("{}"),
+                "{ compression = \"off\" }",
+                "The same of the variant that it is compared with",
+            ),
+            key("is", "more, less, same", None, "\"less\"", "What is claimed; required"),
+        ],
     },
     TableOf {
         head: "[[workload]]",
@@ -559,6 +590,10 @@ mod tests {
             "[goal]" => (volume + "[goal]\n", vec!["goal"]),
             "[[bound]]" => (volume + "[[bound]]\nname = \"b\"\nrate = \"1gbe\"\n", vec!["bound"]),
             "[[factor]]" => (volume + "[[factor]]\nname = \"f\"\nvalues = [\"1\", \"2\"]\n", vec!["factor"]),
+            "[[claim]]" => {
+                let claim = "[[claim]]\ntext = \"t\"\nmetric = \"cpu\"\nis = \"more\"\n";
+                (volume + claim, vec!["claim"])
+            }
             "[[workload]]" => (volume, vec!["workload"]),
             "[[target.layer]]" => {
                 let layers = "[[target.layer]]\nname = \"a\"\nat = \"/a\"\n[[target.layer]]\nname = \
@@ -653,7 +688,9 @@ mod tests {
 
     #[test]
     fn words_that_a_key_takes_are_those_that_the_parser_takes() {
-        for (head, name) in [("", "mode"), ("[goal]", "metric"), ("[[workload]]", "cache")] {
+        for (head, name) in
+            [("", "mode"), ("[goal]", "metric"), ("[[claim]]", "is"), ("[[workload]]", "cache")]
+        {
             let table = TABLES.into_iter().find(|table| table.head == head).unwrap();
             let key = table.keys.iter().find(|key| key.name == name).unwrap();
             let told: BTreeSet<String> = key.takes.split(", ").map(str::to_owned).collect();

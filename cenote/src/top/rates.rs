@@ -282,6 +282,7 @@ fn described(pool: &PoolEntry, rates: &HashMap<&str, Rates>) -> Pool {
 
 #[cfg(test)]
 mod tests {
+    use engine::cache::what_if::Points;
     use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve};
 
     use super::*;
@@ -357,8 +358,8 @@ mod tests {
                 distinct_stored_bytes: 1000,
                 distinct_metadata_bytes: 0,
                 metadata_share: 0.0,
-                points: vec![(100, ratios[0]), (200, ratios[1])],
-                metadata_points: Vec::new(),
+                points: Points(vec![(100, ratios[0]), (200, ratios[1])]),
+                metadata_points: Points::default(),
             }],
         };
         let mut arc = Arc::default();

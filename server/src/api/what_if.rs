@@ -1,5 +1,6 @@
 //! Requests about what a cache of another size would do.
 
+use engine::cache::what_if::Points;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Listed};
@@ -51,24 +52,21 @@ pub struct Curve {
     /// The share of reads that were of metadata.
     pub metadata_share: f64,
     /// Sizes in bytes, with the share of reads that a cache of that size answers without read-ahead.
-    pub points: Vec<(u64, f64)>,
+    pub points: Points,
     /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size answers.
-    pub metadata_points: Vec<(u64, f64)>,
+    pub metadata_points: Points,
 }
 
 impl Curve {
     /// The share of reads that a cache of `bytes` would answer.
     pub fn hit_ratio(&self, bytes: u64) -> f64 {
-        let after = self.points.partition_point(|(size, _)| *size <= bytes);
-        after.checked_sub(1).and_then(|index| self.points.get(index)).map_or(0.0, |(_, ratio)| *ratio)
+        self.points.hit_ratio(bytes)
     }
 
     /// The share of reads that are of metadata, and that a cache of `bytes` would not answer. A special vdev
     /// would get them.
     pub fn metadata_misses(&self, bytes: u64) -> f64 {
-        let after = self.metadata_points.partition_point(|(size, _)| *size <= bytes);
-        let last = after.checked_sub(1).and_then(|index| self.metadata_points.get(index));
-        (self.metadata_share - last.map_or(0.0, |(_, ratio)| *ratio)).max(0.0)
+        (self.metadata_share - self.metadata_points.hit_ratio(bytes)).max(0.0)
     }
 
     /// The mean size of a block as it is stored.
@@ -79,6 +77,7 @@ impl Curve {
     /// The same for a cache in memory with a cache device behind it, which holds blocks as they are stored.
     pub fn hit_ratio_with_device(&self, memory_bytes: u64, device_bytes: u64) -> f64 {
         let stretch = self.distinct_bytes as f64 / self.distinct_stored_bytes.max(1) as f64;
-        self.hit_ratio(memory_bytes.saturating_add((device_bytes as f64 * stretch.max(1.0)) as u64))
+        let device_bytes = (device_bytes as f64 * stretch.max(1.0)) as u64;
+        self.points.hit_ratio_with_device(memory_bytes, device_bytes, self.distinct_bytes)
     }
 }

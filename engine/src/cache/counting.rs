@@ -115,6 +115,11 @@ impl Counts {
         self.evict_not_enough += 1;
     }
 
+    /// Bytes of evicted blocks.
+    pub(super) fn evicted_bytes(&self) -> u64 {
+        self.evicted_bytes.iter().sum()
+    }
+
     /// Blocks that were evicted.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions

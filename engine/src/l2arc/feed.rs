@@ -1,9 +1,10 @@
 //! Feeding: from the ARC to a cache device.
 //!
 //! A feed goes to one device, the next one in turn. It gives up as much of the ring as it may write, takes
-//! blocks from the ARC (metadata first, those at the old end of the lists first), and writes them in one run,
-//! with log blocks between them. The blocks are in the index when they are written, not before. A write that
-//! fails leaves the ring as it was: the next feed writes to the same place.
+//! blocks from the ARC (metadata first, those at the old end of the lists first, and of these no more than
+//! will be evicted soon), and writes them in one run, with log blocks between them. The blocks are in the
+//! index when they are written, not before. A write that fails leaves the ring as it was: the next feed
+//! writes to the same place.
 //!
 //! What a feed may write is `l2arc_write_max`, and as long as the ARC was never full `l2arc_write_boost`
 //! more. There is a feed every `l2arc_feed_secs`; after one that wrote more than half of what it might the
@@ -17,7 +18,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::device::{IoBuf, SharedBuf};
 use codec::checksum::compute;
@@ -35,6 +36,8 @@ use crate::cache::{ArcCache, Candidate, Feedable, Selection};
 use crate::tunables;
 use crate::vdev::VdevTree;
 
+/// The least part of the ARC that is looked at: one in so many.
+const LEAST_HEADROOM: u64 = 32;
 /// The least that is trimmed ahead.
 const MIN_TRIM_BYTES: u64 = 64 << 20;
 /// The whole device is trimmed in steps of this size.
@@ -45,6 +48,28 @@ const TRIM_STEP_BYTES: u64 = 1 << 30;
 pub(crate) struct Feeder {
     pub(super) fed: Vec<Fed>,
     last: usize,
+    evictions: Evictions,
+}
+
+/// How fast the ARC evicts blocks.
+#[derive(Debug, Default)]
+struct Evictions {
+    /// When this was looked at last, and the bytes that were evicted until then.
+    last: Option<(Instant, u64)>,
+}
+
+impl Evictions {
+    /// Bytes at the old end of the lists that are looked at: twice what is evicted until the next feed.
+    /// Blocks that stay in the ARC for longer would only be on the device twice.
+    fn soon(&mut self, now: Instant, evicted: u64, budget_bytes: u64) -> u64 {
+        let before = self.last.replace((now, evicted));
+        let rate = before.map_or(0.0, |(then, before)| {
+            let seconds = now.saturating_duration_since(then).as_secs_f64().max(0.001);
+            evicted.saturating_sub(before) as f64 / seconds
+        });
+        let pause = tunables::L2ARC_FEED_SECS.get() as f64;
+        ((2.0 * rate * pause) as u64).max(budget_bytes / LEAST_HEADROOM)
+    }
 }
 
 /// A device that is fed.
@@ -80,6 +105,7 @@ impl L2arc {
         let pause = Duration::from_secs(tunables::L2ARC_FEED_SECS.get());
         feeder.last = feeder.last.wrapping_add(1);
         let turn = feeder.last.checked_rem(feeder.fed.len()).unwrap_or(0);
+        let soon = feeder.evictions.soon(Instant::now(), cache.evicted_bytes(), cache.budget_bytes());
         let Some(fed) = feeder.fed.get_mut(turn) else { return pause };
         self.account(cache);
         if self.is_short_of_memory(cache) {
@@ -90,7 +116,7 @@ impl L2arc {
         let quota = fed.quota(cache);
         let evict = fed.ring.evict;
         self.make_room(fed, quota.distance).await;
-        let blocks = self.select(cache, owner, quota.payload);
+        let blocks = self.select(cache, owner, quota.payload, soon);
         let wrote = self.write(fed, cache, blocks, quota, owner).await;
         if wrote == 0 && fed.ring.evict != evict {
             self.write_header(fed, owner).await;
@@ -196,9 +222,9 @@ impl L2arc {
         });
     }
 
-    /// Blocks of the ARC that no device has, of about `bytes` bytes.
-    fn select(&self, cache: &ArcCache, owner: &Owner, bytes: u64) -> Vec<Feedable> {
-        let headroom = bytes
+    /// Blocks of the ARC that no device has, of about `bytes` bytes. `soon` bytes will be evicted soon.
+    fn select(&self, cache: &ArcCache, owner: &Owner, bytes: u64, soon: u64) -> Vec<Feedable> {
+        let most = bytes
             .saturating_mul(tunables::L2ARC_HEADROOM.get())
             .saturating_mul(tunables::L2ARC_HEADROOM_BOOST.get().max(100))
             / 100;
@@ -206,17 +232,20 @@ impl L2arc {
         let mut blocks: Vec<Feedable> = Vec::new();
         let mut known = HashSet::new();
         let mut taken = 0;
+        let is_warm = cache.is_warm();
         // Where much waits with physical bytes, those at the other end are taken too, or they were kept in
         // vain.
-        for newest_first in [!cache.is_warm(), cache.is_warm()] {
+        for is_second in [false, true] {
+            let headroom_bytes = if is_warm && !is_second { most.min(soon) } else { most };
             for metadata in [true, false] {
                 let selection = Selection {
                     pool: owner.cache_id,
                     metadata,
                     only_frequent: only_frequent == 1 || (only_frequent > 1 && !metadata),
-                    newest_first,
+                    only_physical: is_warm && is_second,
+                    newest_first: is_warm == is_second,
                     newest_birth: owner.committed,
-                    headroom_bytes: headroom,
+                    headroom_bytes,
                 };
                 let mut found = Vec::new();
                 cache.feedable(&selection, bytes.saturating_sub(taken), &mut found);

@@ -23,6 +23,8 @@ pub(crate) struct Selection {
     pub metadata: bool,
     /// Only blocks that were used again.
     pub only_frequent: bool,
+    /// Only blocks that came with their physical bytes.
+    pub only_physical: bool,
     /// Beginning with the blocks that will be evicted last.
     pub newest_first: bool,
     /// Only blocks that were born in this group or before.
@@ -48,6 +50,11 @@ impl ArcCache {
     /// Whether blocks had to be evicted already.
     pub(crate) fn is_warm(&self) -> bool {
         self.is_warm.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were evicted until now.
+    pub(crate) fn evicted_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).counts.evicted_bytes()).sum()
     }
 
     /// Adds blocks that a cache device may get to `found`, of about `bytes` physical bytes.
@@ -94,6 +101,7 @@ impl Shard {
             }
             let Some(candidate) = &loaded.candidate else { continue };
             if node.key.pool != selection.pool
+                || (selection.only_physical && candidate.physical.is_none())
                 || candidate.is_metadata != selection.metadata
                 || candidate.birth > selection.newest_birth
             {
@@ -163,6 +171,7 @@ mod tests {
         pool: 1,
         metadata: false,
         only_frequent: false,
+        only_physical: false,
         newest_first: false,
         newest_birth: u64::MAX,
         headroom_bytes: 0,
@@ -181,6 +190,7 @@ mod tests {
         assert_eq!(offered(&cache, Selection { metadata: true, ..ALL }, 1 << 20), [3]);
         assert_eq!(offered(&cache, Selection { only_frequent: true, ..ALL }, 1 << 20), [0]);
         assert_eq!(offered(&cache, Selection { newest_birth: 2, ..ALL }, 1 << 20), [0, 1, 2]);
+        assert_eq!(offered(&cache, Selection { only_physical: true, ..ALL }, 1 << 20).len(), 19);
         assert_eq!(offered(&cache, Selection { headroom_bytes: 3 * 16384, ..ALL }, 1 << 20), [0, 1, 2]);
         assert!(offered(&cache, Selection { pool: 2, ..ALL }, 1 << 20).is_empty());
         let size = cache.stats().size_bytes;

@@ -38,6 +38,7 @@ mod arcstats;
 mod feed;
 mod flight;
 mod ticket;
+mod unread;
 
 use std::future::Future;
 use std::hash::BuildHasher;
@@ -51,6 +52,7 @@ pub use self::arcstats::ArcStats;
 pub(crate) use self::feed::{Feedable, Selection};
 use self::flight::{Flight, Wait};
 use self::ticket::Ticket;
+use self::unread::Unread;
 use super::counting::{Counts, Held, Sizes};
 use super::what_if::WhatIf;
 use super::{Block, Loaded, Retain};
@@ -111,6 +113,7 @@ pub struct ArcCache {
     is_warm: AtomicBool,
     /// The shard that a feeder of cache devices looks at first.
     next_fed_shard: AtomicUsize,
+    lost_prefetches: AtomicU64,
 }
 
 impl std::fmt::Debug for ArcCache {
@@ -141,6 +144,7 @@ impl ArcCache {
             what_if: WhatIf::default(),
             is_warm: AtomicBool::new(false),
             next_fed_shard: AtomicUsize::new(0),
+            lost_prefetches: AtomicU64::new(0),
         }
     }
 
@@ -220,6 +224,11 @@ impl ArcCache {
     /// What a cache of another size would do.
     pub fn what_if(&self) -> &WhatIf {
         &self.what_if
+    }
+
+    /// Blocks that were loaded ahead of a stream, evicted, and only then read.
+    pub(crate) fn lost_prefetches(&self) -> u64 {
+        self.lost_prefetches.load(Ordering::Relaxed)
     }
 
     /// The block if it is in memory. One lock, no allocation.
@@ -338,6 +347,9 @@ impl ArcCache {
         let flight = Flight::begun(retain == Retain::Ahead);
         shard.flights.insert(*key, Arc::clone(&flight));
         shard.counts.miss(retain, key.is_metadata());
+        if retain != Retain::Ahead && shard.unread.take(hash) {
+            self.lost_prefetches.fetch_add(1, Ordering::Relaxed);
+        }
         Lookup::Load(Ticket { cache: self, hash, key: *key, flight })
     }
 }
@@ -400,6 +412,7 @@ struct Shard {
     /// Bytes of blocks as they are in the pool, for cache devices.
     physical_bytes: usize,
     flights: HashMap<Key, Arc<Flight>>,
+    unread: Unread,
     inserts: u64,
     counts: Counts,
 }
@@ -415,6 +428,7 @@ impl Shard {
             lists: [List::EMPTY; 4],
             physical_bytes: 0,
             flights: HashMap::new(),
+            unread: Unread::default(),
             inserts: 0,
             counts: Counts::default(),
         }
@@ -582,6 +596,9 @@ impl Shard {
             let from = node.list;
             let candidate = node.block.as_ref().and_then(|loaded| loaded.candidate.as_ref());
             self.counts.evict(from, candidate.map_or(0, |candidate| candidate.psize));
+            if node.is_prefetched {
+                self.unread.note(node.hash);
+            }
             evicted.extend(self.take_block(victim));
             self.unlink(victim);
             self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
@@ -880,6 +897,23 @@ mod tests {
         // Read again after other blocks came in: a second use.
         assert!(has(&mut shard, &hasher, 995));
         assert!(shard.lists[FREQUENT].bytes > 0);
+    }
+
+    #[test]
+    fn a_block_is_lost_when_it_was_loaded_ahead_and_evicted_before_it_was_read() {
+        let cache = ArcCache::new(1 << 20);
+        let read = |n, retain| block_on(cache.get_or_load(key(n), retain, || async { Ok(block(1)) }));
+        let fill = |from: u64| (from..from + 300).for_each(|n| cache.insert(key(n), block(0)));
+        read(1, Retain::Ahead).unwrap();
+        read(2, Retain::Ahead).unwrap();
+        read(2, Retain::In).unwrap();
+        read(3, Retain::In).unwrap();
+        fill(1000);
+        for _ in 0..2 {
+            (1..4).for_each(|n| drop(read(n, Retain::In).unwrap()));
+            assert_eq!(cache.lost_prefetches(), 1);
+            fill(2000);
+        }
     }
 
     #[test]

@@ -169,6 +169,12 @@ fn reads_are_counted_in_the_dataset_and_by_kind_and_list_in_the_arc() {
         assert!(ahead.hits >= reading.hits + 30 && ahead.misses > reading.misses, "{ahead:?}");
         assert!(ahead.io_issued > reading.io_issued);
         assert!(cache.arcstats().predictive_prefetch > 0);
+        // Each fourth block.
+        let reader = volume.reader().await.unwrap();
+        for block in (0..32).step_by(4) {
+            reader.read_at(block * BLOCK, &mut bytes).await.unwrap();
+        }
+        assert!(ZFETCH.snapshot().stride >= ahead.stride + 6);
         drop((reader, volume));
         close(pool, id).await;
     });

@@ -595,7 +595,8 @@ impl Shard {
             let node = &self.nodes[victim as usize];
             let from = node.list;
             let candidate = node.block.as_ref().and_then(|loaded| loaded.candidate.as_ref());
-            self.counts.evict(from, candidate.map_or(0, |candidate| candidate.psize));
+            let waiting_bytes = candidate.map_or(0, |candidate| candidate.psize);
+            self.counts.evict(from, (node.bytes - NODE_BYTES) as u64, waiting_bytes);
             if node.is_prefetched {
                 self.unread.note(node.hash);
             }

@@ -28,8 +28,9 @@ pub(super) struct Counts {
     uncached_hits: u64,
     /// Hits that left the block in its place.
     access_skips: u64,
-    /// Evicted blocks, and the bytes by list of those that waited for a cache device.
+    /// Evicted blocks, their bytes, and the bytes by list of those that waited for a cache device.
     evictions: u64,
+    evicted_bytes: u64,
     evicted_waiting_bytes: [u64; 2],
     evict_not_enough: u64,
     hit_prefetches: u64,
@@ -102,9 +103,10 @@ impl Counts {
         }
     }
 
-    /// A block was evicted from a list. So many bytes of it waited for a cache device.
-    pub(super) fn evict(&mut self, list: usize, waiting_bytes: u64) {
+    /// A block of so many bytes was evicted from a list. So many of them waited for a cache device.
+    pub(super) fn evict(&mut self, list: usize, bytes: u64, waiting_bytes: u64) {
         self.evictions += 1;
+        self.evicted_bytes += bytes;
         if let Some(evicted) = self.evicted_waiting_bytes.get_mut(list) {
             *evicted += waiting_bytes;
         }
@@ -117,7 +119,7 @@ impl Counts {
 
     /// Bytes of evicted blocks.
     pub(super) fn evicted_bytes(&self) -> u64 {
-        self.evicted_bytes.iter().sum()
+        self.evicted_bytes
     }
 
     /// Blocks that were evicted.
@@ -153,6 +155,7 @@ impl Counts {
         self.uncached_hits += other.uncached_hits;
         self.access_skips += other.access_skips;
         self.evictions += other.evictions;
+        self.evicted_bytes += other.evicted_bytes;
         self.evict_not_enough += other.evict_not_enough;
         self.hit_prefetches += other.hit_prefetches;
         self.waited_prefetches += other.waited_prefetches;
@@ -261,7 +264,7 @@ mod tests {
         counts.miss(Retain::Ahead, false);
         counts.miss(Retain::AsItWas, true);
         counts.ghost(1);
-        counts.evict(0, 4096);
+        counts.evict(0, 8192, 4096);
         let mut twice = counts;
         twice.add(&counts);
         let mut stats = Arcstats::default();

@@ -58,7 +58,7 @@ fn main() {
         "trace", "device", "predicted", "measured", "points", "disk", "with it", "ratio", "bytes/block"
     );
     for exponent in [0.0, 0.9] {
-        for share in [0.5, 1.0, 4.0] {
+        for share in [4.0, 1.0] {
             row(exponent, share, length);
         }
     }

@@ -104,8 +104,8 @@ fn text(pool: &PoolWhatIf, l2arc: Option<Size>) -> String {
 fn special(all: &Curve, arc_bytes: u64) -> String {
     let [answered, misses] = [all.hit_ratio(arc_bytes), all.metadata_misses(arc_bytes)];
     format!(
-        "\n  a special vdev would get {} of the reads: those of metadata that the ARC does not answer. {} would\n  \
-         still go to the other vdevs. {} of metadata were read.\n",
+        "\n  a special vdev would get {} of the reads: those of metadata that the ARC does not answer.\n  {} \
+         would still go to the other vdevs. {} of metadata were read.\n",
         percent(misses),
         percent((1.0 - answered - misses).max(0.0)),
         nicebytes(all.distinct_metadata_bytes)

@@ -303,8 +303,8 @@ impl L2arc {
         Some(device)
     }
 
-    /// Takes a device out of the list, and forgets its blocks. What is on it counts until it comes back, or is
-    /// no device of the pool any more.
+    /// Takes a device out of the list, and forgets its blocks. What is on it counts until it comes back, or
+    /// is no device of the pool any more.
     fn leave(&self, device: &Arc<CacheDevice>) {
         if !device.leave() {
             return;

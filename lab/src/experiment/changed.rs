@@ -2,8 +2,8 @@
 //!
 //! Runs of different experiments must not be mixed. So the results keep the experiment of their runs, and the
 //! present file is compared with that. Keys that only decide how many runs there are and how they are judged
-//! may change: rounds, precision, budget, bounds, claims, consent to overwrite, the question; also the goal, unless a
-//! search follows it. A workload without counted runs may change too.
+//! may change: rounds, precision, budget, bounds, claims, consent to overwrite, the question; also the goal,
+//! unless a search follows it. A workload without counted runs may change too.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -591,8 +591,7 @@ mod tests {
             "[[bound]]" => (volume + "[[bound]]\nname = \"b\"\nrate = \"1gbe\"\n", vec!["bound"]),
             "[[factor]]" => (volume + "[[factor]]\nname = \"f\"\nvalues = [\"1\", \"2\"]\n", vec!["factor"]),
             "[[claim]]" => {
-                let claim = "[[claim]]\ntext = \"t\"\nmetric = \"cpu\"\nis = \"more\"\n";
-                (volume + claim, vec!["claim"])
+                (volume + "[[claim]]\ntext = \"t\"\nmetric = \"cpu\"\nis = \"more\"\n", vec!["claim"])
             }
             "[[workload]]" => (volume, vec!["workload"]),
             "[[target.layer]]" => {

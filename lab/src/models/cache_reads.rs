@@ -119,8 +119,8 @@ impl CacheReads {
 }
 
 impl Model for CacheReads {
-    const FORMULA: &'static str = "answered = the pool's curve (cenote what-if) at cache - headers + device * \
-        (bytes in memory / bytes as stored); headers = device / mean block * 48 bytes";
+    const FORMULA: &'static str = "answered = the pool's curve (cenote what-if) at cache - headers + \
+        device * (bytes in memory / bytes as stored); headers = device / mean block * 48 bytes";
     const SOURCE: &'static str = "SHARDS (Waldspurger and others, FAST 2015); engine/src/l2arc/index.rs";
 }
 

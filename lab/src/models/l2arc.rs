@@ -87,11 +87,11 @@ impl L2arc {
 }
 
 impl Model for L2arc {
-    const FORMULA: &'static str = "memory = size / block * 48 bytes (OpenZFS: 96); largest = cache / 4 / 48 * block; full \
-        after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s \
+    const FORMULA: &'static str = "memory = size / block * 48 bytes (OpenZFS: 96); \
+        largest = cache / 4 / 48 * block; full after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s \
         (l2arc_feed_secs) each";
-    const SOURCE: &'static str = "engine/src/l2arc/index.rs; OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c \
-        (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
+    const SOURCE: &'static str = "engine/src/l2arc/index.rs; OpenZFS 2.3, arc_impl.h \
+        (arc_buf_hdr up to b_l1hdr), arc.c (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
 }
 
 impl fmt::Display for L2arc {

@@ -53,7 +53,8 @@ pub struct Curve {
     pub metadata_share: f64,
     /// Sizes in bytes, with the share of reads that a cache of that size answers without read-ahead.
     pub points: Points,
-    /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size answers.
+    /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size
+    /// answers.
     pub metadata_points: Points,
 }
 

@@ -1,5 +1,5 @@
-//! Metrics that boards for OpenZFS ask for, in Grafana's collection of boards: 7845, 328, and the first rows of
-//! 24987.
+//! Metrics that boards for OpenZFS ask for: 7845 and "Node - ZFS Stats" of Grafana's collection, and the first
+//! rows of 24987.
 
 /// Those that Cenote has.
 pub const ASKED: &[&str] = &[

@@ -306,8 +306,8 @@ impl Bed {
         }
         let (ours, writes, copies) = (median(ours), median(writes), median(copies));
         println!(
-            "{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}; raw writes beside reads of the others \
-             {:.0} MiB/s: {:.2}",
+            "{name}: resilver {:.0} MiB/s, raw writes {:.0} MiB/s: {:.2}; raw writes beside reads of the \
+             others {:.0} MiB/s: {:.2}",
             mib(ours),
             mib(writes),
             ours / writes,

@@ -100,7 +100,7 @@ pub(super) struct Challenge {
 }
 
 impl Challenge {
-    /// One that nobody can foresee.
+    /// Random bytes, which an attacker cannot foresee.
     pub fn new() -> std::io::Result<Self> {
         let mut random = [0; CHALLENGE_BYTES + 1];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;

@@ -135,7 +135,7 @@ impl Served {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    served = iscsi::serve_tcp(listener, disks, secrets, shards, limits) => panic!("{served:?}"),
+                    end = iscsi::serve_tcp(listener, disks, secrets, shards, limits) => panic!("{end:?}"),
                     _ = stopped => {}
                 }
             });

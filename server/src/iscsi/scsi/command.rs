@@ -179,22 +179,31 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0xaf, None, &[0xaf, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
 ];
 
-/// What the fields of a descriptor say.
-struct Fields<'a>(&'a [u8; 16]);
+/// What the fields of a descriptor say, for a unit of so many blocks.
+struct Fields<'a> {
+    descriptor: &'a [u8; 16],
+    capacity: u64,
+    is_writable: bool,
+}
 
 impl Fields<'_> {
     fn byte(&self, at: usize) -> u8 {
-        self.0.get(at).copied().unwrap_or(0)
+        self.descriptor.get(at).copied().unwrap_or(0)
     }
 
     fn number<const N: usize>(&self, at: usize) -> u64 {
-        let bytes = self.0.get(at..at + N).unwrap_or_default();
+        let bytes = self.descriptor.get(at..at + N).unwrap_or_default();
         bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// The blocks that a descriptor of this operation names.
-    fn blocks(&self) -> Blocks {
-        match self.byte(0) {
+    /// A bit of the second byte.
+    fn flag(&self, bit: u8) -> bool {
+        self.byte(1) & bit != 0
+    }
+
+    /// The blocks that the descriptor names, which the unit has.
+    fn blocks(&self) -> Result<Blocks, Sense> {
+        let blocks = match self.byte(0) {
             // Of 6 bytes: none means 256.
             0x08 | 0x0a => {
                 let count = self.number::<1>(4);
@@ -204,7 +213,24 @@ impl Fields<'_> {
             0xa0..=0xbf => Blocks { first: self.number::<4>(2), count: self.number::<4>(6) },
             0x89 => Blocks { first: self.number::<8>(2), count: self.number::<1>(13) },
             _ => Blocks { first: self.number::<8>(2), count: self.number::<4>(10) },
-        }
+        };
+        let end = blocks.first.checked_add(blocks.count).filter(|end| *end <= self.capacity);
+        end.map(|_| blocks).ok_or(Sense::OUT_OF_RANGE)
+    }
+
+    /// The blocks whose bytes are moved.
+    fn moved_blocks(&self) -> Result<Blocks, Sense> {
+        let blocks = self.blocks()?;
+        if blocks.bytes() <= MOST_BYTES { Ok(blocks) } else { Err(Sense::INVALID_FIELD) }
+    }
+
+    /// There is no protection information on any unit.
+    fn is_protected(&self) -> bool {
+        self.byte(1) & 0xe0 != 0 && !matches!(self.byte(0), 0x08 | 0x0a)
+    }
+
+    fn needs_writable(&self) -> Result<(), Sense> {
+        if self.is_writable { Ok(()) } else { Err(Sense::WRITE_PROTECTED) }
     }
 }
 
@@ -214,166 +240,160 @@ impl Command {
     /// # Errors
     /// What the initiator is told: it is no operation of this unit, or its fields make no sense.
     pub fn parse(descriptor: &[u8; 16], capacity: u64, is_writable: bool) -> Result<Self, Sense> {
-        let fields = Fields(descriptor);
-        let [operation, flags, ..] = *descriptor;
-        let list = |what, room: u64| Ok(Self { what, room: room as usize, sends: 0 });
-        let blocks = || {
-            let blocks = fields.blocks();
-            let end = blocks.first.checked_add(blocks.count).filter(|end| *end <= capacity);
-            end.map(|_| blocks).ok_or(Sense::OUT_OF_RANGE)
-        };
-        let bounded = |blocks: Blocks| match blocks.bytes() <= MOST_BYTES {
-            true => Ok(blocks),
-            false => Err(Sense::INVALID_FIELD),
-        };
-        // Protection information, which no unit has.
-        let is_protected = flags & 0xe0 != 0;
-        let writable = || if is_writable { Ok(()) } else { Err(Sense::WRITE_PROTECTED) };
-        let stable = flags & 8 != 0;
-        match operation {
-            0x00 => list(What::TestUnitReady, 0),
-            0x03 => list(What::RequestSense, fields.number::<1>(4)),
-            0x12 => {
-                let page = fields.byte(2);
-                match (flags & 1 != 0, page) {
-                    (true, page) => list(What::Inquiry { page: Some(page) }, fields.number::<2>(3)),
-                    (false, 0) => list(What::Inquiry { page: None }, fields.number::<2>(3)),
-                    (false, _) => Err(Sense::INVALID_FIELD),
-                }
+        let fields = Fields { descriptor, capacity, is_writable };
+        match fields.byte(0) {
+            0x08 | 0x28 | 0x88 | 0xa8 | 0x2f | 0x8f | 0xaf | 0x34 | 0x90 | 0x35 | 0x91 => {
+                Self::reading(&fields)
             }
-            0x1a | 0x5a => {
-                let is_long = operation == 0x5a;
-                let (page, subpage) = (fields.byte(2) & 0x3f, fields.byte(3));
-                let (control, without_blocks) = (fields.byte(2) >> 6, flags & 8 != 0);
-                let room = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
-                list(What::ModeSense { is_long, page, subpage, control, without_blocks }, room)
+            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x41 | 0x93 | 0x42 | 0x89 => {
+                Self::writing(&fields)
             }
-            0x15 | 0x55 => {
-                let is_long = operation == 0x55;
-                let sends = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
-                match flags & 1 {
-                    0 => Ok(Self { what: What::ModeSelect { is_long }, room: 0, sends }),
-                    _ => Err(Sense::INVALID_FIELD),
-                }
-            }
-            0x1b | 0x1e => list(What::Nothing, 0),
-            0x25 => match flags & 1 == 0 && fields.byte(8) & 1 == 0 && fields.number::<4>(2) == 0 {
-                true => list(What::ReadCapacity, 8),
-                false => Err(Sense::INVALID_FIELD),
-            },
-            0x9e => match flags & 0x1f {
-                0x10 => list(What::ReadCapacity16, fields.number::<4>(10)),
-                0x12 => match fields.number::<8>(2) {
-                    first if first < capacity => list(What::LbaStatus { first }, fields.number::<4>(10)),
-                    _ => Err(Sense::OUT_OF_RANGE),
-                },
-                _ => Err(Sense::INVALID_FIELD),
-            },
-            0x08 => list(What::Read(bounded(blocks()?)?), u64::MAX),
-            0x28 | 0x88 | 0xa8 => match is_protected {
-                true => Err(Sense::INVALID_FIELD),
-                false => list(What::Read(bounded(blocks()?)?), u64::MAX),
-            },
-            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae => {
-                let is_verified = matches!(operation, 0x2e | 0x8e | 0xae);
-                if operation != 0x0a && is_protected || is_verified && flags & 4 != 0 {
-                    return Err(Sense::INVALID_FIELD);
-                }
-                let blocks = bounded(blocks()?)?;
-                writable()?;
-                let stable = is_verified || operation != 0x0a && stable;
-                Ok(Self { what: What::Write { blocks, stable }, room: 0, sends: blocks.bytes() })
-            }
+            0x15 | 0x55 | 0x1a | 0x5a | 0x5e | 0x5f => Self::of_mode(&fields),
+            _ => Self::of_unit(&fields),
+        }
+    }
+
+    /// One that is answered with at most so many bytes.
+    fn told(what: What, room: u64) -> Self {
+        Self { what, room: room as usize, sends: 0 }
+    }
+
+    fn sent(what: What, sends: u64) -> Self {
+        Self { what, room: 0, sends }
+    }
+
+    /// What reads blocks.
+    fn reading(fields: &Fields<'_>) -> Result<Self, Sense> {
+        if fields.is_protected() {
+            return Err(Sense::INVALID_FIELD);
+        }
+        match fields.byte(0) {
             0x2f | 0x8f | 0xaf => {
-                let compares = match flags >> 1 & 3 {
+                let compares = match fields.byte(1) >> 1 & 3 {
                     0 => Compares::Nothing,
                     1 => Compares::All,
                     3 => Compares::One,
                     _ => return Err(Sense::INVALID_FIELD),
                 };
-                if is_protected {
-                    return Err(Sense::INVALID_FIELD);
-                }
-                let blocks = blocks()?;
+                let blocks = fields.blocks()?;
                 let sends = match compares {
                     Compares::Nothing => 0,
-                    Compares::All => bounded(blocks)?.bytes(),
+                    Compares::All => fields.moved_blocks()?.bytes(),
                     Compares::One => BLOCK_BYTES.min(blocks.bytes()),
                 };
-                Ok(Self { what: What::Verify { blocks, compares }, room: 0, sends })
+                Ok(Self::sent(What::Verify { blocks, compares }, sends))
             }
-            0x34 | 0x90 => blocks().and_then(|_| list(What::Prefetch, 0)),
-            0x35 | 0x91 => blocks().and_then(|_| list(What::Flush, 0)),
-            0x42 => {
-                if flags & 1 != 0 {
-                    return Err(Sense::INVALID_FIELD);
-                }
-                writable()?;
-                Ok(Self { what: What::Unmap, room: 0, sends: fields.number::<2>(7) })
-            }
+            0x34 | 0x90 => fields.blocks().map(|_| Self::told(What::Prefetch, 0)),
+            0x35 | 0x91 => fields.blocks().map(|_| Self::told(What::Flush, 0)),
+            _ => fields.moved_blocks().map(|blocks| Self::told(What::Read(blocks), u64::MAX)),
+        }
+    }
+
+    /// What writes blocks.
+    fn writing(fields: &Fields<'_>) -> Result<Self, Sense> {
+        let operation = fields.byte(0);
+        if fields.is_protected() {
+            return Err(Sense::INVALID_FIELD);
+        }
+        let (what, sends) = match operation {
+            0x42 if fields.flag(1) => return Err(Sense::INVALID_FIELD),
+            0x42 => (What::Unmap, fields.number::<2>(7)),
             0x41 | 0x93 => {
-                let is_zeroes = operation == 0x93 && flags & 1 != 0;
-                let unmaps = flags & 8 != 0;
-                // No block is anchored.
-                if is_protected || flags & 0x10 != 0 || is_zeroes && !unmaps {
+                let is_zeroes = operation == 0x93 && fields.flag(1);
+                // No block is anchored, and only what is unmapped needs no data.
+                if fields.flag(0x10) || is_zeroes && !fields.flag(8) {
                     return Err(Sense::INVALID_FIELD);
                 }
-                let mut blocks = blocks()?;
+                let mut blocks = fields.blocks()?;
                 if blocks.count == 0 {
                     // To the end.
-                    blocks.count = capacity - blocks.first;
+                    blocks.count = fields.capacity - blocks.first;
                 }
                 if blocks.bytes() > MOST_SAME_BYTES {
                     return Err(Sense::INVALID_FIELD);
                 }
-                writable()?;
-                let sends = if is_zeroes { 0 } else { BLOCK_BYTES };
-                Ok(Self { what: What::WriteSame { blocks, is_zeroes }, room: 0, sends })
+                (What::WriteSame { blocks, is_zeroes }, if is_zeroes { 0 } else { BLOCK_BYTES })
             }
             0x89 => {
-                if is_protected {
-                    return Err(Sense::INVALID_FIELD);
-                }
-                let blocks = blocks()?;
+                let blocks = fields.blocks()?;
                 if blocks.count > MOST_COMPARED {
                     return Err(Sense::INVALID_FIELD);
                 }
-                writable()?;
-                let what = What::CompareAndWrite { blocks, stable };
-                Ok(Self { what, room: 0, sends: 2 * blocks.bytes() })
+                (What::CompareAndWrite { blocks, stable: fields.flag(8) }, 2 * blocks.bytes())
             }
-            0x5e => list(What::ReserveIn { action: flags & 0x1f }, fields.number::<2>(7)),
-            0x5f => {
-                let (action, scope, kind) = (flags & 0x1f, fields.byte(2) >> 4, fields.byte(2) & 0xf);
-                match scope {
-                    0 => Ok(Self {
-                        what: What::ReserveOut { action, kind },
-                        room: 0,
-                        sends: fields.number::<4>(5),
-                    })
-                    .and_then(|command| match command.sends {
-                        24 => Ok(command),
-                        _ => Err(Sense::PARAMETER_LENGTH),
-                    }),
+            _ => {
+                let is_verified = matches!(operation, 0x2e | 0x8e | 0xae);
+                if is_verified && fields.flag(4) {
+                    return Err(Sense::INVALID_FIELD);
+                }
+                let blocks = fields.moved_blocks()?;
+                let stable = is_verified || operation != 0x0a && fields.flag(8);
+                (What::Write { blocks, stable }, blocks.bytes())
+            }
+        };
+        fields.needs_writable()?;
+        Ok(Self::sent(what, sends))
+    }
+
+    /// Mode pages and reservations.
+    fn of_mode(fields: &Fields<'_>) -> Result<Self, Sense> {
+        let operation = fields.byte(0);
+        let is_long = operation >= 0x55;
+        let length = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
+        match operation {
+            0x1a | 0x5a => {
+                let (page, subpage) = (fields.byte(2) & 0x3f, fields.byte(3));
+                let (control, without_blocks) = (fields.byte(2) >> 6, fields.flag(8));
+                Ok(Self::told(What::ModeSense { is_long, page, subpage, control, without_blocks }, length))
+            }
+            // Nothing is kept.
+            0x15 | 0x55 if fields.flag(1) => Err(Sense::INVALID_FIELD),
+            0x15 | 0x55 => Ok(Self::sent(What::ModeSelect { is_long }, length)),
+            0x5e => Ok(Self::told(What::ReserveIn { action: fields.byte(1) & 0x1f }, length)),
+            _ => {
+                let (action, kind) = (fields.byte(1) & 0x1f, fields.byte(2) & 0xf);
+                match (fields.byte(2) >> 4, fields.number::<4>(5)) {
+                    (0, 24) => Ok(Self::sent(What::ReserveOut { action, kind }, 24)),
+                    (0, _) => Err(Sense::PARAMETER_LENGTH),
                     _ => Err(Sense::INVALID_FIELD),
                 }
             }
-            0xa0 => match (fields.byte(2), fields.number::<4>(6)) {
-                (0..=2, room @ 16..) => list(What::ReportLuns, room),
-                _ => Err(Sense::INVALID_FIELD),
-            },
-            0xa3 => match flags & 0x1f {
-                0x0a => list(What::PortGroups, fields.number::<4>(6)),
-                0x0c => {
-                    let (options, operation) = (fields.byte(2), fields.byte(3));
-                    let action = fields.number::<2>(4) as u16;
-                    let what = What::SupportedOperations { options, operation, action };
-                    list(what, fields.number::<4>(6))
-                }
-                _ => Err(Sense::INVALID_FIELD),
-            },
-            _ => Err(Sense::INVALID_OPERATION),
         }
+    }
+
+    /// What is asked of the unit itself.
+    fn of_unit(fields: &Fields<'_>) -> Result<Self, Sense> {
+        let action = fields.byte(1) & 0x1f;
+        let (what, room) = match fields.byte(0) {
+            0x00 => (What::TestUnitReady, 0),
+            0x03 => (What::RequestSense, fields.number::<1>(4)),
+            0x12 => match (fields.flag(1), fields.byte(2)) {
+                (true, page) => (What::Inquiry { page: Some(page) }, fields.number::<2>(3)),
+                (false, 0) => (What::Inquiry { page: None }, fields.number::<2>(3)),
+                (false, _) => return Err(Sense::INVALID_FIELD),
+            },
+            0x1b | 0x1e => (What::Nothing, 0),
+            0x25 if !fields.flag(1) && fields.byte(8) & 1 == 0 && fields.number::<4>(2) == 0 => {
+                (What::ReadCapacity, 8)
+            }
+            0x9e if action == 0x10 => (What::ReadCapacity16, fields.number::<4>(10)),
+            0x9e if action == 0x12 => match fields.number::<8>(2) {
+                first if first < fields.capacity => (What::LbaStatus { first }, fields.number::<4>(10)),
+                _ => return Err(Sense::OUT_OF_RANGE),
+            },
+            0xa0 if fields.byte(2) <= 2 && fields.number::<4>(6) >= 16 => {
+                (What::ReportLuns, fields.number::<4>(6))
+            }
+            0xa3 if action == 0x0a => (What::PortGroups, fields.number::<4>(6)),
+            0xa3 if action == 0x0c => {
+                let (options, operation) = (fields.byte(2), fields.byte(3));
+                let action = fields.number::<2>(4) as u16;
+                (What::SupportedOperations { options, operation, action }, fields.number::<4>(6))
+            }
+            0x25 | 0x9e | 0xa0 | 0xa3 => return Err(Sense::INVALID_FIELD),
+            _ => return Err(Sense::INVALID_OPERATION),
+        };
+        Ok(Self::told(what, room))
     }
 
     /// Whether it is answered whatever the initiator has not been told yet.

@@ -59,13 +59,21 @@ pub fn uri(address: SocketAddr, volume: &str) -> Option<String> {
     names::target(volume).map(|target| format!("iscsi://{address}/{target}/0"))
 }
 
+/// A session that goes on.
+struct Present {
+    number: u16,
+    /// Told when another one takes its place.
+    replaced: oneshot::Sender<()>,
+}
+
 /// What all connections of a listener share.
 struct Portal<X> {
     exports: Arc<X>,
     secrets: Option<Secrets>,
     resources: Arc<Resources>,
     next_session: AtomicU16,
-    sessions: Mutex<HashMap<(Initiator, String), (u16, oneshot::Sender<()>)>>,
+    /// By initiator and target.
+    sessions: Mutex<HashMap<(Initiator, String), Present>>,
     /// Of each volume that had sessions, by its number.
     shared: Mutex<HashMap<u64, Arc<Shared>>>,
 }
@@ -147,15 +155,15 @@ impl<X: Exports> Portal<X> {
         let key = (session.initiator.clone(), target.clone());
         let (sender, replaced) = oneshot::channel();
         // An initiator that logs in anew has given up the session that it had.
-        let old = self.sessions.lock().ignore_poison().insert(key.clone(), (tsih, sender));
-        if let Some((_, old)) = old {
-            let _ = old.send(());
+        let present = Present { number: tsih, replaced: sender };
+        if let Some(old) = self.sessions.lock().ignore_poison().insert(key.clone(), present) {
+            let _ = old.replaced.send(());
         }
         let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
         let unit = Unit::new(export, target, PORTAL_GROUP, session.initiator.clone(), shared);
         let served = session::serve(stream, session, Some(unit), &directory, replaced).await;
         let mut sessions = self.sessions.lock().ignore_poison();
-        if sessions.get(&key).is_some_and(|(number, _)| *number == tsih) {
+        if sessions.get(&key).is_some_and(|present| present.number == tsih) {
             sessions.remove(&key);
         }
         served

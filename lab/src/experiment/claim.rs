@@ -70,7 +70,7 @@ impl Claim {
             fault(&format!("there is no workload '{}'", self.workload(experiment)));
         }
         if let Some(why) = experiment.target.has_no(self.metric) {
-            fault(&why.to_string());
+            fault(why);
         }
         if experiment.is_searched() {
             fault("the variants of a search are not known before it");

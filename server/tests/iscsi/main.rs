@@ -1,5 +1,7 @@
 //! iSCSI as initiators see it: one that is written here for what no real one does, and libiscsi's test suite.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod harness;
 
 use std::process::Command;

@@ -147,7 +147,7 @@ impl<X: Exports> Portal<X> {
     ) -> io::Result<()> {
         let directory = Names { portal: self, address };
         let Some((target, export)) = session.target.clone() else {
-            // Nobody takes the place of a session that only looks for targets.
+            // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
             return session::serve(stream, session, None, &directory, replaced).await;
         };

@@ -1,7 +1,7 @@
 //! [`Reader`]: reads an object and loads blocks ahead of sequential reads.
 //!
 //! # The idea
-//! A reader follows a few streams at a time, in order or with a stride. [`streams`] says which blocks each of
+//! A reader follows a few streams at a time, in order or with a stride. `streams` says which blocks each of
 //! them will need, up to `zfetch_max_distance`, and which indirect block will be needed after these.
 //!
 //! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block

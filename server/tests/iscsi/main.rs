@@ -90,7 +90,7 @@ fn who_does_not_keep_to_the_protocol_harms_nobody() {
     header[5..8].copy_from_slice(&[0xff; 3]);
     long.send(header, &[]);
     let silent: Vec<_> = (0..200).map(|_| Initiator::connect(&served)).collect();
-    // Data that nobody asked for; a tag in use; a number that was used.
+    // Data that were not asked for; operations that there are not.
     let mut wild = Initiator::log_in(&served, TARGET, &["InitialR2T=Yes"]);
     let mut header = [0; 48];
     header[0] = 5;

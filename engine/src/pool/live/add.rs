@@ -65,6 +65,9 @@ impl LivePool {
             Auxiliary::Cache => ("add cache devices", version::L2CACHE),
         };
         check_since(what, self.version(), since)?;
+        let vdevs = self.pool.vdevs();
+        let labelled: Vec<Guid> =
+            vdevs.spares.iter().chain(vdevs.l2cache.iter()).map(|vdev| vdev.guid).collect();
         self.change(move |s| async move {
             let mut devices = Devices::new();
             let configs = leaf_configs(&leaves, kind == Auxiliary::Spares, &**s.pool.env(), &mut devices);
@@ -77,7 +80,7 @@ impl LivePool {
         })
         .await?;
         self.sysevent("vdev_add", None);
-        self.label_auxiliary().await?;
+        self.label_auxiliary(&labelled).await?;
         self.look_at_l2cache();
         Ok(())
     }

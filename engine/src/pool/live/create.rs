@@ -274,7 +274,7 @@ impl LivePool {
         let features = LiveFeatures::new(new.version, []);
         let live = Self::of(pool, &surroundings, config, mos, allocator, features, Tables::default());
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
-        live.label_auxiliary().await?;
+        live.label_auxiliary(&[]).await?;
         live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
         Ok(live)
     }
@@ -506,12 +506,13 @@ pub(super) async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConf
 }
 
 impl LivePool {
-    /// Labels spares and cache devices: they name no pool, only themselves and their use.
-    pub(super) async fn label_auxiliary(&self) -> Result<()> {
+    /// Labels spares and cache devices, but for those that have their labels already: they name no pool, only
+    /// themselves and their use.
+    pub(super) async fn label_auxiliary(&self, labelled: &[Guid]) -> Result<()> {
         let vdevs = self.pool.vdevs();
         let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
         let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
-        for (vdev, state) in spares.chain(l2cache) {
+        for (vdev, state) in spares.chain(l2cache).filter(|(vdev, _)| !labelled.contains(&vdev.guid)) {
             // A spare that is in use has the label of a device of the pool.
             // One that is away has its label, or gets it when it is added again.
             if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) || !vdev.status().is_readable() {

@@ -299,11 +299,14 @@ impl Issue<'_> {
             return Err(Interrupted::Failed(error));
         }
         let (missed, txg) = (Missed::Written, self.pilot.open_txg());
-        let leaves: Vec<Guid> = view.vdevs().leaves().map(|leaf| leaf.guid).collect();
         if !lacking.is_empty() {
             let view = Arc::clone(&view);
             writing.push(async move { view.copy_missed(lacking, txg).await }.boxed());
         }
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        let leaves: Vec<Guid> = view.vdevs().leaves().map(|leaf| leaf.guid).collect();
         let repairs = suspects.into_iter().map(|suspect| {
             let (view, leaves) = (&view, &leaves);
             async move {
@@ -453,7 +456,7 @@ fn take_window(
     let (mut copies, mut bytes) = (Vec::new(), 0);
     let rest = gathered.entries().get(entries.clone()).unwrap_or_default();
     let mut rest = rest.iter();
-    while bytes < bytes_of_leaf
+    while (copies.is_empty() || bytes < bytes_of_leaf)
         && let Some(entry) = rest.next()
     {
         if let Some((bp, at, index)) = gathered.block(entry) {

@@ -29,6 +29,9 @@ pub(super) const OWN_DATA_BYTES: usize = 256 << 10;
 /// The most bytes of a burst, which is what an initiator sends when it is asked once.
 const MOST_BURST_BYTES: u32 = 1 << 20;
 
+/// The most bytes that come with a command; so many of each command are kept while it waits for memory.
+const MOST_FIRST_BYTES: u32 = 64 << 10;
+
 /// The number of the only portal group.
 pub(super) const PORTAL_GROUP: u16 = 1;
 
@@ -62,9 +65,14 @@ pub(super) struct Agreed {
     pub their_data_bytes: usize,
     pub burst_bytes: u32,
     pub first_burst_bytes: u32,
-    /// Nothing may be sent but what was asked for.
-    pub initial_r2t: bool,
     pub immediate_data: bool,
+}
+
+impl Agreed {
+    /// The most bytes that may come with a command.
+    pub fn most_immediate_bytes(&self) -> usize {
+        if self.immediate_data { self.first_burst_bytes as usize } else { 0 }
+    }
 }
 
 impl Default for Agreed {
@@ -74,7 +82,6 @@ impl Default for Agreed {
             their_data_bytes: LOGIN_DATA_BYTES,
             burst_bytes: 256 << 10,
             first_burst_bytes: 64 << 10,
-            initial_r2t: true,
             immediate_data: true,
         }
     }
@@ -180,7 +187,7 @@ where
                 true => Ok(Text::default()),
                 false => {
                     let text = Text::parse(&std::mem::take(&mut told));
-                    login.step(&header, text, is_first).await
+                    login.step(&header, text).await
                 }
             }
         };
@@ -230,7 +237,7 @@ where
 
 impl<X: Exports> Login<'_, X> {
     /// Answers what the initiator said in one or more units.
-    async fn step(&mut self, header: &Header, text: Option<Text>, is_first: bool) -> Result<Text, Status> {
+    async fn step(&mut self, header: &Header, text: Option<Text>) -> Result<Text, Status> {
         let text = text.ok_or(Status::MALFORMED)?;
         if header.0[3] > 0 {
             return Err(Status::VERSION);
@@ -242,7 +249,7 @@ impl<X: Exports> Login<'_, X> {
         if !is_stage_right || !is_next_right {
             return Err(Status::MALFORMED);
         }
-        if is_first {
+        if self.initiator.is_none() {
             self.begin(header, &text)?;
         }
         if stage != SECURITY && !matches!(self.proof, Proof::Done) {
@@ -381,15 +388,13 @@ impl<X: Exports> Login<'_, X> {
                 },
                 "FirstBurstLength" => match number_of(value, 512, most_bytes) {
                     Some(bytes) => {
-                        agreed.first_burst_bytes = bytes.min(OWN_DATA_BYTES as u32);
+                        agreed.first_burst_bytes = bytes.min(MOST_FIRST_BYTES);
                         agreed.first_burst_bytes.to_string()
                     }
                     None => "Reject".into(),
                 },
-                "InitialR2T" => {
-                    agreed.initial_r2t = is_yes;
-                    value.clone()
-                }
+                // A write may have to wait for memory before more of it is sent than comes with the command.
+                "InitialR2T" => "Yes".into(),
                 "ImmediateData" => {
                     agreed.immediate_data = is_yes;
                     value.clone()

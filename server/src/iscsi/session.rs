@@ -11,12 +11,15 @@
 //! passed over. A command that is immediate has no number of its own.
 //!
 //! # Bounds
-//! At most [`MOST_COMMANDS`] are under way: initiators are told with MaxCmdSN, and who sends more is not read
-//! on from. The bytes of commands under way are bounded as for all clients ([`Loan`]).
+//! At most [`MOST_COMMANDS`] are under way: initiators are told with MaxCmdSN, and more are passed over. The
+//! bytes of commands under way are bounded as for all clients ([`Loan`]). A command that has to wait for them
+//! keeps only the data that came with it, and the input is read on meanwhile: the data of older writes are in
+//! it, and their memory becomes free when they are there. An initiator that holds a loan and does not send
+//! what it was asked for is sent away when others wait.
 //!
 //! Source of the facts: RFC 7143, sections 4.2, 4.6 and 11.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -44,7 +47,6 @@ const SEND_BYTES: usize = 512 << 10;
 const INPUT_BYTES: usize = 256 << 10;
 
 const READS: u8 = 0x40;
-const WRITES: u8 = 0x20;
 const OVERFLOW: u8 = 0x04;
 const UNDERFLOW: u8 = 0x02;
 const HAS_STATUS: u8 = 0x01;
@@ -77,7 +79,7 @@ struct Transfer {
     data: IoBuf,
     /// The bytes that came.
     filled: usize,
-    /// The tag of what was asked for; none while the initiator sends unasked.
+    /// The tag of what was asked for.
     asked: u32,
     /// The number of the next request for data.
     next_request: u32,
@@ -114,8 +116,8 @@ struct Connection<E> {
     aborted: HashSet<u32>,
     aborts: Vec<Abort>,
     running: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// A command that waits for memory, and what came with it.
-    postponed: Option<(Task, Command, IoBuf, bool)>,
+    /// Commands that wait for memory, and what came with each.
+    postponed: VecDeque<(Task, Command, IoBuf)>,
     loan: Loan,
     held_bytes: usize,
     moved_bytes: u64,
@@ -135,8 +137,10 @@ type Read<S> = io::Result<(BufReader<ReadHalf<S>>, Option<Pdu>)>;
 enum Event<S> {
     Read(Read<S>),
     Ended(Ended),
-    /// There is memory for the postponed command.
+    /// There is memory for the first postponed command.
     Covered,
+    /// The initiator does not send what it was asked for, and others wait for its memory.
+    Stalled,
 }
 
 /// Serves a session until the initiator leaves, or `replaced` says that another one took its place.
@@ -165,7 +169,7 @@ where
         aborted: HashSet::new(),
         aborts: Vec::new(),
         running: FuturesUnordered::new(),
-        postponed: None,
+        postponed: VecDeque::new(),
         loan: Loan::none(place),
         held_bytes: 0,
         moved_bytes: 0,
@@ -199,6 +203,7 @@ where
             Some(Event::Read(Err(error))) => break Err(error),
             Some(Event::Ended(ended)) => connection.finish(ended),
             Some(Event::Covered) => connection.go_on(),
+            Some(Event::Stalled) => break Err(io::Error::new(io::ErrorKind::TimedOut, "it sends no data")),
             None => {}
         }
         if (is_quiet || connection.is_leaving || connection.out.len() >= SEND_BYTES)
@@ -233,13 +238,27 @@ impl<E: Export> Connection<E> {
         if let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(context) {
             return Poll::Ready(Event::Ended(ended));
         }
-        match &self.postponed {
-            Some((_, command, ..)) => {
-                let needed = self.held_bytes + command.memory_bytes();
-                self.loan.poll_cover(needed, context).map(|()| Event::Covered)
+        if let Some((_, command, _)) = self.postponed.front() {
+            let needed = self.held_bytes + command.memory_bytes();
+            if self.loan.poll_cover(needed, context).is_ready() {
+                return Poll::Ready(Event::Covered);
             }
-            None => reading.poll_unpin(context).map(Event::Read),
         }
+        if let Poll::Ready(read) = reading.poll_unpin(context) {
+            return Poll::Ready(Event::Read(read));
+        }
+        let is_its_turn = !self.incoming.is_empty() && self.running.is_empty();
+        self.loan.poll_is_stalled(is_its_turn, self.moved_bytes, context).map(|()| Event::Stalled)
+    }
+
+    /// Commands under way.
+    fn under_way(&self) -> usize {
+        self.active.len() + self.incoming.len() + self.postponed.len()
+    }
+
+    fn is_known(&self, tag: u32) -> bool {
+        let is_postponed = self.postponed.iter().any(|(task, ..)| task.tag == tag);
+        is_postponed || self.active.contains(&tag) || self.incoming.contains_key(&tag)
     }
 
     /// Sends what was collected. A client that takes nothing while others wait for its memory is sent away.
@@ -268,6 +287,13 @@ impl<E: Export> Connection<E> {
     async fn take(&mut self, unit: Pdu, directory: &impl Directory) -> io::Result<()> {
         let header = unit.header;
         self.moved_bytes += unit.data.len() as u64;
+        if header.operation() == request::SCSI_COMMAND && self.under_way() >= MOST_COMMANDS {
+            // It was told that no more are taken. An immediate one has no number by which it could know.
+            if header.is_immediate() {
+                self.reject(&header, 6);
+            }
+            return Ok(());
+        }
         let is_numbered = !matches!(header.operation(), request::DATA_OUT | request::SNACK);
         if is_numbered && !header.is_immediate() {
             if header.word(24) != self.expected_command {
@@ -311,8 +337,7 @@ impl<E: Export> Connection<E> {
 
     /// Appends an answer that has no number of its own.
     fn append(&mut self, header: Header, data: &[u8]) {
-        let under_way = self.active.len() + self.incoming.len() + usize::from(self.postponed.is_some());
-        let room = MOST_COMMANDS.saturating_sub(under_way) as u32;
+        let room = MOST_COMMANDS.saturating_sub(self.under_way()) as u32;
         let header = header.set_word(28, self.expected_command);
         let header = header.set_word(32, self.expected_command.wrapping_add(room).wrapping_sub(1));
         pdu::write(&mut self.out, header, data, self.agreed.digests);
@@ -334,7 +359,7 @@ impl<E: Export> Connection<E> {
         let Some(unit) = self.unit.clone() else {
             return self.reject(header, 4);
         };
-        if self.active.contains(&task.tag) || self.incoming.contains_key(&task.tag) {
+        if self.is_known(task.tag) {
             return self.reject(header, 9);
         }
         let descriptor = header.array::<16>(32);
@@ -349,6 +374,7 @@ impl<E: Export> Connection<E> {
         };
         let parsed = match parsed {
             _ if is_damaged => Err(Sense::DAMAGED_DATA),
+            _ if data.len() > self.agreed.most_immediate_bytes() => Err(Sense::UNEXPECTED_DATA),
             Ok(command) if !command.fits(task.expected) => Err(Sense::INVALID_FIELD),
             parsed => parsed,
         };
@@ -365,22 +391,21 @@ impl<E: Export> Connection<E> {
                 self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 });
             }
             Ok(command) => {
-                // Unasked data come after this unit.
-                let more = flags & WRITES != 0 && flags & FINAL == 0;
-                self.postponed = Some((task, command, data, more));
+                let is_first = self.postponed.is_empty();
+                self.postponed.push_back((task, command, data));
                 let needed = self.held_bytes + command.memory_bytes();
                 // Ready at once as long as the client has memory of its own.
-                let covered = poll_fn(|context| self.loan.poll_cover(needed, context)).now_or_never();
-                if covered.is_some() {
+                let mut cover = poll_fn(|context| self.loan.poll_cover(needed, context));
+                if is_first && (&mut cover).now_or_never().is_some() {
                     self.go_on();
                 }
             }
         }
     }
 
-    /// Begins the postponed command, for which there is memory.
+    /// Begins the first postponed command, for which there is memory.
     fn go_on(&mut self) {
-        let Some((task, command, came, more)) = self.postponed.take() else { return };
+        let Some((task, command, came)) = self.postponed.pop_front() else { return };
         self.held_bytes += command.memory_bytes();
         let needed = command.sends().min(task.expected) as usize;
         let mut data = IoBuf::for_overwrite(needed);
@@ -396,9 +421,8 @@ impl<E: Export> Connection<E> {
             next_data: 0,
             is_damaged: false,
         };
-        match filled == needed && !more {
+        match filled == needed {
             true => self.run(transfer),
-            false if more => drop(self.incoming.insert(task.tag, transfer)),
             false => self.ask(transfer),
         }
     }
@@ -538,22 +562,27 @@ impl<E: Export> Connection<E> {
         let meant: Vec<u32> = match function {
             1 => {
                 let task = header.word(20);
-                if !self.active.contains(&task) && !self.incoming.contains_key(&task) {
+                if !self.is_known(task) {
                     return self.answer_management(tag, NO_TASK);
                 }
                 vec![task]
             }
             // The set of tasks; the unit; the target.
-            2 | 4..=7 => self.active.iter().chain(self.incoming.keys()).copied().collect(),
+            2 | 4..=7 => {
+                let postponed = self.postponed.iter().map(|(task, ..)| task.tag);
+                self.active.iter().chain(self.incoming.keys()).copied().chain(postponed).collect()
+            }
             _ => return self.answer_management(tag, NOT_SUPPORTED),
         };
         let mut tasks = HashSet::new();
         for task in meant {
             if let Some(transfer) = self.incoming.remove(&task) {
                 self.held_bytes -= transfer.command.memory_bytes();
-            } else {
+            } else if self.active.contains(&task) {
                 self.aborted.insert(task);
                 tasks.insert(task);
+            } else {
+                self.postponed.retain(|(postponed, ..)| postponed.tag != task);
             }
         }
         match tasks.is_empty() {

@@ -52,6 +52,41 @@ fn what_is_written_in_any_way_is_read() {
 }
 
 #[test]
+fn writes_that_wait_for_memory_are_done_in_their_turn() {
+    // Each client has 2 MiB of its own, and 1 MiB more is shared: not enough for two of these writes.
+    let served = Served::start(SIZE, None, Limits { shared_bytes: 1 << 20, ..Limits::default() });
+    let mut one = Initiator::log_in(&served, TARGET, &["ImmediateData=Yes"]);
+    const BYTES: usize = 2 << 20;
+    let blocks = (BYTES / 512) as u16;
+    for at in 0..4u8 {
+        let [high, low] = blocks.to_be_bytes();
+        one.begin(&[0x2a, 0, 0, 0, at * 16, 0, 0, high, low, 0], BYTES as u32, false, &[at + 1; 512]);
+    }
+    let mut done = 0;
+    while done < 4 {
+        let answer = one.answer().expect("a request for data or an end");
+        if answer.header[0] == 0x21 {
+            assert_eq!(answer.header[3], 0, "{answer:?}");
+            done += 1;
+            continue;
+        }
+        let (start, length) = (answer.word(40), answer.word(44) as usize);
+        for at in (0..length).step_by(128 << 10) {
+            let piece = (length - at).min(128 << 10);
+            let mut header = [0; 48];
+            header[0] = 5;
+            header[1] = if at + piece == length { 0x80 } else { 0 };
+            header[16..24].copy_from_slice(&answer.header[16..24]);
+            header[36..40].copy_from_slice(&((at / (128 << 10)) as u32).to_be_bytes());
+            header[40..44].copy_from_slice(&(start + at as u32).to_be_bytes());
+            one.send(header, &vec![7; piece]);
+        }
+    }
+    let read = one.command(&[0x28, 0, 0, 0, 48, 0, 0, 0, 2, 0], 1024, true, &[]);
+    assert_eq!((read.data[0], read.data[512]), (4, 7));
+}
+
+#[test]
 fn nobody_gets_in_without_the_proof() {
     let served = Served::start(SIZE, Some(SECRETS), Limits::default());
     let target = format!("TargetName={TARGET}");

@@ -20,6 +20,9 @@ use std::collections::HashMap;
 use super::super::login::Initiator;
 use super::sense::Sense;
 
+/// Initiators that are registered with a unit.
+const MOST_REGISTERED: usize = 1024;
+
 /// The types that there are, as REPORT CAPABILITIES has them.
 const TYPES: [u8; 2] = [0xea, 0x01];
 
@@ -157,6 +160,9 @@ impl Reservations {
             0 | 6 => {
                 if change.action == 0 && own.unwrap_or(0) != change.key {
                     return Err(Refusal::Conflict);
+                }
+                if own.is_none() && change.new_key != 0 && self.registered.len() >= MOST_REGISTERED {
+                    return Err(Refusal::Check(Sense::TOO_MANY_REGISTERED));
                 }
                 self.register(initiator, own.is_some(), change.new_key);
                 return Ok(());

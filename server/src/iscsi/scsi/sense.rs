@@ -35,12 +35,15 @@ impl Sense {
     pub const WRITE_FAILED: Self = Self::new(3, 0x0c00);
     pub const NOT_READY: Self = Self::new(2, 0x0400);
     pub const ABORTED: Self = Self::new(0xb, 0);
+    /// More data than was agreed came with a command.
+    pub const UNEXPECTED_DATA: Self = Self::new(0xb, 0x0c0c);
     /// Data that were damaged on their way.
     pub const DAMAGED_DATA: Self = Self::new(0xb, 0x4705);
     pub const CAPACITY_CHANGED: Self = Self::new(6, 0x2a09);
     pub const RESERVATIONS_PREEMPTED: Self = Self::new(6, 0x2a03);
     pub const RESERVATIONS_RELEASED: Self = Self::new(6, 0x2a04);
     pub const REGISTRATIONS_PREEMPTED: Self = Self::new(6, 0x2a05);
+    pub const TOO_MANY_REGISTERED: Self = Self::new(5, 0x5504);
     pub const INVALID_RELEASE: Self = Self::new(5, 0x2604);
     pub const NONE: Self = Self::new(0, 0);
 

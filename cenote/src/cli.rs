@@ -24,6 +24,7 @@ use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
 use crate::scrub_schedule;
+use crate::share;
 use crate::top;
 use crate::tunable::Tunables;
 use crate::unmount_helper;
@@ -119,6 +120,10 @@ pub enum Command {
     Hooks(Hooks),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
+    /// Say which protocols serve a volume, and to whom
+    Share(share::Share),
+    /// Show which protocols serve volumes, to whom, and where
+    Shares(share::List),
     /// What an ARC of another size, or a cache device, would do for the reads that come
     WhatIf(what_if::Arguments),
     /// Show and set numbers of the daemon while it runs, under the names of OpenZFS's parameters
@@ -294,6 +299,8 @@ impl Command {
             Self::Tunable(command) => command.run(),
             Self::WhatIf(arguments) => arguments.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),
+            Self::Share(arguments) => arguments.run(),
+            Self::Shares(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
             Self::Complete(arguments) => output::print(&arguments.candidates()),

@@ -25,6 +25,7 @@ mod prompt;
 mod property_list;
 mod scrub_schedule;
 mod serve;
+mod share;
 mod table;
 mod top;
 mod tunable;

@@ -24,7 +24,7 @@ mod tree;
 pub mod zap;
 
 pub use difference::differing_objects;
-pub use live::{Dirtied, LiveObject, LiveObjset, NewObject, Policy, Space, Stored, SyncedObjset};
+pub use live::{Dirtied, LiveObject, LiveObjset, NewObject, Piece, Policy, Space, Stored, SyncedObjset};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use payload::Payload;

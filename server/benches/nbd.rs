@@ -31,7 +31,7 @@ use engine::{
     zvol::Zvol,
 };
 use server::{
-    block::{self, Export, ExportError, Exports, Extent, FailureKind, Unopened},
+    block::{self, Caller, Export, ExportError, Exports, Extent, FailureKind, Listed, Unopened},
     nbd,
     runtime::Shards,
 };
@@ -70,11 +70,11 @@ struct One(Arc<Volume>);
 impl Exports for One {
     type Export = Volume;
 
-    async fn names(&self) -> Vec<String> {
-        vec!["volume".into()]
+    async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
+        vec![Listed::to_all("volume")]
     }
 
-    async fn open(&self, _: &str) -> Result<Arc<Volume>, Unopened> {
+    async fn open(&self, _: &str, _: Caller<'_>) -> Result<Arc<Volume>, Unopened> {
         Ok(Arc::clone(&self.0))
     }
 }

@@ -10,9 +10,11 @@
 //! |---|---|
 //! | `limits` | the number of clients, and the memory that they may use together |
 //! | `newcomers` | clients that have not chosen an export yet |
+//! | `shares` | which protocols serve a volume, and to whom |
 
 mod limits;
 mod newcomers;
+pub mod shares;
 
 use std::{future::Future, sync::Arc};
 
@@ -21,17 +23,55 @@ use device::IoBuf;
 pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
+pub use shares::{Caller, Protocol, SectorBytes, Share, Shares};
 
-/// The exports, by name.
+/// The exports that a protocol serves, by name.
 pub trait Exports: Send + Sync + 'static {
     /// The kind of export.
     type Export: Export;
 
-    /// The names to list. An export may exist without being listed.
-    fn names(&self) -> impl Future<Output = Vec<String>> + Send;
+    /// Those that the caller may have. An export may exist without being listed.
+    fn listed(&self, caller: Caller<'_>) -> impl Future<Output = Vec<Listed>> + Send;
 
-    /// The export of that name. May take as long as it takes: clients are told when it takes too long.
-    fn open(&self, name: &str) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+    /// The export of that name, if the caller may have it. May take as long as it takes: clients are told
+    /// when it takes too long.
+    fn open(
+        &self,
+        name: &str,
+        caller: Caller<'_>,
+    ) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+}
+
+/// An export that may be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// How the protocol serves it.
+    pub share: Share,
+}
+
+impl Listed {
+    /// One that all may have.
+    pub fn to_all(name: impl Into<String>) -> Self {
+        Self { name: name.into(), share: Share::default() }
+    }
+}
+
+/// The exports as one client sees them.
+pub(crate) struct Visit<'a, X> {
+    pub exports: &'a X,
+    pub caller: Caller<'a>,
+}
+
+impl<X: Exports> Visit<'_, X> {
+    pub async fn names(&self) -> Vec<String> {
+        self.exports.listed(self.caller).await.into_iter().map(|listed| listed.name).collect()
+    }
+
+    pub async fn open(&self, name: &str) -> Result<Arc<X::Export>, Unopened> {
+        self.exports.open(name, self.caller).await
+    }
 }
 
 /// Why an export was not opened.
@@ -107,6 +147,40 @@ pub trait Export: Send + Sync + 'static {
     fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Ok(()) }
     }
+
+    /// Copies a range of an export, which may be this one, to the same bytes of this one or others; the ranges
+    /// lie within the sizes and do not overlap. Both must be of the same pool: blocks are shared where that
+    /// can be done. `None` where this does not copy, and the caller has to read and write.
+    fn copy_from(
+        &self,
+        _source: &Self,
+        _source_offset: u64,
+        _offset: u64,
+        _len_bytes: u64,
+    ) -> impl Future<Output = Result<Option<Copied>, ExportError>> + Send {
+        async { Ok(None) }
+    }
+
+    /// What a protocol keeps with the export ([`Export::keep`]).
+    fn kept(&self) -> impl Future<Output = Result<Option<String>, ExportError>> + Send {
+        async { Ok(None) }
+    }
+
+    /// Keeps a text with the export, in place of the one before, so that it outlives the daemon. It is stable
+    /// when this is ready. At most [`MOST_KEPT_BYTES`].
+    fn keep(&self, _text: Option<String>) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+}
+
+/// The most bytes of a text that is kept with an export.
+pub const MOST_KEPT_BYTES: usize = 8 << 10;
+
+/// What became of the bytes of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Bytes in blocks that are shared now.
+    pub cloned_bytes: u64,
 }
 
 /// A run of bytes of one kind.

@@ -32,6 +32,7 @@
 //! | `tunables` | numbers that can be set, and the files with them |
 //! | `inject` | faults on demand |
 //! | `scrub_schedule` | scrubs that begin by themselves |
+//! | `sharing` | how volumes are shared |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -81,6 +82,7 @@ mod remount;
 mod replication;
 mod scans;
 mod scrub_schedule;
+mod sharing;
 mod status;
 mod sync_tasks;
 mod tunables;
@@ -287,6 +289,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::SetScrubSchedule::NAME => {
             answer(body, async |request| daemon.set_scrub_schedule(request).await).await
         }
+        api::ListShares::NAME => answer(body, async |request| daemon.list_shares(request).await).await,
         api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
         api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
         api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,

@@ -1,8 +1,8 @@
 //! iSCSI: volumes as disks for virtual machines' hosts and whatever else speaks the protocol.
 //!
 //! # The idea
-//! Each volume is a target with one logical unit, number 0 (`names`). A session has one connection, which
-//! is one task on one shard. What its commands do is the same as for every other protocol
+//! Each volume is a target with one logical unit, number 0, unless its share makes it a unit of another target
+//! (`names`, [`crate::block::shares`]). A session has one connection, which is one task on one shard. What its commands do is the same as for every other protocol
 //! ([`crate::block::Export`]); here is only how they are asked for and answered.
 //!
 //! | module | what it owns |
@@ -34,9 +34,9 @@ mod scsi;
 mod session;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -47,16 +47,16 @@ use tokio::sync::oneshot;
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{Export, Exports, Limits, Newcomers, Resources, accepted};
+use crate::block::{Caller, Export, Exports, Limits, Newcomers, Resources, Share, accepted};
 use crate::runtime::Shards;
-use login::{Door, Initiator, PORTAL_GROUP};
-use scsi::{Shared, Unit};
+use login::{Door, Initiator, PORTAL_GROUP, Target};
+use scsi::{Reach, Shared, Surroundings, Unit, Units};
 use session::Directory;
 
-/// Where initiators find a volume: its address as `libiscsi` and `qemu` take it. None where the name of its
-/// target would be too long.
-pub fn uri(address: SocketAddr, volume: &str) -> Option<String> {
-    names::target(volume).map(|target| format!("iscsi://{address}/{target}/0"))
+/// Where initiators find a volume that is shared so: its address as `libiscsi` and `qemu` take it. None where
+/// the name of its target would be too long.
+pub fn uri(address: SocketAddr, volume: &str, share: &Share) -> Option<String> {
+    names::of(volume, share).map(|target| format!("iscsi://{address}/{target}/{}", share.lun))
 }
 
 /// A session that goes on.
@@ -67,7 +67,7 @@ struct Present {
 }
 
 /// What all connections of a listener share.
-struct Portal<X> {
+struct Portal<X: Exports> {
     exports: Arc<X>,
     secrets: Option<Secrets>,
     resources: Arc<Resources>,
@@ -76,6 +76,7 @@ struct Portal<X> {
     sessions: Mutex<HashMap<(Initiator, String), Present>>,
     /// Of each volume that had sessions, by its number.
     shared: Mutex<HashMap<u64, Arc<Shared>>>,
+    reach: Arc<Reach<X::Export>>,
 }
 
 /// Accepts connections until dropped, and serves each on one of the shards in turn; with `secrets`, none
@@ -97,10 +98,11 @@ pub async fn serve_tcp<X: Exports>(
         next_session: AtomicU16::new(1),
         sessions: Mutex::default(),
         shared: Mutex::default(),
+        reach: Arc::default(),
     });
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
+        let Some((stream, peer)) = accepted(listener.accept().await).await? else { continue };
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&portal.resources.limits).await;
         let portal = Arc::clone(&portal);
@@ -116,12 +118,13 @@ pub async fn serve_tcp<X: Exports>(
                     exports: &*portal.exports,
                     secrets: portal.secrets.as_ref(),
                     resources: &portal.resources,
+                    address: peer.ip(),
                     tsih: portal.next_number(),
                 };
                 let tsih = door.tsih;
                 let login = login::log_in(&mut stream, &door);
                 let Some(session) = newcomer.in_time(login, &portal.resources).await? else { return Ok(()) };
-                portal.serve(stream, session, tsih, address).await
+                portal.serve(stream, session, tsih, (address, peer.ip())).await
             };
             if let Err(error) = served.await {
                 let error: io::Error = error;
@@ -141,27 +144,30 @@ impl<X: Exports> Portal<X> {
     async fn serve(
         &self,
         stream: TcpStream,
-        session: login::Session<X::Export>,
+        mut session: login::Session<X::Export>,
         tsih: u16,
-        address: SocketAddr,
+        (address, peer): (SocketAddr, IpAddr),
     ) -> io::Result<()> {
-        let directory = Names { portal: self, address };
-        let Some((target, export)) = session.target.clone() else {
+        let name = session.initiator.name.clone();
+        let caller = Caller { address: Some(peer), name: Some(&name) };
+        let directory = Names { portal: self, address, caller };
+        let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
             return session::serve(stream, session, None, &directory, replaced).await;
         };
-        tracing::info!(initiator = session.initiator.name, target, "an iSCSI session begins");
-        let key = (session.initiator.clone(), target.clone());
+        let units = self.units(target, &session.initiator).await?;
+        let target = units.target().to_owned();
+        tracing::info!(initiator = name, target, "an iSCSI session begins");
+        let key = (session.initiator.clone(), target);
         let (sender, replaced) = oneshot::channel();
         // An initiator that logs in anew has given up the session that it had.
         let present = Present { number: tsih, replaced: sender };
         if let Some(old) = self.sessions.lock().ignore_poison().insert(key.clone(), present) {
             let _ = old.replaced.send(());
         }
-        let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
-        let unit = Unit::new(export, target, PORTAL_GROUP, session.initiator.clone(), shared);
-        let served = session::serve(stream, session, Some(unit), &directory, replaced).await;
+        self.reach.add(&name, &units);
+        let served = session::serve(stream, session, Some(units), &directory, replaced).await;
         let mut sessions = self.sessions.lock().ignore_poison();
         if sessions.get(&key).is_some_and(|present| present.number == tsih) {
             sessions.remove(&key);
@@ -170,16 +176,47 @@ impl<X: Exports> Portal<X> {
     }
 }
 
+impl<X: Exports> Portal<X> {
+    /// The units of a target as a session has them.
+    ///
+    /// # Errors
+    /// The reservations that were kept with a volume cannot be taken up. Without them it would be open to
+    /// those that were to be kept away.
+    async fn units(&self, target: Target<X::Export>, initiator: &Initiator) -> io::Result<Units<X::Export>> {
+        let surroundings = Surroundings {
+            target: target.name.clone(),
+            port: PORTAL_GROUP,
+            numbers: target.volumes.keys().copied().collect(),
+            initiator: initiator.clone(),
+            reach: Arc::clone(&self.reach),
+        };
+        let mut units = Vec::new();
+        for (number, (export, sector)) in target.volumes {
+            let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
+            if let Err(error) = shared.load(&*export).await {
+                let target = &target.name;
+                tracing::warn!(target, number, error, "the reservations of a volume cannot be read");
+                return Err(io::Error::other(format!("reservations: {error}")));
+            }
+            units.push((number, Unit::new(export, sector, &surroundings, shared)));
+        }
+        Ok(Units::new(target.name, units))
+    }
+}
+
 /// The targets, as an initiator that came to this address is told.
-struct Names<'a, X> {
+struct Names<'a, X: Exports> {
     portal: &'a Portal<X>,
     address: SocketAddr,
+    caller: Caller<'a>,
 }
 
 impl<X: Exports> Directory for Names<'_, X> {
     async fn targets(&self) -> Vec<(String, String)> {
-        let names = self.portal.exports.names().await;
-        let targets = names.iter().filter_map(|name| names::target(name));
-        targets.map(|target| (target, format!("{},{PORTAL_GROUP}", self.address))).collect()
+        let listed = self.portal.exports.listed(self.caller).await;
+        // One may have several units.
+        let targets = listed.iter().filter_map(|listed| names::of(&listed.name, &listed.share));
+        let targets: BTreeSet<String> = targets.collect();
+        targets.into_iter().map(|target| (target, format!("{},{PORTAL_GROUP}", self.address))).collect()
     }
 }

@@ -31,10 +31,10 @@ use crate::api::{
     DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool, GetCounters, GetEvents,
     GetIoStats, GetScrubSchedules, GetStatus, GetWhatIf, Hello, HoldSnapshots, HoldView, ImportPool,
     InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections, ListMounts, ListPools,
-    ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices, PoolHistory, Promote,
-    ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty,
-    SetProperties, SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook,
-    UnloadKey, Unmount, UpgradePools,
+    ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices, OnlineDevices,
+    PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools, Rollback,
+    ScanPool, SetPoolProperty, SetProperties, SetScrubSchedule, SetTunables, SweepDevices, SyncPools,
+    TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
 };
 use crate::bounded::Bounded;
 use crate::daemon::Daemon;
@@ -115,7 +115,8 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 55] = [
+const REFUSED: [(&str, &str, &str); 56] = [
+    (ListShares::NAME, "show the shares of", "names"),
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
     (InjectFault::NAME, "inject faults into", "pool"),

@@ -18,6 +18,7 @@
 //! | `objset` | [`LiveObjset`]: open and dirty objects, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
+//! | `pieces` | blocks that become those of another object |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
 //! | `accounting` | space and files per user, group and project |
@@ -38,6 +39,7 @@ mod dnodes;
 mod layer;
 mod object;
 mod objset;
+mod pieces;
 mod policy;
 mod sets;
 mod sync;
@@ -53,6 +55,7 @@ use ondisk::dmu::DmuType;
 pub use dirtied::Dirtied;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
+pub use pieces::Piece;
 
 use crate::zio::Writer;
 

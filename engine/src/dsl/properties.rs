@@ -59,6 +59,13 @@ impl Dsl {
         Ok([value(Prop::Primarycache), value(Prop::Secondarycache)])
     }
 
+    /// The user property `name` of a filesystem, volume or snapshot: its own or an inherited one.
+    pub async fn user_text(&self, dataset: &Dataset, name: &str) -> Result<Option<String>> {
+        let mut set = PropertySet::new(&*dataset.name, Types::DATASET, Types::DATASET);
+        self.add_stored(dataset, &mut set).await?;
+        Ok(set.user(name).map(|shown| shown.value))
+    }
+
     async fn add_stored(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
         let snapshot = dataset.is_snapshot();
         if !dataset.phys.props.is_none() {

@@ -1,10 +1,13 @@
 //! Feeding: from the ARC to a cache device.
 //!
-//! A feed goes to one device, the next one in turn. It gives up as much of the ring as it may write, takes
-//! blocks from the ARC (metadata first, those at the old end of the lists first, and of these no more than
-//! will be evicted soon), and writes them in one run, with log blocks between them. The blocks are in the
-//! index when they are written, not before. A write that fails leaves the ring as it was: the next feed
-//! writes to the same place.
+//! A feed goes to one device, the next one in turn. It takes blocks from the ARC (metadata first, those at
+//! the old end of the lists first, and of these no more than will be evicted soon), gives up as much of the
+//! ring as they need, and writes them in one run, with log blocks between them. The blocks are in the index
+//! when they are written, not before. A write that fails leaves the ring as it was: the next feed writes to
+//! the same place.
+//!
+//! OpenZFS gives up as much as a feed may write at most, whatever it then writes. On a small device that
+//! would be a quarter which always holds nothing.
 //!
 //! What a feed may write is `l2arc_write_max`, and as long as the ARC was never full `l2arc_write_boost`
 //! more. There is a feed every `l2arc_feed_secs`; after one that wrote more than half of what it might the
@@ -86,8 +89,8 @@ struct Quota {
     payload: u64,
     /// Bytes of blocks and log blocks.
     total: u64,
-    /// Bytes that are given up.
-    distance: u64,
+    /// Bytes that are given up beyond those, so that they are trimmed before they are written.
+    ahead: u64,
 }
 
 /// A block that is being written.
@@ -113,10 +116,11 @@ impl L2arc {
             return pause;
         }
         self.both(&fed.device, |stats| stats.l2_feeds.add(1));
-        let quota = fed.quota(cache);
-        let evict = fed.ring.evict;
-        self.make_room(fed, quota.distance).await;
+        let mut quota = fed.quota(cache);
         let blocks = self.select(cache, owner, quota.payload, soon);
+        quota.total = quota.total.min(fed.needed_bytes(&blocks));
+        let evict = fed.ring.evict;
+        self.make_room(fed, quota.total.saturating_add(quota.ahead)).await;
         let wrote = self.write(fed, cache, blocks, quota, owner).await;
         if wrote == 0 && fed.ring.evict != evict {
             self.write_header(fed, owner).await;
@@ -408,7 +412,15 @@ impl Fed {
             0 => 0,
             percent => (total.saturating_mul(percent) / 100).max(MIN_TRIM_BYTES),
         };
-        Quota { payload, total, distance: total.saturating_add(ahead).min(quarter) }
+        Quota { payload, total, ahead }
+    }
+
+    /// The bytes that these blocks take, with their log blocks; the last one may not be full.
+    fn needed_bytes(&self, blocks: &[Feedable]) -> u64 {
+        let payload: u64 = blocks.iter().map(|block| self.device.asize(block.candidate.psize)).sum();
+        let entries = self.ring.open.len() + blocks.len();
+        let logs = entries.checked_div(self.ring.log_entries).unwrap_or(0) as u64 + 1;
+        if blocks.is_empty() { 0 } else { payload + logs * LOG_BLOCK_BYTES as u64 }
     }
 }
 

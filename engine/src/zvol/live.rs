@@ -11,6 +11,8 @@
 //!
 //! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
 
+mod clone;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};

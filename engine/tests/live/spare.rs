@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::block_on;
+use engine::inject::{ALWAYS, DeviceError, Fault, Operation};
 use engine::pool::live::{Auxiliary, Layout, LivePool, TakeOffline};
 use engine::vdev::{Aux, Class, State, Status};
 use ondisk::Guid;
@@ -148,4 +149,31 @@ fn a_spare_comes_and_goes_by_itself() {
         assert_eq!(block_on(label_of(&disks, "s0")).unwrap(), "Spare");
         disks.judge("tank");
     }
+}
+
+#[test]
+fn what_fails_does_not_keep_another_from_being_added() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let pool = with_spares(&disks, Layout::Mirror, 2).await;
+        pool.add_auxiliary(Auxiliary::Cache, vec![disks.leaf("c0")]).await.unwrap();
+        let cache = pool.pool().vdevs().l2cache[0].guid;
+        for leaf in [spare(&pool, "s0").0, cache] {
+            let fault = Fault::Device {
+                leaf: leaf.get(),
+                error: DeviceError::Io,
+                operation: Operation::All,
+                label: None,
+            };
+            pool.inject(fault, ALWAYS).unwrap();
+        }
+        pool.add_auxiliary(Auxiliary::Spares, vec![disks.leaf("s2")]).await.unwrap();
+        pool.add_auxiliary(Auxiliary::Cache, vec![disks.leaf("c1")]).await.unwrap();
+        assert_eq!(spare(&pool, "s2").1, Status::HEALTHY);
+        export(pool).await;
+    });
+    for name in ["s2", "c1"] {
+        assert!(block_on(label_of(&disks, name)).is_some(), "{name} has its label");
+    }
+    disks.judge("tank");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Listed};
 
 /// Asks who answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -46,6 +46,47 @@ pub struct ServedVolume {
     pub tcp_uri: Option<String>,
     /// Where iSCSI initiators find it.
     pub iscsi_uri: Option<String>,
+}
+
+/// Asks how volumes are shared.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListShares {
+    /// Volumes, or what they are below; without names all. Snapshots only by their own names.
+    pub names: Vec<String>,
+}
+
+impl Action for ListShares {
+    const NAME: &'static str = "share-list";
+    type Reply = Listed<VolumeShares>;
+}
+
+/// How a volume is shared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeShares {
+    /// The volume.
+    pub name: String,
+    /// The protocols.
+    pub through: Vec<SharedThrough>,
+    /// Why the property is not understood. Then no protocol serves the volume.
+    pub fault: Option<String>,
+}
+
+/// How a protocol serves a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedThrough {
+    /// `nbd`, `iscsi` or `vhost-user`.
+    pub protocol: String,
+    /// Where clients find it; none while the daemon does not listen for the protocol.
+    pub uris: Vec<String>,
+    /// The initiators that may have it; all if empty.
+    pub initiators: Vec<String>,
+    /// The addresses and networks from which clients may come; all if empty.
+    pub addresses: Vec<String>,
+    /// Bytes of a sector as clients are told, where the protocol has sectors.
+    pub sector_bytes: u32,
+    /// Why it is not served all the same.
+    pub fault: Option<String>,
 }
 
 /// Lists the volumes that are served.

@@ -276,7 +276,7 @@ impl Daemon {
     /// Makes the device and its link, unless they are there. Blocks the thread.
     fn attach(
         &self,
-        pool: &OpenPool,
+        pool: &Arc<OpenPool>,
         name: &str,
         size_bytes: u64,
         through: Option<Through>,
@@ -369,7 +369,7 @@ impl Daemon {
     }
 
     /// The same for one pool, by who has the right to change it.
-    pub(super) async fn settle_devices_of(&self, pool: &OpenPool) -> Vec<String> {
+    pub(super) async fn settle_devices_of(&self, pool: &Arc<OpenPool>) -> Vec<String> {
         if pool.devices.list().is_empty() && !self.device_maker.is_there() {
             return Vec::new();
         }

@@ -33,10 +33,14 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::counters::transfers;
 use super::recording::Recorder;
+use super::sharing;
 use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
-use crate::block::{Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened};
+use crate::block::{
+    Caller, Copied, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Protocol, Share,
+    Shares, Unopened, shares,
+};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
 use crate::{iscsi, nbd};
@@ -57,6 +61,8 @@ pub struct Volume {
     name: String,
     size_bytes: u64,
     block_bytes: u32,
+    /// How it is served, or why that is not understood.
+    shares: Result<Shares, String>,
 }
 
 /// Volumes that are about to go, or to be something else.
@@ -137,6 +143,8 @@ pub(super) struct InUse(pub Vec<String>);
 #[derive(Debug)]
 pub struct VolumeExport {
     name: String,
+    /// The pool.
+    home: Weak<OpenPool>,
     /// The protocol of its client.
     protocol: &'static str,
     id: u64,
@@ -322,7 +330,58 @@ impl Export for VolumeExport {
         self.replied(0).await;
         Ok(())
     }
+
+    async fn copy_from(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Result<Option<Copied>, ExportError> {
+        let (volume, _inside) = self.writing().await?;
+        let from = source.access().await?;
+        let Access::Writing(reader, _) = &*from else { return Ok(None) };
+        if !Arc::ptr_eq(volume.txgs(), reader.volume().txgs()) {
+            return Ok(None);
+        }
+        let clone = || volume.clone_range_from(reader.volume(), source_offset, offset, len_bytes);
+        let cloned_bytes = with_room(volume.txgs(), clone).await.map_err(|error| self.failed(error))?;
+        source.recorder.note(TracedOperation::Read, source_offset, len_bytes);
+        self.recorder.note(TracedOperation::Write, offset, len_bytes);
+        let mut piece = IoBuf::zeroed(0);
+        let mut at = cloned_bytes;
+        while at < len_bytes {
+            let size = (len_bytes - at).min(COPY_BYTES) as usize;
+            if piece.len() != size {
+                piece = IoBuf::for_overwrite(size);
+            }
+            let read = reader.read_at(source_offset + at, &mut piece).await;
+            read.map_err(|error| source.failed(error))?;
+            let written = with_room(volume.txgs(), || volume.write_at(offset + at, &piece, false)).await;
+            written.map_err(|error| self.failed(error))?;
+            at += size as u64;
+        }
+        self.done.wrote(len_bytes as usize);
+        Ok(Some(Copied { cloned_bytes }))
+    }
+
+    async fn kept(&self) -> Result<Option<String>, ExportError> {
+        let Some(home) = self.home.upgrade() else { return Ok(None) };
+        sharing::kept(&home, &self.name).await.map_err(|error| self.failed(error))
+    }
+
+    async fn keep(&self, text: Option<String>) -> Result<(), ExportError> {
+        let _inside = self.writing().await?;
+        let home = self.home.upgrade().ok_or_else(|| ExportError {
+            kind: FailureKind::Gone,
+            message: format!("the pool of '{}' was exported", self.name),
+        })?;
+        sharing::keep(home, self.name.clone(), text).await.map_err(|error| self.failed(error))
+    }
 }
+
+/// Bytes that are copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
 
 /// Where volumes are served over TCP.
 #[derive(Debug)]
@@ -346,23 +405,34 @@ pub struct IscsiEndpoint {
 #[derive(Debug, Clone)]
 pub struct Volumes {
     daemon: Arc<Daemon>,
-    protocol: &'static str,
+    protocol: Protocol,
 }
 
 impl Exports for Volumes {
     type Export = VolumeExport;
 
-    async fn names(&self) -> Vec<String> {
+    async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
         let pools = self.daemon.open_pools();
-        pools.iter().flat_map(|pool| pool.volumes()).map(|volume| volume.name).collect()
+        let volumes = pools.iter().flat_map(|pool| pool.volumes());
+        let admitted = volumes.filter_map(|volume| {
+            let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
+            Some(Listed { name: volume.name, share })
+        });
+        admitted.collect()
     }
 
-    async fn open(&self, name: &str) -> Result<Arc<VolumeExport>, Unopened> {
+    async fn open(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Unopened> {
         let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
+        // What is not listed, as a volume whose key is not loaded, cannot be opened either.
+        if let Some(volume) = pool.volumes().into_iter().find(|volume| volume.name == name)
+            && !volume.share(self.protocol).is_some_and(|share| share.admits(&caller))
+        {
+            return Err(Unopened::Unknown);
+        }
         if let Some((why, FailMode::Continue)) = pool.live().and_then(|live| live.suspended()) {
             return Err(Unopened::Unavailable(format!("pool '{}' is suspended: {why}", pool.name())));
         }
-        pool.connect(name, self.protocol, self.daemon.link.clone()).await.map_err(|error| {
+        pool.connect(name, self.protocol.name(), self.daemon.link.clone()).await.map_err(|error| {
             tracing::debug!(name, %error, "an export cannot be opened");
             match error {
                 engine::Error::Io { .. }
@@ -384,6 +454,20 @@ impl Volume {
     /// Its size when it was found.
     pub(super) fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// How it is served, or why that is not understood.
+    pub(super) fn shares(&self) -> &Result<Shares, String> {
+        &self.shares
+    }
+
+    /// How a protocol serves it, if it does.
+    pub(super) fn share(&self, protocol: Protocol) -> Option<Share> {
+        let mut share = self.shares.as_ref().ok()?.through(protocol)?.clone();
+        if self.name.contains('@') {
+            (share.target, share.lun) = (None, 0);
+        }
+        Some(share)
     }
 }
 
@@ -431,12 +515,13 @@ impl OpenPool {
             name: dataset.name.clone(),
             size_bytes: zvol.size(),
             block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+            shares: dsl.user_text(dataset, shares::PROPERTY).await?.unwrap_or_default().parse(),
         };
         Ok((volume, zvol))
     }
 
     pub(super) async fn connect(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         protocol: &'static str,
         link: Option<Arc<Link>>,
@@ -453,7 +538,7 @@ impl OpenPool {
     }
 
     async fn open_export(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         protocol: &'static str,
         link: Option<Arc<Link>>,
@@ -481,6 +566,7 @@ impl OpenPool {
                 let (id, done) = (NEXT_CLIENT.fetch_add(1, Ordering::Relaxed), Done::default());
                 let export = VolumeExport {
                     name,
+                    home: Arc::downgrade(self),
                     protocol,
                     id,
                     guid,
@@ -622,14 +708,15 @@ impl Daemon {
         }
         let volumes = |protocol| Arc::new(Volumes { daemon: Arc::clone(&self), protocol });
         let limits = Limits::default;
-        let on_unix = nbd::serve_unix(unix, volumes("nbd"), Arc::clone(&shards), limits());
+        let on_unix = nbd::serve_unix(unix, volumes(Protocol::Nbd), Arc::clone(&shards), limits());
         let on_tcp = async {
             let Some(TcpEndpoint { listener, tls }) = tcp else { return Ok(()) };
-            nbd::serve_tcp(listener, volumes("nbd"), tls, Arc::clone(&shards), limits()).await
+            nbd::serve_tcp(listener, volumes(Protocol::Nbd), tls, Arc::clone(&shards), limits()).await
         };
         let on_iscsi = async {
             let Some(IscsiEndpoint { listener, secrets }) = iscsi else { return Ok(()) };
-            iscsi::serve_tcp(listener, volumes("iscsi"), secrets, Arc::clone(&shards), limits()).await
+            let volumes = volumes(Protocol::Iscsi);
+            iscsi::serve_tcp(listener, volumes, secrets, Arc::clone(&shards), limits()).await
         };
         tokio::try_join!(on_unix, on_tcp, on_iscsi).map(|_| ())
     }
@@ -642,16 +729,32 @@ impl Daemon {
         Ok(self.open_pools().iter().flat_map(|pool| self.served_volumes(pool)).collect())
     }
 
+    /// Where clients of a protocol find a volume that it serves.
+    pub(super) fn addresses_of(&self, volume: &Volume, protocol: Protocol) -> Vec<String> {
+        let ServedVolume { uri, tcp_uri, iscsi_uri, .. } = self.served(volume.clone());
+        match protocol {
+            Protocol::Nbd => uri.into_iter().chain(tcp_uri).collect(),
+            Protocol::Iscsi => iscsi_uri.into_iter().collect(),
+            Protocol::VhostUser => Vec::new(),
+        }
+    }
+
     pub(super) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
-        let served = |volume: Volume| ServedVolume {
-            uri: self.nbd.get().map(|nbd| nbd.uri(&volume.name)),
-            tcp_uri: self.nbd.get().and_then(|nbd| nbd.tcp_uri(&volume.name)),
-            iscsi_uri: self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name)),
+        pool.volumes().into_iter().map(|volume| self.served(volume)).collect()
+    }
+
+    fn served(&self, volume: Volume) -> ServedVolume {
+        let nbd = self.nbd.get().filter(|_| volume.share(Protocol::Nbd).is_some());
+        ServedVolume {
+            uri: nbd.map(|nbd| nbd.uri(&volume.name)),
+            tcp_uri: nbd.and_then(|nbd| nbd.tcp_uri(&volume.name)),
+            iscsi_uri: volume.share(Protocol::Iscsi).and_then(|share| {
+                self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name, &share))
+            }),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
-        };
-        pool.volumes().into_iter().map(served).collect()
+        }
     }
 }
 

@@ -7,16 +7,19 @@
 //!
 //! Source of the facts: RFC 7143, sections 6, 11.12, 11.13 and 13.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::chap::{Challenge, MD5, MOST_CHALLENGE_BYTES, Secrets};
 use super::names;
 use super::pdu::{self, Digests, Header, Pdu, answer, request, violation};
 use super::text::{Text, bytes, hex, number};
-use crate::block::{Exports, Place, Resources, Unopened};
+use crate::block::{Caller, Exports, Place, Resources, SectorBytes, Unopened};
 
 /// Units of a login.
 const MOST_UNITS: usize = 64;
@@ -88,17 +91,23 @@ impl Default for Agreed {
 }
 
 /// Who logged in: the initiator's name and the session's number on its side.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Initiator {
     pub name: String,
     pub isid: [u8; 6],
 }
 
+/// A target with its volumes, by their numbers.
+pub(super) struct Target<E> {
+    pub name: String,
+    pub volumes: BTreeMap<u8, (Arc<E>, SectorBytes)>,
+}
+
 /// What a login came to.
 pub(super) struct Session<E> {
     pub initiator: Initiator,
-    /// The target's name and the volume; none for discovery.
-    pub target: Option<(String, Arc<E>)>,
+    /// None for discovery.
+    pub target: Option<Target<E>>,
     pub agreed: Agreed,
     /// The number of the next command.
     pub command: u32,
@@ -113,6 +122,8 @@ pub(super) struct Door<'a, X> {
     pub exports: &'a X,
     pub secrets: Option<&'a Secrets>,
     pub resources: &'a Arc<Resources>,
+    /// Where the initiator comes from.
+    pub address: IpAddr,
     /// The number that the session gets.
     pub tsih: u16,
 }
@@ -136,7 +147,7 @@ struct Login<'a, X: Exports> {
     initiator: Option<String>,
     target: Option<String>,
     is_discovery: bool,
-    session: Option<(String, Arc<X::Export>)>,
+    session: Option<Target<X::Export>>,
     agreed: Agreed,
     /// The group of the portal was told.
     told_group: bool,
@@ -261,19 +272,37 @@ impl<X: Exports> Login<'_, X> {
             _ => self.operational(&text, &mut reply),
         }
         if matches!(self.proof, Proof::Done) && self.session.is_none() && !self.is_discovery {
-            let target = self.target.take().ok_or(Status::MISSING)?;
-            let volume = names::volume(&target).ok_or(Status::NOT_FOUND)?;
-            let export = self.door.exports.open(&volume).await.map_err(|error| match error {
-                Unopened::Unknown => Status::NOT_FOUND,
-                Unopened::Unavailable(_) => Status::UNAVAILABLE,
-            })?;
-            self.session = Some((target, export));
+            // The case of letters does not matter in names of targets.
+            let name = self.target.take().ok_or(Status::MISSING)?.to_ascii_lowercase();
+            let volumes = self.open(&name).await?;
+            self.session = Some(Target { name, volumes });
         }
         if !self.told_group && !self.is_discovery {
             self.told_group = true;
             reply.push("TargetPortalGroupTag", PORTAL_GROUP);
         }
         Ok(reply)
+    }
+
+    /// Opens the volumes of a target that the initiator may have. What cannot be opened now is left out, unless
+    /// it is all.
+    async fn open(&self, target: &str) -> Result<BTreeMap<u8, (Arc<X::Export>, SectorBytes)>, Status> {
+        let caller = Caller { address: Some(self.door.address), name: self.initiator.as_deref() };
+        let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);
+        for listed in self.door.exports.listed(caller).await {
+            let (lun, sector) = (listed.share.lun, listed.share.sector);
+            // The first that has a number keeps it.
+            let is_meant = names::of(&listed.name, &listed.share).as_deref() == Some(target);
+            if !is_meant || volumes.contains_key(&lun) {
+                continue;
+            }
+            match self.door.exports.open(&listed.name, caller).await {
+                Ok(export) => drop(volumes.insert(lun, (export, sector))),
+                Err(Unopened::Unknown) => {}
+                Err(Unopened::Unavailable(_)) => failure = Status::UNAVAILABLE,
+            }
+        }
+        if volumes.is_empty() { Err(failure) } else { Ok(volumes) }
     }
 
     fn begin(&mut self, header: &Header, text: &Text) -> Result<(), Status> {
@@ -418,8 +447,7 @@ impl<X: Exports> Login<'_, X> {
     }
 
     /// What the session is of.
-    #[allow(clippy::type_complexity, reason = "the parts of a session, which its caller puts together")]
-    fn finish(&mut self) -> Result<(String, Option<(String, Arc<X::Export>)>, Place), Status> {
+    fn finish(&mut self) -> Result<(String, Option<Target<X::Export>>, Place), Status> {
         let initiator = self.initiator.take().ok_or(Status::MISSING)?;
         let place = self.door.resources.place().ok_or(Status::OUT_OF_RESOURCES)?;
         Ok((initiator, self.session.take(), place))

@@ -5,10 +5,17 @@
 //! and two hexadecimal digits for each of its bytes; so is a `-` that another `-` follows, and a `:`. So each
 //! name has one target, and each target one name.
 //!
+//! Where a volume's share names a target, it is a unit of that one: `vms` is `iqn.2026-11.org.cenote:vms`,
+//! which no volume of its own is, because its name has a pool and a volume.
+//!
 //! Source of the facts: RFC 7143, section 4.2.7; RFC 3722.
 
-/// What all names of targets begin with.
+use crate::block::Share;
+
+/// What the names of this daemon's targets begin with.
 const PREFIX: &str = "iqn.2026-11.org.cenote:";
+/// What whole names of targets begin with.
+const WHOLE: [&str; 3] = ["iqn.", "eui.", "naa."];
 /// The most bytes that a name of a target may have.
 pub(super) const MOST_NAME_BYTES: usize = 223;
 
@@ -26,24 +33,13 @@ pub(super) fn target(volume: &str) -> Option<String> {
     (name.len() <= MOST_NAME_BYTES).then_some(name)
 }
 
-/// The volume that a target is. The case of letters does not matter in names of targets.
-pub(super) fn volume(target: &str) -> Option<String> {
-    let target = target.to_ascii_lowercase();
-    let mut rest = target.strip_prefix(PREFIX)?.as_bytes();
-    let mut name = Vec::new();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        match (first, after) {
-            (b'-', [b'-', high, low, after @ ..]) => {
-                let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                name.push((digit(high)? << 4 | digit(low)?) as u8);
-                rest = after;
-            }
-            (b':', _) => name.push(b'/'),
-            (byte, _) => name.push(*byte),
-        }
+/// The target that a volume is a unit of.
+pub(super) fn of(volume: &str, share: &Share) -> Option<String> {
+    match &share.target {
+        Some(word) if !WHOLE.iter().any(|start| word.starts_with(start)) => Some(format!("{PREFIX}{word}")),
+        Some(name) => Some(name.clone()),
+        None => target(volume),
     }
-    String::from_utf8(name).ok()
 }
 
 #[cfg(test)]
@@ -51,17 +47,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_comes_back() {
-        for name in ["tank/vm/disk", "tank/Vm_1@yesterday", "a--b/c-d", "a---", "p/ü:x", "p/-"] {
-            let target = target(name).expect("short enough");
+    fn each_volume_has_a_name_of_its_own() {
+        let names =
+            ["tank/vm/disk", "tank/Vm_1@yesterday", "a--b/c-d", "a/-", "a---/x", "p/ü:x", "p/-", "p/--2d"];
+        let targets = names.map(|name| target(name).expect("short enough"));
+        for (at, target) in targets.iter().enumerate() {
             assert!(target.bytes().all(|byte| b"abcdefghijklmnopqrstuvwxyz0123456789-.:".contains(&byte)));
-            assert_eq!(volume(&target).as_deref(), Some(name), "{target}");
-            assert_eq!(volume(&target.to_uppercase()).as_deref(), Some(name));
+            assert!(!targets[..at].contains(target), "{target}");
         }
-        assert_eq!(target("tank/vm/disk").as_deref(), Some("iqn.2026-11.org.cenote:tank:vm:disk"));
-        assert_eq!(
-            (target(&"x".repeat(210)), volume("iqn.1.other:a"), volume("iqn.2026-11.org.cenote:--zz")),
-            (None, None, None)
-        );
+        assert_eq!(targets[0], "iqn.2026-11.org.cenote:tank:vm:disk");
+        assert_eq!(targets[1], "iqn.2026-11.org.cenote:tank:--56m--5f1--40yesterday");
+        assert_eq!(target(&"x".repeat(210)), None);
+    }
+
+    #[test]
+    fn a_share_may_name_the_target() {
+        let of =
+            |name: Option<&str>| of("tank/v", &Share { target: name.map(str::to_owned), ..Share::default() });
+        assert_eq!(of(None).as_deref(), Some("iqn.2026-11.org.cenote:tank:v"));
+        assert_eq!(of(Some("vms")).as_deref(), Some("iqn.2026-11.org.cenote:vms"));
+        assert_eq!(of(Some("iqn.2005-10.org.example:a")).as_deref(), Some("iqn.2005-10.org.example:a"));
     }
 }

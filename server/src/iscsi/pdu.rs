@@ -48,6 +48,7 @@ pub(super) mod answer {
     pub const DATA_IN: u8 = 0x25;
     pub const LOGOUT: u8 = 0x26;
     pub const R2T: u8 = 0x31;
+    pub const ASYNC: u8 = 0x32;
     pub const REJECT: u8 = 0x3f;
 }
 
@@ -82,11 +83,6 @@ impl Header {
 
     pub fn data_bytes(&self) -> usize {
         u32::from_be_bytes([0, self.0[5], self.0[6], self.0[7]]) as usize
-    }
-
-    /// The number of a logical unit, in the first level of the flat or peripheral form.
-    pub fn lun(&self) -> u64 {
-        u64::from_be_bytes(self.array(8))
     }
 
     pub fn task_tag(&self) -> u32 {

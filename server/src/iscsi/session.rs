@@ -25,6 +25,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use device::IoBuf;
 use futures_util::future::BoxFuture;
@@ -32,10 +33,11 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf};
 use tokio::sync::oneshot;
+use tokio::time::{self, MissedTickBehavior};
 
 use super::login::{Agreed, LOGIN_DATA_BYTES, OWN_DATA_BYTES, Session};
 use super::pdu::{self, Digests, FINAL, Header, NO_TAG, Pdu, answer, request, violation};
-use super::scsi::{Command, Outcome, Refusal, Sense, Unit};
+use super::scsi::{Command, Outcome, Refusal, Sense, Unit, Units};
 use super::text::Text;
 use crate::block::{Export, Loan};
 
@@ -43,6 +45,8 @@ use crate::block::{Export, Loan};
 const MOST_COMMANDS: usize = 128;
 /// Bytes of answers that are collected before they are sent.
 const SEND_BYTES: usize = 512 << 10;
+/// How often it is looked whether units have another size.
+const LOOK: Duration = Duration::from_secs(1);
 /// Bytes that are read from the socket at a time.
 const INPUT_BYTES: usize = 256 << 10;
 
@@ -72,9 +76,18 @@ struct Task {
     reads: bool,
 }
 
-/// A write whose data have not all come.
-struct Transfer {
+/// A command that waits for memory, and what came with it.
+struct Postponed<E> {
     task: Task,
+    unit: Arc<Unit<E>>,
+    command: Command,
+    came: IoBuf,
+}
+
+/// A write whose data have not all come.
+struct Transfer<E> {
+    task: Task,
+    unit: Arc<Unit<E>>,
     command: Command,
     data: IoBuf,
     /// The bytes that came.
@@ -106,24 +119,22 @@ struct Abort {
 
 /// What a session has under way.
 struct Connection<E> {
-    unit: Option<Arc<Unit<E>>>,
+    units: Option<Units<E>>,
     agreed: Agreed,
     expected_command: u32,
     status: u32,
-    incoming: HashMap<u32, Transfer>,
-    /// Tags of commands that run.
-    active: HashSet<u32>,
+    incoming: HashMap<u32, Transfer<E>>,
+    /// Tags of commands that run, and their units.
+    active: HashMap<u32, [u8; 8]>,
     aborted: HashSet<u32>,
     aborts: Vec<Abort>,
     running: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Commands that wait for memory, and what came with each.
-    postponed: VecDeque<(Task, Command, IoBuf)>,
+    postponed: VecDeque<Postponed<E>>,
     loan: Loan,
     held_bytes: usize,
     moved_bytes: u64,
     next_transfer: u32,
-    /// The unit's blocks when the initiator was told.
-    capacity: u64,
     /// What is left of an answer to a text.
     text: Vec<u8>,
     out: Vec<u8>,
@@ -139,6 +150,8 @@ enum Event<S> {
     Ended(Ended),
     /// There is memory for the first postponed command.
     Covered,
+    /// Nothing came for a while.
+    Look,
     /// The initiator does not send what it was asked for, and others wait for its memory.
     Stalled,
 }
@@ -147,7 +160,7 @@ enum Event<S> {
 pub(super) async fn serve<S, E, D>(
     socket: S,
     session: Session<E>,
-    unit: Option<Unit<E>>,
+    units: Option<Units<E>>,
     directory: &D,
     mut replaced: oneshot::Receiver<()>,
 ) -> io::Result<()>
@@ -158,14 +171,13 @@ where
 {
     let Session { agreed, command, status, place, .. } = session;
     let mut connection = Connection {
-        capacity: unit.as_ref().map_or(0, Unit::capacity),
-        unit: unit.map(Arc::new),
+        units,
         agreed,
         // The login was immediate: the first command has its number.
         expected_command: command,
         status,
         incoming: HashMap::new(),
-        active: HashSet::new(),
+        active: HashMap::new(),
         aborted: HashSet::new(),
         aborts: Vec::new(),
         running: FuturesUnordered::new(),
@@ -180,6 +192,8 @@ where
     };
     let (input, mut output) = tokio::io::split(socket);
     let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), agreed.digests).boxed();
+    let mut looks = time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let result = loop {
         let is_empty = connection.out.is_empty();
         let next = poll_fn(|context| connection.poll(&mut reading, context));
@@ -187,6 +201,7 @@ where
             true => tokio::select! {
                 event = next => Some(event),
                 _ = &mut replaced => break Ok(()),
+                _ = looks.tick() => Some(Event::Look),
             },
             // What was collected leaves as soon as nothing else is ready.
             false => next.now_or_never(),
@@ -203,6 +218,7 @@ where
             Some(Event::Read(Err(error))) => break Err(error),
             Some(Event::Ended(ended)) => connection.finish(ended),
             Some(Event::Covered) => connection.go_on(),
+            Some(Event::Look) => connection.tell_news(),
             Some(Event::Stalled) => break Err(io::Error::new(io::ErrorKind::TimedOut, "it sends no data")),
             None => {}
         }
@@ -229,6 +245,12 @@ async fn read<S: AsyncRead>(mut input: BufReader<ReadHalf<S>>, digests: Digests)
     Ok((input, Some(unit)))
 }
 
+/// Sense data as units of the protocol have them.
+fn with_length(sense: Sense) -> Vec<u8> {
+    let bytes = sense.to_bytes();
+    [&(bytes.len() as u16).to_be_bytes(), &bytes[..]].concat()
+}
+
 impl<E: Export> Connection<E> {
     fn poll<S>(
         &mut self,
@@ -238,8 +260,8 @@ impl<E: Export> Connection<E> {
         if let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(context) {
             return Poll::Ready(Event::Ended(ended));
         }
-        if let Some((_, command, _)) = self.postponed.front() {
-            let needed = self.held_bytes + command.memory_bytes();
+        if let Some(first) = self.postponed.front() {
+            let needed = self.held_bytes + first.command.memory_bytes();
             if self.loan.poll_cover(needed, context).is_ready() {
                 return Poll::Ready(Event::Covered);
             }
@@ -257,8 +279,8 @@ impl<E: Export> Connection<E> {
     }
 
     fn is_known(&self, tag: u32) -> bool {
-        let is_postponed = self.postponed.iter().any(|(task, ..)| task.tag == tag);
-        is_postponed || self.active.contains(&tag) || self.incoming.contains_key(&tag)
+        let is_postponed = self.postponed.iter().any(|postponed| postponed.task.tag == tag);
+        is_postponed || self.active.contains_key(&tag) || self.incoming.contains_key(&tag)
     }
 
     /// Sends what was collected. A client that takes nothing while others wait for its memory is sent away.
@@ -343,6 +365,17 @@ impl<E: Export> Connection<E> {
         pdu::write(&mut self.out, header, data, self.agreed.digests);
     }
 
+    /// Tells of units that have another size. The next command to each is told so, too: initiators may pass
+    /// over what they did not ask for.
+    fn tell_news(&mut self) {
+        let units = self.units.iter().flat_map(Units::iter);
+        let news: Vec<_> = units.filter_map(|(number, unit)| Some((number, unit.news()?))).collect();
+        for (number, sense) in news {
+            let header = Header::new(answer::ASYNC).set(8, &[0, number]).set_word(16, NO_TAG);
+            self.answer(header, &with_length(sense));
+        }
+    }
+
     fn reject(&mut self, refused: &Header, reason: u8) {
         let header = Header::new(answer::REJECT).set(2, &[reason]).set_word(16, NO_TAG);
         self.answer(header, &refused.0);
@@ -356,31 +389,34 @@ impl<E: Export> Connection<E> {
             expected: u64::from(header.word(20)),
             reads: flags & READS != 0,
         };
-        let Some(unit) = self.unit.clone() else {
+        let Some(units) = &self.units else {
             return self.reject(header, 4);
         };
         if self.is_known(task.tag) {
             return self.reject(header, 9);
         }
         let descriptor = header.array::<16>(32);
-        let is_there = header.lun() == 0;
-        let parsed = match unit.capacity() {
-            _ if !is_there => unit.of_missing(&descriptor),
-            capacity if capacity != self.capacity && !Command::is_always_answered(&descriptor) => {
-                self.capacity = capacity;
-                Err(Sense::CAPACITY_CHANGED)
+        let is_asked = !Command::is_always_answered(&descriptor);
+        let found = units.get(task.lun);
+        let parsed = match found {
+            None => units.of_missing(&descriptor),
+            Some(unit) => {
+                let resized = if is_asked { unit.resized() } else { None };
+                let parsed = resized.map_or_else(|| unit.parse(&descriptor), Err);
+                parsed.map(|command| (Arc::clone(unit), command))
             }
-            _ => unit.parse(&descriptor),
         };
         let parsed = match parsed {
             _ if is_damaged => Err(Sense::DAMAGED_DATA),
             _ if data.len() > self.agreed.most_immediate_bytes() => Err(Sense::UNEXPECTED_DATA),
-            Ok(command) if !command.fits(task.expected) => Err(Sense::INVALID_FIELD),
+            Ok((_, command)) if !command.fits(task.expected) => Err(Sense::INVALID_FIELD),
             parsed => parsed,
         };
-        let admitted = parsed.map_err(Refusal::Check).and_then(|command| {
-            let is_asked = is_there && !Command::is_always_answered(&descriptor);
-            if is_asked { unit.admits(&command).map(|()| command) } else { Ok(command) }
+        let admitted = parsed.map_err(Refusal::Check).and_then(|(unit, command)| {
+            if found.is_some() && is_asked {
+                unit.admits(&command)?;
+            }
+            Ok((unit, command))
         });
         match admitted {
             Err(refusal) => {
@@ -390,9 +426,9 @@ impl<E: Export> Connection<E> {
                 };
                 self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 });
             }
-            Ok(command) => {
+            Ok((unit, command)) => {
                 let is_first = self.postponed.is_empty();
-                self.postponed.push_back((task, command, data));
+                self.postponed.push_back(Postponed { task, unit, command, came: data });
                 let needed = self.held_bytes + command.memory_bytes();
                 // Ready at once as long as the client has memory of its own.
                 let mut cover = poll_fn(|context| self.loan.poll_cover(needed, context));
@@ -405,7 +441,7 @@ impl<E: Export> Connection<E> {
 
     /// Begins the first postponed command, for which there is memory.
     fn go_on(&mut self) {
-        let Some((task, command, came)) = self.postponed.pop_front() else { return };
+        let Some(Postponed { task, unit, command, came }) = self.postponed.pop_front() else { return };
         self.held_bytes += command.memory_bytes();
         let needed = command.sends().min(task.expected) as usize;
         let mut data = IoBuf::for_overwrite(needed);
@@ -413,6 +449,7 @@ impl<E: Export> Connection<E> {
         data[..filled].copy_from_slice(&came[..filled]);
         let transfer = Transfer {
             task,
+            unit,
             command,
             data,
             filled,
@@ -428,7 +465,7 @@ impl<E: Export> Connection<E> {
     }
 
     /// Asks for the next burst of a write.
-    fn ask(&mut self, mut transfer: Transfer) {
+    fn ask(&mut self, mut transfer: Transfer<E>) {
         self.next_transfer = self.next_transfer.wrapping_add(1);
         if self.next_transfer == NO_TAG {
             self.next_transfer = 0;
@@ -472,10 +509,9 @@ impl<E: Export> Connection<E> {
         }
     }
 
-    fn run(&mut self, transfer: Transfer) {
-        let Transfer { task, command, data, .. } = transfer;
-        let Some(unit) = self.unit.clone() else { return };
-        self.active.insert(task.tag);
+    fn run(&mut self, transfer: Transfer<E>) {
+        let Transfer { task, unit, command, data, .. } = transfer;
+        self.active.insert(task.tag, task.lun);
         let (sends, held_bytes) = (command.sends(), command.memory_bytes());
         let running = async move {
             let outcome = unit.perform(command, data).await;
@@ -542,10 +578,7 @@ impl<E: Export> Connection<E> {
         }
         let header = Header::new(answer::SCSI_RESPONSE).set_flags(FINAL | residual_flag);
         let header = header.set(3, &[status]).set_word(16, task.tag).set_word(44, residual);
-        let sense = sense.map(|sense| {
-            let bytes = sense.to_bytes();
-            [&(bytes.len() as u16).to_be_bytes(), &bytes[..]].concat()
-        });
+        let sense = sense.map(|sense| with_length(*sense));
         self.answer(header, sense.as_deref().unwrap_or_default());
     }
 
@@ -556,8 +589,15 @@ impl<E: Export> Connection<E> {
         const NO_UNIT: u8 = 2;
         const NOT_SUPPORTED: u8 = 5;
         let (tag, function) = (header.task_tag(), header.flags() & 0x7f);
-        if matches!(function, 1..=5) && header.lun() != 0 {
+        let lun = header.array::<8>(8);
+        let unit = self.units.as_ref().and_then(|units| units.get(lun));
+        if matches!(function, 1..=5) && unit.is_none() {
             return self.answer_management(tag, NO_UNIT);
+        }
+        match (function, &self.units) {
+            (5, _) => unit.into_iter().for_each(|unit| unit.reset()),
+            (6 | 7, Some(units)) => units.iter().for_each(|(_, unit)| unit.reset()),
+            _ => {}
         }
         let meant: Vec<u32> = match function {
             1 => {
@@ -569,8 +609,12 @@ impl<E: Export> Connection<E> {
             }
             // The set of tasks; the unit; the target.
             2 | 4..=7 => {
-                let postponed = self.postponed.iter().map(|(task, ..)| task.tag);
-                self.active.iter().chain(self.incoming.keys()).copied().chain(postponed).collect()
+                let postponed =
+                    self.postponed.iter().map(|postponed| (postponed.task.tag, postponed.task.lun));
+                let incoming = self.incoming.iter().map(|(tag, transfer)| (*tag, transfer.task.lun));
+                let active = self.active.iter().map(|(tag, lun)| (*tag, *lun));
+                let tasks = active.chain(incoming).chain(postponed);
+                tasks.filter(|(_, of)| function >= 6 || *of == lun).map(|(tag, _)| tag).collect()
             }
             _ => return self.answer_management(tag, NOT_SUPPORTED),
         };
@@ -578,11 +622,11 @@ impl<E: Export> Connection<E> {
         for task in meant {
             if let Some(transfer) = self.incoming.remove(&task) {
                 self.held_bytes -= transfer.command.memory_bytes();
-            } else if self.active.contains(&task) {
+            } else if self.active.contains_key(&task) {
                 self.aborted.insert(task);
                 tasks.insert(task);
             } else {
-                self.postponed.retain(|(postponed, ..)| postponed.tag != task);
+                self.postponed.retain(|postponed| postponed.task.tag != task);
             }
         }
         match tasks.is_empty() {
@@ -604,7 +648,7 @@ impl<E: Export> Connection<E> {
             for (key, value) in &text.0 {
                 match key.as_str() {
                     "SendTargets" => {
-                        let of_session = self.unit.as_ref().map(|unit| unit.target().to_owned());
+                        let of_session = self.units.as_ref().map(|units| units.target().to_owned());
                         for (target, address) in directory.targets().await {
                             let is_meant = match value.as_str() {
                                 "All" => of_session.is_none(),

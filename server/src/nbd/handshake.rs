@@ -10,7 +10,7 @@ use std::{io, sync::Arc};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{MAX_REQUEST_BYTES, protocol::*};
-use crate::block::{Export, Exports, Place, Resources, Unopened};
+use crate::block::{Export, Exports, Place, Resources, Unopened, Visit};
 
 /// The longest option that is read: a name of the length that the protocol allows (4096), and many context
 /// queries.
@@ -58,7 +58,7 @@ pub(super) struct ClientFlags {
 /// The state of a handshake.
 struct Handshake<'a, S, X> {
     socket: &'a mut S,
-    exports: &'a X,
+    exports: &'a Visit<'a, X>,
     resources: &'a Arc<Resources>,
     security: Security,
     client: ClientFlags,
@@ -76,7 +76,7 @@ enum Next<E> {
 /// Leads the handshake.
 pub(super) async fn negotiate<S, X>(
     socket: &mut S,
-    exports: &X,
+    exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
     security: Security,
 ) -> io::Result<Outcome<X::Export>>
@@ -101,7 +101,7 @@ where
 /// Goes on over TLS, from the beginning of the options.
 pub(super) async fn resume<S, X>(
     socket: &mut S,
-    exports: &X,
+    exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
     client: ClientFlags,
 ) -> io::Result<Outcome<X::Export>>
@@ -114,7 +114,7 @@ where
 
 async fn serve_options<S, X>(
     socket: &mut S,
-    exports: &X,
+    exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
     security: Security,
     client: ClientFlags,

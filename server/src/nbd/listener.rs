@@ -10,7 +10,7 @@ use tokio::{
 
 use super::handshake::{Outcome, Security};
 use super::{Tls, handshake, transmission};
-use crate::block::{Exports, Limits, Newcomer, Newcomers, Resources, accepted};
+use crate::block::{Caller, Exports, Limits, Newcomer, Newcomers, Resources, Visit, accepted};
 use crate::runtime::Shards;
 
 /// Accepts connections on a Unix socket until dropped, and serves each on one of the shards in turn.
@@ -30,8 +30,10 @@ pub async fn serve_unix<X: Exports>(
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
-        let serve =
-            async move { serve_plain(UnixStream::from_std(stream?)?, &*exports, &resources, newcomer).await };
+        let serve = async move {
+            let visit = Visit { exports: &*exports, caller: Caller::default() };
+            serve_plain(UnixStream::from_std(stream?)?, &visit, &resources, newcomer).await
+        };
         shards.spawn(log_end(serve));
     }
 }
@@ -51,7 +53,7 @@ pub async fn serve_tcp<X: Exports>(
     let resources = Resources::new(limits);
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
+        let Some((stream, peer)) = accepted(listener.accept().await).await? else { continue };
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, tls, resources) = (Arc::clone(&exports), tls.clone(), Arc::clone(&resources));
@@ -61,9 +63,11 @@ pub async fn serve_tcp<X: Exports>(
             stream.set_nodelay(true)?;
             // A client whose machine is gone gives its place back, some hours later.
             SockRef::from(&stream).set_keepalive(true)?;
+            let caller = Caller { address: Some(peer.ip()), name: None };
+            let visit = Visit { exports: &*exports, caller };
             match tls {
-                None => serve_plain(stream, &*exports, &resources, newcomer).await,
-                Some(tls) => serve_secured(stream, &tls, &*exports, &resources, newcomer).await,
+                None => serve_plain(stream, &visit, &resources, newcomer).await,
+                Some(tls) => serve_secured(stream, &tls, &visit, &resources, newcomer).await,
             }
         };
         shards.spawn(log_end(serve));
@@ -73,7 +77,7 @@ pub async fn serve_tcp<X: Exports>(
 /// Serves one client from the greeting to its end.
 async fn serve_plain<S, X>(
     mut socket: S,
-    exports: &X,
+    exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
     newcomer: Newcomer,
 ) -> io::Result<()>
@@ -92,7 +96,7 @@ where
 async fn serve_secured<S, X>(
     mut socket: S,
     tls: &Tls,
-    exports: &X,
+    exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
     newcomer: Newcomer,
 ) -> io::Result<()>

@@ -9,7 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use device::IoBuf;
-use server::block::{Export, ExportError, Exports, Extent, Limits, Unopened};
+use server::block::{
+    Caller, Copied, Export, ExportError, Exports, Extent, Limits, Listed, Protocol, Share, Shares, Unopened,
+};
 use server::iscsi::{self, Secrets};
 use server::runtime::Shards;
 use tokio::sync::oneshot;
@@ -23,12 +25,22 @@ pub struct Disk {
     bytes: Mutex<Vec<u8>>,
     holes: Mutex<Vec<bool>>,
     is_writable: bool,
+    kept: Mutex<Option<String>>,
+    /// Bytes that came from other disks without an initiator's doing.
+    pub copied: AtomicUsize,
 }
 
 impl Disk {
-    fn new(guid: u64, size: usize, is_writable: bool) -> Self {
+    pub fn new(guid: u64, size: usize, is_writable: bool) -> Self {
         let holes = Mutex::new(vec![true; size / BLOCK_BYTES]);
-        Self { guid, bytes: Mutex::new(vec![0; size]), holes, is_writable }
+        let (kept, copied) = (Mutex::default(), AtomicUsize::new(0));
+        Self { guid, bytes: Mutex::new(vec![0; size]), holes, is_writable, kept, copied }
+    }
+
+    /// It has another size from now on.
+    pub fn resize(&self, size: usize) {
+        self.bytes.lock().unwrap().resize(size, 0);
+        self.holes.lock().unwrap().resize(size / BLOCK_BYTES, true);
     }
 
     fn mark(&self, offset: u64, len: usize, is_hole: bool) {
@@ -90,19 +102,58 @@ impl Export for Disk {
         self.bytes.lock().unwrap()[offset as usize..][..len as usize].fill(0);
         Ok(())
     }
+
+    async fn copy_from(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<Option<Copied>, ExportError> {
+        if self.guid == source.guid {
+            return Ok(None);
+        }
+        let bytes = source.bytes.lock().unwrap()[source_offset as usize..][..len as usize].to_vec();
+        self.mark(offset, bytes.len(), false);
+        self.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        self.copied.fetch_add(bytes.len(), Ordering::Relaxed);
+        Ok(Some(Copied { cloned_bytes: len }))
+    }
+
+    async fn kept(&self) -> Result<Option<String>, ExportError> {
+        Ok(self.kept.lock().unwrap().clone())
+    }
+
+    async fn keep(&self, text: Option<String>) -> Result<(), ExportError> {
+        *self.kept.lock().unwrap() = text;
+        Ok(())
+    }
 }
 
-struct Disks(BTreeMap<String, Arc<Disk>>);
+/// Disks, and how they are shared.
+#[derive(Clone, Default)]
+pub struct Disks(BTreeMap<String, (Share, Arc<Disk>)>);
+
+impl Disks {
+    /// With one more, shared as the property's value says.
+    pub fn with(mut self, name: &str, shares: &str, disk: &Arc<Disk>) -> Self {
+        let shares: Shares = shares.parse().unwrap();
+        let share = shares.through(Protocol::Iscsi).unwrap().clone();
+        self.0.insert(name.to_owned(), (share, Arc::clone(disk)));
+        self
+    }
+}
 
 impl Exports for Disks {
     type Export = Disk;
 
-    async fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+    async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
+        let admitted = self.0.iter().filter(|(_, (share, _))| share.admits(&caller));
+        admitted.map(|(name, (share, _))| Listed { name: name.clone(), share: share.clone() }).collect()
     }
 
-    async fn open(&self, name: &str) -> Result<Arc<Disk>, Unopened> {
-        self.0.get(name).cloned().ok_or(Unopened::Unknown)
+    async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Disk>, Unopened> {
+        self.0.get(name).map(|(_, disk)| Arc::clone(disk)).ok_or(Unopened::Unknown)
     }
 }
 
@@ -119,11 +170,14 @@ pub struct Served {
 impl Served {
     /// With `tank/disk` of so many bytes, and its read-only snapshot.
     pub fn start(size: usize, secrets: Option<&str>, limits: Limits) -> Self {
-        let disks = [
-            ("tank/disk".to_owned(), Arc::new(Disk::new(0x1234_5678_9abc_def0, size, true))),
-            ("tank/disk@then".to_owned(), Arc::new(Disk::new(2, size, false))),
-        ];
-        let disks = Arc::new(Disks(disks.into()));
+        let disks = Disks::default()
+            .with("tank/disk", "on", &Arc::new(Disk::new(0x1234_5678_9abc_def0, size, true)))
+            .with("tank/disk@then", "on", &Arc::new(Disk::new(2, size, false)));
+        Self::start_with(disks, secrets, limits)
+    }
+
+    pub fn start_with(disks: Disks, secrets: Option<&str>, limits: Limits) -> Self {
+        let disks = Arc::new(disks);
         let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -171,13 +225,15 @@ pub struct Initiator {
     socket: TcpStream,
     command: u32,
     tag: u32,
+    /// The unit that commands are for.
+    pub lun: u8,
 }
 
 impl Initiator {
     pub fn connect(served: &Served) -> Self {
         let socket = TcpStream::connect(served.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { socket, command: 1, tag: 1 }
+        Self { socket, command: 1, tag: 1, lun: 0 }
     }
 
     pub fn send(&mut self, mut header: [u8; 48], data: &[u8]) {
@@ -212,10 +268,16 @@ impl Initiator {
 
     /// Logs in without a proof.
     pub fn log_in(served: &Served, target: &str, keys: &[&str]) -> Self {
-        let mut initiator = Self::connect(served);
         // One that logs in anew gives up what it had.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("InitiatorName=iqn.test:{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("iqn.test:{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::log_in_as(served, &name, target, keys)
+    }
+
+    /// The same as an initiator of this name.
+    pub fn log_in_as(served: &Served, name: &str, target: &str, keys: &[&str]) -> Self {
+        let mut initiator = Self::connect(served);
+        let name = format!("InitiatorName={name}");
         let target = format!("TargetName={target}");
         let keys = [&[name.as_str(), &target], keys].concat();
         let answer = initiator.login(1, 3, &keys).expect("an answer");
@@ -234,6 +296,7 @@ impl Initiator {
         let mut header = [0; 48];
         header[0] = 1;
         header[1] = 0x81 | if reads { 0x40 } else { 0 } | if data.is_empty() && reads { 0 } else { 0x20 };
+        header[9] = self.lun;
         header[16..20].copy_from_slice(&self.tag.to_be_bytes());
         header[20..24].copy_from_slice(&expected.to_be_bytes());
         header[24..28].copy_from_slice(&self.command.to_be_bytes());

@@ -14,7 +14,7 @@ use std::{
 
 use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
-    block::{Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened},
+    block::{Caller, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Unopened},
     nbd::{self, Tls},
     runtime::Shards,
 };
@@ -172,11 +172,11 @@ impl Named {
 impl Exports for Named {
     type Export = DeviceExport;
 
-    async fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+    async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
+        self.0.keys().map(Listed::to_all).collect()
     }
 
-    async fn open(&self, name: &str) -> Result<Arc<DeviceExport>, Unopened> {
+    async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<DeviceExport>, Unopened> {
         self.0.get(name).cloned().ok_or(Unopened::Unknown)
     }
 }

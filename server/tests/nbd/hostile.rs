@@ -14,7 +14,7 @@ use std::{
 };
 
 use device::IoBuf;
-use server::block::{Export, ExportError, Exports, Extent, Limits, OWN_BYTES, Unopened};
+use server::block::{Caller, Export, ExportError, Exports, Extent, Limits, Listed, OWN_BYTES, Unopened};
 use tokio::sync::Semaphore;
 
 use crate::harness::Served;
@@ -110,11 +110,11 @@ struct One(Arc<Counted>);
 impl Exports for One {
     type Export = Counted;
 
-    async fn names(&self) -> Vec<String> {
-        vec![NAME.to_owned()]
+    async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
+        vec![Listed::to_all(NAME)]
     }
 
-    async fn open(&self, name: &str) -> Result<Arc<Counted>, Unopened> {
+    async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Counted>, Unopened> {
         (name == NAME).then(|| Arc::clone(&self.0)).ok_or(Unopened::Unknown)
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use server::block::{Exports, Limits, Unopened};
+use server::block::{Caller, Exports, Limits, Listed, Unopened};
 
 use crate::harness::{DeviceExport, Named, Served, pattern};
 
@@ -425,11 +425,11 @@ struct Away;
 impl Exports for Away {
     type Export = DeviceExport;
 
-    async fn names(&self) -> Vec<String> {
-        vec![NAME.to_owned()]
+    async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
+        vec![Listed::to_all(NAME)]
     }
 
-    async fn open(&self, name: &str) -> Result<Arc<DeviceExport>, Unopened> {
+    async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<DeviceExport>, Unopened> {
         match name {
             NAME => std::future::pending().await,
             _ => Err(Unopened::Unavailable("it is away".into())),

@@ -27,8 +27,7 @@ use ondisk::zil::Record;
 use super::LiveZpl;
 use super::content::stamped;
 use super::nodes::Node;
-use crate::Block;
-use crate::dmu::{Dirtied, Stored};
+use crate::dmu::{Dirtied, Piece};
 use crate::error::Result;
 use crate::range_locks::Access;
 use crate::txg::Tx;
@@ -42,24 +41,6 @@ const PIECE_BLOCKS: u64 = 512;
 const RECORD_BLOCKS: usize = 512;
 /// The same in a record of OpenZFS, which fills a block of the log.
 const MAX_LOGGED_BLOCKS: u64 = 1024;
-
-/// The new contents of a block of the target.
-enum Piece {
-    Hole,
-    Reference(Blkptr),
-    /// Embedded blocks have no address that could be referred to.
-    Data(Block, Blkptr),
-}
-
-impl Piece {
-    /// The pointer to it in the intent log.
-    fn pointer(&self) -> Blkptr {
-        match self {
-            Self::Hole => Blkptr::HOLE,
-            Self::Reference(pointer) | Self::Data(_, pointer) => *pointer,
-        }
-    }
-}
 
 /// The blocks to which a record of the intent log has pointers.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +102,7 @@ impl LiveZpl {
         self.require_quota(target.owners()?, &[Counted::Bytes]).await?;
         let block_size = source.object.block_size();
         let Some(length) = cloneable(&copy, &source, &target)? else { return Ok(0) };
-        let pieces = self.pieces(&source, copy.from_offset / block_size, length.div_ceil(block_size)).await?;
+        let pieces = source.object.pieces(copy.from_offset / block_size, length.div_ceil(block_size)).await?;
         let length = length.min(pieces.len() as u64 * block_size);
         if length == 0 {
             return Ok(0);
@@ -168,17 +149,7 @@ impl LiveZpl {
         if target.object.block_size() != block_size {
             target.object.set_block_size(&tx, block_size as u32).await?;
         }
-        for (id, piece) in (offset / block_size..).zip(pieces) {
-            match piece {
-                Piece::Hole => target.object.punch(&tx, id * block_size, block_size).await?,
-                Piece::Data(block, _) => target.object.write_block(&tx, id, block.clone()),
-                Piece::Reference(pointer) => {
-                    if !target.object.clone_block(&tx, id, pointer)? {
-                        return Err(target.object.corrupt("a block of another size"));
-                    }
-                }
-            }
-        }
+        target.object.put_pieces(&tx, offset, pieces).await?;
         let values = stamped(range.end, target.flags()?.0, Time::now());
         let values = values.number(Attr::Size, range.end.max(target.number(Attr::Size)?));
         self.update(&target.object, &tx, values).await?;
@@ -223,29 +194,6 @@ impl LiveZpl {
         let tx = self.refer(&target, (offset, length), block_bytes, &pieces).await?;
         self.log_written(&tx, &target, offset, length)?;
         Ok(true)
-    }
-
-    /// The contents of `count` blocks of a file, up to the first that is not stored.
-    async fn pieces(&self, source: &Node, first: u64, count: u64) -> Result<Vec<Piece>> {
-        let mut pieces = Vec::new();
-        for id in first..first.saturating_add(count) {
-            pieces.push(match source.object.stored(id).await? {
-                Stored::Changed => break,
-                Stored::Hole => Piece::Hole,
-                Stored::Block(pointer) if pointer.is_embedded() => match source.object.block(id).await? {
-                    Some(found) => Piece::Data(found.block, pointer),
-                    None => Piece::Hole,
-                },
-                // Keys, tables of deduplicated blocks and redactions would have to be considered.
-                Stored::Block(pointer)
-                    if pointer.uses_crypt() || pointer.is_dedup() || pointer.is_redacted() =>
-                {
-                    break;
-                }
-                Stored::Block(pointer) => Piece::Reference(pointer),
-            });
-        }
-        Ok(pieces)
     }
 }
 

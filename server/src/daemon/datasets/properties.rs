@@ -4,7 +4,7 @@ use engine::dsl::Kind;
 use engine::properties::{Prop, Types, kept};
 
 use super::super::remount::{MountChange, Remounting};
-use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
+use super::super::{Daemon, dataset_error, names, not_of_this_type, sharing, sync_tasks};
 use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
@@ -26,6 +26,10 @@ impl Daemon {
             if let Ok(pool) = self.pool_of(name)
                 && let Err(error) = pool.check_zone(&doing, Some(name), &request.properties).await
             {
+                set.failed.push(error);
+                continue;
+            }
+            if let Err(error) = sharing::check(&doing, &request.properties) {
                 set.failed.push(error);
                 continue;
             }

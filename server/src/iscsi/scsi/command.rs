@@ -6,23 +6,32 @@ use super::MOST_BYTES;
 use super::reservations::Use;
 use super::sense::Sense;
 
-/// Bytes of a block, as initiators count.
-pub(super) const BLOCK_BYTES: u64 = 512;
+/// What descriptors are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::iscsi) struct Shape {
+    /// Blocks of the unit.
+    pub capacity: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    pub is_writable: bool,
+}
 
 /// A run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub first: u64,
     pub count: u64,
+    /// Bytes of a block.
+    pub each: u32,
 }
 
 impl Blocks {
     pub fn offset(self) -> u64 {
-        self.first * BLOCK_BYTES
+        self.first * u64::from(self.each)
     }
 
     pub fn bytes(self) -> u64 {
-        self.count * BLOCK_BYTES
+        self.count * u64::from(self.each)
     }
 }
 
@@ -77,6 +86,17 @@ pub(super) enum What {
         blocks: Blocks,
         stable: bool,
     },
+    /// Each bit that is set in the data is set in the blocks.
+    OrWrite {
+        blocks: Blocks,
+        stable: bool,
+    },
+    /// EXTENDED COPY: what is to be copied is in the data.
+    Copy,
+    CopyParameters,
+    CopyStatus {
+        list: u8,
+    },
     LbaStatus {
         first: u64,
     },
@@ -94,6 +114,9 @@ pub(super) enum What {
         action: u8,
         kind: u8,
     },
+    /// The reservations of SPC-2: taken, or given up.
+    ReserveUnit,
+    ReleaseUnit,
     Nothing,
     /// INQUIRY of a unit that does not exist.
     InquiryOfMissing,
@@ -118,6 +141,8 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0x0a, None, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]),
     (0x12, None, &[0x12, 1, 0xff, 0xff, 0xff, 0]),
     (0x15, None, &[0x15, 0x11, 0, 0, 0xff, 0]),
+    (0x16, None, &[0x16, 0, 0, 0, 0, 0]),
+    (0x17, None, &[0x17, 0, 0, 0, 0, 0]),
     (0x1a, None, &[0x1a, 8, 0xff, 0xff, 0xff, 0]),
     (0x1b, None, &[0x1b, 1, 0, 0x0f, 0xf7, 0]),
     (0x1e, None, &[0x1e, 0, 0, 0, 3, 0]),
@@ -130,8 +155,13 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0x35, None, &[0x35, 2, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
     (0x41, None, &[0x41, 0xf8, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
     (0x42, None, &[0x42, 1, 0, 0, 0, 0, 0x3f, 0xff, 0xff, 0]),
+    (0x56, None, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (0x57, None, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     (0x55, None, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
     (0x5a, None, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
+    (0x83, Some(0), &[0x83, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    (0x84, Some(0), &[0x84, 0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    (0x84, Some(3), &[0x84, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     (
         0x88,
         None,
@@ -142,6 +172,11 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
         0x8a,
         None,
         &[0x8a, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
+    ),
+    (
+        0x8b,
+        None,
+        &[0x8b, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0],
     ),
     (
         0x8e,
@@ -179,11 +214,10 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0xaf, None, &[0xaf, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f, 0]),
 ];
 
-/// What the fields of a descriptor say, for a unit of so many blocks.
+/// What the fields of a descriptor say, for a unit of this shape.
 struct Fields<'a> {
     descriptor: &'a [u8; 16],
-    capacity: u64,
-    is_writable: bool,
+    shape: Shape,
 }
 
 impl Fields<'_> {
@@ -203,19 +237,19 @@ impl Fields<'_> {
 
     /// The blocks that the descriptor names, which the unit has.
     fn blocks(&self) -> Result<Blocks, Sense> {
-        let blocks = match self.byte(0) {
+        let (first, count) = match self.byte(0) {
             // Of 6 bytes: none means 256.
-            0x08 | 0x0a => {
-                let count = self.number::<1>(4);
-                Blocks { first: self.number::<3>(1) & 0x1f_ffff, count: if count == 0 { 256 } else { count } }
-            }
-            0x20..=0x5f => Blocks { first: self.number::<4>(2), count: self.number::<2>(7) },
-            0xa0..=0xbf => Blocks { first: self.number::<4>(2), count: self.number::<4>(6) },
-            0x89 => Blocks { first: self.number::<8>(2), count: self.number::<1>(13) },
-            _ => Blocks { first: self.number::<8>(2), count: self.number::<4>(10) },
+            0x08 | 0x0a => match self.number::<1>(4) {
+                0 => (self.number::<3>(1) & 0x1f_ffff, 256),
+                count => (self.number::<3>(1) & 0x1f_ffff, count),
+            },
+            0x20..=0x5f => (self.number::<4>(2), self.number::<2>(7)),
+            0xa0..=0xbf => (self.number::<4>(2), self.number::<4>(6)),
+            0x89 => (self.number::<8>(2), self.number::<1>(13)),
+            _ => (self.number::<8>(2), self.number::<4>(10)),
         };
-        let end = blocks.first.checked_add(blocks.count).filter(|end| *end <= self.capacity);
-        end.map(|_| blocks).ok_or(Sense::OUT_OF_RANGE)
+        let end = first.checked_add(count).filter(|end| *end <= self.shape.capacity);
+        end.map(|_| Blocks { first, count, each: self.shape.block_bytes }).ok_or(Sense::OUT_OF_RANGE)
     }
 
     /// The blocks whose bytes are moved.
@@ -230,25 +264,26 @@ impl Fields<'_> {
     }
 
     fn needs_writable(&self) -> Result<(), Sense> {
-        if self.is_writable { Ok(()) } else { Err(Sense::WRITE_PROTECTED) }
+        if self.shape.is_writable { Ok(()) } else { Err(Sense::WRITE_PROTECTED) }
     }
 }
 
 impl Command {
-    /// Reads a descriptor for a unit of so many blocks.
+    /// Reads a descriptor for a unit of this shape.
     ///
     /// # Errors
     /// What the initiator is told: it is no operation of this unit, or its fields make no sense.
-    pub fn parse(descriptor: &[u8; 16], capacity: u64, is_writable: bool) -> Result<Self, Sense> {
-        let fields = Fields { descriptor, capacity, is_writable };
+    pub fn parse(descriptor: &[u8; 16], shape: Shape) -> Result<Self, Sense> {
+        let fields = Fields { descriptor, shape };
         match fields.byte(0) {
             0x08 | 0x28 | 0x88 | 0xa8 | 0x2f | 0x8f | 0xaf | 0x34 | 0x90 | 0x35 | 0x91 => {
                 Self::reading(&fields)
             }
-            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x41 | 0x93 | 0x42 | 0x89 => {
+            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x41 | 0x93 | 0x42 | 0x89 | 0x8b => {
                 Self::writing(&fields)
             }
             0x15 | 0x55 | 0x1a | 0x5a | 0x5e | 0x5f => Self::of_mode(&fields),
+            0x83 | 0x84 => Self::of_copies(&fields),
             _ => Self::of_unit(&fields),
         }
     }
@@ -279,7 +314,7 @@ impl Command {
                 let sends = match compares {
                     Compares::Nothing => 0,
                     Compares::All => fields.moved_blocks()?.bytes(),
-                    Compares::One => BLOCK_BYTES.min(blocks.bytes()),
+                    Compares::One => u64::from(blocks.each).min(blocks.bytes()),
                 };
                 Ok(Self::sent(What::Verify { blocks, compares }, sends))
             }
@@ -307,12 +342,16 @@ impl Command {
                 let mut blocks = fields.blocks()?;
                 if blocks.count == 0 {
                     // To the end.
-                    blocks.count = fields.capacity - blocks.first;
+                    blocks.count = fields.shape.capacity - blocks.first;
                 }
                 if blocks.bytes() > MOST_SAME_BYTES {
                     return Err(Sense::INVALID_FIELD);
                 }
-                (What::WriteSame { blocks, is_zeroes }, if is_zeroes { 0 } else { BLOCK_BYTES })
+                (What::WriteSame { blocks, is_zeroes }, if is_zeroes { 0 } else { u64::from(blocks.each) })
+            }
+            0x8b => {
+                let blocks = fields.moved_blocks()?;
+                (What::OrWrite { blocks, stable: fields.flag(8) }, blocks.bytes())
             }
             0x89 => {
                 let blocks = fields.blocks()?;
@@ -361,6 +400,18 @@ impl Command {
         }
     }
 
+    /// EXTENDED COPY in its first form, what it can do, and what became of the last one.
+    fn of_copies(fields: &Fields<'_>) -> Result<Self, Sense> {
+        let length = fields.number::<4>(10);
+        match (fields.byte(0), fields.byte(1) & 0x1f) {
+            (0x83, 0) if length <= MOST_COPY_LIST_BYTES => Ok(Self::sent(What::Copy, length)),
+            (0x83, 0) => Err(Sense::PARAMETER_LENGTH),
+            (0x84, 0) => Ok(Self::told(What::CopyStatus { list: fields.byte(2) }, length)),
+            (0x84, 3) => Ok(Self::told(What::CopyParameters, length)),
+            _ => Err(Sense::INVALID_FIELD),
+        }
+    }
+
     /// What is asked of the unit itself.
     fn of_unit(fields: &Fields<'_>) -> Result<Self, Sense> {
         let action = fields.byte(1) & 0x1f;
@@ -372,13 +423,15 @@ impl Command {
                 (false, 0) => (What::Inquiry { page: None }, fields.number::<2>(3)),
                 (false, _) => return Err(Sense::INVALID_FIELD),
             },
+            0x16 | 0x56 if action & 0x13 == 0 => (What::ReserveUnit, 0),
+            0x17 | 0x57 if action & 0x13 == 0 => (What::ReleaseUnit, 0),
             0x1b | 0x1e => (What::Nothing, 0),
             0x25 if !fields.flag(1) && fields.byte(8) & 1 == 0 && fields.number::<4>(2) == 0 => {
                 (What::ReadCapacity, 8)
             }
             0x9e if action == 0x10 => (What::ReadCapacity16, fields.number::<4>(10)),
             0x9e if action == 0x12 => match fields.number::<8>(2) {
-                first if first < fields.capacity => (What::LbaStatus { first }, fields.number::<4>(10)),
+                first if first < fields.shape.capacity => (What::LbaStatus { first }, fields.number::<4>(10)),
                 _ => return Err(Sense::OUT_OF_RANGE),
             },
             0xa0 if fields.byte(2) <= 2 && fields.number::<4>(6) >= 16 => {
@@ -390,7 +443,7 @@ impl Command {
                 let action = fields.number::<2>(4) as u16;
                 (What::SupportedOperations { options, operation, action }, fields.number::<4>(6))
             }
-            0x25 | 0x9e | 0xa0 | 0xa3 => return Err(Sense::INVALID_FIELD),
+            0x16 | 0x17 | 0x56 | 0x57 | 0x25 | 0x9e | 0xa0 | 0xa3 => return Err(Sense::INVALID_FIELD),
             _ => return Err(Sense::INVALID_OPERATION),
         };
         Ok(Self::told(what, room))
@@ -405,7 +458,8 @@ impl Command {
     pub fn memory_bytes(&self) -> usize {
         let reads = match self.what {
             What::Read(blocks) => blocks.bytes(),
-            What::Verify { .. } | What::WriteSame { .. } => 1 << 20,
+            What::Verify { .. } | What::WriteSame { .. } | What::Copy => 1 << 20,
+            What::OrWrite { blocks, .. } => blocks.bytes(),
             _ => 4096,
         };
         (reads + self.sends) as usize
@@ -418,7 +472,7 @@ impl Command {
             What::Write { .. } | What::Unmap | What::WriteSame { .. } | What::CompareAndWrite { .. } => {
                 Use::Writes
             }
-            What::Flush | What::ModeSelect { .. } => Use::Writes,
+            What::OrWrite { .. } | What::Flush | What::ModeSelect { .. } => Use::Writes,
             _ => Use::Nothing,
         }
     }
@@ -438,6 +492,9 @@ impl Command {
 /// The most blocks of one COMPARE AND WRITE; initiators are told.
 pub(super) const MOST_COMPARED: u64 = 128;
 
+/// The most bytes that say what EXTENDED COPY copies; initiators are told.
+pub(super) const MOST_COPY_LIST_BYTES: u64 = 16 << 10;
+
 /// The most bytes of one WRITE SAME; initiators are told.
 pub(super) const MOST_SAME_BYTES: u64 = 1 << 30;
 
@@ -445,15 +502,17 @@ pub(super) const MOST_SAME_BYTES: u64 = 1 << 30;
 mod tests {
     use super::*;
 
+    const SHAPE: Shape = Shape { capacity: 1000, block_bytes: 512, is_writable: true };
+
     fn parse(bytes: &[u8]) -> Result<Command, Sense> {
         let mut descriptor = [0; 16];
         descriptor[..bytes.len()].copy_from_slice(bytes);
-        Command::parse(&descriptor, 1000, true)
+        Command::parse(&descriptor, SHAPE)
     }
 
     #[test]
     fn blocks_are_read_from_each_form() {
-        let read = |first, count| Ok(What::Read(Blocks { first, count }));
+        let read = |first, count| Ok(What::Read(Blocks { first, count, each: 512 }));
         let what = |bytes: &[u8]| parse(bytes).map(|command| command.what);
         assert_eq!(what(&[0x08, 0, 1, 2, 3, 0]), read(258, 3));
         assert_eq!(what(&[0x08, 0xe0, 0, 0, 0, 0]), read(0, 256));
@@ -481,7 +540,10 @@ mod tests {
         assert_eq!(parse(&[0x2a, 0x20, 0, 0, 0, 0, 0, 0, 2, 0]), Err(Sense::INVALID_FIELD));
         let mut descriptor = [0; 16];
         descriptor[..10].copy_from_slice(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
-        assert_eq!(Command::parse(&descriptor, 1000, false), Err(Sense::WRITE_PROTECTED));
+        assert_eq!(
+            Command::parse(&descriptor, Shape { is_writable: false, ..SHAPE }),
+            Err(Sense::WRITE_PROTECTED)
+        );
     }
 
     #[test]
@@ -493,8 +555,11 @@ mod tests {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (random >> 56) as u8 & (random >> 48) as u8;
             }
-            if let Ok(command) = Command::parse(&descriptor, 1 << 31, true) {
-                assert!(command.sends() <= 2 * MOST_BYTES);
+            for block_bytes in [512, 4096] {
+                let shape = Shape { capacity: 1 << 31, block_bytes, is_writable: true };
+                if let Ok(command) = Command::parse(&descriptor, shape) {
+                    assert!(command.sends() <= 2 * MOST_BYTES);
+                }
             }
         }
     }

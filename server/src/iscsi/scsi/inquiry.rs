@@ -2,8 +2,8 @@
 //!
 //! Source of the facts: SPC-4, sections 6.6 and 7.8; SBC-3, section 6.6.
 
-use super::command::{BLOCK_BYTES, MOST_COMPARED, MOST_SAME_BYTES};
-use super::{MOST_BYTES, Sense};
+use super::command::{MOST_COMPARED, MOST_SAME_BYTES};
+use super::{MOST_BYTES, Sense, copy};
 
 /// What is told of a unit.
 #[derive(Debug, Clone)]
@@ -16,6 +16,20 @@ pub(super) struct Identity {
     pub port: u16,
     /// Bytes of a block of the volume.
     pub volume_block_bytes: u32,
+    /// Bytes of a block as initiators count.
+    pub block_bytes: u32,
+}
+
+impl Identity {
+    /// The unit's name of 8 bytes (NAA, locally assigned).
+    pub fn naa(&self) -> [u8; 8] {
+        (self.guid >> 4 | 3 << 60).to_be_bytes()
+    }
+
+    /// Blocks, as initiators count, in one of the volume.
+    pub fn best_blocks(&self) -> u32 {
+        (self.volume_block_bytes / self.block_bytes).max(1)
+    }
 }
 
 const VENDOR: &[u8; 8] = b"CENOTE  ";
@@ -24,8 +38,9 @@ const REVISION: &[u8; 4] = b"0001";
 
 /// The standard data.
 pub(super) fn standard() -> Vec<u8> {
-    // A disk, SPC-4, of the usual form; it has port groups (implicitly changed), and queues commands.
-    let mut data = vec![0, 0, 6, 0x12, 91, 0x10, 0, 2];
+    // A disk, SPC-4, of the usual form; it has port groups (implicitly changed), copies for initiators, and
+    // queues commands.
+    let mut data = vec![0, 0, 6, 0x12, 91, 0x18, 0, 2];
     data.extend(VENDOR);
     data.extend(PRODUCT);
     data.extend(REVISION);
@@ -53,7 +68,7 @@ pub(super) fn missing() -> Vec<u8> {
 /// There is no such page.
 pub(super) fn page(number: u8, identity: &Identity) -> Result<Vec<u8>, Sense> {
     let body = match number {
-        0x00 => vec![0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2],
+        0x00 => vec![0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2],
         0x80 => format!("{:016x}", identity.guid).into_bytes(),
         0x83 => designators(identity),
         // No protection; simple queueing, heads of queue and ordered commands; no write is kept in memory
@@ -63,6 +78,7 @@ pub(super) fn page(number: u8, identity: &Identity) -> Result<Vec<u8>, Sense> {
             body.splice(0..4, [0, 0x07, 0x01, 0]);
             body
         }
+        0x8f => copy::page(),
         0xb0 => limits(identity),
         // It does not turn.
         0xb1 => {
@@ -80,15 +96,14 @@ pub(super) fn page(number: u8, identity: &Identity) -> Result<Vec<u8>, Sense> {
     Ok(page)
 }
 
-/// The unit's name of 8 bytes (NAA, locally assigned), that of its vendor, and those of its port.
+/// The unit's name, that of its vendor, and those of its port.
 fn designators(identity: &Identity) -> Vec<u8> {
     let mut body = Vec::new();
-    let naa = (identity.guid >> 4 | 3 << 60).to_be_bytes();
     let mut add = |codes: [u8; 2], bytes: &[u8]| {
         body.extend([codes[0], codes[1], 0, bytes.len() as u8]);
         body.extend(bytes);
     };
-    add([1, 3], &naa);
+    add([1, 3], &identity.naa());
     add([2, 1], format!("CENOTE  {:016x}", identity.guid).as_bytes());
     // Of the port: its relative number and its group, over iSCSI.
     add([0x51, 0x94], &[0, 0, 0, 1]);
@@ -101,14 +116,14 @@ fn designators(identity: &Identity) -> Vec<u8> {
 }
 
 fn limits(identity: &Identity) -> Vec<u8> {
-    let best = (u64::from(identity.volume_block_bytes) / BLOCK_BYTES).max(1) as u32;
-    let most = (MOST_BYTES / BLOCK_BYTES) as u32;
-    let most_same = MOST_SAME_BYTES / BLOCK_BYTES;
+    let (best, each) = (identity.best_blocks(), u64::from(identity.block_bytes));
+    let most = (MOST_BYTES / each) as u32;
+    let most_same = MOST_SAME_BYTES / each;
     // WRITE SAME of no blocks goes to the end.
     let mut body = vec![0, MOST_COMPARED as u8];
     body.extend((best.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     body.extend(most.to_be_bytes());
-    body.extend(best.max((1 << 20) / BLOCK_BYTES as u32).to_be_bytes());
+    body.extend(best.max((1 << 20) / identity.block_bytes).to_be_bytes());
     body.extend(0u32.to_be_bytes());
     // Blocks and ranges of an UNMAP; its granularity, which begins at block 0.
     body.extend(MOST_UNMAPPED.to_be_bytes());
@@ -132,7 +147,13 @@ mod tests {
     #[test]
     fn each_page_that_is_listed_is_there_and_as_long_as_it_says() {
         let target = "iqn.2026-11.org.cenote:tank:disk".to_owned();
-        let identity = Identity { guid: 0x1234_5678_9abc_def0, target, port: 1, volume_block_bytes: 16384 };
+        let identity = Identity {
+            guid: 0x1234_5678_9abc_def0,
+            target,
+            port: 1,
+            volume_block_bytes: 16384,
+            block_bytes: 512,
+        };
         let list = page(0, &identity).expect("the list");
         for number in &list[4..] {
             let page = page(*number, &identity).expect("listed");

@@ -3,7 +3,7 @@
 //! Source of the facts: SPC-4, section 7.5; SBC-3, section 6.5.
 
 use super::Sense;
-use super::command::BLOCK_BYTES;
+use super::command::Shape;
 
 const READ_WRITE_RECOVERY: [u8; 12] = [0x01, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// Writes are kept in memory until a flush.
@@ -28,7 +28,7 @@ pub(super) struct Asked {
 ///
 /// # Errors
 /// There is no such page.
-pub(super) fn sense(asked: Asked, capacity: u64, is_writable: bool) -> Result<Vec<u8>, Sense> {
+pub(super) fn sense(asked: Asked, shape: Shape) -> Result<Vec<u8>, Sense> {
     if asked.control == 3 {
         return Err(Sense::SAVING_NOT_SUPPORTED);
     }
@@ -51,12 +51,12 @@ pub(super) fn sense(asked: Asked, capacity: u64, is_writable: bool) -> Result<Ve
     let blocks = match asked.without_blocks {
         true => Vec::new(),
         false => {
-            let count = u32::try_from(capacity).unwrap_or(u32::MAX).to_be_bytes();
-            [count, (BLOCK_BYTES as u32).to_be_bytes()].concat()
+            let count = u32::try_from(shape.capacity).unwrap_or(u32::MAX).to_be_bytes();
+            [count, shape.block_bytes.to_be_bytes()].concat()
         }
     };
     // FUA is taken; the unit may be write-protected.
-    let specific = if is_writable { 0x10 } else { 0x90 };
+    let specific = if shape.is_writable { 0x10 } else { 0x90 };
     let mut data = match asked.is_long {
         true => {
             let [high, low] = ((6 + blocks.len() + pages.len()) as u16).to_be_bytes();
@@ -100,7 +100,8 @@ mod tests {
     fn what_is_sensed_can_be_selected() {
         for is_long in [false, true] {
             let asked = Asked { is_long, page: 0x3f, subpage: 0, control: 0, without_blocks: false };
-            let data = sense(asked, 1000, true).expect("all pages");
+            let shape = Shape { capacity: 1000, block_bytes: 512, is_writable: true };
+            let data = sense(asked, shape).expect("all pages");
             let length = if is_long { usize::from(data[1]) + 2 } else { usize::from(data[0]) + 1 };
             assert_eq!(length, data.len());
             assert_eq!(select(is_long, &data), Ok(()));

@@ -10,15 +10,22 @@
 //! | 5, 6 | with 5 | no | one initiator; all that are registered may use the unit |
 //! | 7, 8 | with 7 | no | all that are registered |
 //!
-//! Reservations live as long as the daemon: `REPORT CAPABILITIES` says so, and a request to keep them over a
-//! loss of power is refused.
+//! An initiator that registers says whether all of this is to outlast a loss of power. Then it is kept with
+//! the volume, in its pool ([`crate::block::Export::keep`]), before the command is answered, and goes where
+//! the pool goes; otherwise it lives as long as the daemon.
 //!
-//! Source of the facts: SPC-4, sections 5.13, 6.15 and 6.16.
+//! Beside these there is the reservation of SPC-2 (RESERVE and RELEASE): of one initiator, as long as its
+//! session lives, and not together with registrations.
+//!
+//! Source of the facts: SPC-4, sections 5.13, 6.15 and 6.16; SPC-2, sections 7.21 and 7.22.
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::login::Initiator;
 use super::sense::Sense;
+use crate::block::MOST_KEPT_BYTES;
 
 /// Initiators that are registered with a unit.
 const MOST_REGISTERED: usize = 1024;
@@ -43,8 +50,23 @@ pub(super) enum Use {
     Writes,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
 struct Kind(u8);
+
+impl From<Kind> for u8 {
+    fn from(kind: Kind) -> Self {
+        kind.0
+    }
+}
+
+impl TryFrom<u8> for Kind {
+    type Error = String;
+
+    fn try_from(byte: u8) -> Result<Self, String> {
+        Self::new(byte).ok_or_else(|| format!("there is no reservation of type {byte}"))
+    }
+}
 
 impl Kind {
     fn new(byte: u8) -> Option<Self> {
@@ -64,17 +86,31 @@ impl Kind {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Held {
     /// None where it is of all that are registered.
     by: Option<Initiator>,
     kind: Kind,
 }
 
+/// What is kept of reservations.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The volume's number: what a copy of the volume was sent with is not its own.
+    volume: u64,
+    generation: u32,
+    registered: Vec<(Initiator, u64)>,
+    held: Option<Held>,
+}
+
 /// The registrations and the reservation of a unit.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Reservations {
     generation: u32,
+    /// All this is to outlast a loss of power.
+    is_kept: bool,
+    /// Who took the unit by RESERVE.
+    taken: Option<Initiator>,
     /// In the order in which they came.
     registered: Vec<(Initiator, u64)>,
     held: Option<Held>,
@@ -89,6 +125,8 @@ pub(super) struct Change {
     pub kind: u8,
     key: u64,
     new_key: u64,
+    /// It is to outlast a loss of power.
+    pub is_kept: bool,
 }
 
 impl Change {
@@ -101,15 +139,69 @@ impl Change {
             |at: usize| data.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u64::from_be_bytes);
         let (key, new_key) = number(0).zip(number(8)).ok_or(Sense::PARAMETER_LENGTH)?;
         let flags = data.get(20).filter(|_| data.len() == 24).ok_or(Sense::PARAMETER_LENGTH)?;
-        // Initiators named in the list; kept over a loss of power.
-        if flags & 0x09 != 0 {
+        // Initiators named in the list.
+        if flags & 0x08 != 0 {
             return Err(Sense::INVALID_PARAMETER);
         }
-        Ok(Self { action, kind, key, new_key })
+        Ok(Self { action, kind, key, new_key, is_kept: flags & 1 != 0 })
     }
 }
 
 impl Reservations {
+    /// What was kept of the reservations of a volume.
+    ///
+    /// # Errors
+    /// It is not understood, for a person.
+    pub fn from_text(text: &str, volume: u64) -> Result<Self, String> {
+        let kept: Kept = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let Kept { generation, registered, held, .. } = kept;
+        match kept.volume == volume {
+            true => Ok(Self { generation, is_kept: true, registered, held, ..Self::default() }),
+            false => Ok(Self::default()),
+        }
+    }
+
+    /// What is to be kept of them.
+    ///
+    /// # Errors
+    /// It is more than can be kept.
+    pub fn to_text(&self, volume: u64) -> Result<Option<String>, Sense> {
+        if !self.is_kept || self.registered.is_empty() {
+            return Ok(None);
+        }
+        let Self { generation, registered, held, .. } = self.clone();
+        let text = serde_json::to_string(&Kept { volume, generation, registered, held });
+        let text = text.map_err(|_| Sense::TOO_MANY_REGISTERED)?;
+        if text.len() < MOST_KEPT_BYTES { Ok(Some(text)) } else { Err(Sense::TOO_MANY_REGISTERED) }
+    }
+
+    /// Takes the unit for one initiator.
+    ///
+    /// # Errors
+    /// Another one has it, or some are registered.
+    pub fn reserve_unit(&mut self, initiator: &Initiator) -> Result<(), Refusal> {
+        if self.is_taken_from(initiator) || !self.registered.is_empty() {
+            return Err(Refusal::Conflict);
+        }
+        self.taken = Some(initiator.clone());
+        Ok(())
+    }
+
+    /// Gives the unit up, if the initiator has it.
+    pub fn release_unit(&mut self, initiator: &Initiator) {
+        self.taken.take_if(|taken| taken == initiator);
+    }
+
+    /// Takes the unit from the initiator that has it.
+    pub fn release_all_units(&mut self) {
+        self.taken = None;
+    }
+
+    /// Whether another initiator has taken the unit.
+    pub fn is_taken_from(&self, initiator: &Initiator) -> bool {
+        self.taken.as_ref().is_some_and(|taken| taken != initiator)
+    }
+
     /// What an initiator is to be told before its next command is done.
     pub fn attention(&mut self, initiator: &Initiator) -> Option<Sense> {
         if self.attentions.is_empty() { None } else { self.attentions.remove(initiator) }
@@ -164,6 +256,7 @@ impl Reservations {
                 if own.is_none() && change.new_key != 0 && self.registered.len() >= MOST_REGISTERED {
                     return Err(Refusal::Check(Sense::TOO_MANY_REGISTERED));
                 }
+                self.is_kept = change.is_kept;
                 self.register(initiator, own.is_some(), change.new_key);
                 return Ok(());
             }
@@ -260,7 +353,7 @@ impl Reservations {
     ///
     /// # Errors
     /// There is no such action.
-    pub fn tell_of(&self, action: u8) -> Result<Vec<u8>, Sense> {
+    pub fn tell_of(&self, action: u8, can_be_kept: bool) -> Result<Vec<u8>, Sense> {
         let list = |body: Vec<u8>| {
             let mut data = self.generation.to_be_bytes().to_vec();
             data.extend((body.len() as u32).to_be_bytes());
@@ -275,7 +368,11 @@ impl Reservations {
                 body.extend([0, 0, 0, 0, 0, held.kind.0, 0, 0]);
                 body
             })),
-            2 => vec![0, 8, 0, 0x80, TYPES[0], TYPES[1], 0, 0],
+            // Whether they can be kept, and are.
+            2 => {
+                let (can, are) = (u8::from(can_be_kept), 0x80 | u8::from(self.is_kept));
+                vec![0, 8, can, are, TYPES[0], TYPES[1], 0, 0]
+            }
             3 => list(
                 self.registered.iter().flat_map(|(initiator, key)| self.status(initiator, *key)).collect(),
             ),
@@ -321,7 +418,7 @@ mod tests {
     }
 
     fn change(action: u8, kind: u8, key: u64, new_key: u64) -> Change {
-        Change { action, kind, key, new_key }
+        Change { action, kind, key, new_key, is_kept: false }
     }
 
     #[test]
@@ -366,6 +463,43 @@ mod tests {
         );
         unit.change(&alive, change(0, 0, 2, 0)).expect("leaves");
         assert!(unit.lets(&dead, Use::Writes));
-        assert_eq!(unit.tell_of(0).map(|data| data.len()), Ok(8));
+        assert_eq!(unit.tell_of(0, true).map(|data| data.len()), Ok(8));
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_for_its_volume_only() {
+        let [one, other] = ["one", "other"].map(initiator);
+        let mut unit = Reservations::default();
+        unit.change(&one, Change { is_kept: true, ..change(0, 0, 0, 7) }).expect("registers");
+        unit.change(&one, change(1, 3, 7, 0)).expect("reserves");
+        let text = unit.to_text(99).expect("short").expect("to be kept");
+        let again = Reservations::from_text(&text, 99).expect("understood");
+        assert!(again.lets(&one, Use::Writes) && !again.lets(&other, Use::Reads));
+        assert_eq!(again.tell_of(0, true), unit.tell_of(0, true));
+        assert!(Reservations::from_text(&text, 98).expect("understood").lets(&other, Use::Writes));
+        assert!(Reservations::from_text(&text.replace("\"kind\":3", "\"kind\":4"), 99).is_err());
+        // The last who registers says whether it is to be kept.
+        unit.change(&other, change(0, 0, 0, 8)).expect("registers");
+        assert_eq!(unit.to_text(99), Ok(None));
+        let mut many = Reservations::default();
+        for index in 0..200 {
+            let name = initiator(&format!("iqn.2001-01.org.example:{index:0100}"));
+            many.change(&name, Change { is_kept: true, ..change(0, 0, 0, 7) }).expect("registers");
+        }
+        assert_eq!(many.to_text(99), Err(Sense::TOO_MANY_REGISTERED));
+    }
+
+    #[test]
+    fn a_unit_that_one_took_is_of_no_other() {
+        let [one, other] = ["one", "other"].map(initiator);
+        let mut unit = Reservations::default();
+        unit.reserve_unit(&one).expect("takes it");
+        assert!(unit.is_taken_from(&other) && !unit.is_taken_from(&one));
+        assert_eq!(unit.reserve_unit(&other), Err(Refusal::Conflict));
+        unit.release_unit(&other);
+        assert!(unit.is_taken_from(&other));
+        unit.release_unit(&one);
+        unit.change(&one, change(0, 0, 0, 7)).expect("registers");
+        assert_eq!(unit.reserve_unit(&other), Err(Refusal::Conflict), "some are registered");
     }
 }

@@ -44,6 +44,17 @@ impl Sense {
     pub const RESERVATIONS_RELEASED: Self = Self::new(6, 0x2a04);
     pub const REGISTRATIONS_PREEMPTED: Self = Self::new(6, 0x2a05);
     pub const TOO_MANY_REGISTERED: Self = Self::new(5, 0x5504);
+    pub const TOO_MANY_UNITS: Self = Self::new(5, 0x2606);
+    pub const UNKNOWN_UNIT_DESCRIPTOR: Self = Self::new(5, 0x2607);
+    pub const TOO_MANY_SEGMENTS: Self = Self::new(5, 0x2608);
+    pub const UNKNOWN_SEGMENT: Self = Self::new(5, 0x2609);
+    pub const INLINE_DATA_LENGTH: Self = Self::new(5, 0x260b);
+    /// A copy cannot be done.
+    pub const COPY_ABORTED: Self = Self::new(0xa, 0);
+    /// A copy names a unit that is not there.
+    pub const UNREACHABLE_UNIT: Self = Self::new(0xa, 0x0804);
+    /// A copy failed on its way.
+    pub const COPY_FAILED: Self = Self::new(0xa, 0x0d01);
     pub const INVALID_RELEASE: Self = Self::new(5, 0x2604);
     pub const NONE: Self = Self::new(0, 0);
 

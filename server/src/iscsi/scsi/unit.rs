@@ -1,51 +1,156 @@
 //! Doing commands on an export.
 //!
 //! # Order
-//! Commands run at the same time, as the export allows it. Only COMPARE AND WRITE keeps all other writes of
-//! the same export's sessions away while it compares and writes ([`Shared`]).
+//! Commands run at the same time, as the export allows it. Only COMPARE AND WRITE and ORWRITE keep all other
+//! writes of the same export's sessions away while they read and write ([`Shared`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use device::{IgnorePoison, IoBuf};
-use tokio::sync::RwLock;
+use tokio::sync::{self, RwLock};
 
 use super::super::login::Initiator;
-use super::command::{BLOCK_BYTES, Blocks, Command, Compares, OPERATIONS, What};
+use super::command::{Blocks, Command, Compares, OPERATIONS, Shape, What};
+use super::copy::{self, Segment};
 use super::inquiry::{self, Identity, MOST_RANGES};
-use super::reservations::{Change, Refusal, Reservations};
+use super::reservations::{Change, Refusal, Reservations, Use};
+use super::units::{self, Reach};
 use super::{Outcome, Sense, mode};
-use crate::block::{Export, ExportError};
+use crate::block::{Export, ExportError, SectorBytes};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What all sessions of a target share.
+/// What all sessions of a volume share.
 #[derive(Debug, Default)]
 pub(in crate::iscsi) struct Shared {
-    /// Writes hold it together, COMPARE AND WRITE alone.
+    /// Writes hold it together, what reads and writes alone.
     exclusive: RwLock<()>,
     reservations: Mutex<Reservations>,
+    /// Held while reservations change and are kept. True once those that were kept are there.
+    is_loaded: sync::Mutex<bool>,
+}
+
+impl Shared {
+    /// Takes up the reservations that were kept with the volume.
+    ///
+    /// # Errors
+    /// They cannot be read, or not be understood, for a person.
+    pub async fn load<E: Export>(&self, export: &E) -> Result<(), String> {
+        let mut is_loaded = self.is_loaded.lock().await;
+        if !*is_loaded {
+            let kept = export.kept().await.map_err(|error| error.to_string())?;
+            if let Some(kept) = kept {
+                let reservations = Reservations::from_text(&kept, export.guid())?;
+                *self.reservations.lock().ignore_poison() = reservations;
+            }
+            *is_loaded = true;
+        }
+        Ok(())
+    }
+}
+
+/// What a unit needs beside its export.
+pub(in crate::iscsi) struct Surroundings<E> {
+    /// The name of its target, and the group of the portal.
+    pub target: String,
+    pub port: u16,
+    /// The numbers of all units of the target.
+    pub numbers: Arc<[u8]>,
+    pub initiator: Initiator,
+    pub reach: Arc<Reach<E>>,
 }
 
 /// A logical unit as one session has it.
 pub(in crate::iscsi) struct Unit<E> {
     export: Arc<E>,
     identity: Identity,
+    numbers: Arc<[u8]>,
     initiator: Initiator,
+    reach: Arc<Reach<E>>,
     shared: Arc<Shared>,
+    /// Its blocks as the initiator was told.
+    told_capacity: AtomicU64,
+    /// The same, of what it was told without asking.
+    announced_capacity: AtomicU64,
+    /// The number of the last copy that was done, and its segments, until the initiator asks for it.
+    copied: Mutex<Option<(u8, u16)>>,
+}
+
+impl<E> Drop for Unit<E> {
+    fn drop(&mut self) {
+        // Without a session an initiator has no reservation but persistent ones.
+        self.shared.reservations.lock().ignore_poison().release_unit(&self.initiator);
+    }
 }
 
 impl<E: Export> Unit<E> {
-    /// The only unit of a target.
-    pub fn new(export: Arc<E>, target: String, port: u16, initiator: Initiator, shared: Arc<Shared>) -> Self {
-        let identity =
-            Identity { guid: export.guid(), target, port, volume_block_bytes: export.block_bytes() };
-        Self { export, identity, initiator, shared }
+    /// A unit of a target.
+    pub fn new(
+        export: Arc<E>,
+        sector: SectorBytes,
+        surroundings: &Surroundings<E>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let Surroundings { target, port, numbers, initiator, reach } = surroundings;
+        let identity = Identity {
+            guid: export.guid(),
+            target: target.clone(),
+            port: *port,
+            volume_block_bytes: export.block_bytes(),
+            block_bytes: sector.get(),
+        };
+        let unit = Self {
+            export,
+            identity,
+            numbers: Arc::clone(numbers),
+            initiator: initiator.clone(),
+            reach: Arc::clone(reach),
+            shared,
+            told_capacity: AtomicU64::new(0),
+            announced_capacity: AtomicU64::new(0),
+            copied: Mutex::default(),
+        };
+        let capacity = unit.shape().capacity;
+        unit.told_capacity.store(capacity, Ordering::Relaxed);
+        unit.announced_capacity.store(capacity, Ordering::Relaxed);
+        unit
     }
 
-    /// Blocks of the unit at present.
-    pub fn capacity(&self) -> u64 {
-        self.export.size_bytes() / BLOCK_BYTES
+    /// Its name of 8 bytes.
+    pub fn naa(&self) -> [u8; 8] {
+        self.identity.naa()
+    }
+
+    /// The unit at present.
+    fn shape(&self) -> Shape {
+        let block_bytes = self.identity.block_bytes;
+        let capacity = self.export.size_bytes() / u64::from(block_bytes);
+        Shape { capacity, block_bytes, is_writable: self.export.is_writable() }
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.identity.block_bytes as usize
+    }
+
+    /// What the initiator has to be told because the unit has another size than it knows. It is told once.
+    pub fn resized(&self) -> Option<Sense> {
+        let now = self.shape().capacity;
+        (self.told_capacity.swap(now, Ordering::Relaxed) != now).then_some(Sense::CAPACITY_CHANGED)
+    }
+
+    /// What the initiator is told without asking: that the unit has another size. Once for each size.
+    pub fn news(&self) -> Option<Sense> {
+        let now = self.shape().capacity;
+        let is_known = self.told_capacity.load(Ordering::Relaxed) == now;
+        let is_new = self.announced_capacity.swap(now, Ordering::Relaxed) != now;
+        (is_new && !is_known).then_some(Sense::CAPACITY_CHANGED)
+    }
+
+    /// Ends what is not to outlast a reset.
+    pub fn reset(&self) {
+        self.shared.reservations.lock().ignore_poison().release_all_units();
     }
 
     /// Reads a command.
@@ -53,7 +158,7 @@ impl<E: Export> Unit<E> {
     /// # Errors
     /// What the initiator is told.
     pub fn parse(&self, descriptor: &[u8; 16]) -> Result<Command, Sense> {
-        Command::parse(descriptor, self.capacity(), self.export.is_writable())
+        Command::parse(descriptor, self.shape())
     }
 
     /// Whether a command is to be done now.
@@ -65,7 +170,8 @@ impl<E: Export> Unit<E> {
         if let Some(attention) = reservations.attention(&self.initiator) {
             return Err(Refusal::Check(attention));
         }
-        match reservations.lets(&self.initiator, command.usage()) {
+        let is_own = command.what == What::ReleaseUnit || !reservations.is_taken_from(&self.initiator);
+        match is_own && reservations.lets(&self.initiator, command.usage()) {
             true => Ok(()),
             false => Err(Refusal::Conflict),
         }
@@ -84,21 +190,20 @@ impl<E: Export> Unit<E> {
         }
     }
 
-    /// The name of its target.
-    pub fn target(&self) -> &str {
-        &self.identity.target
-    }
-
     /// Does a command with the data that the initiator sent, of which there may be too few.
-    pub async fn perform(&self, command: Command, data: IoBuf) -> Outcome {
-        if let What::ReserveOut { action, kind } = command.what {
-            let change = Change::parse(action, kind, &data).map_err(Refusal::Check);
-            let mut reservations = self.shared.reservations.lock().ignore_poison();
-            return match change.and_then(|change| reservations.change(&self.initiator, change)) {
-                Ok(()) => Outcome::Good(nothing()),
-                Err(Refusal::Conflict) => Outcome::Conflict,
-                Err(Refusal::Check(sense)) => Outcome::Check(sense),
-            };
+    pub async fn perform(self: Arc<Self>, command: Command, data: IoBuf) -> Outcome {
+        let changed = match command.what {
+            What::ReserveOut { action, kind } => Some(self.reserve(action, kind, &data).await),
+            What::ReserveUnit => {
+                Some(self.shared.reservations.lock().ignore_poison().reserve_unit(&self.initiator))
+            }
+            _ => None,
+        };
+        match changed {
+            Some(Ok(())) => return Outcome::Good(nothing()),
+            Some(Err(Refusal::Conflict)) => return Outcome::Conflict,
+            Some(Err(Refusal::Check(sense))) => return Outcome::Check(sense),
+            None => {}
         }
         let result = self.answer(command, data).await;
         match result {
@@ -107,26 +212,38 @@ impl<E: Export> Unit<E> {
         }
     }
 
-    async fn answer(&self, command: Command, data: IoBuf) -> Result<IoBuf, Sense> {
+    async fn answer(self: &Arc<Self>, command: Command, data: IoBuf) -> Result<IoBuf, Sense> {
         let found = match command.what {
             What::Read(blocks) => return self.read(blocks).await,
             What::Write { blocks, stable } => {
                 return self.write(blocks, data, stable).await.map(|()| nothing());
             }
-            What::TestUnitReady | What::Nothing | What::Prefetch | What::ReserveOut { .. } => Vec::new(),
-            What::ReserveIn { action } => self.shared.reservations.lock().ignore_poison().tell_of(action)?,
+            What::TestUnitReady
+            | What::Nothing
+            | What::Prefetch
+            | What::ReserveOut { .. }
+            | What::ReserveUnit => Vec::new(),
+            What::ReleaseUnit => {
+                self.shared.reservations.lock().ignore_poison().release_unit(&self.initiator);
+                Vec::new()
+            }
+            What::ReserveIn { action } => {
+                let is_kept = self.export.is_writable();
+                self.shared.reservations.lock().ignore_poison().tell_of(action, is_kept)?
+            }
             What::RequestSense => Sense::NONE.to_bytes().to_vec(),
             What::InquiryOfMissing => inquiry::missing(),
             What::Inquiry { page: None } => inquiry::standard(),
             What::Inquiry { page: Some(page) } => inquiry::page(page, &self.identity)?,
             What::ModeSense { is_long, page, subpage, control, without_blocks } => {
                 let asked = mode::Asked { is_long, page, subpage, control, without_blocks };
-                mode::sense(asked, self.capacity(), self.export.is_writable())?
+                mode::sense(asked, self.shape())?
             }
             What::ModeSelect { is_long } => mode::select(is_long, &data).map(|()| Vec::new())?,
             What::ReadCapacity => {
-                let last = u32::try_from(self.capacity().saturating_sub(1)).unwrap_or(u32::MAX);
-                [last.to_be_bytes(), (BLOCK_BYTES as u32).to_be_bytes()].concat()
+                let shape = self.shape();
+                let last = u32::try_from(shape.capacity.saturating_sub(1)).unwrap_or(u32::MAX);
+                [last.to_be_bytes(), shape.block_bytes.to_be_bytes()].concat()
             }
             What::ReadCapacity16 => self.capacity16(),
             What::LbaStatus { first } => self.lba_status(first, command.room).await?,
@@ -144,8 +261,16 @@ impl<E: Export> Unit<E> {
             What::CompareAndWrite { blocks, stable } => {
                 self.compare_and_write(blocks, &data, stable).await.map(|()| Vec::new())?
             }
-            // The only one is number 0.
-            What::ReportLuns => vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            What::OrWrite { blocks, stable } => {
+                self.or_write(blocks, &data, stable).await.map(|()| Vec::new())?
+            }
+            What::Copy => self.copy(&data).await.map(|()| Vec::new())?,
+            What::CopyParameters => copy::parameters(),
+            What::CopyStatus { list } => {
+                let copied = self.copied.lock().ignore_poison().take_if(|(number, _)| *number == list);
+                copy::status(copied.ok_or(Sense::INVALID_FIELD)?.1)
+            }
+            What::ReportLuns => units::list(&self.numbers),
             What::SupportedOperations { options, operation, action } => {
                 supported(options, operation, action)?
             }
@@ -170,7 +295,7 @@ impl<E: Export> Unit<E> {
 
     /// Writes the whole blocks among the data.
     async fn write(&self, blocks: Blocks, data: IoBuf, stable: bool) -> Result<(), Sense> {
-        let whole = data.len() - data.len() % BLOCK_BYTES as usize;
+        let whole = data.len() - data.len() % self.block_bytes();
         if whole == 0 {
             return Ok(());
         }
@@ -194,10 +319,9 @@ impl<E: Export> Unit<E> {
                     first_difference(&found, given.get(..found.len().min(given.len())).unwrap_or_default())
                 }
                 Compares::One => {
-                    let mut pieces = found.chunks(BLOCK_BYTES as usize).enumerate();
-                    pieces.find_map(|(index, block)| {
-                        Some(index * BLOCK_BYTES as usize + first_difference(block, data)?)
-                    })
+                    let each = self.block_bytes();
+                    let mut pieces = found.chunks(each).enumerate();
+                    pieces.find_map(|(index, block)| Some(index * each + first_difference(block, data)?))
                 }
             };
             if let Some(place) = differs {
@@ -219,16 +343,16 @@ impl<E: Export> Unit<E> {
         let bytes = length(2).ok_or(Sense::PARAMETER_LENGTH)?;
         let list = data.get(8..).ok_or(Sense::PARAMETER_LENGTH)?;
         let list = list.get(..bytes.min(list.len())).unwrap_or_default();
+        let Shape { capacity, block_bytes: each, .. } = self.shape();
         let ranges = list.chunks_exact(16).filter_map(|range| {
             let first = u64::from_be_bytes(*range.first_chunk()?);
             let count = u32::from_be_bytes(range.get(8..12)?.try_into().ok()?);
-            Some(Blocks { first, count: u64::from(count) })
+            Some(Blocks { first, count: u64::from(count), each })
         });
         let ranges: Vec<_> = ranges.collect();
         if ranges.len() > MOST_RANGES as usize {
             return Err(Sense::INVALID_PARAMETER);
         }
-        let capacity = self.capacity();
         if ranges.iter().any(|range| range.first.checked_add(range.count).is_none_or(|end| end > capacity)) {
             return Err(Sense::OUT_OF_RANGE);
         }
@@ -257,7 +381,7 @@ impl<E: Export> Unit<E> {
         if is_zeroes {
             return self.zero(blocks).await.map_err(failed_write);
         }
-        if data.len() != BLOCK_BYTES as usize {
+        if data.len() != self.block_bytes() {
             return Err(Sense::PARAMETER_LENGTH);
         }
         let end = blocks.offset() + blocks.bytes();
@@ -289,26 +413,119 @@ impl<E: Export> Unit<E> {
         self.export.write(blocks.offset(), IoBuf::from(written), stable).await.map_err(failed_write)
     }
 
+    async fn or_write(&self, blocks: Blocks, data: &[u8], stable: bool) -> Result<(), Sense> {
+        if data.len() as u64 != blocks.bytes() {
+            return Err(Sense::PARAMETER_LENGTH);
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let _alone = self.shared.exclusive.write().await;
+        let mut found = self.read(blocks).await?;
+        found.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+        self.export.write(blocks.offset(), found, stable).await.map_err(failed_write)
+    }
+
+    /// Changes persistent reservations, and keeps them where that is asked for.
+    async fn reserve(&self, action: u8, kind: u8, data: &[u8]) -> Result<(), Refusal> {
+        let change = Change::parse(action, kind, data).map_err(Refusal::Check)?;
+        if change.is_kept && !self.export.is_writable() {
+            return Err(Refusal::Check(Sense::INVALID_PARAMETER));
+        }
+        // One change after another.
+        let _changing = self.shared.is_loaded.lock().await;
+        let reservations = self.shared.reservations.lock().ignore_poison().clone();
+        let mut next = reservations.clone();
+        next.change(&self.initiator, change)?;
+        let guid = self.export.guid();
+        let text = next.to_text(guid).map_err(Refusal::Check)?;
+        if Ok(&text) != reservations.to_text(guid).as_ref()
+            && let Err(error) = self.export.keep(text).await
+        {
+            tracing::warn!(target = self.identity.target, %error, "reservations cannot be kept");
+            return Err(Refusal::Check(Sense::of(&error, true)));
+        }
+        self.shared.reservations.lock().ignore_poison().change(&self.initiator, change)
+    }
+
+    /// A unit that a copy names, which the initiator may use for that.
+    fn reached(self: &Arc<Self>, name: [u8; 8], usage: Use) -> Result<Arc<Self>, Sense> {
+        let unit = match name == self.naa() {
+            true => Arc::clone(self),
+            false => self.reach.find(&self.initiator.name, name).ok_or(Sense::UNREACHABLE_UNIT)?,
+        };
+        let reservations = unit.shared.reservations.lock().ignore_poison();
+        let is_let =
+            !reservations.is_taken_from(&unit.initiator) && reservations.lets(&unit.initiator, usage);
+        drop(reservations);
+        if is_let { Ok(unit) } else { Err(Sense::COPY_FAILED) }
+    }
+
+    /// Does EXTENDED COPY. All segments are checked before the first is copied.
+    async fn copy(self: &Arc<Self>, list: &[u8]) -> Result<(), Sense> {
+        let mut runs = Vec::new();
+        for segment in copy::parse(list)? {
+            let Segment { first_of_source, first_of_destination, count, .. } = segment;
+            let source = self.reached(segment.source, Use::Reads)?;
+            let destination = self.reached(segment.destination, Use::Writes)?;
+            let blocks = |unit: &Self, first: u64| {
+                let Shape { capacity, block_bytes: each, .. } = unit.shape();
+                let end = first.checked_add(count).filter(|end| *end <= capacity);
+                end.map(|_| Blocks { first, count, each }).ok_or(Sense::COPY_ABORTED)
+            };
+            let (from, to) = (blocks(&source, first_of_source)?, blocks(&destination, first_of_destination)?);
+            if from.each != to.each {
+                return Err(Sense::INVALID_PARAMETER);
+            }
+            if !destination.shape().is_writable {
+                return Err(Sense::WRITE_PROTECTED);
+            }
+            runs.push((source, from, destination, to));
+        }
+        let segments = runs.len() as u16;
+        for (source, from, destination, to) in runs.into_iter().filter(|(_, from, ..)| from.count > 0) {
+            let _together = destination.shared.exclusive.read().await;
+            let overlaps = Arc::ptr_eq(&source.shared, &destination.shared)
+                && from.first < to.first + to.count
+                && to.first < from.first + from.count;
+            let (offsets, length) = ((from.offset(), to.offset()), from.bytes());
+            let cloned = match overlaps {
+                true => Ok(None),
+                false => destination.export.copy_from(&source.export, offsets.0, offsets.1, length).await,
+            };
+            match cloned {
+                Ok(Some(_)) => {}
+                Ok(None) => copy_bytes(&*source.export, &*destination.export, offsets, length).await?,
+                Err(error) => {
+                    tracing::warn!(target = self.identity.target, %error, "a copy failed");
+                    return Err(Sense::of(&error, true));
+                }
+            }
+        }
+        *self.copied.lock().ignore_poison() = copy::list_number(list).map(|number| (number, segments));
+        Ok(())
+    }
+
     fn capacity16(&self) -> Vec<u8> {
-        let mut data = self.capacity().saturating_sub(1).to_be_bytes().to_vec();
-        data.extend((BLOCK_BYTES as u32).to_be_bytes());
+        let shape = self.shape();
+        let mut data = shape.capacity.saturating_sub(1).to_be_bytes().to_vec();
+        data.extend(shape.block_bytes.to_be_bytes());
         // No protection; the length of a physical block as a power of two; thin, and zeroes where unmapped.
-        let exponent = (u64::from(self.identity.volume_block_bytes) / BLOCK_BYTES).max(1).ilog2() as u8;
+        let exponent = self.identity.best_blocks().ilog2() as u8;
         data.extend([0, exponent.min(15), 0xc0, 0]);
         data.resize(32, 0);
         data
     }
 
     async fn lba_status(&self, first: u64, room: usize) -> Result<Vec<u8>, Sense> {
-        let capacity = self.capacity();
+        let Shape { capacity, block_bytes, .. } = self.shape();
+        let each = u64::from(block_bytes);
         let mut runs: Vec<(u64, u64, bool)> = Vec::new();
         let mut at = first;
         while at < capacity && 8 + 16 * runs.len() < room.min(8 + 16 * 64) {
-            let extent =
-                self.export.extent(at * BLOCK_BYTES).await.map_err(|error| Sense::of(&error, false))?;
+            let extent = self.export.extent(at * each).await.map_err(|error| Sense::of(&error, false))?;
             // What is not known to be a hole is data.
-            let count =
-                extent.len_bytes.div_ceil(BLOCK_BYTES).clamp(1, capacity - at).min(u64::from(u32::MAX));
+            let count = extent.len_bytes.div_ceil(each).clamp(1, capacity - at).min(u64::from(u32::MAX));
             runs.push((at, count, extent.is_hole));
             at += count;
         }
@@ -321,6 +538,25 @@ impl<E: Export> Unit<E> {
         }
         Ok(data)
     }
+}
+
+/// Copies bytes through memory, in the order in which runs that overlap keep what they have.
+async fn copy_bytes<E: Export>(
+    source: &E,
+    destination: &E,
+    (from, to): (u64, u64),
+    length: u64,
+) -> Result<(), Sense> {
+    let mut done = 0;
+    while done < length {
+        let size = (length - done).min(PIECE_BYTES);
+        let at = if to > from { length - done - size } else { done };
+        let mut piece = IoBuf::for_overwrite(size as usize);
+        source.read(from + at, &mut piece).await.map_err(|error| Sense::of(&error, false))?;
+        destination.write(to + at, piece, false).await.map_err(failed_write)?;
+        done += size;
+    }
+    Ok(())
 }
 
 fn nothing() -> IoBuf {

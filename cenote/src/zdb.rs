@@ -22,6 +22,7 @@
 //! | `text` | numbers, times and block pointers as `zdb` writes them |
 
 mod blocks;
+mod cache_device;
 mod config;
 mod contents;
 mod datasets;

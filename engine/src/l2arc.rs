@@ -43,6 +43,7 @@
 mod device;
 mod feed;
 mod index;
+pub mod inspect;
 mod rebuild;
 mod ring;
 pub mod stats;

@@ -12,15 +12,17 @@ use engine::vdev::label::{Label, read_damaged_label, read_labels, read_uberblock
 use ondisk::label::{LABELS, uberblock_count};
 use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 use ondisk::uberblock::Uberblock;
-use ondisk::vdev_config::PoolConfig;
+use ondisk::vdev_config::{PoolConfig, PoolState};
 use serde_json::{Map, Value, json};
 
 use super::config::{self, write_nvlist};
-use super::{Arguments, Out, uberblock};
+use super::{Arguments, Out, cache_device, uberblock};
 use crate::output::Exit;
 
 /// Shift of the smallest sectors, if no label states it.
 const MIN_ASHIFT: u32 = 9;
+/// Shift of the largest.
+const MAX_ASHIFT: u32 = 16;
 
 /// Bytes of a label that its list may fill: all but those of the checksum.
 const LABEL_NVLIST_BYTES: u64 = (112 << 10) - 40;
@@ -62,6 +64,10 @@ pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()>
             dump_uberblocks(arguments, &uberblocks, ashift, &mut header, out)?;
         }
     }
+    let is_cache = |label: &Label| label.as_ref().is_ok_and(|config| config.state == PoolState::L2cache);
+    if labels.iter().any(is_cache) {
+        cache_device::dump(arguments, &*device, ashift, out).await?;
+    }
     let bad = labels.iter().filter(|label| label.is_err()).count();
     match bad {
         0 => Ok(()),
@@ -96,7 +102,10 @@ fn json(labels: &[Label; LABELS], uberblocks: &[(usize, u64, Uberblock)]) -> Map
 }
 
 fn ashift(config: &PoolConfig) -> Option<u32> {
-    config.vdev_tree.as_ref()?.ashift.map(u32::from)
+    // Spares and cache devices have no tree.
+    let own = || config.raw.get_u64("ashift").ok().and_then(|ashift| u32::try_from(ashift).ok());
+    let of_tree = config.vdev_tree.as_ref().and_then(|tree| tree.ashift).map(u32::from);
+    of_tree.or_else(own).filter(|ashift| (MIN_ASHIFT..=MAX_ASHIFT).contains(ashift))
 }
 
 /// The line above a label, shown before the first thing that is shown of it.

@@ -91,6 +91,8 @@ struct Quota {
     total: u64,
     /// Bytes that are given up beyond those, so that they are trimmed before they are written.
     ahead: u64,
+    /// The most bytes that are given up.
+    most: u64,
 }
 
 /// A block that is being written.
@@ -120,7 +122,7 @@ impl L2arc {
         let blocks = self.select(cache, owner, quota.payload, soon);
         quota.total = quota.total.min(fed.needed_bytes(&blocks));
         let evict = fed.ring.evict;
-        self.make_room(fed, quota.total.saturating_add(quota.ahead)).await;
+        self.make_room(fed, quota.total.saturating_add(quota.ahead).min(quota.most)).await;
         let wrote = self.write(fed, cache, blocks, quota, owner).await;
         if wrote == 0 && fed.ring.evict != evict {
             self.write_header(fed, owner).await;
@@ -412,7 +414,7 @@ impl Fed {
             0 => 0,
             percent => (total.saturating_mul(percent) / 100).max(MIN_TRIM_BYTES),
         };
-        Quota { payload, total, ahead }
+        Quota { payload, total, ahead, most: quarter }
     }
 
     /// The bytes that these blocks take, with their log blocks; the last one may not be full.

@@ -212,7 +212,7 @@ impl L2arc {
     }
 }
 
-fn decoded(log: &LogPointer, bytes: &[u8], entries: usize) -> Option<LogBlock> {
+pub(super) fn decoded(log: &LogPointer, bytes: &[u8], entries: usize) -> Option<LogBlock> {
     match log.compress().ok()? {
         CompressType::Off => LogBlock::parse(bytes, entries).ok(),
         CompressType::Lz4 => {

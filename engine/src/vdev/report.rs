@@ -62,8 +62,19 @@ impl VdevTree {
     }
 
     fn report(&self, kind: &'static str, vdev: &Vdev, zio: ZioFacts) -> bool {
-        let is_leaf = matches!(vdev.kind, Kind::Leaf(_));
-        !is_leaf || self.reporter.ereport(kind, Some(&self.facts(vdev)), Some(&zio), None)
+        if !matches!(vdev.kind, Kind::Leaf(_)) {
+            return true;
+        }
+        let mut facts = self.facts(vdev);
+        // The error itself is counted afterwards, if it is a new one.
+        let [read, write, checksum] = &mut facts.errors;
+        match (kind, zio.kind) {
+            ("checksum", _) => *checksum += 1,
+            ("io", ZIO_READ) => *read += 1,
+            ("io", ZIO_WRITE) => *write += 1,
+            _ => {}
+        }
+        self.reporter.ereport(kind, Some(&facts), Some(&zio), None)
     }
 
     /// Reports that a leaf failed to read. `errno` is the system's error number.

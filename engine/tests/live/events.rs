@@ -46,6 +46,8 @@ fn a_device_that_goes_and_comes_back_is_told_with_its_states() {
         let errors = of_class(&events, "ereport.fs.zfs.io");
         assert!(!errors.is_empty() && errors.iter().all(|event| event.vdev() == Some(guid)));
         assert!(errors[0].number("zio_err") == Some(5) && errors[0].number("parent_guid").is_some());
+        let counts = ["vdev_read_errors", "vdev_write_errors"].map(|name| errors[0].number(name));
+        assert_eq!(counts.map(Option::unwrap_or_default).iter().sum::<u64>(), 1, "itself included");
         assert!(pool.devices_that_are_back().await.is_empty());
 
         devices[0].heal();

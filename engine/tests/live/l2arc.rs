@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use device::{Device, IgnorePoison, OpenOptions, block_on};
+use device::{Device, FileDevice, IgnorePoison, OpenOptions, block_on};
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::inject::{ALWAYS, DeviceError, Fault, Operation};
+use engine::l2arc::inspect::{Inspection, inspect};
 use engine::l2arc::stats::L2arcStats;
 use engine::pool::live::{Auxiliary, Layout, LivePool, NewLeaf, NewPool, Syncing, TakeOffline};
 use engine::tunables::{self, Tunable};
@@ -188,6 +189,12 @@ fn blocks_that_left_the_arc_come_from_the_cache_device() {
     disks.judge("tank");
 }
 
+/// What the cache device says of itself.
+async fn inspected(disks: &Disks) -> Inspection {
+    let device = FileDevice::open(disks.file("cache")).unwrap();
+    inspect(&device, 9).await.unwrap().expect("a header")
+}
+
 #[test]
 fn what_a_cache_device_holds_is_found_again_after_an_import() {
     let _shared = ALONE.read().ignore_poison();
@@ -208,6 +215,9 @@ fn what_a_cache_device_holds_is_found_again_after_an_import() {
         assert_eq!(number(&said, "lb_count_refcount:"), blocks + 1, "{said}");
         assert_eq!(number(&said, "log_blk_ent:"), 79);
     }
+    let found = block_on(inspected(&disks));
+    assert_eq!((found.header.log_blocks, found.logs.len() as u64), (blocks + 1, blocks + 1));
+    assert!(found.logs.iter().all(|log| log.entries == Some(79)), "{found:?}");
     for seed in 2..4 {
         block_on(async {
             let pool = disks.import("tank", seed).await;

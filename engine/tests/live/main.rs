@@ -7,6 +7,7 @@ mod attach_cut;
 mod cached;
 mod checkpoint;
 mod clone;
+mod clone_volumes;
 mod counters;
 mod create;
 mod damaged;

@@ -157,7 +157,7 @@ fn what_fails_does_not_keep_another_from_being_added() {
     block_on(async {
         let pool = with_spares(&disks, Layout::Mirror, 2).await;
         pool.add_auxiliary(Auxiliary::Cache, vec![disks.leaf("c0")]).await.unwrap();
-        let cache = pool.pool().vdevs().l2cache[0].guid;
+        let cache = pool.pool().vdevs().l2cache.iter().next().unwrap().guid;
         for leaf in [spare(&pool, "s0").0, cache] {
             let fault = Fault::Device {
                 leaf: leaf.get(),

@@ -17,8 +17,8 @@ impl LivePool {
     pub fn inject(&self, fault: Fault, frequency: u32) -> Result<u64> {
         let vdevs = self.pool.vdevs();
         if let Some(leaf) = fault.leaf() {
-            let leaf = self.leaf(leaf)?;
-            vdevs.inject_into(leaf);
+            let found = vdevs.find(leaf).filter(|vdev| matches!(vdev.kind, Kind::Leaf(_)));
+            vdevs.inject_into(found.ok_or_else(|| Error::NotFound(format!("device {leaf}")))?);
         }
         let added = vdevs.injections().add(fault, frequency);
         added.ok_or_else(|| Error::Busy("the pool has too many handlers; clear some of them".into()))

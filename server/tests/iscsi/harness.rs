@@ -176,6 +176,11 @@ impl Served {
         Self::start_with(disks, secrets, limits)
     }
 
+    /// One that something else serves.
+    pub fn elsewhere(address: SocketAddr) -> Self {
+        Self { address, stop: None, thread: None }
+    }
+
     pub fn start_with(disks: Disks, secrets: Option<&str>, limits: Limits) -> Self {
         let disks = Arc::new(disks);
         let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
@@ -201,7 +206,8 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if self.thread.take().unwrap().join().is_err() && !thread::panicking() {
+        let Some(thread) = self.thread.take() else { return };
+        if thread.join().is_err() && !thread::panicking() {
             panic!("the server panicked");
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod harness;
+mod pool;
 mod units;
 
 use std::process::Command;

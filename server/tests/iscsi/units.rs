@@ -76,7 +76,13 @@ fn a_unit_may_have_large_sectors_and_few_initiators() {
 }
 
 /// EXTENDED COPY of one segment between units of these guids.
-fn copy(host: &mut Initiator, guids: [u64; 2], blocks: u16, from: u64, to: u64) -> crate::harness::Answer {
+pub fn copy(
+    host: &mut Initiator,
+    guids: [u64; 2],
+    blocks: u16,
+    from: u64,
+    to: u64,
+) -> crate::harness::Answer {
     let mut list = vec![0; 16];
     list[3] = 64;
     list[11] = 28;
@@ -119,11 +125,18 @@ fn copies_go_from_unit_to_unit_within_the_server() {
     assert_eq!(sense(&copy(&mut host, [0x1110, 0x2220], 2, (SIZE / 512 - 1) as u64, 0)), (0xa, 0, 0));
 }
 
-fn register(host: &mut Initiator, key: u64, flags: u8) -> crate::harness::Answer {
+pub fn register(host: &mut Initiator, key: u64, flags: u8) -> crate::harness::Answer {
     let mut list = [0; 24];
     list[8..16].copy_from_slice(&key.to_be_bytes());
     list[20] = flags;
     host.command(&[0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0], 24, false, &list)
+}
+
+/// For reads and writes of this initiator alone.
+pub fn reserve(host: &mut Initiator, key: u64) -> crate::harness::Answer {
+    let mut list = [0; 24];
+    list[..8].copy_from_slice(&key.to_be_bytes());
+    host.command(&[0x5f, 1, 3, 0, 0, 0, 0, 0, 24, 0], 24, false, &list)
 }
 
 #[test]
@@ -133,10 +146,7 @@ fn reservations_outlast_the_server_where_that_was_asked_for() {
         let served = bed.serve();
         let mut host = Initiator::log_in_as(&served, "iqn.test:holder", VMS, &[]);
         assert_eq!(register(&mut host, 77, 1).header[3], 0);
-        let mut list = [0; 24];
-        list[..8].copy_from_slice(&77u64.to_be_bytes());
-        // Of one initiator, for reads and writes.
-        assert_eq!(host.command(&[0x5f, 1, 3, 0, 0, 0, 0, 0, 24, 0], 24, false, &list).header[3], 0);
+        assert_eq!(reserve(&mut host, 77).header[3], 0);
         host.lun = 3;
         assert_eq!(register(&mut host, 78, 0).header[3], 0);
     }

@@ -1,0 +1,167 @@
+//! Volumes of a pool as units: what copies share, and what is kept with a volume.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use device::block_on;
+use server::api::{
+    CreateDataset, CreatePool, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev, SetProperties,
+};
+use server::daemon::{Daemon, IscsiEndpoint};
+use server::runtime::Shards;
+use server::socket;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::harness::{Initiator, Served};
+use crate::units::{copy, register, reserve};
+
+const MIB: u64 = 1 << 20;
+const VMS: &str = "iqn.2026-11.org.cenote:vms";
+
+/// A daemon that serves the pool of a folder by iSCSI.
+struct Running {
+    daemon: Arc<Daemon>,
+    served: Served,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(place: &Path) -> Self {
+        let daemon = Arc::new(Daemon::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let served = Served::elsewhere(listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let (serving, path): (_, PathBuf) = (Arc::clone(&daemon), place.join("nbd.sock"));
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let socket = socket::listen(&path).await.unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let iscsi = IscsiEndpoint { listener, secrets: None };
+                let shards = Arc::new(Shards::start().unwrap());
+                tokio::select! {
+                    ended = serving.serve_volumes(socket, None, Some(iscsi), shards) => panic!("{ended:?}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { daemon, served, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn create(&self, place: &Path) {
+        let disk = place.join("disk");
+        std::fs::File::create(&disk).unwrap().set_len(128 * MIB).unwrap();
+        let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
+        let create = CreatePool {
+            name: "tank".into(),
+            devices: NewDevices { vdevs: vec![vdev], ..NewDevices::default() },
+            no_mount: true,
+            ..CreatePool::default()
+        };
+        block_on(self.daemon.create_pool(create)).unwrap();
+        for (name, lun) in [("tank/a", 0), ("tank/b", 1)] {
+            let share = ("org.cenote:share".to_owned(), format!("iscsi(target=vms,lun={lun})"));
+            let volume = CreateDataset {
+                name: name.into(),
+                volume_bytes: Some(8 * MIB),
+                sparse: true,
+                properties: vec![
+                    ("volblocksize".into(), "8K".into()),
+                    ("compression".into(), "off".into()),
+                    share,
+                ],
+                ..CreateDataset::default()
+            };
+            block_on(self.daemon.create_dataset(volume)).unwrap();
+        }
+    }
+
+    fn import(&self, place: &Path) {
+        let import = ImportPool {
+            pool: Some("tank".into()),
+            search: vec![place.to_owned()],
+            no_mount: true,
+            ..ImportPool::default()
+        };
+        block_on(self.daemon.import(import)).unwrap();
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        let pools = self.daemon.open_pools();
+        pools[0].live().unwrap().saved_by_clones()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let all = ExportPool { all: true, force: true, ..ExportPool::default() };
+        let exported = block_on(self.daemon.export(all));
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            exported.unwrap();
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn volumes_of_a_pool_share_what_is_copied_and_keep_their_reservations() {
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let data: Vec<u8> = (0..64 << 10u32).map(|index| (index / 5) as u8).collect();
+    let read = |host: &mut Initiator, first: u8| {
+        let answer = host.command(&[0x28, 0, 0, 0, 0, first, 0, 0, 128, 0], data.len() as u32, true, &[]);
+        assert!(answer.data == data, "from block {first}");
+    };
+    {
+        let running = Running::start(at);
+        running.create(at);
+        let agreed = ["MaxRecvDataSegmentLength=262144", "FirstBurstLength=65536", "ImmediateData=Yes"];
+        let mut host = Initiator::log_in_as(&running.served, "iqn.test:holder", VMS, &agreed);
+        host.command(&[0x2a, 0, 0, 0, 0, 16, 0, 0, 128, 0], data.len() as u32, false, &data);
+        let guids = [0, 1].map(|lun| {
+            host.lun = lun;
+            let page = host.command(&[0x12, 1, 0x83, 0, 255, 0], 255, true, &[]).data;
+            u64::from_be_bytes(page[8..16].try_into().unwrap()) << 4
+        });
+        host.lun = 0;
+        assert_eq!(copy(&mut host, guids, 128, 16, 32).header[3], 0);
+        host.lun = 1;
+        read(&mut host, 32);
+        // A block of 8 KiB is 16 of the initiator's.
+        let pools = running.daemon.open_pools();
+        block_on(pools[0].live().unwrap().sync()).unwrap();
+        assert_eq!(running.shared_bytes(), 64 << 10);
+        // Not at the beginnings of blocks: copied.
+        assert_eq!(copy(&mut host, guids, 128, 16, 161).header[3], 0);
+        read(&mut host, 161);
+        host.lun = 0;
+        assert_eq!(register(&mut host, 77, 1).header[3], 0);
+        assert_eq!(reserve(&mut host, 77).header[3], 0);
+    }
+    let running = Running::start(at);
+    running.import(at);
+    let mut other = Initiator::log_in_as(&running.served, "iqn.test:other", VMS, &[]);
+    let test_ready = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(other.command(&test_ready, 512, true, &[]).header[3], 0x18, "a reservation is in the way");
+    other.lun = 1;
+    assert_eq!(other.command(&test_ready, 512, true, &[]).header[3], 0);
+    // A share that makes no sense is refused, and one without iSCSI takes the volume away from newcomers.
+    let share = |value: &str| {
+        let properties = vec![("org.cenote:share".to_owned(), value.to_owned())];
+        let datasets = vec!["tank/a".to_owned(), "tank/b".to_owned()];
+        let set = SetProperties { datasets, properties, ..SetProperties::default() };
+        block_on(running.daemon.set_properties(set)).unwrap().failed
+    };
+    assert!(share("smb")[0].message.contains("'smb'"));
+    assert!(share("nbd").is_empty());
+    let mut late = Initiator::connect(&running.served);
+    let keys = ["InitiatorName=iqn.test:late", &format!("TargetName={VMS}")];
+    assert_eq!(late.login(1, 3, &keys).expect("an answer").header[36], 2);
+}

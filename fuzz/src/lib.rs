@@ -1,4 +1,5 @@
-//! Every parser of `ondisk` and every decoder of `codec` as a function of untrusted bytes.
+//! Every parser of `ondisk`, every decoder of `codec` and what clients of `server` send as functions of untrusted
+//! bytes.
 //!
 //! A target must return for any input: without a panic, an overflow, a hang or a large allocation. Beyond
 //! that it states what must hold for whatever was accepted:
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clients;
 mod codecs;
 mod geometry;
 mod input;
@@ -51,6 +53,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("fuid", pools::files::fuid),
     ("history", lists::history),
     ("indirect", lists::indirect),
+    ("iscsi", clients::iscsi),
     ("l2arc", lists::l2arc),
     ("label", pools::label),
     ("log_space_map", lists::log_space_map),

@@ -14,6 +14,7 @@
 //! | `login` | from the first unit to a session |
 //! | `session` | commands and their data |
 //! | `scsi` | what commands mean |
+//! | `untrusted` | reading any bytes as what initiators send, for fuzzers |
 //!
 //! # What an initiator cannot do
 //! Log in without the proof that is asked for, or be told of targets before; have more commands or bytes
@@ -33,6 +34,7 @@ mod pdu;
 mod scsi;
 mod session;
 mod text;
+pub mod untrusted;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

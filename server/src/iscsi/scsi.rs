@@ -35,6 +35,27 @@ pub(super) use units::{Reach, Units};
 /// The most bytes that one command moves; initiators are told.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
 
+/// Reads bytes as a command and its parameters.
+pub(super) fn read_untrusted(bytes: &[u8]) {
+    let (descriptor, parameters) = bytes.split_at(bytes.len().min(16));
+    let mut whole = [0; 16];
+    whole.iter_mut().zip(descriptor).for_each(|(into, byte)| *into = *byte);
+    for (capacity, block_bytes) in [(1 << 20, 512), (1 << 60, 4096), (0, 512)] {
+        let shape = command::Shape { capacity, block_bytes, is_writable: true };
+        if let Ok(command) = Command::parse(&whole, shape) {
+            assert!(command.sends() <= 2 * MOST_BYTES && command.memory_bytes() as u64 <= 4 * MOST_BYTES);
+        }
+    }
+    for segment in copy::parse(parameters).unwrap_or_default() {
+        assert!(segment.count <= 0xffff);
+    }
+    let _ = (mode::select(false, parameters), mode::select(true, parameters));
+    let _ = reservations::Change::parse(0, 0, parameters);
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = reservations::Reservations::from_text(text, 1);
+    }
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub(super) enum Outcome {

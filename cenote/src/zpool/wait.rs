@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, Sweep, SweepState};
+use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, State, Sweep, SweepState, VdevNode};
 
 use crate::client;
 use crate::output::usage;
@@ -102,7 +102,14 @@ impl Look {
             Activity::Free => self.freeing > 0,
             Activity::Initialize => self.sweeps(Sweep::Initialize),
             Activity::Replace => {
-                scans(ScanKind::Resilver) && health.vdevs.walk().any(|vdev| vdev.kind == "replacing")
+                // Once the new device has everything, the old one goes.
+                let ends = |vdev: &VdevNode| {
+                    let new = vdev.children.last();
+                    new.is_some_and(|new| new.state == State::Healthy && !new.awaits_resilver)
+                };
+                let goes_on = scans(ScanKind::Resilver) || health.looks_for_resilver;
+                let mut replacing = health.vdevs.walk().filter(|vdev| vdev.kind == "replacing");
+                replacing.any(|vdev| goes_on || ends(vdev))
             }
             Activity::Remove => {
                 health.removal.as_ref().is_some_and(|removal| removal.state == Progress::Running)

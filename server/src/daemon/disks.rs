@@ -94,28 +94,30 @@ pub(super) async fn open(
     let mut faults = Faults::default();
     let mut opened = Opened::default();
     let mut seen = Vec::new();
-    let mut open_all = async |paths: &[PathBuf], faults: &mut Faults| -> Result<Vec<NewLeaf>, ApiError> {
-        let mut leaves = Vec::new();
-        for path in paths {
-            let path = find(path)?;
-            let same = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            if seen.contains(&same) {
-                return Err(ApiError::refused(format!(
-                    "{doing}: one or more vdevs refer to the same device, or one of\n\
+    let mut open_all =
+        async |paths: &[PathBuf], ashift, faults: &mut Faults| -> Result<Vec<NewLeaf>, ApiError> {
+            let mut leaves = Vec::new();
+            for path in paths {
+                let path = find(path)?;
+                let same = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+                if seen.contains(&same) {
+                    return Err(ApiError::refused(format!(
+                        "{doing}: one or more vdevs refer to the same device, or one of\n\
                      the devices is part of an active md or lvm device"
-                )));
+                    )));
+                }
+                seen.push(same);
+                leaves.push(open_one(&path, doing, (open_pools, ashift), faults).await?);
             }
-            seen.push(same);
-            leaves.push(open_one(&path, doing, (open_pools, ashift), faults).await?);
-        }
-        Ok(leaves)
-    };
+            Ok(leaves)
+        };
     for vdev in &devices.vdevs {
-        let leaves = open_all(&vdev.devices, &mut faults).await?;
+        let leaves = open_all(&vdev.devices, ashift, &mut faults).await?;
         opened.tops.push(NewTop { layout: layout(vdev.layout), class: class(vdev.class), leaves });
     }
-    opened.spares = open_all(&devices.spares, &mut faults).await?;
-    opened.l2cache = open_all(&devices.cache, &mut faults).await?;
+    opened.spares = open_all(&devices.spares, ashift, &mut faults).await?;
+    // A cache device has sectors of its own, whatever those of the pool are.
+    opened.l2cache = open_all(&devices.cache, None, &mut faults).await?;
     if allowed.in_use {
         faults.forcible.clear();
     }

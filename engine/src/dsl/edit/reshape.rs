@@ -267,9 +267,12 @@ pub(crate) async fn begin_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, m
     Ok(mark)
 }
 
-/// Writes down how far a copy is.
+/// Writes down how far a copy is, unless it is one no more.
 pub(crate) async fn note(s: &SyncTask, copy: ObjsetId, mark: Mark) -> Result<()> {
     let dir = objects::dataset(s, ObjectId(copy.get())).await?.dir;
+    if text(s, dir, MARK).await?.is_none() {
+        return Ok(());
+    }
     let zap = objects::dir(s, dir).await?.props_zap;
     objects::set(s, zap, &objects::name(MARK), &words(&mark.to_string())).await
 }

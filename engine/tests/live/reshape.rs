@@ -209,6 +209,7 @@ fn a_volume_gets_another_block_size_while_it_is_written() {
             let model = client.model.lock().unwrap().clone();
             drop(client);
             pool.close(PoolState::Exported).await.unwrap();
+            drop(pool);
             disks.judge("tank");
             let pool = disks.import("tank", 9).await;
             assert!(content(&pool, "tank/vol").await == model);
@@ -259,6 +260,7 @@ fn a_copy_goes_on_after_an_export_and_after_a_crash() {
         let model = client.model.lock().unwrap().clone();
         drop(client);
         pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
         disks.judge("tank");
 
         let pool = disks.import("tank", 6).await;
@@ -295,6 +297,7 @@ fn a_copy_goes_on_after_an_export_and_after_a_crash() {
         assert_eq!(names(&pool).await, ["tank/vol", "tank/vol.volblocksize-8K"]);
         drop(client);
         pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
         copy.judge("tank");
     });
 }
@@ -328,6 +331,7 @@ fn what_is_reserved_goes_to_the_new_volume_and_a_canceled_copy_leaves_nothing() 
         assert_eq!(number(&pool, "tank/vol.volblocksize-8K", Prop::Refreservation).await, 0);
         drop(client);
         pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
         disks.judge("tank");
     });
 }
@@ -350,7 +354,7 @@ fn what_cannot_be_done_is_refused() {
         for mib in 0..SIZE / MIB {
             large.write_at(mib * MIB, &vec![1; MIB as usize], false).await.unwrap();
         }
-        create(&pool, "more", true, &[("reservation", "28M")]).await;
+        create(&pool, "more", true, &[]).await;
         pool.change(|_| async { Ok(()) }).await.unwrap();
         let refused = pool.reshape("tank/large", 64 << 10).await.unwrap_err();
         assert!(matches!(refused, Error::NoSpace(_)), "{refused}");

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use engine::dsl::Kind;
 use engine::jobs::JobState;
 use engine::pool::live::{LivePool, ReshapeStatus, Swapped, VolumeUsers};
+use engine::zvol::Extent;
 use futures_util::future::LocalBoxFuture;
 
 use super::datasets::said;
@@ -255,14 +256,16 @@ async fn time_of(live: &Arc<LivePool>, name: &str) -> Option<u64> {
         let (mut at, mut read, began) = (0, 0u64, Instant::now());
         let mut buffer = vec![0; SAMPLE_READ_BYTES as usize];
         while at < volume.size() && read < SAMPLE_BYTES && began.elapsed() < SAMPLE_TIME {
-            let extent = volume.extents(at, volume.size() - at, 1).await?;
-            let Some(extent) = extent.first().copied() else { break };
-            let length = extent.length.min(SAMPLE_READ_BYTES);
-            if !extent.is_hole {
-                volume.read_at(at, buffer.get_mut(..length as usize).unwrap_or_default()).await?;
-                read += length;
+            let rest = volume.size() - at;
+            let extent = volume.extents(at, rest.min(SAMPLE_READ_BYTES), 1).await?;
+            let Some(Extent { length, is_hole }) = extent.first().copied() else { break };
+            if is_hole {
+                at += volume.extents(at, rest, 1).await?.first().map_or(length, |hole| hole.length);
+                continue;
             }
-            at += if extent.is_hole { extent.length } else { length };
+            volume.read_at(at, buffer.get_mut(..length as usize).unwrap_or_default()).await?;
+            read += length;
+            at += length;
         }
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         let data = data.min(volume.size());

@@ -146,7 +146,6 @@ impl Copying {
 
     /// Opens the pass that is to be done, after its snapshot was taken.
     async fn open(&mut self, pool: &Arc<LivePool>, reshape: &Reshape) -> Result<()> {
-        (self.began, self.noted) = (Instant::now(), Instant::now());
         if reshape.mark.copying.is_none() {
             begin_pass(pool, self.copy).await?;
         }
@@ -159,6 +158,7 @@ impl Copying {
             }
             opened => Some(opened?),
         };
+        (self.began, self.noted) = (Instant::now(), Instant::now());
         self.report(pool);
         Ok(())
     }

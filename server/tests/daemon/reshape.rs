@@ -42,7 +42,7 @@ fn clients_go_on_with_the_copy() {
     let socket = running.place.path().join("nbd.sock");
     let [mut one, mut other] = [0; 2].map(|_| Client::connect(&socket, "tank/vol"));
     let mut model = vec![0u8; 8 * MEBIBYTE as usize];
-    for (at, byte) in (0..8 * MEBIBYTE).step_by(3 * 8192).zip(1..) {
+    for (at, byte) in (0..8 * MEBIBYTE).step_by(3 * 8192).zip((1..=250).cycle()) {
         assert_eq!(one.write(at, &[byte; 8192], 0), 0);
         model[at as usize..][..8192].fill(byte);
     }

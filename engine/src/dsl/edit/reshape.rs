@@ -294,7 +294,7 @@ pub(crate) async fn finish_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, 
 /// the volume since the snapshot of which the copy has everything.
 ///
 /// # Errors
-/// [`Error::Busy`] when something was.
+/// [`Error::Busy`] when something was; others that do not pass by themselves.
 pub(crate) async fn swap(s: &SyncTask, source: ObjsetId, copy: ObjsetId, mark: Mark) -> Result<Swapped> {
     let (old, new) = (head_of(s, source).await?, head_of(s, copy).await?);
     check_complete(s, &old, &new, mark).await?;
@@ -362,11 +362,11 @@ async fn check_complete(s: &SyncTask, old: &FoundHead, new: &FoundHead, mark: Ma
         return Err(Error::Busy(format!("{}: was written to after its last snapshot", old.name)));
     }
     if objects::dir(s, old.phys.dir).await?.parent != objects::dir(s, new.phys.dir).await?.parent {
-        return Err(Error::Busy(format!("{}: was moved away from its copy {}", old.name, new.name)));
+        return Err(Error::Invalid(format!("{}: was moved away from its copy {}", old.name, new.name)));
     }
     if !objects::entries(s, new.phys.snapnames_zap).await?.is_empty() {
         let detail = "has snapshots, which are of an unfinished copy: destroy them";
-        return Err(Error::Busy(format!("{}: {detail}", new.name)));
+        return Err(Error::Invalid(format!("{}: {detail}", new.name)));
     }
     Ok(())
 }

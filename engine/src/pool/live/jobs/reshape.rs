@@ -22,6 +22,8 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(200);
 /// So often that is not held to be a failure.
 const RETRIES: u32 = 100;
+/// So often something may come between when clients are held.
+const EXCHANGES: u32 = 10;
 /// Clients are held when a pass took no longer than this: about so long they wait.
 const SHORT_PASS: Duration = Duration::from_secs(1);
 /// After so many passes it may take longer: clients write almost as fast as is copied.
@@ -52,6 +54,7 @@ pub(super) struct Copying {
     began: Instant,
     noted: Instant,
     retries: u32,
+    failed_exchanges: u32,
     /// The copy is as good as complete: clients are to be held.
     is_ready: bool,
 }
@@ -59,7 +62,7 @@ pub(super) struct Copying {
 impl Copying {
     pub fn new(copy: ObjsetId) -> Self {
         let now = Instant::now();
-        Self { copy, pass: None, began: now, noted: now, retries: 0, is_ready: false }
+        Self { copy, pass: None, began: now, noted: now, retries: 0, failed_exchanges: 0, is_ready: false }
     }
 }
 
@@ -91,7 +94,9 @@ impl Copying {
         if !turn.goes_on() {
             return Ok(Step::More { pause: Duration::ZERO });
         }
-        if pool.suspended().is_some() || matches!(error, Error::Busy(_)) && self.retries < RETRIES {
+        self.failed_exchanges += u32::from(self.is_ready);
+        let may_pass = self.retries < RETRIES && self.failed_exchanges < EXCHANGES;
+        if pool.suspended().is_some() || matches!(error, Error::Busy(_)) && may_pass {
             self.retries += 1;
             self.is_ready = false;
             return Ok(Step::More { pause: RETRY });

@@ -22,6 +22,8 @@ pub(crate) const MARK: &str = "org.cenote:reshape";
 pub(crate) const IDENTITY: &str = "org.cenote:identity";
 /// The end of the name of a copy.
 pub(crate) const COPY_SUFFIX: &str = ".reshape";
+/// The beginning of the names of snapshots that are copied.
+pub(crate) const SNAPSHOT_PREFIX: &str = "cenote-reshape-";
 
 /// How far a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,14 @@ impl fmt::Display for Mark {
             self.offset,
             if self.is_paused { "paused" } else { "active" },
         )
+    }
+}
+
+impl Dataset {
+    /// Whether it is a snapshot that was only taken, and is held, to be copied. It goes when it is.
+    pub fn is_taken_for_copy(&self) -> bool {
+        let short = self.name.split_once('@').map_or("", |(_, short)| short);
+        self.is_snapshot() && short.starts_with(SNAPSHOT_PREFIX) && !self.phys.userrefs.is_none()
     }
 }
 

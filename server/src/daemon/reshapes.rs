@@ -43,7 +43,7 @@ impl OpenPool {
 
     fn unfinished(&self) -> impl Iterator<Item = ReshapeStatus> {
         let all = self.live().map(|live| live.reshapes()).unwrap_or_default();
-        all.into_iter().filter(|reshape| is_unfinished(reshape))
+        all.into_iter().filter(is_unfinished)
     }
 
     /// The names of copies that are not complete.
@@ -234,9 +234,8 @@ impl Daemon {
     /// None.
     pub fn list_reshapes(&self, request: &api::ListReshapes) -> Result<Vec<Reshaping>, ApiError> {
         let all = self.open_pools().into_iter().flat_map(|pool| pool.reshapes());
-        let is_asked = |reshape: &Reshaping| {
-            request.volumes.is_empty() || request.volumes.iter().any(|volume| *volume == reshape.volume)
-        };
+        let is_asked =
+            |reshape: &Reshaping| request.volumes.is_empty() || request.volumes.contains(&reshape.volume);
         Ok(all.filter(is_asked).collect())
     }
 }

@@ -12,7 +12,8 @@
 //! requests beyond a new end fail. Snapshots are read as everywhere.
 //!
 //! What becomes of clients while their volume is destroyed, renamed, rolled back or exchanged is in
-//! [`super::held_clients`]. The unfinished copy of a volume that gets another block size is not served.
+//! [`super::held_clients`]. The unfinished copy of a volume that gets another block size is not served,
+//! nor are the snapshots that it is copied from.
 //!
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
@@ -340,7 +341,8 @@ impl OpenPool {
                 continue;
             }
             let snapshots = dsl.snapshots(head).await?;
-            let shown = snapshots.iter().filter(|snapshot| !snapshot.name.contains('%'));
+            let is_shown = |one: &&Dataset| !one.name.contains('%') && !one.is_taken_for_copy();
+            let shown = snapshots.iter().filter(is_shown);
             for dataset in std::iter::once(head).chain(shown) {
                 match self.open_volume(&dsl, dataset).await {
                     Ok((volume, _)) => into.push(volume),
@@ -392,8 +394,8 @@ impl OpenPool {
     ) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
-        if dsl.is_unfinished_copy(&dataset).await? {
-            return Err(engine::Error::NotFound(format!("{name}: is the unfinished copy of another volume")));
+        if dataset.is_taken_for_copy() || dsl.is_unfinished_copy(&dataset).await? {
+            return Err(engine::Error::NotFound(format!("{name}: belongs to the copy of a volume")));
         }
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let (access, is_writable) = match self.live() {

@@ -34,15 +34,13 @@ use super::{
     FoundHead, FoundSnapshot, contents, destroy, events, find_head, name_of_dir, objects, policy, properties,
     snapshot, space,
 };
-use crate::dsl::reshape::{COPY_SUFFIX, IDENTITY, MARK, Mark};
+use crate::dsl::reshape::{COPY_SUFFIX, IDENTITY, MARK, Mark, SNAPSHOT_PREFIX};
 use crate::dsl::{Spare, SyncTask, ValueExt};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
 /// The tag of the holds on snapshots that are copied.
 const TAG: &str = "cenote-reshape";
-/// The beginning of the names of these snapshots.
-const SNAPSHOT_PREFIX: &str = "cenote-reshape-";
 /// Blocks that a step writes beside those for properties.
 const BLOCKS: u64 = 16;
 /// The bytes of a pointer, which each block has in two copies.

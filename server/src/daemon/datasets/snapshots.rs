@@ -75,9 +75,8 @@ impl Daemon {
             let dir = dsl.find_dir(of).await.map_err(failed)?;
             let dirs = if recursive { dsl.dirs(&dir).await.map_err(failed)? } else { vec![dir] };
             let copies = pool.unfinished_copies();
-            let is_shown =
-                |name: &String| !name.contains(['$', '%']) && !(recursive && copies.contains(name));
-            let shown = dirs.iter().map(|dir| &dir.name).filter(|name| is_shown(name));
+            let is_left_out = |name: &String| name.contains(['$', '%']) || recursive && copies.contains(name);
+            let shown = dirs.iter().map(|dir| &dir.name).filter(|name| !is_left_out(name));
             all.extend(shown.map(|name| format!("{name}@{short}")));
         }
         let mut seen = HashSet::new();

@@ -23,7 +23,7 @@ use super::{Daemon, OpenPool, dataset_error, sync_tasks};
 use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, Reshaping};
 
 /// How long requests of clients may take that the exchange waits for. Then they go on, and it is tried again.
-const REQUESTS_LIMIT: Duration = Duration::from_secs(5);
+const REQUESTS_LIMIT: Duration = Duration::from_secs(2);
 
 /// To say how long it takes, so much is read of a volume, or for so long.
 const SAMPLE_BYTES: u64 = 64 << 20;

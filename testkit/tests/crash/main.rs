@@ -166,7 +166,7 @@ fn a_pool_that_heals_goes_on_after_any_power_cut() {
 
 #[test]
 fn a_volume_that_gets_another_block_size_keeps_what_was_promised() {
-    let limit = Duration::from_secs(number("CENOTE_CRASH_SECONDS").unwrap_or(20));
+    let limit = Duration::from_secs(number("CENOTE_CRASH_SECONDS").unwrap_or(15));
     let only_one = limit.is_zero();
     let mut seed = number("CENOTE_CRASH_SEED").unwrap_or(1);
     let began = Instant::now();

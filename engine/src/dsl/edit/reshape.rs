@@ -73,7 +73,6 @@ pub struct Plan {
     pub available_bytes: u64,
     /// The volume.
     pub(crate) source: ObjsetId,
-    refreservation: u64,
 }
 
 /// A copy that was begun.
@@ -132,11 +131,15 @@ pub(crate) async fn plan(s: &SyncTask, volume: &str, block: u64) -> Result<Plan>
             size.next_multiple_of(block)
         )));
     }
+    let parent = objects::dir(s, head.phys.dir).await?.parent;
     let copy = format!("{volume}{COPY_SUFFIX}");
+    let short = objects::name(copy.rsplit('/').next().unwrap_or_default());
+    if objects::lookup(s, objects::dir(s, parent).await?.child_dir_zap, &short).await?.is_some() {
+        return Err(Error::Busy(format!("'{copy}' exists, and its copy needs that name: rename it")));
+    }
     let kept = free_name(s, &head, old_block).await?;
     let refreservation = new_refreservation(s, &head, (size, old_block), block).await?;
     let needed = needed_bytes(s, &head, block, refreservation).await?;
-    let parent = objects::dir(s, head.phys.dir).await?.parent;
     let available = space::available(s, parent, None).await?;
     Ok(Plan {
         volume: volume.to_owned(),
@@ -149,7 +152,6 @@ pub(crate) async fn plan(s: &SyncTask, volume: &str, block: u64) -> Result<Plan>
         needed_bytes: needed,
         available_bytes: available,
         source: ObjsetId(head.object.get()),
-        refreservation,
     })
 }
 
@@ -216,7 +218,7 @@ async fn needed_bytes(s: &SyncTask, head: &FoundHead, block: u64, refreservation
 pub(crate) async fn begin(s: &SyncTask, volume: &str, block: u64) -> Result<Begun> {
     let plan = plan(s, volume, block).await?;
     if plan.needed_bytes > plan.available_bytes {
-        return Err(space::short_of("it needs about", plan.needed_bytes, plan.available_bytes));
+        return Err(space::short_of("its copy of about", plan.needed_bytes, plan.available_bytes));
     }
     let source = objects::dataset(s, ObjectId(plan.source.get())).await?;
     let stored = stored_properties(s, source.dir).await?;
@@ -308,7 +310,7 @@ pub(crate) async fn swap(s: &SyncTask, source: ObjsetId, copy: ObjsetId, mark: M
     let room = space::available(s, new.phys.dir, None).await?;
     let room = room.saturating_add(reserved.saturating_sub(old.phys.unique_bytes));
     if more > room {
-        return Err(space::short_of("its refreservation needs", more, room));
+        return Err(space::short_of("its refreservation of", more, room));
     }
     let stored = stored_properties(s, old.phys.dir).await?;
     s.require_for_change(Spare::Reserved, BLOCKS.saturating_add(stored.len() as u64 * 2))?;

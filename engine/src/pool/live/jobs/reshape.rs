@@ -20,6 +20,10 @@ const STEP: Duration = Duration::from_millis(250);
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause before something is tried again that cannot be done now.
 const RETRY: Duration = Duration::from_millis(200);
+/// The pause after clients could not be held.
+const NOT_HELD: Duration = Duration::from_secs(2);
+/// What clients wrote since a pass that is this old is copied before they are held.
+const STALE: Duration = Duration::from_secs(5);
 /// So often that is not held to be a failure.
 const RETRIES: u32 = 100;
 /// So often something may come between when clients are held.
@@ -55,14 +59,14 @@ pub(super) struct Copying {
     noted: Instant,
     retries: u32,
     failed_exchanges: u32,
-    /// The copy is as good as complete: clients are to be held.
-    is_ready: bool,
+    /// The copy was as good as complete then: clients are to be held.
+    ready: Option<Instant>,
 }
 
 impl Copying {
     pub fn new(copy: ObjsetId) -> Self {
         let now = Instant::now();
-        Self { copy, pass: None, began: now, noted: now, retries: 0, failed_exchanges: 0, is_ready: false }
+        Self { copy, pass: None, began: now, noted: now, retries: 0, failed_exchanges: 0, ready: None }
     }
 }
 
@@ -94,11 +98,11 @@ impl Copying {
         if !turn.goes_on() {
             return Ok(Step::More { pause: Duration::ZERO });
         }
-        self.failed_exchanges += u32::from(self.is_ready);
+        self.failed_exchanges += u32::from(self.ready.is_some());
         let may_pass = self.retries < RETRIES && self.failed_exchanges < EXCHANGES;
         if pool.suspended().is_some() || matches!(error, Error::Busy(_)) && may_pass {
             self.retries += 1;
-            self.is_ready = false;
+            self.ready = None;
             return Ok(Step::More { pause: RETRY });
         }
         tracing::warn!(pool = pool.pool().name(), %error, "the copy of a volume does not go on");
@@ -120,8 +124,9 @@ impl Copying {
             self.cancel(pool, &reshape).await?;
             return Ok(Step::Complete);
         }
-        if self.is_ready {
-            return self.exchange(pool, &reshape).await;
+        match self.ready {
+            Some(ready) if ready.elapsed() <= STALE => return self.exchange(pool, &reshape).await,
+            _ => self.ready = None,
         }
         match &mut self.pass {
             None => self.open(pool, &reshape).await?,
@@ -187,15 +192,16 @@ impl Copying {
             reshape.last_pass = Some(took);
             pass = reshape.mark.pass;
         });
-        self.is_ready = took <= SHORT_PASS || pass >= MANY_PASSES && took <= LONGEST_PASS;
+        let is_short = took <= SHORT_PASS || pass >= MANY_PASSES && took <= LONGEST_PASS;
+        self.ready = is_short.then(Instant::now);
         tracing::debug!(%copy, pass, ?took, "a pass over a volume is complete");
         Ok(())
     }
 
     /// Has clients wait, copies what came since the last pass, and exchanges the names.
     async fn exchange(&mut self, pool: &Arc<LivePool>, reshape: &Reshape) -> Result<Step> {
-        let again = Ok(Step::More { pause: RETRY });
-        let Some(users) = pool.reshapes.users() else { return again };
+        let again = |pause| Ok(Step::More { pause });
+        let Some(users) = pool.reshapes.users() else { return again(RETRY) };
         let last = last_pass(pool, self.copy).boxed_local();
         let Some(Swapped { volume, kept }) = users.exchange(&reshape.volume, last).await? else {
             return again;

@@ -12,14 +12,14 @@ fn a_volume_gets_another_block_size_by_a_property_and_by_a_command() {
     let disk = place.join("disk");
     File::create(&disk).unwrap().set_len(256 << 20).unwrap();
     session.print(&["zpool", "create", "-m", "none", "tank", disk.to_str().unwrap()]);
-    session.print(&["zfs", "create", "-V", "16M", "-o", "volblocksize=8K", "tank/vol"]);
+    session.print(&["zfs", "create", "-V", "16M", "-o", "volblocksize=16K", "tank/vol"]);
     let refused = |arguments: &[&str]| {
         let refused = session.run(arguments);
         assert_eq!(refused.code, 1, "{arguments:?}: {}", refused.err);
         refused.err
     };
     let told = session.print(&["reshape", "tank/vol", "--volblocksize", "64K", "--dry-run"]);
-    assert!(told.contains("blocks of 64K instead of 8K") && told.contains("room: about "), "{told}");
+    assert!(told.contains("blocks of 64K instead of 16K") && told.contains("room: about "), "{told}");
     assert!(refused(&["reshape", "tank/vol", "--status"]).contains("is not being changed"));
     assert!(refused(&["reshape", "tank/vol", "--cancel"]).contains("is not being changed"));
     assert!(refused(&["zfs", "set", "volblocksize=3000", "tank/vol"]).contains("must be power of 2"));
@@ -34,19 +34,19 @@ fn a_volume_gets_another_block_size_by_a_property_and_by_a_command() {
     };
     assert_eq!(get("tank/vol", "volblocksize"), "65536");
     assert_eq!((get("tank/vol", "org.test:a"), get("tank/vol", "readonly")), ("b".into(), "off".into()));
-    assert_eq!(get("tank/vol.volblocksize-8K", "refreservation"), "0");
+    assert_eq!(get("tank/vol.volblocksize-16K", "refreservation"), "0");
     let status = session.print(&["zpool", "status", "tank"]);
-    let line = "reshape: tank/vol from volblocksize 8K to 64K is complete, the old volume is kept as \
-                tank/vol.volblocksize-8K";
+    let line = "reshape: tank/vol from volblocksize 16K to 64K is complete, the old volume is kept as \
+                tank/vol.volblocksize-16K";
     assert!(status.contains(line), "{status}");
     let json = session.print(&["zpool", "status", "-j", "tank"]);
     assert!(json.contains("\"reshape_stats\":[{\"volume\":\"tank/vol\""), "{json}");
 
-    let json = session.print(&["reshape", "tank/vol", "--volblocksize", "16K", "--wait", "--json"]);
+    let json = session.print(&["reshape", "tank/vol", "--volblocksize", "32K", "--wait", "--json"]);
     assert!(json.contains("\"state\": \"complete\"") && json.contains("volblocksize-64K"), "{json}");
-    session.print(&["zfs", "destroy", "tank/vol.volblocksize-8K"]);
+    session.print(&["zfs", "destroy", "tank/vol.volblocksize-16K"]);
     let history = session.print(&["zpool", "history", "-i", "tank"]);
-    assert!(history.contains("cenote reshape tank/vol --volblocksize 16K --wait --json"), "{history}");
+    assert!(history.contains("cenote reshape tank/vol --volblocksize 32K --wait --json"), "{history}");
     assert!(history.contains("reshape tank/vol"), "{history}");
     session.print(&["zpool", "export", "tank"]);
 }

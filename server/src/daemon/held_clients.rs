@@ -126,8 +126,8 @@ impl OpenPool {
         closed
     }
 
-    /// Has all requests of a volume's clients wait, as long as what is returned is kept. Neither the volume nor
-    /// its snapshots get other clients meanwhile. Blocks the thread.
+    /// Has all requests of a volume's clients wait, as long as what is returned is kept. Neither the volume
+    /// nor its snapshots get other clients meanwhile. Blocks the thread.
     ///
     /// # Errors
     /// Requests are under way that do not end within `limit`.

@@ -1,8 +1,7 @@
 //! Volumes that get another block size: the steps that change the tree of datasets.
 //!
-//! A volume's block size cannot change, so that a *copy* with another one takes its place
-//! ([`crate::pool::live::ReshapePlan`] says the whole). Each step here is one change: after a crash it is there
-//! or it is not.
+//! A volume's block size cannot change, so that a *copy* with another one takes its place. The whole is in
+//! `pool::live::reshape`. Each step here is one change: after a crash it is there or it is not.
 //!
 //! | step | before | after |
 //! |---|---|---|

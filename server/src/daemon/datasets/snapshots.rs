@@ -232,7 +232,6 @@ impl Daemon {
         let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
-        pool.refuse_reshaped(&doing, |volume| volume == of)?;
         let clients = pool.hold_clients(&of, REQUESTS_LIMIT).map_err(|_| {
             ApiError::busy(format!("{doing}: requests of an NBD client of '{of}' do not finish"))
         })?;
@@ -271,13 +270,8 @@ impl Daemon {
                     let dataset = pool.dsl().await?.find(&of).await?;
                     clients.go_on_with(live, &dataset).await
                 };
-                let failed = |error| {
-                    ApiError::failed(format!(
-                        "clients of '{of}' were disconnected: \
-                    {error}"
-                    ))
-                };
-                warnings.extend(went_on.await.map_err(failed).err());
+                let why = |error| ApiError::failed(format!("clients of '{of}' were disconnected: {error}"));
+                warnings.extend(went_on.await.map_err(why).err());
             }
             Err(_) => self.cancel_rollback(&pool, &changing, exchange).await,
         }

@@ -204,7 +204,7 @@ impl Copying {
         let Some(users) = pool.reshapes.users() else { return again(RETRY) };
         let last = last_pass(pool, self.copy).boxed_local();
         let Some(Swapped { volume, kept }) = users.exchange(&reshape.volume, last).await? else {
-            return again;
+            return again(NOT_HELD);
         };
         tracing::info!(pool = pool.pool().name(), volume, kept, "a volume has another volblocksize");
         Ok(Step::Complete)

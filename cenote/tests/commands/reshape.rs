@@ -46,7 +46,7 @@ fn a_volume_gets_another_block_size_by_a_property_and_by_a_command() {
     assert!(json.contains("\"state\": \"complete\"") && json.contains("volblocksize-64K"), "{json}");
     session.print(&["zfs", "destroy", "tank/vol.volblocksize-16K"]);
     let history = session.print(&["zpool", "history", "-i", "tank"]);
-    assert!(history.contains("cenote reshape tank/vol --volblocksize 32K --wait --json"), "{history}");
+    assert!(history.contains("reshape tank/vol --volblocksize 32K --wait --json"), "{history}");
     assert!(history.contains("reshape tank/vol"), "{history}");
     session.print(&["zpool", "export", "tank"]);
 }

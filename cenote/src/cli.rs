@@ -23,6 +23,7 @@ use crate::inject;
 use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
+use crate::reshape;
 use crate::scrub_schedule;
 use crate::share;
 use crate::top;
@@ -96,6 +97,8 @@ pub enum Command {
     Attach(AttachArguments),
     /// End the block device of a volume
     Detach(DetachArguments),
+    /// Give a volume another volblocksize while clients use it
+    Reshape(reshape::Arguments),
     /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.cenote, mount(8) runs it
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
@@ -288,6 +291,7 @@ impl Command {
             Self::Zdb(arguments) => zdb::run(&arguments),
             Self::Attach(arguments) => attach::attach(&arguments),
             Self::Detach(arguments) => attach::detach(&arguments),
+            Self::Reshape(arguments) => arguments.run(),
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),

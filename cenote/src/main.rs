@@ -23,6 +23,7 @@ mod output;
 mod parameters;
 mod prompt;
 mod property_list;
+mod reshape;
 mod scrub_schedule;
 mod serve;
 mod share;

@@ -19,6 +19,7 @@
 //! | [`history`], [`pool_features`], [`pool_space`] | what the MOS says of the pool itself |
 //! | `pool`, `live_dataset` | the datasets of a pool that is written, and those that are open |
 //! | `sync_task`, [`edit`] | changes |
+//! | `reshape` | what marks volumes that are being given another block size |
 //! | `lineage` | changes of who follows whom, for walks over datasets |
 //! | `space_check` | room for data and for changes |
 //!
@@ -37,6 +38,7 @@ mod pool;
 pub mod pool_features;
 pub mod pool_space;
 mod properties;
+pub(crate) mod reshape;
 mod space;
 mod space_check;
 mod sync_task;

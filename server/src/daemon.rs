@@ -39,6 +39,8 @@
 //! | `nested_mounts` | mounts below a directory at which a filesystem is mounted |
 //! | `remount` | filesystems whose mountpoints change |
 //! | `volumes` | the exports over NBD |
+//! | `held_clients` | what becomes of their clients while volumes are changed |
+//! | `reshapes` | volumes that get another block size |
 //! | `recording` | what clients ask of volumes, for `lab record` |
 //! | `loads` | load on volumes from inside, for the lab |
 //! | `keys` | encryption keys |
@@ -61,6 +63,7 @@ mod datasets;
 mod devices;
 mod disks;
 mod events;
+mod held_clients;
 mod hooks;
 mod import_cached;
 mod inject;
@@ -80,6 +83,7 @@ mod pools;
 mod recording;
 mod remount;
 mod replication;
+mod reshapes;
 mod scans;
 mod scrub_schedule;
 mod sharing;
@@ -336,6 +340,8 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         api::AttachVolume::NAME => answer(body, async |request| daemon.attach_volume(request).await).await,
         api::DetachVolume::NAME => answer(body, async |request| daemon.detach_volume(request).await).await,
         api::ListAttached::NAME => answer(body, async |request| daemon.list_attached(request)).await,
+        api::ReshapeVolume::NAME => answer(body, async |request| daemon.reshape_volume(request).await).await,
+        api::ListReshapes::NAME => answer(body, async |request| daemon.list_reshapes(&request)).await,
         api::ListVolumes::NAME => answer(body, async |request| daemon.list_volumes(request)).await,
         _ => Err(ApiError::not_found(format!("there is no action '{action}'"))),
     }

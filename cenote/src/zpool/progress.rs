@@ -1,5 +1,5 @@
-//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, of which
-//! OpenZFS tells nothing. Each ends with a line end, or is empty.
+//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting and copies
+//! of volumes, of which OpenZFS tells nothing. Each ends with a line end, or is empty.
 
 use engine::properties::format::{nicebytes, nicenum};
 use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
@@ -45,6 +45,7 @@ pub fn lines(pool: &PoolStatus) -> String {
     if let Some(counting) = &pool.counting {
         text.push_str(&counting_lines(counting));
     }
+    text.extend(pool.reshapes.iter().map(crate::reshape::lines));
     text
 }
 

@@ -15,6 +15,7 @@ mod keys;
 mod mounts;
 mod replacing;
 mod reports;
+mod reshape;
 mod scans;
 mod session;
 mod suspended;

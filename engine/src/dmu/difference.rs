@@ -76,6 +76,37 @@ async fn differing_ranges(a: &Object, b: &Object) -> Result<Vec<Range<u64>>> {
     Ok(waiting.into_iter().map(|id| id * slots..(id + 1) * slots).collect())
 }
 
+/// The first data block from `from` on that differs between two versions of one object, taken from two
+/// committed object sets. `None` when there is no further one.
+///
+/// # Errors
+/// An indirect block of either version cannot be read.
+pub async fn next_difference(a: &Object, b: &Object, from: u64) -> Result<Option<u64>> {
+    let (of_a, of_b) = (a.dnode(), b.dnode());
+    let last = of_a.max_block_id.0.max(of_b.max_block_id.0);
+    if a.block_size() != b.block_size() || of_a.indirect_block_shift != of_b.indirect_block_shift {
+        return Ok((from <= last).then_some(from));
+    }
+    let shift = u32::from(of_a.indirect_block_shift.saturating_sub(POINTER_SHIFT));
+    let top = of_a.levels.min(of_b.levels).saturating_sub(1);
+    let mut at = from;
+    'next: while at <= last {
+        for level in (0..=top).rev() {
+            let id = at.checked_shr(shift * u32::from(level)).unwrap_or(0);
+            if pointer(a, level, id).await? == pointer(b, level, id).await? {
+                let after = (id + 1).checked_shl(shift * u32::from(level)).filter(|after| *after > at);
+                match after {
+                    Some(after) => at = after,
+                    None => return Ok(None),
+                }
+                continue 'next;
+            }
+        }
+        return Ok(Some(at));
+    }
+    Ok(None)
+}
+
 /// The pointer to the block `id` of a level; `None` for a hole and after the end.
 async fn pointer(object: &Object, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
     let dnode = object.dnode();

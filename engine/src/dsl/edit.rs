@@ -24,6 +24,7 @@
 //! | `space`, `limits` | what directories count, and what there is room for |
 //! | `account` | what a head wrote and gave up |
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
+//! | `reshape` | volumes that get another block size |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
 //! | `errlog` | the persistent error log |
@@ -54,6 +55,7 @@ mod policy;
 mod promote;
 mod properties;
 mod rename;
+pub(crate) mod reshape;
 mod room;
 mod snapshot;
 mod space;

@@ -46,6 +46,7 @@
 //! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
+//! | `reshape` | volumes that get another block size |
 //! | `l2arc` | feeding cache devices |
 //! | `thresholds` | how many errors of a device are too many |
 //! | `trim` | telling devices what became free |
@@ -73,6 +74,7 @@ mod open;
 pub mod properties;
 mod remove;
 mod repair;
+mod reshape;
 mod resilver;
 mod scan;
 mod spares;
@@ -87,6 +89,7 @@ pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_feature
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
 pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
+pub use reshape::{ReshapePlan, ReshapeStatus, Swapped, VolumeUsers};
 pub use scan::ScrubRange;
 pub use upgrade::set_version;
 pub use views::Lent;
@@ -122,6 +125,7 @@ use devices::DeviceStates;
 use fair_lock::FairLock;
 use grow::Growth;
 use multihost::Heartbeat;
+use reshape::Reshapes;
 use scan::ScanControl;
 use sync::Task;
 use views::Views;
@@ -147,6 +151,7 @@ pub struct LivePool {
     autotrim: AtomicBool,
     jobs: Arc<Jobs<LivePool>>,
     scan: ScanControl,
+    reshapes: Reshapes,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
     syncing: FairLock,
@@ -222,6 +227,7 @@ impl LivePool {
             autotrim: AtomicBool::new(false),
             jobs: Arc::default(),
             scan: ScanControl::default(),
+            reshapes: Reshapes::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),
             syncing: FairLock::default(),

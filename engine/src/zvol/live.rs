@@ -38,6 +38,13 @@ const LEAST_PIECE_BYTES: u64 = 128 << 10;
 /// Roughly, the dirty bytes of a change that writes no data: a few indirect blocks.
 const METADATA_BYTES: u64 = 128 << 10;
 
+/// Whether a change is noted for the intent log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Log {
+    With,
+    Without,
+}
+
 /// A volume that is open for writing.
 pub struct LiveZvol {
     txgs: Arc<Txgs>,
@@ -123,26 +130,30 @@ impl LiveZvol {
         let length = bytes.len() as u64;
         self.check(offset, length)?;
         self.objset.stats().count_write(length);
-        {
-            let _locked = self.lock(offset, length).await?;
-            let (mut at, mut rest) = (offset, bytes);
-            let mut most = PIECE_BYTES;
-            while !rest.is_empty() {
-                let here = most - at % most;
-                let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
-                match self.write_piece(at, piece).await {
-                    // If blocks take many times their size, a group may have space for less.
-                    Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
-                        most = self.block_size.max(LEAST_PIECE_BYTES);
-                        continue;
-                    }
-                    written => written?,
-                }
-                at += piece.len() as u64;
-                rest = later;
-            }
-        }
+        self.write_pieces(offset, bytes, Log::With).await?;
         self.settle(stable).await
+    }
+
+    /// Writes, in as many pieces as it takes.
+    async fn write_pieces(&self, offset: u64, bytes: &[u8], log: Log) -> Result<()> {
+        let _locked = self.lock(offset, bytes.len() as u64).await?;
+        let (mut at, mut rest) = (offset, bytes);
+        let mut most = PIECE_BYTES;
+        while !rest.is_empty() {
+            let here = most - at % most;
+            let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
+            match self.write_piece(at, piece, log).await {
+                // If blocks take many times their size, a group may have space for less.
+                Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
+                    most = self.block_size.max(LEAST_PIECE_BYTES);
+                    continue;
+                }
+                written => written?,
+            }
+            at += piece.len() as u64;
+            rest = later;
+        }
+        Ok(())
     }
 
     /// Locks a range, and checks that it still exists then.
@@ -154,12 +165,27 @@ impl LiveZvol {
     }
 
     /// Writes as much as fits a group.
-    async fn write_piece(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    async fn write_piece(&self, offset: u64, bytes: &[u8], log: Log) -> Result<()> {
         let length = bytes.len() as u64;
         let tx = self.begin_write(offset, length).await?;
         self.content.write_at(&tx, offset, bytes).await?;
-        self.zil.note_write(&tx, CONTENT.get(), offset, length);
+        if log == Log::With {
+            self.zil.note_write(&tx, CONTENT.get(), offset, length);
+        }
         Ok(())
+    }
+
+    /// Writes a part of a copy of another volume, without the intent log: what a crash takes away is copied
+    /// again.
+    pub(crate) async fn copy_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len() as u64)?;
+        self.write_pieces(offset, bytes, Log::Without).await
+    }
+
+    /// Makes a range of a copy of another volume a hole, without the intent log.
+    pub(crate) async fn copy_hole(&self, offset: u64, length: u64) -> Result<()> {
+        self.check(offset, length)?;
+        self.punch(offset, length, Log::Without).await
     }
 
     async fn begin_write(&self, offset: u64, length: u64) -> Result<Tx> {
@@ -205,7 +231,7 @@ impl LiveZvol {
         let end = offset + length;
         let end = if end == self.size() { end } else { end - end % self.block_size };
         if first < end {
-            self.punch(first, end - first).await?;
+            self.punch(first, end - first, Log::With).await?;
         }
         self.settle(stable).await
     }
@@ -214,7 +240,7 @@ impl LiveZvol {
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, stable: bool) -> Result<()> {
         self.check(offset, length)?;
         if !allocate {
-            self.punch(offset, length).await?;
+            self.punch(offset, length, Log::With).await?;
             return self.settle(stable).await;
         }
         let zeroes = Block::zero(PIECE_BYTES as usize);
@@ -224,21 +250,23 @@ impl LiveZvol {
             let mut at = offset;
             while at < end {
                 let here = (PIECE_BYTES - at % PIECE_BYTES).min(end - at);
-                self.write_piece(at, zeroes.get(..here as usize).unwrap_or_default()).await?;
+                self.write_piece(at, zeroes.get(..here as usize).unwrap_or_default(), Log::With).await?;
                 at += here;
             }
         }
         self.settle(stable).await
     }
 
-    async fn punch(&self, offset: u64, length: u64) -> Result<()> {
+    async fn punch(&self, offset: u64, length: u64, log: Log) -> Result<()> {
         if length == 0 {
             return Ok(());
         }
         let _locked = self.lock(offset, length).await?;
         let tx = self.begin_punching(offset, length).await?;
         self.content.punch(&tx, offset, length).await?;
-        self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
+        if log == Log::With {
+            self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
+        }
         Ok(())
     }
 

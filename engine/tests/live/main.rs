@@ -39,6 +39,7 @@ mod quotas;
 mod random;
 mod repair;
 mod replace;
+mod reshape;
 mod resilver;
 mod rewrite;
 mod scrub;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, Sweeping};
+use super::{Action, Listed, Reshaping, Sweeping};
 
 pub use engine::pool::status::{
     Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
@@ -71,6 +71,9 @@ pub struct PoolStatus {
     /// when nothing is counted.
     #[serde(default)]
     pub counting: Option<Counting>,
+    /// Volumes that get another block size, or did since the pool was opened.
+    #[serde(default)]
+    pub reshapes: Vec<Reshaping>,
 }
 
 /// How far it is with counting the files of filesystems, one after the other, for quotas that the pool did

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
+//! | none; a volume was exchanged for a copy with another block size | block devices of its snapshots get their new names |
 //! | none; every minute | scrubs that are due by schedule begin |
 //! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
 //!
@@ -18,6 +19,7 @@
 //! The thread also writes the events down now and then. It ends with the daemon.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -108,6 +110,11 @@ impl Agents {
         if self.has_new && self.kept.elapsed() >= KEEP_EVENTS {
             daemon.keep_events();
             (self.kept, self.has_new) = (Instant::now(), false);
+        }
+        if !is_over
+            && daemon.open_pools().iter().any(|open| open.devices_are_old.swap(false, Ordering::Acquire))
+        {
+            device::block_on(daemon.settle_devices());
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             take_back(&daemon);

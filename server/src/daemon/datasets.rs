@@ -26,14 +26,14 @@ use std::sync::Arc;
 
 use engine::dsl::{Dsl, Entry};
 
-use super::volumes::{Closed, InUse};
+use super::held_clients::{Closed, InUse};
 use super::{Daemon, OpenPool, names, sync_tasks};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
 
 /// The message of a change for an engine's error, after the operation: OpenZFS's sentence where it has one.
-fn said(doing: &str, error: engine::Error) -> ApiError {
+pub(super) fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {
         engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
         engine::Error::Exists(_) => (ErrorKind::Busy, "dataset already exists".to_owned()),

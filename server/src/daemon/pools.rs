@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use device::IgnorePoison;
@@ -33,12 +34,13 @@ use ondisk::{Guid, Txg};
 
 use super::attached::Devices;
 use super::creating::refused;
+use super::held_clients::Leaving;
 use super::lent_views::LentViews;
 use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::recording::Recorders;
-use super::volumes::{Leaving, Volume};
+use super::volumes::Volume;
 use super::{Daemon, VolumeExport, lock, pool_properties, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
 use crate::fuse;
@@ -66,6 +68,8 @@ pub struct OpenPool {
     pub(super) recorders: Recorders,
     pub(super) holds: LentViews,
     pub(super) devices: Devices,
+    /// Its volumes have other names, and their devices do not know it yet.
+    pub(super) devices_are_old: AtomicBool,
 }
 
 /// How a pool is open.
@@ -116,6 +120,7 @@ impl OpenPool {
             recorders: Recorders::default(),
             holds: LentViews::default(),
             devices: Devices::default(),
+            devices_are_old: AtomicBool::new(false),
         }
     }
 
@@ -217,6 +222,11 @@ impl OpenPool {
 
     pub(super) fn mount_options(&self) -> &[String] {
         &self.mount_options
+    }
+
+    /// The right to change how the pool is served, if no other request has it and the pool is open.
+    pub(super) fn try_change(&self) -> Option<Changing<'_>> {
+        self.changes.try_lock().ok().filter(|open| **open).map(Changing)
     }
 
     /// Waits until no other request changes how the pool is served. Not for reading.
@@ -372,6 +382,7 @@ impl Daemon {
         if let Err(error) = open.find_volumes().await {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
         }
+        open.serve_reshapes();
         opened.volumes = self.served_volumes(open);
         opened.warnings.extend(self.settle_devices_of(open).await);
         fuse::clear_stale_of(open.name());

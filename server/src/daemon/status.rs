@@ -102,6 +102,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 dedup: None,
                 sweeps: Vec::new(),
                 counting: None,
+                reshapes: open.reshapes(),
             });
         }
     }
@@ -137,6 +138,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
         sweeps: sweeps(open, &dsl).await?,
         counting: counting(open, &dsl).await,
+        reshapes: open.reshapes(),
     })
 }
 

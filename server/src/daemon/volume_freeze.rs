@@ -114,6 +114,16 @@ impl<A> Freezable<A> {
         self.changed.notify_waiters();
     }
 
+    /// Nothing is inside any more, if it is closed.
+    pub fn remove_frozen(&self) {
+        let mut state = self.state();
+        if matches!(&*state, State::Frozen(_)) {
+            *state = State::Gone;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
     /// Nothing is inside any more.
     pub fn remove(&self) {
         *self.state() = State::Gone;

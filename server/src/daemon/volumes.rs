@@ -11,15 +11,15 @@
 //! when it asks, with `NBD_OPT_INFO` or by connecting again; until then the client has the old size, and
 //! requests beyond a new end fail. Snapshots are read as everywhere.
 //!
-//! A volume that is to be destroyed, rolled back or renamed must have no client, and gets none until that is
-//! done: [`OpenPool::close_to_clients`]. A client that is just opening it opens it again afterwards.
+//! What becomes of clients while their volume is destroyed, renamed, rolled back or exchanged is in
+//! [`super::held_clients`]. The unfinished copy of a volume that gets another block size is not served,
+//! nor are the snapshots that it is copied from.
 //!
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, RwLock, Weak};
 
 use device::modelled::Link;
 use device::{IgnorePoison, IoBuf};
@@ -48,13 +48,6 @@ use crate::{iscsi, nbd};
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
-/// How long a connection may take to notice that its client is gone.
-const SETTLE_LIMIT: Duration = Duration::from_millis(500);
-/// How often that is looked at.
-const SETTLE_STEP: Duration = Duration::from_millis(5);
-/// How long requests of clients may take that a rollback waits for.
-const REQUESTS_LIMIT: Duration = Duration::from_secs(30);
-
 /// A volume, or a snapshot of one, that can be read.
 #[derive(Debug, Clone)]
 pub struct Volume {
@@ -65,86 +58,13 @@ pub struct Volume {
     shares: Result<Shares, String>,
 }
 
-/// Volumes that are about to go, or to be something else.
-#[derive(Debug, Default)]
-pub(super) struct Leaving {
-    names: Vec<String>,
-    /// How often some began to.
-    changes: u64,
-}
-
-impl Leaving {
-    /// Refuses clients of a volume that is leaving. How often some left so far.
-    fn admits(&self, name: &str) -> engine::Result<u64> {
-        match self.names.iter().any(|leaving| leaving == name) {
-            true => Err(engine::Error::Busy(format!("{name}: dataset is busy"))),
-            false => Ok(self.changes),
-        }
-    }
-}
-
-/// Volumes that no client can open until this is dropped.
-#[derive(Debug)]
-#[must_use]
-pub(super) struct Closed<'a> {
-    pool: &'a OpenPool,
-    names: Vec<String>,
-}
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        let mut leaving = lock(&self.pool.leaving);
-        for name in &self.names {
-            // Changes of a pool come one after the other; each name is there once.
-            leaving.names.retain(|other| other != name);
-        }
-    }
-}
-
-/// Clients of a volume whose requests wait.
-#[derive(Debug)]
-#[must_use]
-pub(super) struct HeldClients<'a> {
-    _closed: Closed<'a>,
-    connected: Vec<Arc<VolumeExport>>,
-}
-
-impl HeldClients<'_> {
-    /// Goes on with what the volume is now. What cannot be opened answers nothing any more.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub async fn go_on_with(self, live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<()> {
-        for connection in &self.connected {
-            match open_live(live, dataset).await {
-                Ok((access, _)) => connection.access.thaw_with(access),
-                Err(error) => {
-                    self.connected.iter().for_each(|connection| connection.access.remove());
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for HeldClients<'_> {
-    fn drop(&mut self) {
-        // Those that were exchanged are open.
-        self.connected.iter().for_each(|connection| connection.access.thaw());
-    }
-}
-
-/// These volumes have clients.
-#[derive(Debug)]
-pub(super) struct InUse(pub Vec<String>);
-
 /// One connection's view of a volume.
 #[derive(Debug)]
 pub struct VolumeExport {
-    name: String,
     /// The pool.
     home: Weak<OpenPool>,
+    /// It changes when the volume of a snapshot gets another name.
+    name: RwLock<Arc<str>>,
     /// The protocol of its client.
     protocol: &'static str,
     id: u64,
@@ -154,7 +74,7 @@ pub struct VolumeExport {
     /// The modelled link between the client and this.
     link: Option<Arc<Link>>,
     /// Taken away when the pool is closed by force, and exchanged by a rollback.
-    access: Freezable<Access>,
+    pub(super) access: Freezable<Access>,
     /// Told of each request.
     recorder: Arc<Recorder>,
     done: Done,
@@ -186,16 +106,26 @@ static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
 
 /// How a connection gets at a volume.
 #[derive(Debug)]
-enum Access {
+pub(super) enum Access {
     Reading(Arc<Zvol>),
     Writing(Box<LiveReader>, Arc<LiveDataset>),
 }
 
 impl VolumeExport {
+    /// The name of the volume or snapshot.
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name.read().ignore_poison())
+    }
+
+    /// It is called otherwise from now on.
+    pub(super) fn rename(&self, name: &str) {
+        *self.name.write().ignore_poison() = name.into();
+    }
+
     async fn access(&self) -> Result<Arc<Access>, ExportError> {
         self.access.enter().await.ok_or_else(|| ExportError {
             kind: FailureKind::Gone,
-            message: format!("the pool of '{}' was exported", self.name),
+            message: format!("the pool of '{}' was exported", self.name()),
         })
     }
 
@@ -215,7 +145,7 @@ impl VolumeExport {
             }
             _ => Err(ExportError {
                 kind: FailureKind::ReadOnly,
-                message: format!("'{}' is read-only", self.name),
+                message: format!("'{}' is read-only", self.name()),
             }),
         }
     }
@@ -234,8 +164,8 @@ impl VolumeExport {
             engine::Error::ReadOnly(_) => FailureKind::ReadOnly,
             _ => FailureKind::Io,
         };
-        tracing::warn!(volume = self.name, %error, "a volume cannot serve a request");
-        ExportError { kind, message: format!("{}: {error}", self.name) }
+        tracing::warn!(volume = &*self.name(), %error, "a volume cannot serve a request");
+        ExportError { kind, message: format!("{}: {error}", self.name()) }
     }
 }
 
@@ -367,16 +297,16 @@ impl Export for VolumeExport {
 
     async fn kept(&self) -> Result<Option<String>, ExportError> {
         let Some(home) = self.home.upgrade() else { return Ok(None) };
-        sharing::kept(&home, &self.name).await.map_err(|error| self.failed(error))
+        sharing::kept(&home, &self.name()).await.map_err(|error| self.failed(error))
     }
 
     async fn keep(&self, text: Option<String>) -> Result<(), ExportError> {
         let _inside = self.writing().await?;
         let home = self.home.upgrade().ok_or_else(|| ExportError {
             kind: FailureKind::Gone,
-            message: format!("the pool of '{}' was exported", self.name),
+            message: format!("the pool of '{}' was exported", self.name()),
         })?;
-        sharing::keep(home, self.name.clone(), text).await.map_err(|error| self.failed(error))
+        sharing::keep(home, self.name().to_string(), text).await.map_err(|error| self.failed(error))
     }
 }
 
@@ -491,8 +421,12 @@ impl OpenPool {
         let dsl = self.dsl().await?;
         for entry in dsl.list(None, Walk::HEADS).await? {
             let (Kind::Volume, Some(head)) = (entry.kind, entry.dataset()) else { continue };
+            if dsl.is_unfinished_copy(head).await? {
+                continue;
+            }
             let snapshots = dsl.snapshots(head).await?;
-            let shown = snapshots.iter().filter(|snapshot| !snapshot.name.contains('%'));
+            let is_shown = |one: &&Dataset| !one.name.contains('%') && !one.is_taken_for_copy();
+            let shown = snapshots.iter().filter(is_shown);
             for dataset in std::iter::once(head).chain(shown) {
                 match self.open_volume(&dsl, dataset).await {
                     Ok((volume, _)) => into.push(volume),
@@ -545,6 +479,9 @@ impl OpenPool {
     ) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
+        if dataset.is_taken_for_copy() || dsl.is_unfinished_copy(&dataset).await? {
+            return Err(engine::Error::NotFound(format!("{name}: belongs to the copy of a volume")));
+        }
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let (access, is_writable) = match self.live() {
             None => (Access::Reading(zvol), false),
@@ -556,7 +493,7 @@ impl OpenPool {
             }
             Some(live) => open_live(live, &dataset).await?,
         };
-        let guid = dataset.phys.guid;
+        let guid = dsl.identity(&dataset).await?;
         drop((dsl, dataset));
         let recorder = self.recorder(&name);
         match lock(&self.connections).as_mut() {
@@ -565,8 +502,8 @@ impl OpenPool {
                 let access = Freezable::new(access);
                 let (id, done) = (NEXT_CLIENT.fetch_add(1, Ordering::Relaxed), Done::default());
                 let export = VolumeExport {
-                    name,
                     home: Arc::downgrade(self),
+                    name: RwLock::new(name.into()),
                     protocol,
                     id,
                     guid,
@@ -596,76 +533,12 @@ impl OpenPool {
                 kind: export.protocol.to_owned(),
                 id: export.id,
                 pool: self.name().to_owned(),
-                dataset: export.name.clone(),
+                dataset: export.name().to_string(),
                 mountpoint: None,
                 counters: transfers(numbers),
             }
         };
         connected.map(client).collect()
-    }
-
-    /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where
-    /// one of them has a client.
-    pub(super) fn close_to_clients(&self, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, InUse> {
-        let closed = self.close_to_others(&is_meant);
-        let mut connected = self.connected_volumes_settled();
-        connected.retain(|volume| is_meant(volume));
-        if connected.is_empty() { Ok(closed) } else { Err(InUse(connected)) }
-    }
-
-    /// Lets no more clients come to the volumes that are meant, as long as what is returned is kept.
-    fn close_to_others(&self, is_meant: impl Fn(&str) -> bool) -> Closed<'_> {
-        let names: Vec<String> =
-            self.volumes().into_iter().map(|volume| volume.name).filter(|name| is_meant(name)).collect();
-        let closed = Closed { pool: self, names };
-        let mut leaving = lock(&self.leaving);
-        leaving.changes += 1;
-        leaving.names.extend(closed.names.iter().cloned());
-        drop(leaving);
-        closed
-    }
-
-    /// Has all requests of a volume's clients wait, as long as what is returned is kept. Blocks the thread.
-    ///
-    /// # Errors
-    /// Requests are under way that do not end.
-    pub(super) fn hold_clients(&self, name: &str) -> Result<HeldClients<'_>, InUse> {
-        let closed = self.close_to_others(|other| other == name);
-        let connected: Vec<_> = {
-            let connections = lock(&self.connections);
-            let connected = connections.iter().flatten().filter_map(Weak::upgrade);
-            connected.filter(|connection| connection.name == name).collect()
-        };
-        let held = HeldClients { _closed: closed, connected };
-        match held.connected.iter().all(|connection| connection.access.freeze(REQUESTS_LIMIT)) {
-            true => Ok(held),
-            false => Err(InUse(vec![name.to_owned()])),
-        }
-    }
-
-    /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it.
-    /// Names of the volumes that have a client all the same.
-    ///
-    /// Blocks the thread, which is the request's own.
-    pub(super) fn connected_volumes_settled(&self) -> Vec<String> {
-        let began = Instant::now();
-        loop {
-            let connected = self.connected_volumes();
-            if connected.is_empty() || began.elapsed() > SETTLE_LIMIT {
-                return connected;
-            }
-            std::thread::sleep(SETTLE_STEP);
-        }
-    }
-
-    /// Names of the volumes that have a client.
-    pub(super) fn connected_volumes(&self) -> Vec<String> {
-        lock(&self.connections)
-            .iter()
-            .flatten()
-            .filter_map(Weak::upgrade)
-            .map(|connection| connection.name.clone())
-            .collect()
     }
 
     /// Takes the volumes from all clients, for good: what they read from now on fails.
@@ -678,7 +551,7 @@ impl OpenPool {
 }
 
 /// Opens a volume that is written. Also whether it may be.
-async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<(Access, bool)> {
+pub(super) async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<(Access, bool)> {
     let open = live.dataset(dataset.objset_id()).await?;
     let reader = live.volume(dataset.objset_id()).await?.reader().await?;
     let is_writable = !open.is_read_only();

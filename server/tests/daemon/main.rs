@@ -18,6 +18,7 @@ mod mounts;
 mod pools;
 mod public;
 mod remount;
+mod reshape;
 mod semantics;
 mod sparse;
 mod ublk;

@@ -38,8 +38,8 @@ use super::{fail, pools};
 const MIB: u64 = 1 << 20;
 /// The smallest that a draid vdev may have.
 const DISK_BYTES: u64 = 128 * MIB;
-const SLOT_BYTES: u64 = 16 << 10;
-const SLOTS: u64 = 96;
+pub const SLOT_BYTES: u64 = 16 << 10;
+pub const SLOTS: u64 = 96;
 /// Devices beside those of the first layout.
 const MORE: usize = 3;
 /// Things that happen in a story.
@@ -77,12 +77,12 @@ enum Deed {
 
 /// A write of a slot.
 #[derive(Debug, Clone, Copy)]
-struct Written {
-    slot: u64,
-    version: u64,
-    begun: usize,
+pub struct Written {
+    pub slot: u64,
+    pub version: u64,
+    pub begun: usize,
     /// When it was promised; not yet if the log ends before.
-    promised: usize,
+    pub promised: usize,
 }
 
 /// What happened.
@@ -113,7 +113,7 @@ fn path(number: usize) -> PathBuf {
     pools::device_path(number)
 }
 
-fn content(slot: u64, version: u64) -> Vec<u8> {
+pub fn content(slot: u64, version: u64) -> Vec<u8> {
     let mut rng = Rng::new(slot << 32 | version);
     (0..SLOT_BYTES / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect()
 }
@@ -331,7 +331,7 @@ fn check(writes: &[Written], point: usize, slot: u64, found: &[u8]) -> Result<()
     Err(format!("slot {slot} holds version {is:?}; at least {least:?} was promised"))
 }
 
-async fn check_all(writes: &[Written], point: usize, volume: &LiveZvol) -> Result<(), String> {
+pub async fn check_all(writes: &[Written], point: usize, volume: &LiveZvol) -> Result<(), String> {
     let mut found = vec![0; SLOT_BYTES as usize];
     for slot in 0..SLOTS {
         let read = volume.read_at(slot * SLOT_BYTES, &mut found).await;

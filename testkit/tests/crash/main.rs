@@ -16,6 +16,7 @@
 //! | `judge` | whether what is left is right |
 //! | `filesystem` | the same for files |
 //! | `healing` | the same for scrubs, resilvers and devices that change |
+//! | `reshaping` | the same for volumes that get another block size |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -32,6 +33,7 @@ mod history;
 mod judge;
 mod logs;
 mod pools;
+mod reshaping;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/support.rs"]
 mod support;
@@ -160,6 +162,28 @@ fn a_pool_that_heals_goes_on_after_any_power_cut() {
     });
     let tallies = tallies.into_inner().ignore_poison();
     let _ = writeln!(std::io::stderr(), "power cuts while pools heal: {tallies:?} in {:?}", began.elapsed());
+}
+
+#[test]
+fn a_volume_that_gets_another_block_size_keeps_what_was_promised() {
+    let limit = Duration::from_secs(number("CENOTE_CRASH_SECONDS").unwrap_or(15));
+    let only_one = limit.is_zero();
+    let mut seed = number("CENOTE_CRASH_SEED").unwrap_or(1);
+    let began = Instant::now();
+    let is_over = || began.elapsed() >= limit && !only_one;
+    let mut tally = reshaping::Tally::default();
+    loop {
+        reshaping::tell(seed, &mut tally, &is_over);
+        seed += 1;
+        if only_one || is_over() {
+            break;
+        }
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "power cuts while volumes are copied: {tally:?} in {:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

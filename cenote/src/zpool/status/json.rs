@@ -1,7 +1,10 @@
 //! `zpool status -j`: the same as a JSON object for each pool.
 
 use serde_json::{Map, Value};
-use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, Sweep, SweepState, VdevClass, VdevNode};
+use server::api::{
+    Dedup, DedupRow, PoolStatus, Progress, ReshapeState, Reshaping, ScanKind, Sweep, SweepState, VdevClass,
+    VdevNode,
+};
 
 use super::{Arguments, Shown, has_problem, is_scanning, sweep_of, total};
 use crate::output::Numbers;
@@ -55,7 +58,7 @@ fn progress_word(state: Progress) -> &'static str {
     }
 }
 
-/// Scrub, removal, checkpoint, expansion, counting.
+/// Scrub, removal, checkpoint, expansion, counting, copies of volumes.
 fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
     let exact = Numbers { literal: true, ..numbers };
     if let Some(scan) = &pool.health.scan {
@@ -144,6 +147,33 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
         object.insert("waiting".into(), numbers.count(counting.waiting));
         item.insert("counting_stats".into(), object.into());
     }
+    if !pool.reshapes.is_empty() {
+        let reshapes = pool.reshapes.iter().map(|reshape| reshape_json(reshape, numbers));
+        item.insert("reshape_stats".into(), reshapes.collect::<Vec<_>>().into());
+    }
+}
+
+/// A volume that gets another block size.
+fn reshape_json(of: &Reshaping, numbers: Numbers) -> Value {
+    let state = match of.state {
+        ReshapeState::Active => "ACTIVE",
+        ReshapeState::Paused => "PAUSED",
+        ReshapeState::Complete => "FINISHED",
+        ReshapeState::Canceled => "CANCELED",
+    };
+    serde_json::json!({
+        "volume": of.volume,
+        "copy": of.copy,
+        "kept": of.kept,
+        "state": state,
+        "old_volblocksize": numbers.bytes(of.old_volblocksize),
+        "new_volblocksize": numbers.bytes(of.new_volblocksize),
+        "start_time": numbers.date(of.start_time),
+        "to_copy": numbers.bytes(of.total_bytes),
+        "copied": numbers.bytes(of.done_bytes),
+        "pass": numbers.count(of.pass.into()),
+        "error": of.error,
+    })
 }
 
 /// The vdevs, nested or all beside each other.

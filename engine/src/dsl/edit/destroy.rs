@@ -39,14 +39,15 @@ pub struct Destroyed {
 /// ([`crate::zil::Zil::close`]), and no writer may use it any more.
 pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     let head = find_head(s, name).await?;
-    check(s, &head).await?;
+    check_to_destroy(s, &head).await?;
     let destroyed = destroy_head(s, &head).await?;
     events::note(s, "destroy", name, head.object, events::NOTHING).await?;
     s.forget_dataset(destroyed.objset);
     Ok(destroyed)
 }
 
-async fn check(s: &SyncTask, head: &FoundHead) -> Result<()> {
+/// Refuses what cannot be destroyed now.
+pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     if dir.parent.is_none() {
         return Err(Error::Invalid(format!(

@@ -203,7 +203,18 @@ pub(super) async fn store_snapshot(
     Ok(())
 }
 
+/// Stores the number of a property that is not inherited as a local value.
+pub(super) async fn set_number(s: &SyncTask, dir: ObjectId, prop: Prop, number: u64) -> Result<()> {
+    store(s, dir, &Assignment::of(prop, Value::Number(number))).await
+}
+
 // ---- Checking.
+
+/// Checks the size of a volume's blocks.
+pub(super) fn check_block_size(s: &SyncTask, block: u64) -> Result<()> {
+    let assignment = Assignment::of(Prop::Volblocksize, Value::Number(block));
+    check_value(s.version(), |feature| s.feature_enabled(feature), &assignment)
+}
 
 fn check_user(name: &str, text: &str) -> Result<()> {
     if !is_user(name) {
@@ -472,14 +483,7 @@ pub fn volume_reservation(s: &SyncTask, size: u64, block: u64, copies: u64) -> u
     const PER_INDIRECT: u64 = 1024;
     const INDIRECT_BYTES: u64 = 128 << 10;
     let mut blocks = size / block.max(1);
-    let tops = s.pool().vdevs().tops.iter();
-    let stored = |top: &crate::vdev::Vdev| -> Option<u64> {
-        let typical = top.psize_to_asize(LARGE_BLOCK_BYTES, s.txg().get())? >> 9;
-        let asize = top.psize_to_asize(block, s.txg().get())?;
-        let raw = blocks.checked_mul(asize)?;
-        raw.checked_div(typical)?.checked_mul(LARGE_BLOCK_BYTES >> 9)
-    };
-    let data = tops.filter_map(stored).max().unwrap_or(size).max(size);
+    let data = deflated(s, block, blocks).unwrap_or(size).max(size);
     let mut metadata = 7u64;
     while blocks > 1 {
         blocks = blocks.div_ceil(PER_INDIRECT);
@@ -487,6 +491,18 @@ pub fn volume_reservation(s: &SyncTask, size: u64, block: u64, copies: u64) -> u
     }
     let metadata = metadata.saturating_mul((copies + 1).min(3)).saturating_mul(INDIRECT_BYTES);
     data.saturating_mul(copies).saturating_add(metadata)
+}
+
+/// What so many blocks count for that take so many bytes each when they are compressed, as the widest vdev
+/// stores them.
+pub(super) fn deflated(s: &SyncTask, stored_bytes: u64, blocks: u64) -> Option<u64> {
+    let stored = |top: &crate::vdev::Vdev| -> Option<u64> {
+        let typical = top.psize_to_asize(LARGE_BLOCK_BYTES, s.txg().get())? >> 9;
+        let asize = top.psize_to_asize(stored_bytes, s.txg().get())?;
+        let raw = blocks.checked_mul(asize)?;
+        raw.checked_div(typical)?.checked_mul(LARGE_BLOCK_BYTES >> 9)
+    };
+    s.pool().vdevs().tops.iter().filter_map(stored).max()
 }
 
 // ---- Space.

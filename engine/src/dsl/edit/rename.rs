@@ -60,7 +60,7 @@ pub async fn rename(s: &SyncTask, from: &str, to: &str) -> Result<()> {
 }
 
 /// Checks that the names of all below, and of their snapshots, are still short enough.
-async fn check_names_below(s: &SyncTask, dir: ObjectId, from: &str, to: &str) -> Result<()> {
+pub(super) async fn check_names_below(s: &SyncTask, dir: ObjectId, from: &str, to: &str) -> Result<()> {
     let mut pending = vec![(dir, to.to_owned())];
     if to.len() <= from.len() && to.split('/').count() <= from.split('/').count() {
         return Ok(());

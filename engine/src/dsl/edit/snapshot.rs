@@ -96,7 +96,7 @@ fn check_name(full: &str, short: &str) -> Result<()> {
 }
 
 /// Checks that a snapshot can be taken (`dsl_dataset_snapshot_check_impl`).
-async fn check_new(s: &SyncTask, head: &FoundHead, full: &str, short: &str) -> Result<()> {
+pub(super) async fn check_new(s: &SyncTask, head: &FoundHead, full: &str, short: &str) -> Result<()> {
     check_name(full, short)?;
     create::check_not_snapshotted(s, &head.name, head.phys.prev_snap_txg)?;
     if by_name(s, &head.phys, short).await?.is_some() {
@@ -275,18 +275,23 @@ pub async fn hold(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<()> {
         found.push(snapshot);
     }
     s.require_for_change(Spare::Reserved, found.len() as u64)?;
-    for FoundSnapshot { name, object, phys } in found {
-        let before = count_holds(s, &phys).await?;
-        let mut holds = phys.userrefs;
-        if holds.is_none() {
-            holds = objects::create_zap(s, NewZap::of(DmuType::USERREFS)).await?;
-            objects::change_dataset(s, object, |phys| phys.userrefs = holds).await?;
-        }
-        objects::add(s, holds, &objects::name(tag), &objects::one(s.now())).await?;
-        let text = format!("tag={tag} temp=0 refs={}", before + 1);
-        events::note(s, "hold", &name, object, &text).await?;
+    for snapshot in found {
+        hold_one(s, &snapshot, tag).await?;
     }
     Ok(())
+}
+
+/// Holds a snapshot, which must not have the tag yet.
+pub(super) async fn hold_one(s: &SyncTask, snapshot: &FoundSnapshot, tag: &str) -> Result<()> {
+    let FoundSnapshot { name, object, phys } = snapshot;
+    let before = count_holds(s, phys).await?;
+    let mut holds = phys.userrefs;
+    if holds.is_none() {
+        holds = objects::create_zap(s, NewZap::of(DmuType::USERREFS)).await?;
+        objects::change_dataset(s, *object, |phys| phys.userrefs = holds).await?;
+    }
+    objects::add(s, holds, &objects::name(tag), &objects::one(s.now())).await?;
+    events::note(s, "hold", name, *object, &format!("tag={tag} temp=0 refs={}", before + 1)).await
 }
 
 /// Releases holds with a tag: all or none. Snapshots that were to be destroyed as soon as nothing needs them

@@ -6,10 +6,12 @@
 //! | [`scan`] | the pool: scrub or resilver its blocks | the MOS ([`super::scan`]) |
 //! | `error_scrub` | the pool: look again at the blocks of the error log | the MOS |
 //! | `super::resilver` | the pool: look whether a resilver is needed | nothing |
+//! | `reshape` | the copy of a volume that gets another block size: copy it | a property of the copy |
 //! | [`quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
 
 mod error_scrub;
 mod quota_upgrade;
+mod reshape;
 mod scan;
 mod sweep;
 
@@ -35,6 +37,8 @@ pub enum JobKey {
     Sweep(Sweep, Guid),
     /// Counting the files of a filesystem.
     QuotaUpgrade(ObjsetId),
+    /// Copying a volume, to this one, whose blocks have another size.
+    Reshape(ObjsetId),
     /// A scrub or a resilver.
     Scan,
     /// Looking again at the blocks of the error log.
@@ -63,6 +67,7 @@ impl Host for LivePool {
     fn target(&self, key: &JobKey) -> Target {
         match key {
             JobKey::QuotaUpgrade(_)
+            | JobKey::Reshape(_)
             | JobKey::Scan
             | JobKey::ErrorScrub
             | JobKey::LookForResilver
@@ -79,11 +84,21 @@ impl Host for LivePool {
     }
 
     async fn keep(self: &Arc<Self>, keys: Vec<JobKey>) -> Result<()> {
-        let sweeps: Vec<(Sweep, Guid)> = keys.into_iter().filter_map(JobKey::sweep).collect();
-        match sweeps.is_empty() {
-            true => Ok(()),
-            false => self.change(move |s| async move { sweep::keep(&s, &sweeps).await }).await,
+        let sweeps: Vec<(Sweep, Guid)> = keys.iter().copied().filter_map(JobKey::sweep).collect();
+        let copies: Vec<ObjsetId> = keys.into_iter().filter_map(JobKey::copy).collect();
+        if sweeps.is_empty() && copies.is_empty() {
+            return Ok(());
         }
+        self.change(move |s| async move {
+            for copy in copies {
+                reshape::keep(&s, copy).await?;
+            }
+            match sweeps.is_empty() {
+                true => Ok(()),
+                false => sweep::keep(&s, &sweeps).await,
+            }
+        })
+        .await
     }
 
     fn work(self: &Arc<Self>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<Self>> {
@@ -93,6 +108,7 @@ impl Host for LivePool {
             let job: Box<dyn Job<Self>> = match key {
                 JobKey::Scan => Box::new(scan::Scanning::default()),
                 JobKey::ErrorScrub => Box::new(error_scrub::Looking::default()),
+                JobKey::Reshape(copy) => Box::new(reshape::Copying::new(*copy)),
                 _ => continue,
             };
             work.push(Work { keys: BTreeSet::from([*key]), total: status.total, job });
@@ -105,6 +121,13 @@ impl JobKey {
     fn sweep(self) -> Option<(Sweep, Guid)> {
         match self {
             JobKey::Sweep(work, leaf) => Some((work, leaf)),
+            _ => None,
+        }
+    }
+
+    fn copy(self) -> Option<ObjsetId> {
+        match self {
+            JobKey::Reshape(copy) => Some(copy),
             _ => None,
         }
     }

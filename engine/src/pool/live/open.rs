@@ -244,6 +244,9 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let sweeps = sweeps_of(&dsl).await?.into_iter();
     live.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
     live.load_scan(&dsl).await?;
+    if let Err(error) = live.load_reshapes(&dsl).await {
+        tracing::warn!(%error, "copies of volumes are not taken up");
+    }
     live.set_checkpoint(live.pool.checkpoint().cloned());
     live.apply_thresholds().await?;
     if autotrim {

@@ -153,6 +153,7 @@ impl Daemon {
             let at = at.display();
             return Err(ApiError::busy(format!("{doing}: '{name}' is mounted at {at}: dataset is busy")));
         }
+        pool.refuse_reshaped(&doing, is_doomed)?;
         let _closed = pool.keep_unused(&doing, is_doomed)?;
         let _snapshots = pool.close_snapshots(&doing, &names)?;
         let unmounted = self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;

@@ -7,7 +7,8 @@ use super::super::remount::{MountChange, Remounting};
 use super::super::{Daemon, dataset_error, names, not_of_this_type, sharing, sync_tasks};
 use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
-use crate::api::{self, ApiError, PropertiesSet};
+use crate::api::{self, ApiError, PropertiesSet, ReshapeAction};
+use crate::sizes::parse_size;
 
 impl Daemon {
     /// Sets properties of datasets, each although others may fail.
@@ -41,6 +42,17 @@ impl Daemon {
                     continue;
                 }
             };
+            let block = match self.take_volblocksize(&doing, name, &mut properties).await {
+                Ok(block) => block,
+                Err(error) => {
+                    set.failed.push(error);
+                    continue;
+                }
+            };
+            if let Some(block) = block.filter(|_| properties.is_empty() && quotas.is_empty()) {
+                self.reshape_as_set(name, block, request.command.clone(), &mut set).await;
+                continue;
+            }
             let changed = self.with_mounts(
                 &doing,
                 name,
@@ -54,14 +66,63 @@ impl Daemon {
                     }
                 },
             );
-            if let Err(error) = changed.await {
-                set.failed.push(error);
+            match (changed.await, block) {
+                (Err(error), _) => set.failed.push(error),
+                (Ok(()), Some(block)) => self.reshape_as_set(name, block, None, &mut set).await,
+                (Ok(()), None) => {}
             }
         }
         if set.failed.len() < request.datasets.len() {
             set.warnings.extend(kept::notes(&request.properties));
         }
         Ok(set)
+    }
+
+    /// Takes the block size that a volume is to have out of the properties that are to be set. Refuses what
+    /// cannot be set while a volume is copied for another one.
+    async fn take_volblocksize(
+        &self,
+        doing: &str,
+        name: &str,
+        properties: &mut Vec<(String, String)>,
+    ) -> Result<Option<u64>, ApiError> {
+        let has = |wanted: Prop| properties.iter().any(|(name, _)| Prop::from_name(name) == Some(wanted));
+        let Ok(pool) = self.pool_of(name) else { return Ok(None) };
+        pool.refuse_copies(doing, |copy| copy == name)?;
+        if has(Prop::Volsize) {
+            pool.refuse_reshaped(doing, |volume| volume == name)?;
+        }
+        if !has(Prop::Volblocksize) || pool.volumes().iter().all(|volume| volume.name() != name) {
+            return Ok(None);
+        }
+        let mut taken =
+            properties.extract_if(.., |(name, _)| Prop::from_name(name) == Some(Prop::Volblocksize));
+        let block = taken.next().map(|(_, text)| parse_size(&text));
+        let block = block.transpose().map_err(|fault| ApiError::invalid(format!("{doing}: {fault}")))?;
+        match taken.next() {
+            Some(_) => Err(ApiError::invalid(format!("{doing}: 'volblocksize' is given more than once"))),
+            None => Ok(block),
+        }
+    }
+
+    /// Begins to give a volume another block size because a property says so.
+    async fn reshape_as_set(
+        &self,
+        name: &str,
+        volblocksize: u64,
+        command: Option<String>,
+        set: &mut PropertiesSet,
+    ) {
+        let (volume, action) = (name.to_owned(), ReshapeAction::Start);
+        let begun =
+            self.reshape_volume(api::ReshapeVolume { volume, action, volblocksize, dry_run: false, command });
+        match begun.await {
+            Ok(_) => set.warnings.push(format!(
+                "'{name}' is being copied, with blocks of {volblocksize} bytes, and can be used meanwhile; \
+                 'cenote reshape {name} --status' shows how far it is"
+            )),
+            Err(error) => set.failed.push(error),
+        }
     }
 
     /// Takes a property away from datasets.

@@ -57,6 +57,7 @@ impl Daemon {
         drop(dsl);
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
+        pool.refuse_reshaped(&doing, |volume| is_at_or_below(volume, from))?;
         let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
         let how = (request.no_remount, request.force);
         let moving = self.begin_rename(&pool, &changing, (from, to), how).await?;

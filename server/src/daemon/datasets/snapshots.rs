@@ -1,6 +1,7 @@
 //! Taking, holding and bookmarking snapshots, and going back to one.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
@@ -9,6 +10,9 @@ use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
 use super::destroy::clones_and_dependents;
 use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
+
+/// How long requests of clients may take that a rollback waits for.
+const REQUESTS_LIMIT: Duration = Duration::from_secs(30);
 
 impl Daemon {
     /// Takes snapshots of datasets of one pool, all in the same moment.
@@ -37,6 +41,7 @@ impl Daemon {
                  no snapshots were created"
             )));
         }
+        pool.refuse_copies(&doing, |copy| all.iter().any(|name| name.split('@').next() == Some(copy)))?;
         let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
         for name in &all {
             let doing = format!("cannot create snapshot '{name}'");
@@ -69,8 +74,10 @@ impl Daemon {
             let dsl = pool.dsl().await.map_err(failed)?;
             let dir = dsl.find_dir(of).await.map_err(failed)?;
             let dirs = if recursive { dsl.dirs(&dir).await.map_err(failed)? } else { vec![dir] };
-            let shown = dirs.iter().filter(|dir| !dir.name.contains(['$', '%']));
-            all.extend(shown.map(|dir| format!("{}@{short}", dir.name)));
+            let copies = pool.unfinished_copies();
+            let is_left_out = |name: &String| name.contains(['$', '%']) || recursive && copies.contains(name);
+            let shown = dirs.iter().map(|dir| &dir.name).filter(|name| !is_left_out(name));
+            all.extend(shown.map(|name| format!("{name}@{short}")));
         }
         let mut seen = HashSet::new();
         all.retain(|name| seen.insert(name.clone()));
@@ -221,10 +228,11 @@ impl Daemon {
             )));
         }
         drop(dsl);
+        pool.refuse_reshaped(&doing, |volume| volume == of)?;
         let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
-        let clients = pool.hold_clients(&of).map_err(|_| {
+        let clients = pool.hold_clients(&of, REQUESTS_LIMIT).map_err(|_| {
             ApiError::busy(format!("{doing}: requests of an NBD client of '{of}' do not finish"))
         })?;
         let inside = pool.mounted_inside(&of);
@@ -262,13 +270,8 @@ impl Daemon {
                     let dataset = pool.dsl().await?.find(&of).await?;
                     clients.go_on_with(live, &dataset).await
                 };
-                let failed = |error| {
-                    ApiError::failed(format!(
-                        "clients of '{of}' were disconnected: \
-                    {error}"
-                    ))
-                };
-                warnings.extend(went_on.await.map_err(failed).err());
+                let why = |error| ApiError::failed(format!("clients of '{of}' were disconnected: {error}"));
+                warnings.extend(went_on.await.map_err(why).err());
             }
             Err(_) => self.cancel_rollback(&pool, &changing, exchange).await,
         }

@@ -103,10 +103,26 @@ pub trait Export: Send + Sync + 'static {
         async { Err(ExportError::read_only()) }
     }
 
+    /// How far what is written is from being stable; nothing where that is not known.
+    fn durability(&self) -> Option<Durability> {
+        None
+    }
+
     /// Makes everything stable whose write was replied to, on any connection.
     fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Ok(()) }
     }
+}
+
+/// What decides whether writes without a flush survive the end of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// A number of this opening of the pool, which no other opening has.
+    pub opened: u64,
+    /// The last transaction group that was committed when it was opened.
+    pub opened_at: u64,
+    /// The group that is open now: what was written until now is in it or in an earlier one.
+    pub group: u64,
 }
 
 /// A run of bytes of one kind.

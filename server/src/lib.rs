@@ -19,3 +19,4 @@ pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;
+pub mod vhost_user;

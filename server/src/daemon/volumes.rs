@@ -17,6 +17,7 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -36,10 +37,10 @@ use super::recording::Recorder;
 use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
-use crate::block::{Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened};
+use crate::block::{Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Unopened};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
-use crate::{iscsi, nbd};
+use crate::{iscsi, nbd, vhost_user};
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
@@ -312,6 +313,22 @@ impl Export for VolumeExport {
         let written =
             with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
         written.map_err(|error| self.failed(error))
+    }
+
+    fn durability(&self) -> Option<Durability> {
+        let durability = |access: &Access| match access {
+            Access::Reading(_) => None,
+            Access::Writing(reader, _) => {
+                let txgs = reader.volume().txgs();
+                let opening = txgs.opening();
+                Some(Durability {
+                    opened: opening.number,
+                    opened_at: opening.synced.get(),
+                    group: txgs.open_txg().get(),
+                })
+            }
+        };
+        self.access.look(durability).flatten()
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
@@ -608,7 +625,7 @@ impl Daemon {
         self: Arc<Self>,
         socket: (UnixListener, SocketFile),
         tcp: Option<TcpEndpoint>,
-        iscsi: Option<IscsiEndpoint>,
+        (iscsi, vhost_user): (Option<IscsiEndpoint>, Option<PathBuf>),
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
@@ -619,6 +636,9 @@ impl Daemon {
         let _ = self.shards.set(Arc::downgrade(&shards));
         if let Some(iscsi) = &iscsi {
             let _ = self.iscsi.set(iscsi.listener.local_addr()?);
+        }
+        if let Some(folder) = &vhost_user {
+            let _ = self.vhost_user.set(folder.clone());
         }
         let volumes = |protocol| Arc::new(Volumes { daemon: Arc::clone(&self), protocol });
         let limits = Limits::default;
@@ -631,7 +651,11 @@ impl Daemon {
             let Some(IscsiEndpoint { listener, secrets }) = iscsi else { return Ok(()) };
             iscsi::serve_tcp(listener, volumes("iscsi"), secrets, Arc::clone(&shards), limits()).await
         };
-        tokio::try_join!(on_unix, on_tcp, on_iscsi).map(|_| ())
+        let on_vhost_user = async {
+            let Some(folder) = vhost_user else { return Ok(()) };
+            vhost_user::serve_folder(folder, volumes("vhost-user"), Arc::clone(&shards), limits()).await
+        };
+        tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user).map(|_| ())
     }
 
     /// The volumes that are served.
@@ -647,11 +671,18 @@ impl Daemon {
             uri: self.nbd.get().map(|nbd| nbd.uri(&volume.name)),
             tcp_uri: self.nbd.get().and_then(|nbd| nbd.tcp_uri(&volume.name)),
             iscsi_uri: self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name)),
+            vhost_user_socket: self.vhost_user_socket(&volume.name),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         };
         pool.volumes().into_iter().map(served).collect()
+    }
+}
+
+impl Daemon {
+    fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
+        self.vhost_user.get().and_then(|folder| vhost_user::socket_of(folder, volume))
     }
 }
 

@@ -311,6 +311,8 @@ impl<E: Export> Session<E> {
         payload.extend(0u64.to_ne_bytes());
         payload.extend(queues.to_ne_bytes());
         payload.extend(size.to_ne_bytes());
+        // Clients differ in whether the structure is padded.
+        payload.resize(message.payload.len().max(payload.len()), 0);
         Ok(Answer::Payload(payload, Some(file)))
     }
 

@@ -1,4 +1,4 @@
-//! The daemon: HTTP API, NBD and iSCSI exports, FUSE mounts.
+//! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts.
 
 pub mod api;
 pub mod block;

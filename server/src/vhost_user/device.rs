@@ -143,6 +143,9 @@ impl<E: Export> Disk<E> {
     /// The guest chose.
     pub fn set_writes_through(&self, writes_through: bool) {
         self.writes_through.store(writes_through, Ordering::Release);
+        if let Some(marks) = &*self.marks.lock().ignore_poison() {
+            marks.set_writes_through(writes_through);
+        }
     }
 
     /// The status of a request that failed.
@@ -160,9 +163,11 @@ impl<E: Export> Disk<E> {
 
     /// Notes writes in this file from here on. Whether writes that the guest was told of are gone.
     pub fn mark_in(&self, file: &Arc<Inflight>) -> bool {
-        let Some(now) = self.export.durability() else { return false };
-        let is_lost = file.take_over(&now);
+        let chosen = file.writes_through().unwrap_or_else(|| self.writes_through());
+        let is_lost = self.export.durability().is_some_and(|now| file.take_over(&now));
         self.has_lost_writes.store(is_lost, Ordering::Release);
+        file.set_writes_through(chosen);
+        self.writes_through.store(chosen, Ordering::Release);
         *self.marks.lock().ignore_poison() = Some(Arc::clone(file));
         is_lost
     }

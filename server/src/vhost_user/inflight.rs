@@ -30,6 +30,7 @@
 //! | 16 | 8 | writes answered that were not stable then |
 //! | 24 | 8 | how many of them a flush made stable since |
 //! | 32 | 8 | the transaction group that the last of them is in, or a later one |
+//! | 40 | 8 | 1 where the guest chose that writes are stable when they are answered |
 //!
 //! Writes are lost if not all of them are stable, the pool was opened anew, and it was opened as of a group
 //! before theirs. A pool that was closed in order has lost none.
@@ -155,6 +156,20 @@ impl Inflight {
             }
         }
         is_lost
+    }
+
+    /// What the guest chose; nothing where the file is another backend's.
+    pub fn writes_through(&self) -> Option<bool> {
+        let is_ours = self.mark(0).is_some_and(|magic| magic.load(Ordering::Acquire) == MAGIC);
+        let chosen = self.mark(40).filter(|_| is_ours)?;
+        Some(chosen.load(Ordering::Acquire) == 1)
+    }
+
+    /// Notes what the guest chose: a client does not tell it again.
+    pub fn set_writes_through(&self, writes_through: bool) {
+        if let Some(chosen) = self.mark(40) {
+            chosen.store(writes_through.into(), Ordering::Release);
+        }
     }
 
     /// Notes a write that is not stable, before it is answered.

@@ -170,6 +170,9 @@ impl Request {
             Operation::Read => return self.read(disk, memory).await,
             Operation::Name => return self.name(disk, memory),
             Operation::Unknown => return (Status::Unsupported, 0),
+            Operation::Write | Operation::Discard | Operation::WriteZeroes if !export.is_writable() => {
+                Err(Status::Failed)
+            }
             Operation::Write => self.write(disk, memory).await,
             Operation::Flush => {
                 let until = disk.written();

@@ -13,9 +13,7 @@ use std::time::Duration;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
-};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 use vmm_sys_util::eventfd::EventFd;
 
 pub const READ: u32 = 0;
@@ -64,6 +62,8 @@ pub struct Memory {
     pub file: OwnedFd,
     user_address: u64,
     inflight: Option<(VhostUserInflight, OwnedFd)>,
+    /// Of each ring, the answers that the driver has seen.
+    seen: Vec<u16>,
 }
 
 impl Memory {
@@ -75,7 +75,7 @@ impl Memory {
         let user_address = mapped.as_ptr() as u64;
         let region = GuestRegionMmap::new(mapped, GuestAddress(0)).unwrap();
         let map = GuestMemoryMmap::from_regions(vec![region]).unwrap();
-        Self { map, file, user_address, inflight: None }
+        Self { map, file, user_address, inflight: None, seen: Vec::new() }
     }
 }
 
@@ -146,9 +146,10 @@ impl Machine {
         let mut machine = Self { frontend, memory, rings: Vec::new(), offered, features };
         for number in 0..options.rings {
             let used: u16 = machine.read(ring_at(number) + USED + 2);
+            let seen = machine.memory.seen.get(number).copied().unwrap_or(used);
             let available: u16 = machine.read(ring_at(number) + AVAILABLE + 2);
             let eventfd = || EventFd::new(libc::EFD_NONBLOCK).unwrap();
-            let ring = Ring { kick: eventfd(), call: eventfd(), next_available: available, seen_used: used };
+            let ring = Ring { kick: eventfd(), call: eventfd(), next_available: available, seen_used: seen };
             machine.rings.push(ring);
             machine.start(number, used);
         }
@@ -177,7 +178,8 @@ impl Machine {
     }
 
     /// Goes away, and keeps what a machine keeps.
-    pub fn leave(self) -> Memory {
+    pub fn leave(mut self) -> Memory {
+        self.memory.seen = self.rings.iter().map(|ring| ring.seen_used).collect();
         self.memory
     }
 
@@ -272,6 +274,11 @@ impl Machine {
         if is_wanted {
             self.rings[ring].kick.write(1).unwrap();
         }
+    }
+
+    /// Tells the device, whether it wants to be told or not.
+    pub fn force_kick(&self, ring: usize) {
+        self.rings[ring].kick.write(1).unwrap();
     }
 
     /// The heads that were answered since the last time, with the bytes written.

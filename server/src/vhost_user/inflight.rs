@@ -91,6 +91,7 @@ impl Inflight {
         let file = memfd_create("cenote-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let bytes = (queues_bytes(queues, size) + MARK_BYTES) as u64;
         ftruncate(&file, bytes)?;
+        rustix::io::pwrite(&file, &MAGIC.to_ne_bytes(), queues_bytes(queues, size) as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((file, bytes))
     }
@@ -130,28 +131,28 @@ impl Inflight {
         }
     }
 
+    /// A number of our own part; nothing where the file is another backend's.
     fn mark(&self, offset: usize) -> Option<&AtomicU64> {
         let start = queues_bytes(self.queues, self.size);
-        self.mapped.region().get_atomic_ref::<AtomicU64>(start + offset).ok()
+        let number = |offset| self.mapped.region().get_atomic_ref::<AtomicU64>(start + offset).ok();
+        number(0).filter(|magic| magic.load(Ordering::Acquire) == MAGIC)?;
+        number(offset)
     }
 
     /// Whether the guest was told of writes that are gone. From here on, marks are those of what is open now.
     pub fn take_over(&self, now: &Durability) -> bool {
-        let [magic, opened, written, stable, group] = [0, 8, 16, 24, 32].map(|at| self.mark(at));
-        let (Some(magic), Some(opened), Some(written), Some(stable), Some(group)) =
-            (magic, opened, written, stable, group)
+        let [opened, written, stable, group] = [8, 16, 24, 32].map(|at| self.mark(at));
+        let (Some(opened), Some(written), Some(stable), Some(group)) = (opened, written, stable, group)
         else {
-            // The file is another backend's.
             return false;
         };
         let load = |at: &AtomicU64| at.load(Ordering::Acquire);
-        let was_ours = load(magic) == MAGIC;
-        let is_lost = was_ours
-            && load(opened) != now.opened
-            && load(written) != load(stable)
-            && load(group) > now.opened_at;
-        if !is_lost && !(was_ours && load(opened) == now.opened) {
-            for (at, value) in [(written, 0), (stable, 0), (group, 0), (opened, now.opened), (magic, MAGIC)] {
+        if load(opened) == now.opened {
+            return false;
+        }
+        let is_lost = load(written) != load(stable) && load(group) > now.opened_at;
+        if !is_lost {
+            for (at, value) in [(written, 0), (stable, 0), (group, 0), (opened, now.opened)] {
                 at.store(value, Ordering::Release);
             }
         }
@@ -160,9 +161,7 @@ impl Inflight {
 
     /// What the guest chose; nothing where the file is another backend's.
     pub fn writes_through(&self) -> Option<bool> {
-        let is_ours = self.mark(0).is_some_and(|magic| magic.load(Ordering::Acquire) == MAGIC);
-        let chosen = self.mark(40).filter(|_| is_ours)?;
-        Some(chosen.load(Ordering::Acquire) == 1)
+        self.mark(40).map(|chosen| chosen.load(Ordering::Acquire) == 1)
     }
 
     /// Notes what the guest chose: a client does not tell it again.

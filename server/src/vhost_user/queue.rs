@@ -12,7 +12,8 @@
 //!   ([`Loan`]); a request that has to wait for it keeps later ones in the ring.
 //! - A request is noted as under way before it is begun, and as answered after its answer is in the ring.
 //! - A ring that is *stopped* answers all that it took. A ring whose client is *gone* touches guest memory no
-//!   more: reads are dropped, and what changes the volume is done to its end.
+//!   more: reads are dropped, and what changes the volume is done to its end. The same holds when the volume
+//!   is taken away: its requests are not answered, so that a guest whose daemon is restarted sees no error.
 //!
 //! A guest that breaks a rule of the ring ends the session ([`Failure`]).
 
@@ -138,6 +139,8 @@ pub(super) struct Serving<E> {
     stop: oneshot::Receiver<()>,
     is_stopping: bool,
     is_abandoned: bool,
+    /// Why it was abandoned.
+    failure: Failure,
 }
 
 /// Serves a ring until it is stopped; then where the next request to take is. To be called on the shard.
@@ -208,6 +211,7 @@ impl<E: Export> Serving<E> {
             stop,
             is_stopping: false,
             is_abandoned: false,
+            failure: Failure::Client,
         })
     }
 
@@ -222,18 +226,22 @@ impl<E: Export> Serving<E> {
                 Poll::Pending => {}
             }
         }
-        if self.is_abandoned {
-            while let Poll::Ready(ended) = self.changing.poll_next_unpin(context) {
-                if ended.is_none() {
-                    return Poll::Ready(Err(Failure::Client));
+        if !self.is_abandoned {
+            match self.go_round(context) {
+                Ok(polled) => return polled.map(Ok),
+                Err(failure) => {
+                    self.failure = failure;
+                    self.is_abandoned = true;
+                    self.reading = FuturesUnordered::new();
                 }
             }
-            return Poll::Pending;
         }
-        match self.go_round(context) {
-            Ok(polled) => polled.map(Ok),
-            Err(failure) => Poll::Ready(Err(failure)),
+        while let Poll::Ready(ended) = self.changing.poll_next_unpin(context) {
+            if ended.is_none() {
+                return Poll::Ready(Err(std::mem::replace(&mut self.failure, Failure::Client)));
+            }
         }
+        Poll::Pending
     }
 
     fn go_round(&mut self, context: &mut Context<'_>) -> Result<Poll<u16>, Failure> {
@@ -383,6 +391,10 @@ impl<E: Export> Serving<E> {
 
     /// Puts an answer into the ring.
     fn answer(&mut self, ended: Ended) -> Result<(), Failure> {
+        if self.disk.is_gone() {
+            // It stays under way, for the daemon that serves the volume next.
+            return Err(Failure::Export);
+        }
         self.held_bytes = self.held_bytes.saturating_sub(ended.held_bytes);
         write_status(&self.memory, &ended)?;
         if let Some(inflight) = &self.inflight {

@@ -294,6 +294,24 @@ impl Machine {
         heads
     }
 
+    /// Asks to be told of the next answer. Whether none is there already.
+    pub fn wants_call(&mut self, ring: usize) -> bool {
+        self.write(ring_at(ring) + AVAILABLE + 4 + u64::from(SIZE) * 2, self.rings[ring].seen_used);
+        fence(Ordering::SeqCst);
+        let _ = self.rings[ring].call.read();
+        self.read::<u16>(ring_at(ring) + USED + 2) == self.rings[ring].seen_used
+    }
+
+    /// What is signalled after answers.
+    pub fn call(&self, ring: usize) -> i32 {
+        self.rings[ring].call.as_raw_fd()
+    }
+
+    /// Stops a ring once what it took is answered.
+    pub fn stop(self, ring: usize) -> u32 {
+        self.frontend.get_vring_base(ring).unwrap()
+    }
+
     /// Waits until something was answered. Nothing when the device does not answer for this long.
     pub fn wait(&mut self, ring: usize, limit: Duration) -> Vec<(u32, u32)> {
         loop {
@@ -383,6 +401,14 @@ pub fn is_readable(file: i32, limit: Duration) -> bool {
     let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives through the call.
     unsafe { libc::poll(&raw mut poll, 1, limit.as_millis() as i32) > 0 }
+}
+
+/// Waits until one of them can be read.
+pub fn any_readable(files: &[i32], limit: Duration) {
+    let mut polls: Vec<_> =
+        files.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: as many structures as is said, which live through the call.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, limit.as_millis() as i32) };
 }
 
 /// A socket pair: what is told on one end is read at the other.

@@ -1,5 +1,5 @@
-//! Protocols of virtual machines beside other servers of theirs: vhost-user-blk beside `qemu-storage-daemon`'s,
-//! with the same client in the same run.
+//! Protocols of virtual machines beside other servers of theirs: vhost-user-blk beside
+//! `qemu-storage-daemon`'s, with the same client in the same run.
 //!
 //!     cargo bench -p cenote-server --bench serve
 //!
@@ -8,8 +8,8 @@
 //! a thread serves several of them.
 //!
 //! Our volume is one that OpenZFS made, with blocks of 16 KiB, all of it in the ARC. The peer exports a raw
-//! file of the same size in tmpfs. Servers take turns, several rounds each, so that what else the machine does
-//! falls on both; ratios are of rounds.
+//! file of the same size in tmpfs. Servers take turns, several rounds each, so that what else the machine
+//! does falls on both; ratios are of rounds.
 
 #![allow(clippy::unwrap_used, reason = "a bench")]
 #![allow(unsafe_code, reason = "system calls of the machine's side")]

@@ -1,13 +1,13 @@
 //! vhost-user-blk: volumes as disks of virtual machines that share their memory with the daemon.
 //!
 //! # The idea
-//! Each volume has a Unix socket in a folder (`sockets`). A machine's monitor (QEMU, cloud-hypervisor, libvirt)
-//! connects to it and hands over the guest's memory, and for each of the disk's rings two eventfds. From then
-//! on the guest's driver and the daemon talk through the rings alone: a request costs no system call when both
-//! are busy, and no copy through a socket ever.
+//! Each volume has a Unix socket in a folder (`sockets`). A machine's monitor (QEMU, cloud-hypervisor,
+//! libvirt) connects to it and hands over the guest's memory, and for each of the disk's rings two eventfds.
+//! From then on the guest's driver and the daemon talk through the rings alone: a request costs no system
+//! call when both are busy, and no copy through a socket ever.
 //!
-//! A connection is a session, a task on one shard. Each ring is a task on a shard too, so that the rings of one
-//! machine use all of them. What a request does is the same as for every other protocol
+//! A connection is a session, a task on one shard. Each ring is a task on a shard too, so that the rings of
+//! one machine use all of them. What a request does is the same as for every other protocol
 //! ([`crate::block::Export`]).
 //!
 //! | module | what it owns |
@@ -31,18 +31,20 @@
 //! # Copies
 //! What a guest writes is copied out of its memory before anything looks at it, because the guest can change
 //! it at any time: the block that is written has the checksum of the bytes that are written. What it reads is
-//! copied out of the cache into a buffer and from there to the guest. A slice of guest memory for the cache to
-//! fill would save the second copy, but Rust promises its optimizer that nothing else changes such a slice.
+//! copied out of the cache into a buffer and from there to the guest. A slice of guest memory for the cache
+//! to fill would save the second copy, but Rust promises its optimizer that nothing else changes such a
+//! slice.
 //!
 //! # What a client cannot do
 //! - Affect others: its memory, requests and rings are bounded ([`crate::block::Limits`]), and a shard gives
 //!   each ring a turn.
 //! - Make a shard wait: its files are eventfds and memory, and are checked to be.
-//! - End the daemon by taking memory away (`fault`), or by descriptors, lengths or addresses that make no sense:
-//!   each is checked when it is used. Where an answer has a place, it is an error; else the session ends.
+//! - End the daemon by taking memory away (`fault`), or by descriptors, lengths or addresses that make no
+//!   sense: each is checked when it is used. Where an answer has a place, it is an error; else the session
+//!   ends.
 //!
-//! It can fill its own guest's memory, which is charged to the daemon where the client has not touched it yet.
-//! Only the daemon's user and root may connect.
+//! It can fill its own guest's memory, which is charged to the daemon where the client has not touched it
+//! yet. Only the daemon's user and root may connect.
 //!
 //! # What is left out
 //! Migration with a log of changed pages, packed rings, IOMMUs, and rings without eventfds.

@@ -3,8 +3,8 @@
 //! # The idea
 //! A request of a ring is a chain of descriptors: first those that the device reads, then those that it
 //! writes. Descriptors are in the ring's table, or in a table of the request's own (*indirect*), which is in
-//! guest memory too. All of it comes from the guest, so each rule of the standard is checked, and a chain that
-//! breaks one is an error: nothing is known then about where an answer would belong.
+//! guest memory too. All of it comes from the guest, so each rule of the standard is checked, and a chain
+//! that breaks one is an error: nothing is known then about where an answer would belong.
 //!
 //! Source of the facts: Virtual I/O Device (VIRTIO) Version 1.2, 2.7.5.
 

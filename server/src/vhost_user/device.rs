@@ -164,7 +164,7 @@ impl<E: Export> Disk<E> {
     /// Notes writes in this file from here on. Whether writes that the guest was told of are gone.
     pub fn mark_in(&self, file: &Arc<Inflight>) -> bool {
         let chosen = file.writes_through().unwrap_or_else(|| self.writes_through());
-        let is_lost = self.export.durability().is_some_and(|now| file.take_over(&now));
+        let is_lost = file.take_over(self.export.durability());
         self.has_lost_writes.store(is_lost, Ordering::Release);
         file.set_writes_through(chosen);
         self.writes_through.store(chosen, Ordering::Release);

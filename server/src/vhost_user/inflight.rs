@@ -140,17 +140,20 @@ impl Inflight {
     }
 
     /// Whether the guest was told of writes that are gone. From here on, marks are those of what is open now.
-    pub fn take_over(&self, now: &Durability) -> bool {
+    /// Where nothing can be written now, all that was not stable counts as gone.
+    pub fn take_over(&self, now: Option<Durability>) -> bool {
         let [opened, written, stable, group] = [8, 16, 24, 32].map(|at| self.mark(at));
         let (Some(opened), Some(written), Some(stable), Some(group)) = (opened, written, stable, group)
         else {
             return false;
         };
         let load = |at: &AtomicU64| at.load(Ordering::Acquire);
+        let is_all_stable = load(written) == load(stable);
+        let Some(now) = now else { return !is_all_stable };
         if load(opened) == now.opened {
             return false;
         }
-        let is_lost = load(written) != load(stable) && load(group) > now.opened_at;
+        let is_lost = !is_all_stable && load(group) > now.opened_at;
         if !is_lost {
             for (at, value) in [(written, 0), (stable, 0), (group, 0), (opened, now.opened)] {
                 at.store(value, Ordering::Release);

@@ -1,11 +1,11 @@
 //! One ring of a device, on one shard.
 //!
 //! # The idea
-//! A ring is served as a connection of NBD is: one task on one shard takes the requests that are there, starts
-//! each, and polls it once on the spot. What is cached is answered by that first poll; what has to wait stays
-//! with the ring as a future. Answers of one round are signalled together, and only if the driver asked to be
-//! told. An eventfd of the client wakes the task. Its counter is never read: each kick is an edge of its own,
-//! and a client that reads the counter itself could make the read block.
+//! A ring is served as a connection of NBD is: one task on one shard takes the requests that are there,
+//! starts each, and polls it once on the spot. What is cached is answered by that first poll; what has to
+//! wait stays with the ring as a future. Answers of one round are signalled together, and only if the driver
+//! asked to be told. An eventfd of the client wakes the task. Its counter is never read: each kick is an edge
+//! of its own, and a client that reads the counter itself could make the read block.
 //!
 //! # Invariants
 //! - No more requests are under way than the ring has descriptors. Their data take memory as for all clients

@@ -2,8 +2,8 @@
 //!
 //! # The idea
 //! A session is a task on one shard. It keeps what the client said of each ring. As soon as that is complete
-//! and the ring is enabled, a task on a shard of the ring's own serves it (`queue`); when the client stops the
-//! ring, that task says where it stands. So the session never touches a ring that is served.
+//! and the ring is enabled, a task on a shard of the ring's own serves it (`queue`); when the client stops
+//! the ring, that task says where it stands. So the session never touches a ring that is served.
 //!
 //! # States of a ring
 //! | state | until |
@@ -196,6 +196,37 @@ impl<E: Export> Session<E> {
                 self.replace_memory(self.memory.with(described, file)?);
             }
             request::REM_MEM_REG => self.replace_memory(self.memory.without(region(&message, 8)?)?),
+            request::SET_BACKEND_REQ_FD => {
+                let channel = StdStream::from(message.file()?);
+                channel.set_nonblocking(true)?;
+                self.channel = Some(UnixStream::from_std(channel)?);
+            }
+            request::SET_CONFIG => {
+                if message.u32(0)? != WRITEBACK_AT || message.u32(4)? != 1 {
+                    return Err(violation("a part of the configuration that cannot be changed"));
+                }
+                let writeback = message.payload.get(12).copied();
+                let writeback = writeback.ok_or_else(|| violation("a message that is too short"))?;
+                self.disk.set_writes_through(writeback == 0);
+            }
+            request::SET_INFLIGHT_FD => self.set_inflight(message).await?,
+            request::RESET_DEVICE => {
+                for number in 0..MOST_QUEUES.into() {
+                    self.stop(number).await?;
+                    let ring = self.ring(number)?;
+                    *ring = Ring { control: Arc::clone(&ring.control), ..Ring::default() };
+                }
+                self.disk.set_writes_through(false);
+                self.disk.forget_losses();
+            }
+            _ => self.set_ring(message).await?,
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Takes what a client says of one ring.
+    async fn set_ring(&mut self, mut message: Message) -> io::Result<()> {
+        match message.request {
             request::SET_VRING_NUM => {
                 let size = u16::try_from(message.u32(4)?).unwrap_or_default();
                 if !size.is_power_of_two() || size > MOST_DESCRIPTORS {
@@ -236,32 +267,9 @@ impl<E: Export> Session<E> {
                     false => self.stop(number).await?,
                 }
             }
-            request::SET_BACKEND_REQ_FD => {
-                let channel = StdStream::from(message.file()?);
-                channel.set_nonblocking(true)?;
-                self.channel = Some(UnixStream::from_std(channel)?);
-            }
-            request::SET_CONFIG => {
-                if message.u32(0)? != WRITEBACK_AT || message.u32(4)? != 1 {
-                    return Err(violation("a part of the configuration that cannot be changed"));
-                }
-                let writeback = message.payload.get(12).copied();
-                let writeback = writeback.ok_or_else(|| violation("a message that is too short"))?;
-                self.disk.set_writes_through(writeback == 0);
-            }
-            request::SET_INFLIGHT_FD => self.set_inflight(message).await?,
-            request::RESET_DEVICE => {
-                for number in 0..MOST_QUEUES.into() {
-                    self.stop(number).await?;
-                    let ring = self.ring(number)?;
-                    *ring = Ring { control: Arc::clone(&ring.control), ..Ring::default() };
-                }
-                self.disk.set_writes_through(false);
-                self.disk.forget_losses();
-            }
             _ => return Err(violation("a request that is not known")),
         }
-        Ok(Answer::Done)
+        Ok(())
     }
 
     fn ring(&mut self, number: u32) -> io::Result<&mut Ring> {
@@ -330,7 +338,7 @@ impl<E: Export> Session<E> {
         if self.disk.mark_in(&inflight) {
             tracing::error!(
                 volume = self.disk.name(),
-                "the guest was told of writes that the last daemon lost: its disk fails until it is started anew"
+                "the guest was told of writes that the last daemon lost: its disk fails until it is reset"
             );
         }
         self.inflight = Some(inflight);

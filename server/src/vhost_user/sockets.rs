@@ -2,8 +2,8 @@
 //!
 //! # Names
 //! The volume `tank/vms/one` is `FOLDER/tank/vms/one.sock`, and its snapshot `tank/vms/one@then` is
-//! `FOLDER/tank/vms/one@then.sock`. A socket's path has at most 107 bytes; volumes with longer ones, and those
-//! whose name a folder has already, are not served this way.
+//! `FOLDER/tank/vms/one@then.sock`. A socket's path has at most 107 bytes; volumes with longer ones, and
+//! those whose name a folder has already, are not served this way.
 //!
 //! # Their life
 //! Sockets come and go with the volumes. One of a process that died is replaced, one that another process
@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::inflight::Claims;
 use super::session::{self, Common};
@@ -27,6 +28,8 @@ use crate::socket::{self, SocketFile};
 
 /// How often it is looked for volumes that came or went.
 const LOOK: Duration = Duration::from_millis(250);
+/// After how long a socket that could not be made is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of the longest path of a socket.
 const MOST_PATH_BYTES: usize = 107;
 
@@ -67,7 +70,7 @@ pub async fn serve_folder<X: Exports>(
     let resources = Resources::new(limits);
     let mut accepting = JoinSet::new();
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
-    let mut refused: BTreeSet<String> = BTreeSet::new();
+    let mut refused: BTreeMap<String, Instant> = BTreeMap::new();
     let mut looks = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
@@ -76,9 +79,9 @@ pub async fn serve_folder<X: Exports>(
         }
         let names: BTreeSet<String> = exports.names().await.into_iter().collect();
         open.retain(|name, _| names.contains(name));
-        refused.retain(|name| names.contains(name));
+        refused.retain(|name, _| names.contains(name));
         for name in names {
-            if open.contains_key(&name) || refused.contains(&name) {
+            if open.contains_key(&name) || refused.get(&name).is_some_and(|at| at.elapsed() < AGAIN) {
                 continue;
             }
             let listening = match socket_of(&folder, &name) {
@@ -96,11 +99,14 @@ pub async fn serve_folder<X: Exports>(
                         receiver,
                     );
                     let accepting = accepting.spawn(accept);
+                    refused.remove(&name);
                     open.insert(name, Open { _file: file, _open: sender, accepting });
                 }
                 Err(error) => {
-                    tracing::error!(volume = name, %error, "a volume has no vhost-user socket");
-                    refused.insert(name);
+                    if !refused.contains_key(&name) {
+                        tracing::error!(volume = name, %error, "a volume has no vhost-user socket");
+                    }
+                    refused.insert(name, Instant::now());
                 }
             }
         }

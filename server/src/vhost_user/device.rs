@@ -89,6 +89,15 @@ impl<E: Export> Disk<E> {
         &self.export
     }
 
+    /// Its size; 0 once the volume was taken away, which no volume has.
+    pub fn size_bytes(&self) -> u64 {
+        let size_bytes = self.export.size_bytes();
+        if size_bytes == 0 {
+            self.is_gone.store(true, Ordering::Release);
+        }
+        size_bytes
+    }
+
     /// A name that stays the same.
     pub fn name(&self) -> &str {
         &self.name
@@ -111,7 +120,7 @@ impl<E: Export> Disk<E> {
         let block_sectors = block_bytes / SECTOR_BYTES as u32;
         let physical = (block_bytes.min(MOST_PHYSICAL_BYTES) / SECTOR_BYTES as u32).ilog2() as u8;
         let least = u16::try_from(block_sectors).unwrap_or(u16::MAX);
-        let sectors = self.export.size_bytes() / SECTOR_BYTES;
+        let sectors = self.size_bytes() / SECTOR_BYTES;
         let fields: [(usize, &[u8]); 14] = [
             (0, &sectors.to_le_bytes()),
             (12, &MOST_SEGMENTS.to_le_bytes()),

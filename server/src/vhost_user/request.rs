@@ -282,7 +282,7 @@ fn within<E: Export>(disk: &Disk<E>, sector: u64, len_bytes: u64) -> Option<u64>
     let offset = sector.checked_mul(SECTOR_BYTES)?;
     let end = offset.checked_add(len_bytes)?;
     // The guest may learn of a smaller size only later.
-    (end <= disk.export().size_bytes()).then_some(offset)
+    (end <= disk.size_bytes()).then_some(offset)
 }
 
 /// Leaves out the first `bytes`, which are there.
@@ -318,4 +318,85 @@ fn take_last(pieces: &mut Vec<Piece>) -> Option<GuestAddress> {
 pub(super) fn write_status(memory: &Memory, ended: &Ended) -> Result<(), Violation> {
     let written = memory.map().write_obj(ended.status as u8, ended.status_at);
     written.map_err(|_| Violation("a status outside of guest memory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::super::memory::Described;
+    use super::*;
+
+    const MEMORY_BYTES: u64 = 64 << 10;
+    const BASE: u64 = 1 << 20;
+    const SIZE: u16 = 16;
+
+    fn memory() -> Memory {
+        let file: OwnedFd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, MEMORY_BYTES).unwrap();
+        let described =
+            Described { guest_address: BASE, len_bytes: MEMORY_BYTES, user_address: 1 << 40, file_offset: 0 };
+        Memory::default().with(described, file).unwrap()
+    }
+
+    fn describe(memory: &Memory, at: u64, (address, len, flags, next): (u64, u32, u16, u16)) {
+        let bytes =
+            [&address.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()];
+        memory.map().write_slice(&bytes.concat(), GuestAddress(at)).unwrap();
+    }
+
+    #[test]
+    fn a_header_and_a_status_may_lie_anywhere_in_their_descriptors() {
+        let memory = memory();
+        memory.map().write_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 9], GuestAddress(BASE + 0x1000)).unwrap();
+        // The header is spread over three, the last of which has data too; the status follows other bytes.
+        for (index, (address, len, flags)) in
+            [(0x1000, 1, 1), (0x1001, 14, 1), (0x100f, 513, 1), (0x2000, 3, 3), (0x3000, 0, 2)]
+                .into_iter()
+                .enumerate()
+        {
+            let next = index as u16 + 1;
+            describe(&memory, BASE + index as u64 * 16, (BASE + address, len, flags, next));
+        }
+        let chain = Chain::read(&memory, GuestAddress(BASE), SIZE, 0).unwrap();
+        let request = Request::parse(&memory, 0, chain).unwrap();
+        assert_eq!((request.operation, request.sector, request.data_bytes), (Operation::Write, 9, 512));
+        assert_eq!(request.data, [Piece { address: GuestAddress(BASE + 0x1010), len: 512 }]);
+        assert_eq!(request.status, GuestAddress(BASE + 0x2002));
+    }
+
+    #[test]
+    fn chains_of_any_bytes_are_read_or_refused() {
+        let memory = memory();
+        let mut parsed = 0;
+        for seed in 0..20_000u64 {
+            let mut state = seed;
+            let mut below = |limit: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % limit
+            };
+            let places = [BASE, BASE + 0x1000, BASE + MEMORY_BYTES - 1, BASE + MEMORY_BYTES, 0, u64::MAX];
+            let lengths = [0, 1, 16, 32, 48, 512, MEMORY_BYTES as u32, u32::MAX];
+            for index in 0..u64::from(SIZE) {
+                let address = places[below(6) as usize].wrapping_add(below(3) * 16);
+                let (len, flags) = (lengths[below(8) as usize], [0, 1, 2, 3, 3, 4, 5, 7][below(8) as usize]);
+                describe(&memory, BASE + index * 16, (address, len, flags, below(18) as u16));
+            }
+            let head = below(18) as u16;
+            let Ok(chain) = Chain::read(&memory, GuestAddress(BASE), SIZE, head) else { continue };
+            let all: u64 =
+                chain.readable.iter().chain(&chain.writable).map(|piece| u64::from(piece.len)).sum();
+            let Ok(request) = Request::parse(&memory, head, chain) else { continue };
+            parsed += 1;
+            assert!(request.data_bytes + 17 <= all, "seed {seed}: data that are not in the chain");
+            assert!(request.memory_bytes() as u64 <= MOST_DATA_BYTES);
+            write_status(&memory, &request.ended(Status::Ok, 0)).unwrap();
+            let mut data = vec![0; 512];
+            let _ = memory.gather(&request.data, &mut data);
+            let _ = memory.scatter(&request.data, &data);
+        }
+        assert!(parsed > 500, "{parsed} of the chains were requests");
+    }
 }

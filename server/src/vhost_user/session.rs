@@ -122,6 +122,8 @@ pub(super) async fn serve<E: Export>(
         told_bytes,
     };
     let served = session.run(&mut wire, first, &mut open).await;
+    // The client need not wait for what its rings have begun; who goes on with its requests does.
+    drop(wire);
     session.give_up().await;
     served
 }
@@ -149,7 +151,7 @@ impl<E: Export> Session<E> {
                     self.report(number);
                     return Err(io::Error::other(format!("ring {number}: {failure}")));
                 }
-                _ = looks.tick() => self.tell_size().await,
+                _ = looks.tick() => self.tell_size().await?,
                 closed = open.changed() => if closed.is_err() { return Ok(()) },
             }
         }
@@ -282,6 +284,9 @@ impl<E: Export> Session<E> {
             return Err(violation("a part of the configuration that does not exist"));
         }
         let config = self.disk.config();
+        if self.disk.is_gone() {
+            return Err(io::Error::other(Failure::Export.to_string()));
+        }
         let asked = config.iter().copied().chain(std::iter::repeat(0));
         let mut payload: Vec<u8> = message.payload.get(..12).unwrap_or_default().to_vec();
         payload.extend(asked.skip(offset as usize).take(size as usize));
@@ -447,10 +452,13 @@ impl<E: Export> Session<E> {
     }
 
     /// Tells the client if the volume has another size.
-    async fn tell_size(&mut self) {
-        let size_bytes = self.disk.export().size_bytes();
+    async fn tell_size(&mut self) -> io::Result<()> {
+        let size_bytes = self.disk.size_bytes();
+        if self.disk.is_gone() {
+            return Err(io::Error::other(Failure::Export.to_string()));
+        }
         if size_bytes == self.told_bytes {
-            return;
+            return Ok(());
         }
         self.told_bytes = size_bytes;
         let can_tell = self.protocol & feature::BACKEND_REQ != 0 && self.protocol & feature::CONFIG != 0;
@@ -459,6 +467,7 @@ impl<E: Export> Session<E> {
         {
             tracing::debug!("a vhost-user client takes no messages");
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -17,6 +17,8 @@ use tokio::sync::{Semaphore, oneshot};
 pub struct Disk {
     bytes: Mutex<Vec<u8>>,
     is_writable: bool,
+    /// Whether it was taken away from its clients.
+    pub is_gone: AtomicBool,
     /// The group that writes go to, and the one that is committed.
     pub group: AtomicU64,
     pub committed: AtomicU64,
@@ -34,6 +36,7 @@ impl Disk {
         Arc::new(Self {
             bytes: Mutex::new(vec![0; size]),
             is_writable,
+            is_gone: AtomicBool::new(false),
             group: AtomicU64::new(1),
             committed: AtomicU64::new(0),
             gate: Semaphore::new(1),
@@ -72,7 +75,8 @@ pub struct Opened {
 
 impl Export for Opened {
     fn size_bytes(&self) -> u64 {
-        self.disk.bytes.lock().unwrap().len() as u64
+        let is_gone = self.disk.is_gone.load(Ordering::Relaxed);
+        if is_gone { 0 } else { self.disk.bytes.lock().unwrap().len() as u64 }
     }
 
     fn block_bytes(&self) -> u32 {

@@ -185,6 +185,10 @@ impl<E: Export> Serving<E> {
         let used = ring.used_idx(memory.map(), Ordering::Acquire)?;
         ring.set_next_used(used.0);
         ring.set_next_avail(place.next);
+        if let Some(call) = &call {
+            // An earlier daemon may have ended between its last answers and telling of them.
+            signal(call)?;
+        }
         let mut again = VecDeque::new();
         if let Some(inflight) = &mut inflight {
             again = inflight.recover(used.0).into();
@@ -422,10 +426,15 @@ impl<E: Export> Serving<E> {
                 return Ok(());
             }
         }
-        // A counter that is full has not been looked at yet.
-        match rustix::io::write(call, &1u64.to_ne_bytes()) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(error) => Err(Failure::System(error.into())),
-        }
+        Ok(signal(call)?)
+    }
+}
+
+/// Signals an eventfd.
+pub(super) fn signal(eventfd: &OwnedFd) -> io::Result<()> {
+    // A counter that is full has not been looked at yet.
+    match rustix::io::write(eventfd, &1u64.to_ne_bytes()) {
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

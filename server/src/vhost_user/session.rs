@@ -255,6 +255,10 @@ impl<E: Export> Session<E> {
             }
             request::SET_VRING_CALL => {
                 let (number, file) = ring_file(&mut message)?;
+                if let Some(call) = &file {
+                    // A daemon may have ended after it put answers into the ring and before it told of them.
+                    queue::signal(call)?;
+                }
                 self.ring(number)?.control.lock().ignore_poison().call = file.map(Arc::new);
             }
             request::SET_VRING_ERR => {
@@ -447,7 +451,7 @@ impl<E: Export> Session<E> {
     /// Tells the client that a ring failed, where it asked for that.
     fn report(&self, number: usize) {
         if let Some(error) = self.rings.get(number).and_then(|ring| ring.error.as_ref()) {
-            let _ = rustix::io::write(error, &1u64.to_ne_bytes());
+            let _ = queue::signal(error);
         }
     }
 

@@ -17,7 +17,6 @@
 #[path = "../tests/vhost_user/driver.rs"]
 mod driver;
 
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -39,6 +38,8 @@ const NAME: &str = "v";
 const DEPTH: u16 = 32;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(1);
+/// Before that, all pages of the guests' memory are touched by both sides.
+const WARMING: Duration = Duration::from_millis(800);
 const MOST_CLIENTS: usize = 64;
 
 /// A volume of a golden pool, cached by the engine.
@@ -137,8 +138,11 @@ impl Peer {
         }
         let child = command.spawn().expect("qemu-storage-daemon; see scripts/install-test-tools");
         let peer = Self { child, sockets };
-        for socket in &peer.sockets {
-            drop(driver::connect(socket));
+        // They are made in this order.
+        if let Some(last) = peer.sockets.last() {
+            while !last.exists() {
+                thread::sleep(Duration::from_millis(10));
+            }
         }
         // Open already; it is gone with the daemon.
         std::fs::remove_file(&file).expect("the file in tmpfs");
@@ -189,7 +193,11 @@ fn load(mut machines: Vec<Machine>, mut places: Places) -> u64 {
     machines.iter_mut().for_each(|machine| ask(machine, &all));
     let begun = Instant::now();
     let mut done = 0;
-    while begun.elapsed() < ROUND {
+    let mut is_warm = false;
+    while begun.elapsed() < WARMING + ROUND {
+        if !is_warm && begun.elapsed() >= WARMING {
+            (is_warm, done) = (true, 0);
+        }
         let mut moved = false;
         for machine in &mut machines {
             let answered = machine.answered(0);

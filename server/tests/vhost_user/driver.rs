@@ -118,9 +118,7 @@ impl Machine {
 
     /// Connects with memory that was used before; requests that were not answered are still in its rings.
     pub fn connect_with(socket: &Path, options: Options, mut memory: Memory) -> Self {
-        let mut frontend = Frontend::from_stream(connect(socket), options.rings as u64);
-        frontend.set_owner().unwrap();
-        let offered = frontend.get_features().unwrap();
+        let (mut frontend, offered) = greet(socket, options.rings);
         let features = (F_PROTOCOL | F_VERSION_1 | options.features) & offered;
         frontend.set_features(features).unwrap();
         let protocol = frontend.get_protocol_features().unwrap();
@@ -383,6 +381,21 @@ pub fn region(memory: &Memory) -> VhostUserMemoryRegionInfo {
         mmap_offset: 0,
         mmap_handle: memory.file.as_raw_fd(),
     }
+}
+
+/// Connects as soon as the server answers: other servers have one client at a time, and need a moment to see that
+/// the last one left. What is offered.
+fn greet(socket: &Path, rings: usize) -> (Frontend, u64) {
+    for _ in 0..3000 {
+        let frontend = Frontend::from_stream(connect(socket), rings as u64);
+        if frontend.set_owner().is_ok()
+            && let Ok(offered) = frontend.get_features()
+        {
+            return (frontend, offered);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nothing answers on {}", socket.display());
 }
 
 /// Connects as soon as something listens.

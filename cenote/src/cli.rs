@@ -224,6 +224,10 @@ pub struct TcpArguments {
     /// that ask the target for a proof too
     #[arg(long, value_name = "FILE", requires = "iscsi")]
     pub iscsi_secrets: Option<PathBuf>,
+    /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,
+    /// named like the volume (DIR/POOL/VOLUME.sock), as vhost-user-blk devices
+    #[arg(long, value_name = "DIR")]
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What NBD clients may take, for the help.
@@ -258,6 +262,13 @@ impl TcpArguments {
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
         Ok(Some(TcpEndpoint { listener, tls }))
+    }
+
+    /// The folder of sockets for virtual machines, as an absolute path.
+    pub fn vhost_user_folder(&self) -> Result<Option<PathBuf>> {
+        let absolute = |folder: &PathBuf| std::path::absolute(folder);
+        let folder = self.vhost_user.as_ref().map(absolute).transpose();
+        folder.context("cannot find the folder of sockets for virtual machines")
     }
 
     /// Listens for iSCSI, where that is asked for.

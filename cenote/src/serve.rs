@@ -42,6 +42,7 @@ pub struct Sockets {
     nbd: (UnixListener, SocketFile),
     nbd_tcp: Option<TcpEndpoint>,
     iscsi: Option<IscsiEndpoint>,
+    vhost_user: Option<PathBuf>,
     public: Option<PublicSocket>,
     metrics: Option<MetricsSocket>,
 }
@@ -56,6 +57,7 @@ impl Sockets {
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
             nbd_tcp: tcp.listen().await?,
             iscsi: tcp.listen_iscsi().await?,
+            vhost_user: tcp.vhost_user_folder()?,
             public: None,
             metrics: None,
         })
@@ -91,7 +93,8 @@ impl Sockets {
         // A write beyond the largest file that this process may have is to fail, and not to end it.
         let _too_large = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
         let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
-        let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, self.iscsi, shards);
+        let volumes =
+            Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, (self.iscsi, self.vhost_user), shards);
         let (stopping, is_stopping) = oneshot::channel::<()>();
         let stop = async move {
             stop.await;

@@ -36,6 +36,7 @@ mod limits;
 mod stream;
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
@@ -137,6 +138,7 @@ impl Drop for Tx {
 #[derive(Debug)]
 pub struct Txgs {
     limits: Limits,
+    opening: Opening,
     state: Mutex<State>,
     /// For the sync thread, which waits without a runtime.
     due: Condvar,
@@ -145,6 +147,15 @@ pub struct Txgs {
     /// Whether committing the groups in progress may free space.
     may_gain_room: AtomicBool,
     history: TxgHistory,
+}
+
+/// One opening of a pool for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// A number that no other opening has.
+    pub number: u64,
+    /// The last group that was committed before it.
+    pub synced: Txg,
 }
 
 #[derive(Debug)]
@@ -208,6 +219,7 @@ impl Txgs {
         history.opened(state.open);
         Arc::new(Self {
             limits,
+            opening: Opening { number: RandomState::new().build_hasher().finish(), synced },
             state: Mutex::new(state),
             due: Condvar::new(),
             cache,
@@ -223,6 +235,11 @@ impl Txgs {
     /// The group that is open now.
     pub fn open_txg(&self) -> Txg {
         self.state().open
+    }
+
+    /// The opening of the pool that these groups belong to.
+    pub fn opening(&self) -> Opening {
+        self.opening
     }
 
     /// The last committed group.

@@ -1,7 +1,7 @@
 //! Volumes as block devices, whatever protocol they are served through.
 //!
 //! # The idea
-//! A protocol ([`crate::nbd`], [`crate::iscsi`]) knows [`Exports`], opens one by its name, and asks it to
+//! A protocol ([`crate::nbd`], [`crate::iscsi`], [`crate::vhost_user`]) knows [`Exports`], opens one by its name, and asks it to
 //! read, write and so on. What an export is ([`crate::daemon`]), and what becomes of its requests while a
 //! volume is renamed, rolled back or taken away, no protocol knows. The load generator and the kernel's block
 //! devices stand on the same seam.
@@ -143,6 +143,11 @@ pub trait Export: Send + Sync + 'static {
         async { Err(ExportError::read_only()) }
     }
 
+    /// How far what is written is from being stable; nothing where that is not known.
+    fn durability(&self) -> Option<Durability> {
+        None
+    }
+
     /// Makes everything stable whose write was replied to, on any connection.
     fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Ok(()) }
@@ -181,6 +186,17 @@ pub const MOST_KEPT_BYTES: usize = 8 << 10;
 pub struct Copied {
     /// Bytes in blocks that are shared now.
     pub cloned_bytes: u64,
+}
+
+/// What decides whether writes without a flush survive the end of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// A number of this opening of the pool, which no other opening has.
+    pub opened: u64,
+    /// The last transaction group that was committed when it was opened.
+    pub opened_at: u64,
+    /// The group that is open now: what was written until now is in it or in an earlier one.
+    pub group: u64,
 }
 
 /// A run of bytes of one kind.

@@ -134,6 +134,8 @@ pub struct Daemon {
     nbd: OnceLock<NbdAddresses>,
     /// Where volumes are served by iSCSI.
     iscsi: OnceLock<std::net::SocketAddr>,
+    /// Where sockets of volumes for virtual machines are.
+    vhost_user: OnceLock<PathBuf>,
     /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
@@ -192,6 +194,7 @@ impl Daemon {
             arc_asked: bytes,
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
+            vhost_user: OnceLock::new(),
             link: None,
             gives_up: false,
             takes_loads: false,

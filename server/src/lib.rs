@@ -1,4 +1,4 @@
-//! The daemon: HTTP API, NBD and iSCSI exports, FUSE mounts.
+//! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts.
 
 pub mod api;
 pub mod block;
@@ -19,3 +19,4 @@ pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;
+pub mod vhost_user;

@@ -1,6 +1,7 @@
 //! The output of `cenote up` when its pool is up.
 
 use std::io::Write;
+use std::path::Path;
 
 use super::Up;
 
@@ -42,6 +43,13 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
             for uri in volume.tcp_uri.iter().chain(&volume.iscsi_uri) {
                 writeln!(out, "{:width$}  {:>15}  {uri}", "", "")?;
             }
+            if let Some(socket) = &volume.vhost_user_socket {
+                writeln!(out, "{:width$}  {:>15}  vhost-user:{}", "", "", socket.display())?;
+            }
+        }
+        if let Some(socket) = &first.vhost_user_socket {
+            writeln!(out)?;
+            writeln!(out, "For a machine:     qemu-system-x86_64 -m 2G {}", qemu_options(socket))?;
         }
         if let Some(uri) = &first.uri {
             let file = first.name.rsplit('/').next().unwrap_or("volume");
@@ -73,6 +81,16 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
     writeln!(out, "                   {} zpool status", program.display())?;
     writeln!(out, "Ctrl-C takes everything down.")?;
     out.flush()
+}
+
+/// What has QEMU use a volume through its vhost-user socket. The memory has the size that `-m` says.
+fn qemu_options(socket: &Path) -> String {
+    // QEMU takes two commas for one.
+    let socket = socket.display().to_string().replace(',', ",,");
+    format!(
+        "-object memory-backend-memfd,id=mem,size=2G,share=on -machine memory-backend=mem -chardev \
+         'socket,id=disk,path={socket},reconnect-ms=1000' -device vhost-user-blk-pci,chardev=disk"
+    )
 }
 
 fn width<'a>(names: impl Iterator<Item = &'a str>, heading: &str) -> usize {

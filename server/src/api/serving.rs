@@ -46,6 +46,8 @@ pub struct ServedVolume {
     pub tcp_uri: Option<String>,
     /// Where iSCSI initiators find it.
     pub iscsi_uri: Option<String>,
+    /// The socket for virtual machines, where that was asked for.
+    pub vhost_user_socket: Option<PathBuf>,
 }
 
 /// Asks how volumes are shared.

@@ -95,7 +95,8 @@ pub(crate) struct Place {
 /// A client's part of the shared memory.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    place: Place,
+    place: Arc<Place>,
+    own_bytes: usize,
     held: Option<OwnedSemaphorePermit>,
     line: Option<InLine>,
     watch: Option<Watch>,
@@ -103,7 +104,12 @@ pub(crate) struct Loan {
 
 impl Loan {
     pub fn none(place: Place) -> Self {
-        Self { place, held: None, line: None, watch: None }
+        Self::of_part(Arc::new(place), 1)
+    }
+
+    /// For one of `parts` of a client, which divide its own memory.
+    pub fn of_part(place: Arc<Place>, parts: usize) -> Self {
+        Self { place, own_bytes: OWN_BYTES / parts, held: None, line: None, watch: None }
     }
 
     fn held_bytes(&self) -> usize {
@@ -115,7 +121,8 @@ impl Loan {
         let resources = &self.place.resources;
         let held = self.held_bytes();
         // What is more than all share is covered by all of it.
-        let missing = bytes.saturating_sub(OWN_BYTES).min(resources.limits.shared_bytes).saturating_sub(held);
+        let missing =
+            bytes.saturating_sub(self.own_bytes).min(resources.limits.shared_bytes).saturating_sub(held);
         if missing == 0 {
             self.line = None;
             return Poll::Ready(());
@@ -138,7 +145,7 @@ impl Loan {
     /// Gives back what `bytes` under way do not need.
     pub fn shrink_to(&mut self, bytes: usize) {
         let Some(held) = &mut self.held else { return };
-        let surplus = held.num_permits().saturating_sub(bytes.saturating_sub(OWN_BYTES));
+        let surplus = held.num_permits().saturating_sub(bytes.saturating_sub(self.own_bytes));
         drop(held.split(surplus));
         if held.num_permits() == 0 {
             self.held = None;

@@ -18,6 +18,7 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
 
@@ -38,12 +39,12 @@ use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
-    Caller, Copied, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Protocol, Share,
-    Shares, Unopened, shares,
+    Caller, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Protocol,
+    Share, Shares, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
-use crate::{iscsi, nbd};
+use crate::{iscsi, nbd, vhost_user};
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
@@ -250,6 +251,22 @@ impl Export for VolumeExport {
         let written =
             with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
         written.map_err(|error| self.failed(error))
+    }
+
+    fn durability(&self) -> Option<Durability> {
+        let durability = |access: &Access| match access {
+            Access::Reading(_) => None,
+            Access::Writing(reader, _) => {
+                let txgs = reader.volume().txgs();
+                let opening = txgs.opening();
+                Some(Durability {
+                    opened: opening.number,
+                    opened_at: opening.synced.get(),
+                    group: txgs.open_txg().get(),
+                })
+            }
+        };
+        self.access.look(durability).flatten()
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
@@ -567,7 +584,7 @@ impl Daemon {
         self: Arc<Self>,
         socket: (UnixListener, SocketFile),
         tcp: Option<TcpEndpoint>,
-        iscsi: Option<IscsiEndpoint>,
+        (iscsi, vhost_user): (Option<IscsiEndpoint>, Option<PathBuf>),
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
@@ -578,6 +595,9 @@ impl Daemon {
         let _ = self.shards.set(Arc::downgrade(&shards));
         if let Some(iscsi) = &iscsi {
             let _ = self.iscsi.set(iscsi.listener.local_addr()?);
+        }
+        if let Some(folder) = &vhost_user {
+            let _ = self.vhost_user.set(folder.clone());
         }
         let volumes = |protocol| Arc::new(Volumes { daemon: Arc::clone(&self), protocol });
         let limits = Limits::default;
@@ -591,7 +611,12 @@ impl Daemon {
             let volumes = volumes(Protocol::Iscsi);
             iscsi::serve_tcp(listener, volumes, secrets, Arc::clone(&shards), limits()).await
         };
-        tokio::try_join!(on_unix, on_tcp, on_iscsi).map(|_| ())
+        let on_vhost_user = async {
+            let Some(folder) = vhost_user else { return Ok(()) };
+            vhost_user::serve_folder(folder, volumes(Protocol::VhostUser), Arc::clone(&shards), limits())
+                .await
+        };
+        tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user).map(|_| ())
     }
 
     /// The volumes that are served.
@@ -604,11 +629,13 @@ impl Daemon {
 
     /// Where clients of a protocol find a volume that it serves.
     pub(super) fn addresses_of(&self, volume: &Volume, protocol: Protocol) -> Vec<String> {
-        let ServedVolume { uri, tcp_uri, iscsi_uri, .. } = self.served(volume.clone());
+        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume.clone());
         match protocol {
             Protocol::Nbd => uri.into_iter().chain(tcp_uri).collect(),
             Protocol::Iscsi => iscsi_uri.into_iter().collect(),
-            Protocol::VhostUser => Vec::new(),
+            Protocol::VhostUser => {
+                vhost_user_socket.iter().map(|socket| socket.display().to_string()).collect()
+            }
         }
     }
 
@@ -624,10 +651,19 @@ impl Daemon {
             iscsi_uri: volume.share(Protocol::Iscsi).and_then(|share| {
                 self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name, &share))
             }),
+            vhost_user_socket: volume
+                .share(Protocol::VhostUser)
+                .and_then(|_| self.vhost_user_socket(&volume.name)),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         }
+    }
+}
+
+impl Daemon {
+    fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
+        self.vhost_user.get().and_then(|folder| vhost_user::socket_of(folder, volume))
     }
 }
 

@@ -61,7 +61,7 @@ impl Running {
             runtime.block_on(async {
                 let socket = socket::listen(&path).await.unwrap();
                 let shards = Arc::new(Shards::start().unwrap());
-                let serve = serving.serve_volumes(socket, None, None, shards);
+                let serve = serving.serve_volumes(socket, None, (None, None), shards);
                 let mut serve = std::pin::pin!(serve);
                 tokio::select! { biased; ended = &mut serve => panic!("{ended:?}"), () = async {} => {} }
                 ready.send(()).unwrap();

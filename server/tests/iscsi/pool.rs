@@ -45,7 +45,7 @@ impl Running {
                 let iscsi = IscsiEndpoint { listener, secrets: None };
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    ended = serving.serve_volumes(socket, None, Some(iscsi), shards) => panic!("{ended:?}"),
+                    ended = serving.serve_volumes(socket, None, (Some(iscsi), None), shards) => panic!("{ended:?}"),
                     _ = stopped => {}
                 }
             });

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
 use futures_util::FutureExt;
-use server::daemon::{Daemon, IscsiEndpoint, TcpEndpoint};
+use server::daemon::{Daemon, Endpoints};
 use server::http::{self, ApiSocket};
 use server::metrics::{self, MetricsSocket};
 use server::public::{self, PublicSocket};
@@ -40,9 +40,7 @@ const MEMORY_LOOK: Duration = Duration::from_secs(10);
 pub struct Sockets {
     api: ApiSocket,
     nbd: (UnixListener, SocketFile),
-    nbd_tcp: Option<TcpEndpoint>,
-    iscsi: Option<IscsiEndpoint>,
-    vhost_user: Option<PathBuf>,
+    others: Endpoints,
     public: Option<PublicSocket>,
     metrics: Option<MetricsSocket>,
 }
@@ -55,9 +53,11 @@ impl Sockets {
         Ok(Self {
             api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
-            nbd_tcp: tcp.listen().await?,
-            iscsi: tcp.listen_iscsi().await?,
-            vhost_user: tcp.vhost_user_folder()?,
+            others: Endpoints {
+                tcp: tcp.listen().await?,
+                iscsi: tcp.listen_iscsi().await?,
+                vhost_user: tcp.vhost_user_folder()?,
+            },
             public: None,
             metrics: None,
         })
@@ -93,8 +93,7 @@ impl Sockets {
         // A write beyond the largest file that this process may have is to fail, and not to end it.
         let _too_large = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
         let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
-        let volumes =
-            Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, (self.iscsi, self.vhost_user), shards);
+        let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.others, shards);
         let (stopping, is_stopping) = oneshot::channel::<()>();
         let stop = async move {
             stop.await;

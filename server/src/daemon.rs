@@ -117,7 +117,7 @@ use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
-pub use volumes::{IscsiEndpoint, TcpEndpoint, VolumeExport, Volumes};
+pub use volumes::{Endpoints, IscsiEndpoint, TcpEndpoint, VolumeExport, Volumes};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
 const CACHE_SHARE_OF_MEMORY: u64 = 4;

@@ -348,6 +348,17 @@ pub struct IscsiEndpoint {
     pub secrets: Option<iscsi::Secrets>,
 }
 
+/// Where volumes are served beside the Unix socket.
+#[derive(Debug, Default)]
+pub struct Endpoints {
+    /// NBD over TCP.
+    pub tcp: Option<TcpEndpoint>,
+    /// iSCSI.
+    pub iscsi: Option<IscsiEndpoint>,
+    /// The folder of the sockets for vhost-user-blk.
+    pub vhost_user: Option<PathBuf>,
+}
+
 /// The volumes of all open pools, as a protocol serves them.
 #[derive(Debug, Clone)]
 pub struct Volumes {
@@ -576,18 +587,19 @@ pub(super) async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine
 }
 
 impl Daemon {
-    /// Serves the volumes of all pools that are open now or later, on `shards`, until the future is dropped.
+    /// Serves the volumes of all pools that are open now or later, on `shards`, until the future is dropped:
+    /// over NBD on the socket, and wherever else is asked for.
     ///
     /// # Errors
     /// When a listener fails.
     pub async fn serve_volumes(
         self: Arc<Self>,
         socket: (UnixListener, SocketFile),
-        tcp: Option<TcpEndpoint>,
-        (iscsi, vhost_user): (Option<IscsiEndpoint>, Option<PathBuf>),
+        others: Endpoints,
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
+        let Endpoints { tcp, iscsi, vhost_user } = others;
         let address = tcp.as_ref().map(|tcp| tcp.listener.local_addr()).transpose()?;
         let has_tls = tcp.as_ref().is_some_and(|tcp| tcp.tls.is_some());
         // Only the first server is known; there is one a process.

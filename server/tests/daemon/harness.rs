@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use device::block_on;
 use server::api::{ExportPool, ImportPool, Imported};
-use server::daemon::Daemon;
+use server::daemon::{Daemon, Endpoints};
 use server::runtime::Shards;
 use server::socket;
 use tempfile::TempDir;
@@ -61,7 +61,7 @@ impl Running {
             runtime.block_on(async {
                 let socket = socket::listen(&path).await.unwrap();
                 let shards = Arc::new(Shards::start().unwrap());
-                let serve = serving.serve_volumes(socket, None, (None, None), shards);
+                let serve = serving.serve_volumes(socket, Endpoints::default(), shards);
                 let mut serve = std::pin::pin!(serve);
                 tokio::select! { biased; ended = &mut serve => panic!("{ended:?}"), () = async {} => {} }
                 ready.send(()).unwrap();

@@ -9,7 +9,7 @@ use device::block_on;
 use server::api::{
     CreateDataset, CreatePool, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev, SetProperties,
 };
-use server::daemon::{Daemon, IscsiEndpoint};
+use server::daemon::{Daemon, Endpoints, IscsiEndpoint};
 use server::runtime::Shards;
 use server::socket;
 use tempfile::TempDir;
@@ -42,10 +42,11 @@ impl Running {
             runtime.block_on(async {
                 let socket = socket::listen(&path).await.unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let iscsi = IscsiEndpoint { listener, secrets: None };
+                let iscsi = Some(IscsiEndpoint { listener, secrets: None });
+                let others = Endpoints { iscsi, ..Endpoints::default() };
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    ended = serving.serve_volumes(socket, None, (Some(iscsi), None), shards) => panic!("{ended:?}"),
+                    ended = serving.serve_volumes(socket, others, shards) => panic!("{ended:?}"),
                     _ = stopped => {}
                 }
             });

@@ -228,16 +228,21 @@ pub(crate) async fn begin(s: &SyncTask, volume: &str, block: u64) -> Result<Begu
         properties: vec![("volblocksize".to_owned(), block.to_string())],
     };
     let copy = create::create(s, &new).await?;
-    let dir = objects::dataset(s, ObjectId(copy.get())).await?.dir;
     let mark = Mark::new(source.guid);
+    or_stop(s, fill(s, copy, &stored, mark).await)?;
+    events::note(s, "reshape", volume, ObjectId(plan.source.get()), &format!("volblocksize={block}")).await?;
+    Ok(Begun { plan, copy, mark })
+}
+
+/// Gives a new copy the properties of its volume, and its mark.
+async fn fill(s: &SyncTask, copy: ObjsetId, stored: &[(String, ZapValue)], mark: Mark) -> Result<()> {
+    let dir = objects::dataset(s, ObjectId(copy.get())).await?.dir;
     let zap = objects::dir(s, dir).await?.props_zap;
-    store(s, zap, &stored).await?;
+    store(s, zap, stored).await?;
     // No other software shows it or writes to it.
     objects::set(s, zap, &objects::name("readonly"), &objects::one(1)).await?;
     objects::set(s, zap, &objects::name("volmode"), &objects::one(VOLMODE_NONE)).await?;
-    objects::set(s, zap, &objects::name(MARK), &words(&mark.to_string())).await?;
-    events::note(s, "reshape", volume, ObjectId(plan.source.get()), &format!("volblocksize={block}")).await?;
-    Ok(Begun { plan, copy, mark })
+    objects::set(s, zap, &objects::name(MARK), &words(&mark.to_string())).await
 }
 
 /// `none` of `volmode`.
@@ -257,13 +262,16 @@ pub(crate) async fn begin_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, m
     snapshot::check_new(s, &head, &full, &short).await?;
     limits::check(s, head.phys.dir, Counted::Snapshots, 1, None).await?;
     s.require_for_change(Spare::Normal, BLOCKS)?;
-    let id = snapshot::take(s, head.object, &short).await?;
-    events::note(s, "snapshot", &full, id, events::NOTHING).await?;
-    let phys = objects::dataset(s, id).await?;
-    snapshot::hold_one(s, &FoundSnapshot { name: full, object: id, phys }, TAG).await?;
-    let mark = Mark { pass: mark.pass + 1, copying: Some(phys.guid), offset: 0, ..mark };
-    note(s, copy, mark).await?;
-    Ok(mark)
+    let taken = async {
+        let id = snapshot::take(s, head.object, &short).await?;
+        events::note(s, "snapshot", &full, id, events::NOTHING).await?;
+        let phys = objects::dataset(s, id).await?;
+        snapshot::hold_one(s, &FoundSnapshot { name: full, object: id, phys }, TAG).await?;
+        let mark = Mark { pass: mark.pass + 1, copying: Some(phys.guid), offset: 0, ..mark };
+        note(s, copy, mark).await?;
+        Ok(mark)
+    };
+    or_stop(s, taken.await)
 }
 
 /// Writes down how far a copy is, unless it is one no more.
@@ -284,7 +292,7 @@ pub(crate) async fn finish_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, 
     if let Some(before) = mark.copied {
         let all = held_snapshots(s, &head).await?;
         let gone: Vec<_> = all.into_iter().filter(|snapshot| snapshot.phys.guid == before).collect();
-        give_back(s, gone).await?;
+        or_stop(s, give_back(s, gone).await)?;
     }
     Ok(done)
 }
@@ -315,20 +323,40 @@ pub(crate) async fn swap(s: &SyncTask, source: ObjsetId, copy: ObjsetId, mark: M
     s.require_for_change(Spare::Reserved, BLOCKS.saturating_add(stored.len() as u64 * 2))?;
 
     // From here on nothing is refused.
+    or_stop(s, exchange(s, (&old, &new), &kept, &stored, refreservation).await)?;
+    Ok(Swapped { volume: old.name, kept })
+}
+
+/// Exchanges the names, with all that hangs on them.
+async fn exchange(
+    s: &SyncTask,
+    (old, new): (&FoundHead, &FoundHead),
+    kept: &str,
+    stored: &[(String, ZapValue)],
+    refreservation: u64,
+) -> Result<()> {
     let children = objects::dir(s, objects::dir(s, old.phys.dir).await?.parent).await?.child_dir_zap;
     let short = |name: &str| objects::name(name.rsplit('/').next().unwrap_or_default());
     objects::take(s, children, &short(&old.name)).await?;
     objects::take(s, children, &short(&new.name)).await?;
-    objects::add(s, children, &short(&kept), &objects::one(old.phys.dir.get())).await?;
+    objects::add(s, children, &short(kept), &objects::one(old.phys.dir.get())).await?;
     objects::add(s, children, &short(&old.name), &objects::one(new.phys.dir.get())).await?;
     events::note(s, "rename", &old.name, old.object, &format!("-> {kept}")).await?;
     events::note(s, "rename", &new.name, new.object, &format!("-> {}", old.name)).await?;
-    exchange_properties(s, &old, &new, &stored).await?;
-    move_reservations(s, &old, &new, refreservation).await?;
-    let old = FoundHead { name: kept.clone(), ..old };
-    give_back(s, held_snapshots(s, &old).await?).await?;
-    policy::refresh(s, &[source, copy]).await?;
-    Ok(Swapped { volume: name_of_dir(s, new.phys.dir).await?, kept })
+    exchange_properties(s, old, new, stored).await?;
+    move_reservations(s, old, new, refreservation).await?;
+    let renamed = FoundHead { name: kept.to_owned(), ..old.clone() };
+    give_back(s, held_snapshots(s, &renamed).await?).await?;
+    let heads = [old, new].map(|head| ObjsetId(head.object.get()));
+    policy::refresh(s, &heads).await
+}
+
+/// The result of what cannot be undone any more: with an error nothing of the group is committed.
+fn or_stop<T>(s: &SyncTask, done: Result<T>) -> Result<T> {
+    if let Err(error) = &done {
+        s.tx.note_half_done(error.clone());
+    }
+    done
 }
 
 /// Gives up: the copy goes, and so do the snapshots of the volume, where it is still there.
@@ -337,10 +365,11 @@ pub(crate) async fn cancel(s: &SyncTask, source: Option<ObjsetId>, copy: ObjsetI
     destroy::check_to_destroy(s, &new).await?;
     if let Some(source) = source {
         let old = head_of(s, source).await?;
-        give_back(s, held_snapshots(s, &old).await?).await?;
+        let held = held_snapshots(s, &old).await?;
+        or_stop(s, give_back(s, held).await)?;
         events::note(s, "reshape", &old.name, old.object, "canceled").await?;
     }
-    let destroyed = destroy::destroy_head(s, &new).await?;
+    let destroyed = or_stop(s, destroy::destroy_head(s, &new).await)?;
     events::note(s, "destroy", &new.name, new.object, events::NOTHING).await?;
     s.forget_dataset(destroyed.objset);
     Ok(())

@@ -30,9 +30,10 @@ use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 
 use super::counters::transfers;
+use super::endpoints::{IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::volume_freeze::Freezable;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
@@ -339,24 +340,6 @@ impl Export for VolumeExport {
         self.replied(0).await;
         Ok(())
     }
-}
-
-/// Where volumes are served over TCP.
-#[derive(Debug)]
-pub struct TcpEndpoint {
-    /// The socket.
-    pub listener: TcpListener,
-    /// Nothing is served without it where it is given.
-    pub tls: Option<nbd::Tls>,
-}
-
-/// Where volumes are served by iSCSI.
-#[derive(Debug)]
-pub struct IscsiEndpoint {
-    /// The socket.
-    pub listener: TcpListener,
-    /// Nothing is served without a proof where they are given.
-    pub secrets: Option<iscsi::Secrets>,
 }
 
 /// The volumes of all open pools, as a protocol serves them.
@@ -671,18 +654,12 @@ impl Daemon {
             uri: self.nbd.get().map(|nbd| nbd.uri(&volume.name)),
             tcp_uri: self.nbd.get().and_then(|nbd| nbd.tcp_uri(&volume.name)),
             iscsi_uri: self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name)),
-            vhost_user_socket: self.vhost_user_socket(&volume.name),
+            vhost_user_socket: self.vhost_user.get().and_then(|at| vhost_user::socket_of(at, &volume.name)),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         };
         pool.volumes().into_iter().map(served).collect()
-    }
-}
-
-impl Daemon {
-    fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
-        self.vhost_user.get().and_then(|folder| vhost_user::socket_of(folder, volume))
     }
 }
 

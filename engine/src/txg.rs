@@ -33,10 +33,10 @@
 
 mod lanes;
 mod limits;
+mod opening;
 mod stream;
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
@@ -49,6 +49,7 @@ pub(crate) use self::lanes::GUESSED_BYTES_PER_SECOND;
 use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
 use self::limits::LEAST_DIRTY_BYTES;
 pub use self::limits::Limits;
+pub use self::opening::Opening;
 use self::stream::Stream;
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
@@ -149,15 +150,6 @@ pub struct Txgs {
     history: TxgHistory,
 }
 
-/// One opening of a pool for writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opening {
-    /// A number that no other opening has.
-    pub number: u64,
-    /// The last group that was committed before it.
-    pub synced: Txg,
-}
-
 #[derive(Debug)]
 struct State {
     open: Txg,
@@ -219,7 +211,7 @@ impl Txgs {
         history.opened(state.open);
         Arc::new(Self {
             limits,
-            opening: Opening { number: RandomState::new().build_hasher().finish(), synced },
+            opening: Opening::after(synced),
             state: Mutex::new(state),
             due: Condvar::new(),
             cache,

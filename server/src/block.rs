@@ -1,10 +1,10 @@
 //! Volumes as block devices, whatever protocol they are served through.
 //!
 //! # The idea
-//! A protocol ([`crate::nbd`], [`crate::iscsi`], [`crate::vhost_user`]) knows [`Exports`], opens one by its name, and asks it to
-//! read, write and so on. What an export is ([`crate::daemon`]), and what becomes of its requests while a
-//! volume is renamed, rolled back or taken away, no protocol knows. The load generator and the kernel's block
-//! devices stand on the same seam.
+//! A protocol ([`crate::nbd`], [`crate::iscsi`], [`crate::vhost_user`]) knows [`Exports`], opens one by its
+//! name, and asks it to read, write and so on. What an export is ([`crate::daemon`]), and what becomes of its
+//! requests while a volume is renamed, rolled back or taken away, no protocol knows. The load generator and
+//! the kernel's block devices stand on the same seam.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -23,6 +23,7 @@
 //! | `import_cached` | the pools that come back when the daemon starts again |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
+//! | `endpoints` | where volumes are served beside the socket of NBD |
 //! | `events` | the ring of events, and its file |
 //! | `agents` | what the daemon does by itself when something happens |
 //! | `attaching` | devices that are attached, replace others, and are detached |
@@ -62,6 +63,7 @@ mod creating;
 mod datasets;
 mod devices;
 mod disks;
+mod endpoints;
 mod events;
 mod held_clients;
 mod hooks;
@@ -113,11 +115,12 @@ use crate::runtime::Shards;
 
 pub use attached::DeviceMaker;
 use closing::Ending;
+pub use endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
-pub use volumes::{Endpoints, IscsiEndpoint, TcpEndpoint, VolumeExport, Volumes};
+pub use volumes::{VolumeExport, Volumes};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
 const CACHE_SHARE_OF_MEMORY: u64 = 4;

@@ -18,7 +18,6 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
 
@@ -30,9 +29,10 @@ use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 
 use super::counters::transfers;
+use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
 use super::volume_freeze::Freezable;
@@ -329,35 +329,6 @@ impl Export for VolumeExport {
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
-
-/// Where volumes are served over TCP.
-#[derive(Debug)]
-pub struct TcpEndpoint {
-    /// The socket.
-    pub listener: TcpListener,
-    /// Nothing is served without it where it is given.
-    pub tls: Option<nbd::Tls>,
-}
-
-/// Where volumes are served by iSCSI.
-#[derive(Debug)]
-pub struct IscsiEndpoint {
-    /// The socket.
-    pub listener: TcpListener,
-    /// Nothing is served without a proof where they are given.
-    pub secrets: Option<iscsi::Secrets>,
-}
-
-/// Where volumes are served beside the Unix socket.
-#[derive(Debug, Default)]
-pub struct Endpoints {
-    /// NBD over TCP.
-    pub tcp: Option<TcpEndpoint>,
-    /// iSCSI.
-    pub iscsi: Option<IscsiEndpoint>,
-    /// The folder of the sockets for vhost-user-blk.
-    pub vhost_user: Option<PathBuf>,
-}
 
 /// The volumes of all open pools, as a protocol serves them.
 #[derive(Debug, Clone)]
@@ -665,17 +636,11 @@ impl Daemon {
             }),
             vhost_user_socket: volume
                 .share(Protocol::VhostUser)
-                .and_then(|_| self.vhost_user_socket(&volume.name)),
+                .and_then(|_| self.vhost_user.get().and_then(|at| vhost_user::socket_of(at, &volume.name))),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         }
-    }
-}
-
-impl Daemon {
-    fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
-        self.vhost_user.get().and_then(|folder| vhost_user::socket_of(folder, volume))
     }
 }
 

@@ -517,7 +517,7 @@ fn ring_file(message: &mut Message) -> io::Result<(u32, Option<OwnedFd>)> {
         return Ok((ring, None));
     }
     let file = message.file()?;
-    // Anything else could make whoever writes to it wait.
+    // Anything else could make a shard wait that writes to it.
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if link.as_os_str() != "anon_inode:[eventfd]" {
         return Err(violation("a file that is no eventfd"));

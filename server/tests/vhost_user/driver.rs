@@ -383,8 +383,8 @@ pub fn region(memory: &Memory) -> VhostUserMemoryRegionInfo {
     }
 }
 
-/// Connects as soon as the server answers: other servers have one client at a time, and need a moment to see that
-/// the last one left. What is offered.
+/// Connects as soon as the server answers: other servers have one client at a time, and need a moment to see
+/// that the last one left. What is offered.
 fn greet(socket: &Path, rings: usize) -> (Frontend, u64) {
     for _ in 0..3000 {
         let frontend = Frontend::from_stream(connect(socket), rings as u64);

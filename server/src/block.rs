@@ -153,9 +153,9 @@ pub trait Export: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Copies a range of an export, which may be this one, to the same bytes of this one or others; the ranges
-    /// lie within the sizes and do not overlap. Both must be of the same pool: blocks are shared where that
-    /// can be done. `None` where this does not copy, and the caller has to read and write.
+    /// Copies a range of another export, or of this one, to a range here; the ranges lie within the sizes and
+    /// do not overlap. Blocks are shared where both are of one pool and that can be done. `None` where this
+    /// does not copy, and the caller has to read and write.
     fn copy_from(
         &self,
         _source: &Self,

@@ -1,9 +1,10 @@
 //! iSCSI: volumes as disks for virtual machines' hosts and whatever else speaks the protocol.
 //!
 //! # The idea
-//! Each volume is a target with one logical unit, number 0, unless its share makes it a unit of another target
-//! (`names`, [`crate::block::shares`]). A session has one connection, which is one task on one shard. What its commands do is the same as for every other protocol
-//! ([`crate::block::Export`]); here is only how they are asked for and answered.
+//! Each volume is a target with one logical unit, number 0, unless its share makes it a unit of another
+//! target (`names`, [`crate::block::shares`]). A session has one connection, which is one task on one shard.
+//! What its commands do is the same as for every other protocol ([`crate::block::Export`]); here is only how
+//! they are asked for and answered.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -321,7 +321,7 @@ mod tests {
             "off",
             "nbd",
             "nbd iscsi",
-            "iscsi(target=vms,lun=2,sector=4096,initiator=iqn.1998-01.com.vmware:*,address=10.0.0.0/8) vhost-user",
+            "iscsi(target=vms,lun=2,sector=4096,initiator=iqn.a:*,address=10.0.0.0/8) vhost-user",
             "iscsi(target=iqn.2005-10.org.freenas.ctl:vm)",
             "nbd(address=::1,address=fe80::/10)",
         ] {

@@ -24,8 +24,8 @@ pub(super) async fn kept(pool: &OpenPool, name: &str) -> engine::Result<Option<S
     Ok(dsl.user_text(&dataset, KEPT).await?.filter(|text| !text.is_empty()))
 }
 
-/// Keeps that, in place of what was kept before. A change of the pool may take its time and stack, so it has a
-/// thread of its own.
+/// Keeps that, in place of what was kept before. A change of the pool may take its time and stack, so it has
+/// a thread of its own.
 pub(super) async fn keep(pool: Arc<OpenPool>, name: String, text: Option<String>) -> engine::Result<()> {
     let (sender, kept) = oneshot::channel();
     let work = move || drop(sender.send(device::block_on(store(&pool, name, text))));

@@ -284,8 +284,8 @@ impl<X: Exports> Login<'_, X> {
         Ok(reply)
     }
 
-    /// Opens the volumes of a target that the initiator may have. What cannot be opened now is left out, unless
-    /// it is all.
+    /// Opens the volumes of a target that the initiator may have. What cannot be opened now is left out,
+    /// unless it is all.
     async fn open(&self, target: &str) -> Result<BTreeMap<u8, (Arc<X::Export>, SectorBytes)>, Status> {
         let caller = Caller { address: Some(self.door.address), name: self.initiator.as_deref() };
         let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);

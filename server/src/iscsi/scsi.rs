@@ -11,9 +11,9 @@
 //! | `unit` | doing commands |
 //! | `units` | the units of a target |
 //!
-//! A unit has blocks of 512 bytes, as every initiator takes them, or of 4096 where its volume's share says so.
-//! It says that its physical blocks are as long as those of the volume, so that initiators align what they
-//! write.
+//! A unit has blocks of 512 bytes, as every initiator takes them, or of 4096 where its volume's share says
+//! so. It says that its physical blocks are as long as those of the volume, so that initiators align what
+//! they write.
 //!
 //! Source of the facts: SPC-4, SBC-3 (the drafts of T10).
 

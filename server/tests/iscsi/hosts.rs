@@ -1,7 +1,7 @@
 //! What hosts of virtual machines ask of a disk, in their order, as their makers and others describe it.
 //!
-//! Sources: VMware's documents on storage primitives (VAAI: ATS, XCOPY, write same, unmap), and Microsoft's on
-//! iSCSI targets, clusters' shared disks and thin provisioning.
+//! Sources: VMware's documents on storage primitives (VAAI: ATS, XCOPY, write same, unmap), and Microsoft's
+//! on iSCSI targets, shared disks of clusters and thin provisioning.
 
 use server::block::Limits;
 

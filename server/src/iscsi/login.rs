@@ -103,6 +103,9 @@ pub(super) struct Target<E> {
     pub volumes: BTreeMap<u8, (Arc<E>, SectorBytes)>,
 }
 
+/// The initiator's name, its target, and its place among those that are served.
+type Finished<E> = (String, Option<Target<E>>, Place);
+
 /// What a login came to.
 pub(super) struct Session<E> {
     pub initiator: Initiator,
@@ -447,7 +450,7 @@ impl<X: Exports> Login<'_, X> {
     }
 
     /// What the session is of.
-    fn finish(&mut self) -> Result<(String, Option<Target<X::Export>>, Place), Status> {
+    fn finish(&mut self) -> Result<Finished<X::Export>, Status> {
         let initiator = self.initiator.take().ok_or(Status::MISSING)?;
         let place = self.door.resources.place().ok_or(Status::OUT_OF_RESOURCES)?;
         Ok((initiator, self.session.take(), place))

@@ -64,10 +64,12 @@ pub(super) fn list(numbers: &[u8]) -> Vec<u8> {
     list
 }
 
+/// The initiator's name, and the unit's.
+type Opened = (String, [u8; 8]);
+
 /// The units that initiators have open, through any target: what EXTENDED COPY can reach.
 pub(in crate::iscsi) struct Reach<E> {
-    /// By the initiator's name, and the unit's.
-    units: Mutex<HashMap<(String, [u8; 8]), Weak<Unit<E>>>>,
+    units: Mutex<HashMap<Opened, Weak<Unit<E>>>>,
 }
 
 impl<E> Default for Reach<E> {

@@ -388,13 +388,24 @@ impl Torture {
         Some(name(&path))
     }
 
+    /// Notes which of the devices that were pulled the pool has found again: it may rely on them.
+    fn note_found(&mut self) {
+        for path in self.harm.with(Hurt::Pulled) {
+            if self.rig.has_found(&path) {
+                self.harm.remove(&path, Hurt::Pulled);
+            }
+        }
+    }
+
     fn give_back(&mut self, rng: &mut Rng) -> Option<String> {
         let pulled = self.harm.with(Hurt::Pulled);
         let path = rng.pick(&pulled)?.clone();
         self.rig.heal(&path);
         self.harm.remove(&path, Hurt::Pulled);
         self.harm.remove(&path, Hurt::Flaky);
+        // It looks for all that it lacks.
         block_on(self.rig.pool().reopen());
+        self.note_found();
         Some(name(&path))
     }
 
@@ -470,6 +481,7 @@ impl Torture {
     fn crash(&mut self, rng: &mut Rng) -> Result<Option<String>, String> {
         let Some(load) = self.load.take() else { return Ok(None) };
         load.expect_crash();
+        self.note_found();
         self.rig.crash();
         let (lanes, steps) = load.end()?;
         self.steps += steps;
@@ -483,6 +495,7 @@ impl Torture {
         let Some(load) = self.load.take() else { return Ok(None) };
         let (lanes, steps) = load.end()?;
         self.steps += steps;
+        self.note_found();
         let gone = self.harm.with(Hurt::Pulled);
         self.rig.export()?;
         self.reimport(lanes, &gone, false)?;

@@ -17,6 +17,7 @@ use engine::dsl::edit;
 use engine::pool::discovery::{Candidate, group};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings};
+use engine::vdev::Vdev;
 use engine::zvol::LiveZvol;
 use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
@@ -141,6 +142,13 @@ impl Rig {
     pub fn leaves(&self) -> Vec<(Guid, PathBuf)> {
         let leaves = self.pool().pool().vdevs().leaves();
         leaves.map(|leaf| (leaf.guid, PathBuf::from(&leaf.name))).collect()
+    }
+
+    /// Whether the pool has found a device again by its path, although the one that it was given is not
+    /// there.
+    pub fn has_found(&self, path: &Path) -> bool {
+        let is_read = |leaf: &Vdev| Path::new(&leaf.name) == path && leaf.status().is_readable();
+        self.simulated(path).is_none() && self.pool().pool().vdevs().leaves().any(is_read)
     }
 
     fn simulated(&self, path: &Path) -> Option<Arc<SimulatedDevice>> {

@@ -4,9 +4,8 @@
 //! for wrong bytes, and one for slow transfers that counts only where it is set. The properties of vdevs
 //! `io_n`, `io_t`, `checksum_n`, `checksum_t`, `slow_io_n` and `slow_io_t` set them.
 //!
-//! An error in a place where there was one a short while ago does not count: OpenZFS's event daemon is not
-//! told of it. Whether errors are too many is decided when one is noted, by the times at which they happened,
-//! because the look at them may come later.
+//! Whether errors are too many is decided when one is noted, by the times at which they happened, because the
+//! look at them may come later.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -117,17 +116,17 @@ impl ErrorCounters {
         self.checksum.load(Ordering::Relaxed)
     }
 
-    /// A read failed. One that is not new, because it failed in the same place a short while ago, is only a
-    /// reason to look at the device.
+    /// A read failed. One that is not new, because it failed in the same place a short while ago, only says
+    /// something of the device.
     pub(crate) fn count_read(&self, is_new: bool) {
         self.read.fetch_add(is_new.into(), Ordering::Relaxed);
-        self.note_transfer(is_new);
+        self.note_transfer();
     }
 
     /// A write failed.
     pub(crate) fn count_write(&self, is_new: bool) {
         self.write.fetch_add(is_new.into(), Ordering::Relaxed);
-        self.note_transfer(is_new);
+        self.note_transfer();
     }
 
     /// A read returned wrong bytes.
@@ -135,9 +134,7 @@ impl ErrorCounters {
         self.checksum.fetch_add(is_new.into(), Ordering::Relaxed);
         let mut recent = self.recent.lock().ignore_poison();
         let threshold = recent.thresholds.checksums;
-        if is_new {
-            recent.too_many.checksums |= note(&mut recent.checksums, threshold, Instant::now());
-        }
+        recent.too_many.checksums |= note(&mut recent.checksums, threshold, Instant::now());
         recent.unseen[1] = true;
     }
 
@@ -146,12 +143,10 @@ impl ErrorCounters {
         self.checksum.fetch_add(is_new.into(), Ordering::Relaxed);
     }
 
-    fn note_transfer(&self, is_new: bool) {
+    fn note_transfer(&self) {
         let mut recent = self.recent.lock().ignore_poison();
         let threshold = recent.thresholds.transfers;
-        if is_new {
-            recent.too_many.transfers |= note(&mut recent.transfers, threshold, Instant::now());
-        }
+        recent.too_many.transfers |= note(&mut recent.transfers, threshold, Instant::now());
         recent.unseen[0] = true;
     }
 
@@ -233,16 +228,15 @@ mod tests {
         let errors = ErrorCounters::default();
         let few = Threshold { count: 2, window: Duration::from_secs(600) };
         assert_eq!(errors.kinds(), Kinds::default());
-        (0..9).for_each(|_| errors.count_checksum(true));
-        (0..9).for_each(|_| errors.count_checksum(false));
-        assert_eq!(errors.checksum(), 9, "the others were in the same place");
+        (0..9).for_each(|number| errors.count_checksum(number == 0));
+        assert_eq!(errors.checksum(), 1, "the others were in the same place");
         let slow = || errors.note_slow(Instant::now());
         let too_many = || errors.take_recent().map(|recent| recent.too_many);
         let checksums = Kinds { checksums: true, ..Kinds::default() };
         slow();
         assert_eq!(errors.kinds(), checksums);
         assert_eq!(too_many(), Some(Kinds::default()));
-        errors.count_checksum(true);
+        errors.count_checksum(false);
         assert_eq!(too_many(), Some(checksums));
         let none = Threshold { count: 0, window: Duration::ZERO };
         errors.set_thresholds(Thresholds { transfers: none, checksums: few, slow: Some(few) });

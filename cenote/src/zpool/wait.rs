@@ -3,7 +3,7 @@
 //! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it
 //! there. A scrub that is paused is not waited for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -14,6 +14,9 @@ use crate::output::usage;
 
 /// How often the state is asked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long an old device may take to go once the new one has everything. In a pool that is open read-only it
+/// stays.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The activities, in OpenZFS's words and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,9 +59,13 @@ impl Arguments {
         let pool = self.pool.ok_or_else(|| usage("missing 'pool' argument"))?;
         let all = Activity::value_variants();
         let chosen = if self.activities.is_empty() { all } else { &self.activities[..] };
+        let mut settling = None;
         loop {
             let look = Look::at(&pool)?;
-            if !chosen.iter().any(|activity| look.shows(*activity)) {
+            let settles = chosen.contains(&Activity::Replace) && look.settles();
+            if chosen.iter().any(|activity| look.shows(*activity)) {
+                settling = None;
+            } else if !settles || settling.get_or_insert_with(Instant::now).elapsed() > SETTLE_LIMIT {
                 return Ok(());
             }
             std::thread::sleep(LOOK_INTERVAL);
@@ -92,6 +99,15 @@ impl Look {
         sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active)
     }
 
+    /// Whether a new device has everything, and the old one is still to go.
+    fn settles(&self) -> bool {
+        let ends = |vdev: &VdevNode| {
+            let new = vdev.children.last();
+            new.is_some_and(|new| new.state == State::Healthy && !new.awaits_resilver)
+        };
+        self.status.health.vdevs.walk().any(|vdev| vdev.kind == "replacing" && ends(vdev))
+    }
+
     fn shows(&self, activity: Activity) -> bool {
         let health = &self.status.health;
         let scans = |kind| {
@@ -102,14 +118,8 @@ impl Look {
             Activity::Free => self.freeing > 0,
             Activity::Initialize => self.sweeps(Sweep::Initialize),
             Activity::Replace => {
-                // Once the new device has everything, the old one goes.
-                let ends = |vdev: &VdevNode| {
-                    let new = vdev.children.last();
-                    new.is_some_and(|new| new.state == State::Healthy && !new.awaits_resilver)
-                };
-                let goes_on = scans(ScanKind::Resilver) || health.looks_for_resilver;
-                let mut replacing = health.vdevs.walk().filter(|vdev| vdev.kind == "replacing");
-                replacing.any(|vdev| goes_on || ends(vdev))
+                let resilvers = scans(ScanKind::Resilver) || health.looks_for_resilver;
+                resilvers && health.vdevs.walk().any(|vdev| vdev.kind == "replacing")
             }
             Activity::Remove => {
                 health.removal.as_ref().is_some_and(|removal| removal.state == Progress::Running)

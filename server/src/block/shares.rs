@@ -5,7 +5,9 @@
 //! client that can connect. `off` serves it through none. Otherwise the property names protocols, separated
 //! by spaces, each with options in parentheses:
 //!
-//!     nbd(address=10.0.0.0/8) iscsi(target=vms,lun=2,initiator=iqn.1998-01.com.vmware:*) vhost-user
+//! ```text
+//! nbd(address=10.0.0.0/8) iscsi(target=vms,lun=2,initiator=iqn.1998-01.com.vmware:*) vhost-user
+//! ```
 //!
 //! | option | of | meaning |
 //! |---|---|---|

@@ -20,6 +20,7 @@ pub mod reader;
 pub(crate) mod room;
 pub mod sa;
 mod sibling_prefetch;
+mod sink;
 mod tree;
 pub mod zap;
 
@@ -31,4 +32,5 @@ pub use objset::Objset;
 pub use payload::Payload;
 pub use reader::Reader;
 pub use room::Room;
+pub use sink::Sink;
 pub use tree::OrderedBlock;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ondisk::ObjectId;
 use ondisk::objset::ObjsetType;
 
-use crate::dmu::{Object, Objset, Reader, zap};
+use crate::dmu::{Object, Objset, Reader, Sink, zap};
 use crate::stats::DatasetStats;
 use crate::{Error, Result};
 
@@ -85,10 +85,15 @@ impl Zvol {
 
     /// Fills `into` with the bytes from `offset` on. When they are cached and within one block, this finishes
     /// in the first poll and allocates nothing. Blocks are loaded ahead of sequential reads.
-    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.check(offset, into.len() as u64)?;
-        self.stats.count_read(into.len() as u64);
-        self.content.read_at(offset, into).await
+    pub async fn read_at(&self, offset: u64, mut into: &mut [u8]) -> Result<()> {
+        self.read_to(offset, into.len() as u64, &mut into).await
+    }
+
+    /// Like [`Zvol::read_at`], into a sink.
+    pub async fn read_to(&self, offset: u64, length: u64, sink: &mut dyn Sink) -> Result<()> {
+        self.check(offset, length)?;
+        self.stats.count_read(length);
+        self.content.read_to(offset, length, sink).await
     }
 
     /// The runs of data and of holes in a range, in order and without gaps. Returns at most `limit` runs, and

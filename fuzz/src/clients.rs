@@ -4,3 +4,8 @@
 pub fn iscsi(bytes: &[u8]) {
     server::iscsi::untrusted::read(bytes);
 }
+
+/// Chains of descriptors, requests, and what is kept of those under way, of vhost-user-blk.
+pub fn vhost_user(bytes: &[u8]) {
+    server::vhost_user::untrusted::read(bytes);
+}

@@ -70,6 +70,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("space_map", lists::space_map),
     ("uberblock", pools::uberblock),
     ("vdev_config", pools::vdev_config),
+    ("vhost_user", clients::vhost_user),
     ("zap_edit", zaps::edit),
     ("zap_header", zaps::header),
     ("zap_leaf", zaps::leaf),

@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use driver::{Machine, OK, Options, READ, SLOTS};
+use engine::dmu::Sink;
 use engine::dsl::Dsl;
 use engine::pool::discovery;
 use engine::pool::import::{self, ImportOptions};
@@ -57,6 +58,11 @@ impl Export for Volume {
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
         let failed = |error: engine::Error| ExportError { kind: FailureKind::Io, message: error.to_string() };
         self.0.read_at(offset, into).await.map_err(failed)
+    }
+
+    async fn read_to(&self, offset: u64, len_bytes: usize, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        let failed = |error: engine::Error| ExportError { kind: FailureKind::Io, message: error.to_string() };
+        self.0.read_to(offset, len_bytes as u64, sink).await.map_err(failed)
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {

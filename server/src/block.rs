@@ -19,6 +19,7 @@ pub mod shares;
 use std::{future::Future, sync::Arc};
 
 use device::IoBuf;
+use engine::dmu::Sink;
 
 pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
@@ -105,6 +106,21 @@ pub trait Export: Send + Sync + 'static {
     /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when
     /// cached.
     fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
+
+    /// Like [`Export::read`], into a sink, by one copy less where the export can.
+    fn read_to(
+        &self,
+        offset: u64,
+        len_bytes: usize,
+        sink: &mut dyn Sink,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async move {
+            let mut data = IoBuf::for_overwrite(len_bytes);
+            self.read(offset, &mut data).await?;
+            sink.put(&data);
+            Ok(())
+        }
+    }
 
     /// The state of the bytes from `offset` on, which lies within the size. The extent may be shorter
     /// than the whole run of its kind, but not empty, and may reach past the end.

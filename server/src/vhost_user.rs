@@ -59,5 +59,6 @@ mod queue;
 mod request;
 mod session;
 mod sockets;
+pub mod untrusted;
 
 pub use sockets::{serve_folder, socket_of};

@@ -9,19 +9,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
 use ondisk::dnode::Dnode;
 use ondisk::{ByteOrder, ObjectId};
 
 use super::live::LiveObject;
 use super::objset::Objset;
+use super::sink::{Sink, read_blocks};
 use super::tree::{Found, OrderedBlock, Tree};
 use crate::cache::Retain;
 use crate::{Bookmark, Error, Result};
 
-/// The number of blocks of one large read that are in flight together.
-const MAX_IN_FLIGHT: usize = 32;
 /// The most runs that a search for data or a hole passes.
 const MAX_STEPS: u32 = 1 << 24;
 
@@ -149,45 +146,18 @@ impl Object {
     }
 
     /// Fills `into` with the bytes from `offset` on.
-    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let block_size = self.block_size();
-        let start = (offset % block_size) as usize;
-        if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
-            // The common case: within one block. A cached block needs no allocation.
-            let id = offset / block_size;
-            let retain = Retain::of_part(start + into.len(), block_size);
-            return self.copy_from(id, self.block_retaining(id, retain).await?.as_ref(), start, into);
-        }
-        self.read_many(offset, into).await
+    pub async fn read_at(&self, offset: u64, mut into: &mut [u8]) -> Result<()> {
+        self.read_to(offset, into.len() as u64, &mut into).await
     }
 
-    /// A read across blocks: keeps several in flight.
-    async fn read_many(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let block_size = self.block_size();
-        let end = offset.checked_add(into.len() as u64).ok_or_else(|| self.corrupt("read beyond 2^64"))?;
-        let mut next = offset / block_size;
-        let mut id = next;
-        let after = end.div_ceil(block_size);
-        let mut flying = FuturesOrdered::new();
-        let mut start = (offset % block_size) as usize;
-        let mut rest = into;
-        loop {
-            while next < after && flying.len() < MAX_IN_FLIGHT {
-                let retain = Retain::of_part((end - next * block_size).min(block_size) as usize, block_size);
-                flying.push_back(self.block_retaining(next, retain));
-                next += 1;
-            }
-            let Some(found) = flying.next().await else {
-                return Ok(());
-            };
-            let found = found?;
-            let here = rest.len().min(block_size as usize - start);
-            let (piece, later) = std::mem::take(&mut rest).split_at_mut(here);
-            self.copy_from(id, found.as_ref(), start, piece)?;
-            rest = later;
-            start = 0;
-            id += 1;
-        }
+    /// Reads `length` bytes from `offset` on into a sink.
+    pub async fn read_to(&self, offset: u64, length: u64, sink: &mut dyn Sink) -> Result<()> {
+        let end = offset.checked_add(length).ok_or_else(|| self.corrupt("read beyond 2^64"))?;
+        let load = |id, retain| self.block_retaining(id, retain);
+        read_blocks((offset, end), self.block_size(), sink, load, |id, found, start, len, sink| {
+            self.give(id, found, start, len, sink)
+        })
+        .await
     }
 
     /// The first `length` bytes, when they are not more than `limit`.
@@ -248,25 +218,24 @@ impl Object {
         Ok(end)
     }
 
-    /// Copies a part of block `id`, or of a hole.
-    pub(crate) fn copy_from(
+    /// Gives a part of block `id`, or of a hole.
+    fn give(
         &self,
         id: u64,
         found: Option<&OrderedBlock>,
         start: usize,
-        into: &mut [u8],
+        len: usize,
+        sink: &mut dyn Sink,
     ) -> Result<()> {
         let Some(found) = found else {
-            into.fill(0);
+            sink.put_zeroes(len);
             return Ok(());
         };
-        match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
-            Some(bytes) => {
-                device::copy(into, bytes);
-                Ok(())
-            }
-            None => Err(Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")),
-        }
+        let bytes = start.checked_add(len).and_then(|end| found.block.get(start..end)).ok_or_else(|| {
+            Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")
+        })?;
+        sink.put(bytes);
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ use futures_util::stream::FuturesUnordered;
 
 use self::streams::{Limits, Streams};
 use super::object::Object;
+use super::sink::Sink;
 use crate::Result;
 use crate::stats::ZFETCH;
 use crate::tunables;
@@ -51,9 +52,14 @@ impl Reader {
     }
 
     /// Fills `into` with the bytes from `offset` on.
-    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.load_ahead(offset, into.len() as u64);
-        self.object.read_at(offset, into).await
+    pub async fn read_at(&self, offset: u64, mut into: &mut [u8]) -> Result<()> {
+        self.read_to(offset, into.len() as u64, &mut into).await
+    }
+
+    /// Reads `length` bytes from `offset` on into a sink.
+    pub async fn read_to(&self, offset: u64, length: u64, sink: &mut dyn Sink) -> Result<()> {
+        self.load_ahead(offset, length);
+        self.object.read_to(offset, length, sink).await
     }
 
     /// Notes a read that the caller does itself, and loads ahead of it.

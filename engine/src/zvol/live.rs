@@ -25,7 +25,7 @@ use ondisk::zil::record::WriteData;
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
 use crate::dmu::room::{Room, begin_freeing};
 use crate::dmu::zap::{Key, Value, edit};
-use crate::dmu::{Dirtied, LiveObject, LiveObjset, Reader};
+use crate::dmu::{Dirtied, LiveObject, LiveObjset, Reader, Sink};
 use crate::range_locks::{Locked, RangeLocks};
 use crate::txg::{Tx, Txgs};
 use crate::zil::{Applied, Replay, SyncMode, Zil};
@@ -380,10 +380,15 @@ impl LiveReader {
     }
 
     /// Like [`Zvol::read_at`].
-    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.volume.check(offset, into.len() as u64)?;
-        self.volume.objset.stats().count_read(into.len() as u64);
-        self.content.read_at(offset, into).await
+    pub async fn read_at(&self, offset: u64, mut into: &mut [u8]) -> Result<()> {
+        self.read_to(offset, into.len() as u64, &mut into).await
+    }
+
+    /// Like [`Zvol::read_to`].
+    pub async fn read_to(&self, offset: u64, length: u64, sink: &mut dyn Sink) -> Result<()> {
+        self.volume.check(offset, length)?;
+        self.volume.objset.stats().count_read(length);
+        self.content.read_to(offset, length, sink).await
     }
 
     /// The run of data or hole that contains `offset`.

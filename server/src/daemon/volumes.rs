@@ -24,6 +24,7 @@ use std::sync::{Arc, RwLock, Weak};
 use device::modelled::Link;
 use device::{IgnorePoison, IoBuf};
 use engine::dmu::Objset;
+use engine::dmu::Sink;
 use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
@@ -191,15 +192,20 @@ impl Export for VolumeExport {
         self.is_writable
     }
 
-    async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
-        self.recorder.note(TracedOperation::Read, offset, into.len() as u64);
+    async fn read(&self, offset: u64, mut into: &mut [u8]) -> Result<(), ExportError> {
+        self.read_to(offset, into.len(), &mut into).await
+    }
+
+    async fn read_to(&self, offset: u64, len_bytes: usize, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        let length = len_bytes as u64;
+        self.recorder.note(TracedOperation::Read, offset, length);
         let read = match &*self.access().await? {
-            Access::Reading(zvol) => zvol.read_at(offset, into).await,
-            Access::Writing(reader, _) => reader.read_at(offset, into).await,
+            Access::Reading(zvol) => zvol.read_to(offset, length, sink).await,
+            Access::Writing(reader, _) => reader.read_to(offset, length, sink).await,
         };
         read.map_err(|error| self.failed(error))?;
-        self.done.read(into.len());
-        self.replied(into.len()).await;
+        self.done.read(len_bytes);
+        self.replied(len_bytes).await;
         Ok(())
     }
 

@@ -18,8 +18,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use engine::dmu::Sink;
 use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+    Address, Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap,
+    MmapRegion,
 };
 
 use super::fault::Guard;
@@ -29,6 +31,8 @@ pub(super) const MOST_REGIONS: usize = 32;
 /// Magic numbers of the filesystems that regions may be in.
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
+/// What zeroes are copied from.
+static ZEROES: [u8; 16 << 10] = [0; 16 << 10];
 
 /// A region as a client describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,20 +182,68 @@ impl Memory {
         into.is_empty().then_some(())
     }
 
-    /// Copies into the pieces, in order.
-    pub fn scatter(&self, pieces: &[Piece], mut from: &[u8]) -> Option<()> {
-        for piece in pieces {
-            let here = from.len().min(piece.len as usize);
-            let (now, later) = from.split_at(here);
-            self.map.write_slice(now, piece.address).ok()?;
-            from = later;
-        }
-        from.is_empty().then_some(())
+    /// Copies into the pieces, in order. `None` when not all of it is there.
+    pub fn scatter(&self, pieces: &[Piece], from: &[u8]) -> Option<()> {
+        let mut target = self.target(pieces);
+        target.put(from);
+        target.is_intact().then_some(())
+    }
+
+    /// The pieces as what takes the bytes of a read.
+    pub fn target<'memory>(&'memory self, pieces: &'memory [Piece]) -> Target<'memory> {
+        Target { map: &self.map, pieces, filled: 0, is_intact: true }
     }
 
     /// Whether a range is there.
     pub fn has(&self, address: GuestAddress, len_bytes: usize) -> bool {
         GuestMemoryBackend::check_range(&self.map, address, len_bytes)
+    }
+}
+
+/// Pieces of guest memory that are filled in order.
+#[derive(Debug)]
+pub(super) struct Target<'memory> {
+    map: &'memory GuestMemoryMmap,
+    /// What is not full.
+    pieces: &'memory [Piece],
+    /// Bytes of the first of them that are.
+    filled: u32,
+    is_intact: bool,
+}
+
+impl Target<'_> {
+    /// Whether all that was put lies in guest memory.
+    pub fn is_intact(&self) -> bool {
+        self.is_intact
+    }
+}
+
+impl Sink for Target<'_> {
+    fn put(&mut self, mut bytes: &[u8]) {
+        while self.is_intact && !bytes.is_empty() {
+            let Some((piece, later)) = self.pieces.split_first() else {
+                self.is_intact = false;
+                return;
+            };
+            let (now, rest) = bytes.split_at(bytes.len().min((piece.len - self.filled) as usize));
+            let at = piece.address.checked_add(u64::from(self.filled));
+            self.is_intact = at.is_some_and(|at| self.map.write_slice(now, at).is_ok());
+            bytes = rest;
+            // It is not more than the piece has.
+            self.filled += now.len() as u32;
+            if self.filled == piece.len {
+                (self.pieces, self.filled) = (later, 0);
+            }
+        }
+    }
+
+    fn put_zeroes(&mut self, len_bytes: usize) {
+        let mut rest = len_bytes;
+        while rest > 0 {
+            let here = rest.min(ZEROES.len());
+            self.put(&ZEROES[..here]);
+            rest -= here;
+        }
     }
 }
 

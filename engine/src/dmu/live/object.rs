@@ -5,8 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use device::IoBuf;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
 use ondisk::blkptr::{Blkptr, MAX_BLOCK_SIZE};
 use ondisk::dmu::{Byteswap, DmuType};
 use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
@@ -18,6 +16,7 @@ use super::objset::LiveObjset;
 use crate::cache::Retain;
 use crate::dmu::object::Span;
 use crate::dmu::payload::Payload;
+use crate::dmu::sink::{Sink, read_blocks};
 use crate::dmu::tree::{Found, OrderedBlock, Tree};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -26,9 +25,6 @@ use crate::{Block, Bookmark};
 /// The blocks of a directory that one more entry may make dirty: a leaf, the new leaf after a split, and the
 /// header.
 const SPLIT_BLOCKS: u64 = 3;
-
-/// The number of blocks of one large read that are in flight together.
-const MAX_IN_FLIGHT: usize = 32;
 
 /// The smallest new block that counts as part of a stream ([`crate::txg`]).
 const STREAMED_BLOCK_BYTES: usize = 64 << 10;
@@ -364,31 +360,19 @@ impl LiveObject {
     }
 
     /// Fills `into` with the bytes from `offset` on.
-    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let block_size = self.block_size();
-        let start = (offset % block_size) as usize;
-        if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
-            let retain = Retain::of_part(start + into.len(), block_size);
-            return copy_from(self.block_retaining(offset / block_size, retain).await?.as_ref(), start, into);
-        }
-        let end = offset.checked_add(into.len() as u64).ok_or_else(|| self.beyond())?;
-        let (mut next, after) = (offset / block_size, end.div_ceil(block_size));
-        let mut flying = FuturesOrdered::new();
-        let (mut start, mut rest) = (start, into);
-        loop {
-            while next < after && flying.len() < MAX_IN_FLIGHT {
-                let retain = Retain::of_part((end - next * block_size).min(block_size) as usize, block_size);
-                flying.push_back(self.block_retaining(next, retain));
-                next += 1;
-            }
-            let Some(found) = flying.next().await else {
-                return Ok(());
-            };
-            let here = rest.len().min(block_size as usize - start);
-            let (piece, later) = std::mem::take(&mut rest).split_at_mut(here);
-            copy_from(found?.as_ref(), start, piece)?;
-            (rest, start) = (later, 0);
-        }
+    pub async fn read_at(&self, offset: u64, mut into: &mut [u8]) -> Result<()> {
+        self.read_to(offset, into.len() as u64, &mut into).await
+    }
+
+    /// Reads `length` bytes from `offset` on into a sink.
+    pub async fn read_to(&self, offset: u64, length: u64, sink: &mut dyn Sink) -> Result<()> {
+        let end = offset.checked_add(length).ok_or_else(|| self.beyond())?;
+        let load = |id, retain| self.block_retaining(id, retain);
+        read_blocks((offset, end), self.block_size(), sink, load, |_, found, start, len, sink| {
+            give(found, start, len, sink);
+            Ok(())
+        })
+        .await
     }
 
     /// The run of data or hole that contains `offset`; see [`crate::dmu::Object::span`].
@@ -801,21 +785,14 @@ fn little(block: Block) -> OrderedBlock {
     OrderedBlock { block, order: ByteOrder::Little }
 }
 
-fn copy_from(found: Option<&OrderedBlock>, start: usize, into: &mut [u8]) -> Result<()> {
-    let Some(found) = found else {
-        into.fill(0);
-        return Ok(());
-    };
-    match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
-        Some(bytes) => device::copy(into, bytes),
-        // The block size changed during the read: bytes beyond the smaller size were never written.
-        None => {
-            into.fill(0);
-            let bytes = found.block.get(start..).unwrap_or_default();
-            into[..bytes.len()].copy_from_slice(bytes);
-        }
+fn give(found: Option<&OrderedBlock>, start: usize, len: usize, sink: &mut dyn Sink) {
+    // The block size may have changed during the read: bytes beyond the smaller size were never written.
+    let bytes = found.and_then(|found| found.block.get(start..)).unwrap_or_default();
+    let bytes = bytes.get(..len).unwrap_or(bytes);
+    sink.put(bytes);
+    if bytes.len() < len {
+        sink.put_zeroes(len - bytes.len());
     }
-    Ok(())
 }
 
 impl fmt::Debug for LiveObject {

@@ -22,78 +22,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::{
-    dsl::Dsl,
-    pool::{
-        discovery,
-        import::{self, ImportOptions},
-    },
-    zvol::Zvol,
-};
-use server::{
-    block::{self, Caller, Export, ExportError, Exports, Extent, FailureKind, Listed, Unopened},
-    nbd,
-    runtime::Shards,
-};
+use server::{block, nbd, runtime::Shards};
 
-use testkit::GoldenPool;
+use self::support::{One, median};
 
-const VOLUME: &str = "volumes/v16K";
+#[path = "support/mod.rs"]
+mod support;
+
 const READ_BYTES: usize = 4096;
 const ROUNDS: usize = 9;
 const SECONDS_PER_ROUND: u32 = 1;
 
-/// A volume of a golden pool, cached by the engine.
-struct Volume(Arc<Zvol>);
-
-impl Export for Volume {
-    fn size_bytes(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn block_bytes(&self) -> u32 {
-        self.0.block_size() as u32
-    }
-
-    async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
-        let failed = |error: engine::Error| ExportError { kind: FailureKind::Io, message: error.to_string() };
-        self.0.read_at(offset, into).await.map_err(failed)
-    }
-
-    async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
-        Ok(Extent { len_bytes: self.size_bytes() - offset, is_hole: false })
-    }
-}
-
-struct One(Arc<Volume>);
-
-impl Exports for One {
-    type Export = Volume;
-
-    async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
-        vec![Listed::to_all("volume")]
-    }
-
-    async fn open(&self, _: &str, _: Caller<'_>) -> Result<Arc<Volume>, Unopened> {
-        Ok(Arc::clone(&self.0))
-    }
-}
-
-/// Opens the volume and reads all of it once, so that it is cached.
-async fn open_volume(pool: &GoldenPool) -> engine::Result<Arc<Zvol>> {
-    let found = discovery::scan(&[&pool.dir]).await?;
-    let found = import::select(found, &pool.name).expect("the golden pool");
-    let pool = import::import(&found, &ImportOptions::read_only()).await.expect("the golden pool opens");
-    let dsl = Dsl::open(&pool).await?;
-    let objset = dsl.open_objset(&dsl.find(VOLUME).await?).await?;
-    let volume = Zvol::open(&objset).await?;
-    let mut all = vec![0; volume.size() as usize];
-    volume.read_at(0, &mut all).await?;
-    Ok(volume)
-}
-
 /// Serves until the process ends.
-fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
+fn serve_ours(socket: &Path, exports: Arc<One>) {
     let listener = UnixListener::bind(socket).expect("bind");
     listener.set_nonblocking(true).expect("non-blocking socket");
     thread::spawn(move || {
@@ -101,13 +42,7 @@ fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
         runtime.block_on(async {
             let listener = tokio::net::UnixListener::from_std(listener).expect("listener");
             let shards = Arc::new(Shards::start().expect("shards"));
-            nbd::serve_unix(
-                listener,
-                Arc::new(One(Arc::new(Volume(volume)))),
-                shards,
-                block::Limits::default(),
-            )
-            .await
+            nbd::serve_unix(listener, exports, shards, block::Limits::default()).await
         })
     });
 }
@@ -221,22 +156,15 @@ fn choose_export(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn main() {
     // `cargo test --all-targets` runs benchmarks too, but without this argument.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
-    let Some(pool) = testkit::golden::pool("volumes") else { return };
-    let volume = device::block_on(open_volume(&pool)).unwrap_or_else(|error| panic!("{VOLUME}: {error}"));
-    let size_bytes = volume.size();
+    let Some((exports, size_bytes)) = One::open() else { return };
     let directory = tempfile::tempdir().expect("temporary directory");
     let sockets = ["cenote", "null", "memory"].map(|name| (name, directory.path().join(name)));
-    serve_ours(&sockets[0].1, volume);
+    serve_ours(&sockets[0].1, exports);
     let _peers =
         [Peer::start(&sockets[1].1, "null", size_bytes), Peer::start(&sockets[2].1, "memory", size_bytes)];
 

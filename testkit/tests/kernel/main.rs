@@ -9,6 +9,7 @@ mod heal;
 mod l2arc;
 mod log;
 mod old_versions;
+mod reshaped;
 mod scrub;
 
 use std::path::PathBuf;

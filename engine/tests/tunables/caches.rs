@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::block_on;
+use engine::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::with_room;
 use engine::inject::{ALWAYS, Fault, Operation};
 use engine::pool::live::{Layout, LivePool, NewPool};
 use engine::tunables;
 use engine::vdev::Class;
 
 use crate::bed::{Bed, MIB, Turn};
-use crate::support::{Disks, new_pool};
+use crate::support::{Disks, full, new_pool, objset_of};
 
 /// A pool with a cache device, and data of which nothing is in memory.
 fn with_cache_device() -> Bed {
@@ -74,6 +76,41 @@ fn blocks_are_looked_for_as_far_from_eviction_as_is_said() {
     turn.set(&tunables::L2ARC_HEADROOM, 0);
     let all = boosted + fed(&bed);
     assert!(all >= 12 * MIB, "of 16 MiB: {near} {boosted} {all}");
+    bed.end();
+}
+
+#[test]
+fn blocks_are_kept_compressed_or_not_as_is_said() {
+    let turn = Turn::take();
+    let bed = Bed::new();
+    let properties = vec![("volblocksize".into(), "16K".into()), ("compression".into(), "lz4".into())];
+    let new = NewDataset {
+        name: full("packed"),
+        contents: NewContents::Volume { size: MIB, sparse: true },
+        properties,
+    };
+    let pool = &bed.pool;
+    block_on(pool.change(move |s| async move { edit::create(&s, &new).await })).unwrap();
+    let volume = block_on(async { pool.volume(objset_of(pool, "packed").await.unwrap()).await.unwrap() });
+    let noise = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(at | 1) >> 56;
+    let data: Vec<u8> = (1..=MIB).map(|at| if at % 64 < 24 { noise(at) as u8 } else { 1 }).collect();
+    block_on(with_room(pool.txgs(), || volume.write_at(0, &data, false))).unwrap();
+    bed.commit();
+    // Bytes of blocks as they are kept, and without compression.
+    let kept = |is_on| {
+        turn.set(&tunables::ZFS_COMPRESSED_ARC_ENABLED, is_on);
+        pool.flush_cache();
+        let mut bytes = vec![0; MIB as usize];
+        block_on(volume.read_at(0, &mut bytes)).unwrap();
+        assert!(bytes == data);
+        let stats = pool.view().cache().arcstats();
+        (stats.compressed_size, stats.uncompressed_size)
+    };
+    let (compressed, uncompressed) = kept(1);
+    assert!(uncompressed >= MIB && compressed < MIB * 3 / 4, "{compressed} {uncompressed}");
+    let (compressed, uncompressed) = kept(0);
+    assert!(uncompressed >= MIB && compressed == uncompressed, "{compressed} {uncompressed}");
+    drop(volume);
     bed.end();
 }
 

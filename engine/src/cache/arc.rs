@@ -5,6 +5,9 @@
 //! blocks seen once (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list with the
 //! keys of evicted blocks. A miss whose key is in a ghost list shows that the corresponding list was too
 //! small; the shard then moves its `recent_target`, the share of the budget that `recent` may keep.
+//! Each list is one of data and one of metadata, with a target each. Hits in ghosts of either kind move
+//! `metadata_target`, the share that metadata may keep. Metadata count for more in that
+//! (`zfs_arc_meta_balance`): a block of them leads to many others.
 //!
 //! A reader of one record in small pieces touches its block many times in a row; that is one use, not many.
 //! So a block becomes frequent only when other blocks came in since it was last touched (OpenZFS requires 62
@@ -171,7 +174,8 @@ impl ArcCache {
             {
                 let mut shard = lock(shard);
                 shard.budget = self.share();
-                shard.recent_target = shard.recent_target.min(shard.budget);
+                shard.recent_target = shard.recent_target.map(|target| target.min(shard.budget));
+                shard.metadata_target = shard.metadata_target.min(shard.budget);
                 shard.make_room(NIL, &mut freed);
             }
             // Freed outside of the lock.
@@ -526,7 +530,7 @@ mod tests {
         let (mut shard, hasher) = shard_with(8);
         for n in 0..100 {
             put(&mut shard, &hasher, n);
-            assert!(shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes <= shard.budget);
+            assert!(shard.held_bytes() <= shard.budget);
             assert!(has(&mut shard, &hasher, n));
         }
         assert!(shard.nodes.len() <= 18, "ghosts are bounded: {}", shard.nodes.len());
@@ -571,7 +575,7 @@ mod tests {
         let (mut shard, hasher) = shard_with(16);
         put(&mut shard, &hasher, 1);
         (0..32).for_each(|_| assert!(has(&mut shard, &hasher, 1)));
-        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+        assert_eq!(shard.bytes_of(FREQUENT), 0);
     }
 
     #[test]
@@ -583,10 +587,10 @@ mod tests {
             put_ahead(&mut shard, &hasher, n + 10);
             assert!(has(&mut shard, &hasher, n), "{n} was put out before it was read");
         }
-        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+        assert_eq!(shard.bytes_of(FREQUENT), 0);
         // Read again after other blocks came in: a second use.
         assert!(has(&mut shard, &hasher, 995));
-        assert!(shard.lists[FREQUENT].bytes > 0);
+        assert!(shard.bytes_of(FREQUENT) > 0);
     }
 
     #[test]

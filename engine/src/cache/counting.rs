@@ -51,8 +51,10 @@ pub(super) struct Sizes {
     /// Blocks and ghosts, and the most that there were.
     pub(super) elements: u64,
     pub(super) most_elements: u64,
-    /// The share of the budgets that blocks seen once may have.
-    pub(super) recent_target: u64,
+    /// The share of the budgets that blocks seen once may have, of data and of metadata.
+    pub(super) recent_target: [u64; 2],
+    /// The share of the budgets that metadata may have.
+    pub(super) metadata_target: u64,
     pub(super) shares: u64,
     /// The memory that all blocks would take decompressed.
     pub(super) plain_bytes: u64,
@@ -210,7 +212,8 @@ impl Sizes {
         }
         self.elements += other.elements;
         self.most_elements += other.most_elements;
-        self.recent_target += other.recent_target;
+        self.recent_target.iter_mut().zip(other.recent_target).for_each(|(own, other)| *own += other);
+        self.metadata_target += other.metadata_target;
         self.shares += other.shares;
         self.plain_bytes += other.plain_bytes;
         self.physical_bytes += other.physical_bytes;
@@ -247,9 +250,8 @@ impl Sizes {
         stats.arc_meta_used = stats.metadata_size + stats.hdr_size;
         stats.size = stats.data_size + stats.metadata_size + stats.hdr_size;
         stats.arc_loaned_bytes = lent_bytes;
-        stats.meta = fraction(stats.metadata_size, blocks + data_copies + metadata_copies);
-        stats.pd = fraction(self.recent_target, self.shares);
-        stats.pm = stats.pd;
+        stats.meta = fraction(self.metadata_target, self.shares);
+        [stats.pd, stats.pm] = self.recent_target.map(|target| fraction(target, self.shares));
     }
 }
 
@@ -291,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_sizes_add_up_to_the_size() {
-        let mut sizes = Sizes { elements: 3, recent_target: 1, shares: 4, ..Sizes::default() };
+        let mut sizes = Sizes { elements: 3, recent_target: [1, 2], shares: 4, ..Sizes::default() };
         sizes.lists[0][0] = Held { blocks: 1, bytes: 4096 + 128 };
         sizes.lists[1][1] = Held { blocks: 1, bytes: 512 + 128 };
         sizes.lists[2][0] = Held { blocks: 1, bytes: 1024 + 128 };
@@ -300,7 +302,7 @@ mod tests {
         sizes.fill(128, 1000, &mut stats);
         assert_eq!((stats.mru_data, stats.mfu_metadata, stats.mru_ghost_data), (4096, 512, 1024));
         assert_eq!((stats.data_size, stats.metadata_size, stats.hdr_size), (5296, 612, 3 * 128));
-        assert_eq!((stats.size, stats.pd), (5296 + 612 + 384, 1 << 30));
+        assert_eq!((stats.size, stats.pd, stats.pm), (5296 + 612 + 384, 1 << 30, 1 << 31));
         let forms = (stats.compressed_size, stats.uncompressed_size, stats.overhead_size);
         assert_eq!(forms, (4096 + 512 - 50, 9000, 350));
     }

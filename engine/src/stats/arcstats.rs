@@ -47,10 +47,8 @@ counters! {
         hash_collisions: Counter, "Collisions in the tables: always 0, as they are open.";
         hash_chains: Gauge, "Chains in the tables: always 0.";
         hash_chain_max: Gauge, "The longest chain: always 0.";
-        meta: Gauge,
-            "The share of metadata in cached bytes, in parts of 2^32. The cache has no target of its own \
-             for it.";
-        pd: Gauge, "The share that blocks used once may have of cached data, in parts of 2^32.";
+        meta: Gauge, "The share of cached bytes that metadata may have, in parts of 2^32.";
+        pd: Gauge, "The share of cached data that blocks used once may have, in parts of 2^32.";
         pm: Gauge, "The same of cached metadata.";
         c: Gauge, "The budget for blocks and for data not on disk yet, at the moment.";
         c_min: Gauge, "The least budget, also when memory is scarce.";
@@ -59,7 +57,7 @@ counters! {
         compressed_size: Gauge, "Bytes of blocks as they are kept, compressed or not.";
         uncompressed_size: Gauge, "Bytes of these blocks without compression.";
         overhead_size: Gauge,
-            "Bytes of uncompressed copies beside compressed blocks, and of compressed ones for cache devices.";
+            "Bytes of uncompressed copies beside compressed blocks, and of compressed ones for the L2ARC.";
         hdr_size: Gauge, "Memory for the headers of blocks and ghosts.";
         data_size: Gauge, "Bytes of blocks of files and volumes, dirty data included.";
         metadata_size: Gauge, "Bytes of all other blocks.";

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::block_on;
+use device::{IoBuf, block_on};
+use engine::cache::arc::Key;
+use engine::cache::{ArcCache, Block, Retain};
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::dsl::with_room;
 use engine::inject::{ALWAYS, Fault, Operation};
@@ -112,6 +114,46 @@ fn blocks_are_kept_compressed_or_not_as_is_said() {
     assert!(uncompressed >= MIB && compressed == uncompressed, "{compressed} {uncompressed}");
     drop(volume);
     bed.end();
+}
+
+/// Hits of metadata, of 3000 reads beside four times as many of data. Both do not fit into the ARC.
+fn metadata_hits() -> usize {
+    let cache = ArcCache::new(8 * MIB);
+    let mut state = 1u64;
+    let mut next = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    let mut read = |is_metadata: bool| {
+        let number = next(if is_metadata { 300 } else { 800 });
+        let word = u64::from(is_metadata);
+        let key = Key { pool: 0, vdev: 0, offset_bytes: number << 14, birth: 1, checksum_word: word };
+        let is_hit = cache.get(&key, Retain::In).is_some();
+        if !is_hit {
+            let load = || async { Ok(Block::from(IoBuf::zeroed(16384))) };
+            block_on(cache.get_or_load(key, Retain::In, load)).unwrap();
+        }
+        is_hit
+    };
+    let mut hits = 0;
+    for step in 0..6000 {
+        for _ in 0..4 {
+            read(false);
+        }
+        hits += usize::from(read(true) && step >= 3000);
+    }
+    hits
+}
+
+#[test]
+fn metadata_that_come_back_count_as_is_said() {
+    let turn = Turn::take();
+    turn.set(&tunables::ZFS_ARC_META_BALANCE, 10_000);
+    let many = metadata_hits();
+    assert!(many > 2700, "{many}: all metadata stay");
+    turn.set(&tunables::ZFS_ARC_META_BALANCE, 10);
+    let few = metadata_hits();
+    assert!(few < 600, "{few}: data take their place");
 }
 
 #[test]

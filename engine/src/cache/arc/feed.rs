@@ -86,7 +86,7 @@ impl ArcCache {
 
 impl Shard {
     fn feedable(&self, list: usize, selection: &Selection, left: &mut u64, found: &mut Vec<Feedable>) {
-        let ends = &self.lists[list];
+        let ends = &self.lists[list][usize::from(selection.metadata)];
         let mut next = if selection.newest_first { ends.newest } else { ends.oldest };
         let mut passed = 0;
         for _ in 0..MAX_STEPS {
@@ -103,7 +103,6 @@ impl Shard {
             let (Some(candidate), Some(bytes)) = (&kept.candidate, kept.physical()) else { continue };
             if node.key.pool != selection.pool
                 || (selection.only_physical && candidate.physical.is_none())
-                || candidate.is_metadata != selection.metadata
                 || candidate.birth > selection.newest_birth
             {
                 continue;
@@ -134,11 +133,15 @@ mod tests {
     use crate::cache::{Loaded, Retain};
 
     fn key(number: u64) -> Key {
-        Key { pool: 1, vdev: 0, offset_bytes: number << 12, birth: number, checksum_word: 0 }
+        let checksum_word = u64::from(number == METADATA);
+        Key { pool: 1, vdev: 0, offset_bytes: number << 12, birth: number, checksum_word }
     }
 
+    /// The block that is metadata.
+    const METADATA: u64 = 3;
+
     /// A block of 16 KiB, whose bytes in the pool are 4 KiB.
-    fn loaded(number: u64, is_metadata: bool) -> Loaded {
+    fn loaded(number: u64) -> Loaded {
         let offset = ByteOffset(number << 12);
         let candidate = Candidate {
             dva: Dva { vdev: VdevId(0), offset, asize: Asize(4096), gang: false },
@@ -146,7 +149,7 @@ mod tests {
             lsize: 16384,
             psize: 4096,
             compress: CompressType::Lz4,
-            is_metadata,
+            is_metadata: number == METADATA,
             physical: Some(IoBuf::zeroed(4096).into()),
         };
         Loaded { block: IoBuf::zeroed(16384).into(), packed: None, candidate: Some(Box::new(candidate)) }
@@ -172,7 +175,7 @@ mod tests {
     fn blocks_that_will_be_evicted_soon_are_offered_first() {
         let cache = ArcCache::new(16 << 20);
         for number in 0..20 {
-            cache.insert(key(number), loaded(number, number == 3));
+            cache.insert(key(number), loaded(number));
         }
         // Used again: it is in the other list, which comes first.
         assert!(cache.get(&key(0), Retain::In).is_some());
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(offered(&cache, Selection { only_frequent: true, ..ALL }, 1 << 20), [0]);
         assert_eq!(offered(&cache, Selection { newest_birth: 2, ..ALL }, 1 << 20), [0, 1, 2]);
         assert_eq!(offered(&cache, Selection { only_physical: true, ..ALL }, 1 << 20).len(), 19);
-        assert_eq!(offered(&cache, Selection { headroom_bytes: 3 * 16384, ..ALL }, 1 << 20), [0, 1, 2]);
+        assert_eq!(offered(&cache, Selection { headroom_bytes: 3 * 16384, ..ALL }, 1 << 20), [0, 1, 2, 4]);
         assert!(offered(&cache, Selection { pool: 2, ..ALL }, 1 << 20).is_empty());
         let size = cache.stats().size_bytes;
         cache.fed(&key(1));
@@ -196,11 +199,11 @@ mod tests {
         let cache = ArcCache::new(16 << 20);
         assert!(!cache.is_warm());
         for number in 0..2000 {
-            cache.insert(key(number), loaded(number, false));
+            cache.insert(key(number), loaded(number));
             assert!(lock(&cache.shards[0]).physical_bytes <= (16 << 20) / PHYSICAL_SHARE);
         }
         assert!(offered(&cache, ALL, u64::MAX).len() <= 512);
-        cache.supersede(None, key(5000), || loaded(5000, false), Retain::In);
+        cache.supersede(None, key(5000), || loaded(5000), Retain::In);
         assert!(cache.is_warm());
         cache.evict_pool(1);
         assert_eq!(lock(&cache.shards[0]).physical_bytes, 0);

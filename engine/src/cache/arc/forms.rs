@@ -6,12 +6,12 @@
 //!
 //! | what goes | what it costs | when |
 //! |---|---|---|
-//! | the compressed form of a block | the block cannot become small again | all blocks would fit decompressed, and none was evicted for a while |
-//! | the decompressed copy | the next hit decompresses | the copy is worth less than the block that would be evicted |
+//! | the compressed form of a block | the block cannot become small again | all blocks fit decompressed |
+//! | the decompressed copy | the next hit decompresses | it is worth less than the next block to evict |
 //! | a block | the next read loads it | else |
 //!
-//! The first line is for a working set that fits: it ends up decompressed, as if nothing were compressed. In
-//! a set that does not fit, blocks are evicted again and again, and the line does not apply.
+//! The first line is for a working set that fits: it ends up decompressed, as if nothing were compressed. It
+//! applies when no block was evicted for a while. In a set that does not fit, there is always one.
 //!
 //! A copy saves the time of a decompression, which grows with its size. A block saves the time of a read from
 //! the pool, about the same for all sizes. Each is used about once in the time since its last use. So the
@@ -27,7 +27,7 @@
 
 use std::sync::Arc;
 
-use super::shard::{Freed, NIL, Shard};
+use super::shard::{Freed, NIL, Shard, kind_of};
 use super::{ArcCache, Key, NODE_BYTES};
 use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 
@@ -281,15 +281,14 @@ impl Shard {
     /// Changes what is kept of a block, and accounts for it.
     pub(super) fn change<T>(&mut self, index: u32, change: impl FnOnce(&mut Kept) -> T) -> Option<T> {
         let node = &mut self.nodes[index as usize];
-        let kind = usize::from(node.key.is_metadata());
+        let kind = kind_of(&node.key);
         let kept = node.kept.as_mut()?;
         let before = (kept.bytes(), kept.physical_bytes(), kept.plain_bytes(), kept.copy_bytes());
         let result = change(kept);
         let after = (kept.bytes(), kept.physical_bytes(), kept.plain_bytes(), kept.copy_bytes());
         node.bytes = node.bytes - before.0 + after.0;
-        let list = &mut self.lists[node.list];
+        let list = &mut self.lists[node.list][kind];
         list.bytes = list.bytes - before.0 + after.0;
-        list.held[kind].bytes = list.held[kind].bytes - before.0 as u64 + after.0 as u64;
         self.physical_bytes = self.physical_bytes - before.1 + after.1;
         self.plain_bytes = self.plain_bytes - before.2 + after.2;
         self.copies.bytes[kind] = self.copies.bytes[kind] - before.3 + after.3;

@@ -10,16 +10,28 @@ use super::unread::Unread;
 use super::{Key, NODE_BYTES, SAME_USE_INSERTS, feed};
 use crate::cache::counting::{Counts, Held, Sizes};
 use crate::cache::{Block, Loaded, Packed, Retain};
+use crate::tunables;
 
 pub(super) const RECENT: usize = 0;
 pub(super) const FREQUENT: usize = 1;
 const GHOST_RECENT: usize = 2;
 const GHOST_FREQUENT: usize = 3;
 
+/// The index of data, where something is divided by kind.
+const DATA: usize = 0;
+/// The index of metadata.
+const METADATA: usize = 1;
+
+/// Metadata may keep one part in so many of the budget at first.
+const FIRST_METADATA_SHARE: usize = 4;
+/// How much larger a step of a target is at most than the block that came back.
+const MOST_STEP: usize = 16;
+
 /// "No node" in the links of the lists.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// A block, or the key of one that was evicted.
+/// A block, or the key of one that was evicted. A hit touches two cache lines of it.
+#[repr(align(64))]
 pub(super) struct Node {
     pub(super) key: Key,
     hash: u64,
@@ -48,21 +60,28 @@ pub(super) struct List {
     pub(super) newest: u32,
     pub(super) oldest: u32,
     pub(super) bytes: usize,
-    /// The same by kind: data and metadata.
-    pub(super) held: [Held; 2],
+    pub(super) blocks: u64,
 }
 
 impl List {
-    const EMPTY: Self = Self { newest: NIL, oldest: NIL, bytes: 0, held: [Held { blocks: 0, bytes: 0 }; 2] };
+    const EMPTY: Self = Self { newest: NIL, oldest: NIL, bytes: 0, blocks: 0 };
+
+    fn held(self) -> Held {
+        Held { blocks: self.blocks, bytes: self.bytes as u64 }
+    }
 }
 
 pub(super) struct Shard {
     pub(super) budget: usize,
-    pub(super) recent_target: usize,
+    /// The share of the budget that recent blocks may keep of a kind, if there were only that kind.
+    pub(super) recent_target: [usize; 2],
+    /// The share of the budget that metadata may keep.
+    pub(super) metadata_target: usize,
     table: HashTable<u32>,
     pub(super) nodes: Vec<Node>,
     free: Vec<u32>,
-    pub(super) lists: [List; 4],
+    /// The lists, each of data and of metadata.
+    pub(super) lists: [[List; 2]; 4],
     /// Bytes of blocks as they are in the pool, for cache devices alone.
     pub(super) physical_bytes: usize,
     /// Decompressed copies beside compressed blocks.
@@ -77,6 +96,11 @@ pub(super) struct Shard {
     /// The accesses when a block was evicted last.
     pub(super) evicted_at: Option<u64>,
     pub(super) counts: Counts,
+}
+
+/// The index of data and metadata.
+pub(super) fn kind_of(key: &Key) -> usize {
+    usize::from(key.is_metadata())
 }
 
 /// What left a shard, for the caller to free outside of the lock.
@@ -94,11 +118,12 @@ impl Shard {
     pub(super) fn new(budget: usize) -> Self {
         Self {
             budget,
-            recent_target: budget / 2,
+            recent_target: [budget / 2; 2],
+            metadata_target: budget / FIRST_METADATA_SHARE,
             table: HashTable::new(),
             nodes: Vec::new(),
             free: Vec::new(),
-            lists: [List::EMPTY; 4],
+            lists: [[List::EMPTY; 2]; 4],
             physical_bytes: 0,
             copies: Copies::default(),
             plain_bytes: 0,
@@ -113,10 +138,11 @@ impl Shard {
 
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
-            lists: self.lists.map(|list| list.held),
+            lists: self.lists.map(|kinds| kinds.map(List::held)),
             elements: self.table.len() as u64,
             most_elements: self.nodes.len() as u64,
-            recent_target: self.recent_target as u64,
+            recent_target: self.recent_target.map(|bytes| bytes as u64),
+            metadata_target: self.metadata_target as u64,
             shares: self.budget as u64,
             plain_bytes: self.plain_bytes as u64,
             copy_bytes: self.copies.bytes.map(|bytes| bytes as u64),
@@ -126,12 +152,17 @@ impl Shard {
 
     /// The memory of all blocks, in all their forms.
     pub(super) fn held_bytes(&self) -> usize {
-        self.lists[RECENT].bytes + self.lists[FREQUENT].bytes + self.copies.total_bytes()
+        self.bytes_of(RECENT) + self.bytes_of(FREQUENT) + self.copies.total_bytes()
+    }
+
+    /// The memory of a list, of both kinds.
+    pub(super) fn bytes_of(&self, list: usize) -> usize {
+        self.lists[list].iter().map(|list| list.bytes).sum()
     }
 
     /// The blocks in memory.
     pub(super) fn blocks(&self) -> u64 {
-        [RECENT, FREQUENT].iter().flat_map(|list| self.lists[*list].held).map(|held| held.blocks).sum()
+        [RECENT, FREQUENT].iter().flat_map(|list| self.lists[*list]).map(|list| list.blocks).sum()
     }
 
     pub(super) fn find(&self, hash: u64, key: &Key) -> Option<u32> {
@@ -170,7 +201,7 @@ impl Shard {
         if !again {
             self.counts.skip();
         }
-        if self.lists[list].newest != index {
+        if self.lists[list][kind_of(key)].newest != index {
             self.unlink(index);
             self.link(index, list);
         }
@@ -217,7 +248,7 @@ impl Shard {
         let kept = node.kept.take()?;
         self.physical_bytes -= kept.physical_bytes();
         self.plain_bytes -= kept.plain_bytes();
-        self.copies.bytes[usize::from(node.key.is_metadata())] -= kept.copy_bytes();
+        self.copies.bytes[kind_of(&node.key)] -= kept.copy_bytes();
         Some(kept)
     }
 
@@ -250,7 +281,7 @@ impl Shard {
         };
         self.physical_bytes += kept.physical_bytes();
         self.plain_bytes += kept.plain_bytes();
-        self.copies.bytes[usize::from(key.is_metadata())] += kept.copy_bytes();
+        self.copies.bytes[kind_of(&key)] += kept.copy_bytes();
         let (has_copy, now, accesses) = (kept.has_copy(), self.inserts, self.accesses);
         let node = &mut self.nodes[index as usize];
         (node.kept, node.bytes, node.touched_at, node.is_ahead) = (Some(kept), bytes, now, is_ahead);
@@ -263,28 +294,38 @@ impl Shard {
         freed
     }
 
-    /// A known key came back. Adapts the target if it was in a ghost list, and returns the list to which it
+    /// A known key came back. Adapts the targets if it was in a ghost list, and returns the list to which it
     /// belongs now.
     fn adapt(&mut self, index: u32) -> usize {
         let node = &self.nodes[index as usize];
-        let ratio = |a: usize, b: usize| (a / b.max(1)).clamp(1, 16);
-        let (ghost_recent, ghost_frequent) =
-            (self.lists[GHOST_RECENT].bytes, self.lists[GHOST_FREQUENT].bytes);
-        match node.list {
-            GHOST_RECENT => {
-                self.counts.ghost(RECENT);
-                let step = node.bytes.saturating_mul(ratio(ghost_frequent, ghost_recent));
-                self.recent_target = self.recent_target.saturating_add(step).min(self.budget);
-                FREQUENT
+        let (list, kind, bytes) = (node.list, kind_of(&node.key), node.bytes);
+        let (own, other) = match list {
+            GHOST_RECENT => (GHOST_RECENT, GHOST_FREQUENT),
+            GHOST_FREQUENT => (GHOST_FREQUENT, GHOST_RECENT),
+            list => return list,
+        };
+        self.counts.ghost(if list == GHOST_RECENT { RECENT } else { FREQUENT });
+        // A hit in a list with few ghosts says more.
+        let step = |own: usize, other: usize| bytes.saturating_mul((other / own.max(1)).clamp(1, MOST_STEP));
+        let ghosts = |list: usize| self.lists[list][kind].bytes;
+        let of_lists = step(ghosts(own), ghosts(other));
+        let kinds =
+            [0, 1].map(|kind| self.lists[GHOST_RECENT][kind].bytes + self.lists[GHOST_FREQUENT][kind].bytes);
+        let of_kinds = step(kinds[kind], kinds[1 - kind]);
+        let target = &mut self.recent_target[kind];
+        *target = match list {
+            GHOST_RECENT => target.saturating_add(of_lists).min(self.budget),
+            _ => target.saturating_sub(of_lists),
+        };
+        self.metadata_target = match kind {
+            DATA => {
+                let balance = usize::try_from(tunables::ZFS_ARC_META_BALANCE.get()).unwrap_or(usize::MAX);
+                let part = of_kinds.saturating_mul(100) / balance.max(1);
+                self.metadata_target.saturating_sub(part)
             }
-            GHOST_FREQUENT => {
-                self.counts.ghost(FREQUENT);
-                let step = node.bytes.saturating_mul(ratio(ghost_recent, ghost_frequent));
-                self.recent_target = self.recent_target.saturating_sub(step);
-                FREQUENT
-            }
-            list => list,
-        }
+            _ => self.metadata_target.saturating_add(of_kinds).min(self.budget),
+        };
+        FREQUENT
     }
 
     /// Makes the blocks fit into the budget: drops forms of blocks, and evicts blocks, but not `newest`.
@@ -301,21 +342,39 @@ impl Shard {
             self.evict(victim, freed);
         }
         for (ghost, real) in [(GHOST_RECENT, RECENT), (GHOST_FREQUENT, FREQUENT)] {
-            let limit = self.budget.saturating_sub(self.lists[real].bytes);
-            while self.lists[ghost].bytes > limit {
-                self.forget(self.lists[ghost].oldest);
+            let limit = self.budget.saturating_sub(self.bytes_of(real));
+            while self.bytes_of(ghost) > limit {
+                let oldest =
+                    self.lists[ghost].map(|list| list.oldest).into_iter().filter(|&index| index != NIL);
+                let Some(oldest) = oldest.min_by_key(|&index| self.nodes[index as usize].used_at) else {
+                    break;
+                };
+                self.forget(oldest);
             }
         }
     }
 
     /// The block that is evicted next, which is not `newest`.
     fn victim(&self, newest: u32) -> Option<u32> {
-        // The target is a share of the budget. Copies take a part of that, and belong to neither list.
-        let room = self.budget.saturating_sub(self.copies.total_bytes());
-        let of_budget = self.lists[RECENT].bytes as u128 * self.budget as u128;
-        let recent_is_over = of_budget > self.recent_target as u128 * room as u128;
-        let order = if recent_is_over { [RECENT, FREQUENT] } else { [FREQUENT, RECENT] };
-        order.map(|list| self.lists[list].oldest).into_iter().find(|&v| v != NIL && v != newest)
+        let of_kind = |kind: usize| self.lists[RECENT][kind].bytes + self.lists[FREQUENT][kind].bytes;
+        // Targets are shares of the budget. Copies take a part of that, and belong to no list.
+        let is_over = |part: usize, whole: usize, target: usize| {
+            part as u128 * self.budget as u128 > target as u128 * whole as u128
+        };
+        let kinds = match is_over(of_kind(METADATA), of_kind(DATA) + of_kind(METADATA), self.metadata_target)
+        {
+            true => [METADATA, DATA],
+            false => [DATA, METADATA],
+        };
+        let in_order = kinds.into_iter().flat_map(|kind| {
+            let recent = self.lists[RECENT][kind].bytes;
+            let order = match is_over(recent, of_kind(kind), self.recent_target[kind]) {
+                true => [RECENT, FREQUENT],
+                false => [FREQUENT, RECENT],
+            };
+            order.map(|list| self.lists[list][kind].oldest)
+        });
+        in_order.into_iter().find(|&victim| victim != NIL && victim != newest)
     }
 
     fn evict(&mut self, victim: u32, freed: &mut Freed) {
@@ -388,34 +447,32 @@ impl Shard {
 
     fn unlink(&mut self, index: u32) {
         let Node { newer, older, list, bytes, key, .. } = self.nodes[index as usize];
+        let from = &mut self.lists[list][kind_of(&key)];
+        from.bytes -= bytes;
+        from.blocks -= 1;
         match newer {
-            NIL => self.lists[list].newest = older,
+            NIL => from.newest = older,
             newer => self.nodes[newer as usize].older = older,
         }
         match older {
-            NIL => self.lists[list].oldest = newer,
+            NIL => from.oldest = newer,
             older => self.nodes[older as usize].newer = newer,
         }
-        let from = &mut self.lists[list];
-        from.bytes -= bytes;
-        let held = &mut from.held[usize::from(key.is_metadata())];
-        held.blocks -= 1;
-        held.bytes -= bytes as u64;
     }
 
     fn link(&mut self, index: u32, list: usize) {
-        let newest = self.lists[list].newest;
         let node = &mut self.nodes[index as usize];
+        let into = &mut self.lists[list][kind_of(&node.key)];
+        let newest = into.newest;
         (node.list, node.newer, node.older) = (list, NIL, newest);
-        let into = &mut self.lists[list];
         into.bytes += node.bytes;
-        let held = &mut into.held[usize::from(node.key.is_metadata())];
-        held.blocks += 1;
-        held.bytes += node.bytes as u64;
+        into.blocks += 1;
         match newest {
-            NIL => self.lists[list].oldest = index,
+            NIL => into.oldest = index,
             newest => self.nodes[newest as usize].newer = index,
         }
-        self.lists[list].newest = index;
+        into.newest = index;
     }
 }
+
+const _: () = assert!(size_of::<Node>() <= NODE_BYTES);

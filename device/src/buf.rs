@@ -91,6 +91,11 @@ impl IoBuf {
         self.memory.capacity
     }
 
+    /// Whether a buffer of its own for the window would take no less memory.
+    pub fn is_fitted(&self) -> bool {
+        self.memory.capacity <= Memory::capacity_for(self.len)
+    }
+
     /// Narrows the window to `range`, relative to the present one. Moves no byte.
     ///
     /// # Panics
@@ -197,17 +202,18 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn take(len: usize) -> Self {
+    /// The memory for `len` bytes.
+    fn capacity_for(len: usize) -> usize {
         if (1..=SMALL_MAX_BYTES).contains(&len) {
-            return Self::allocate(len.next_power_of_two().max(SMALLEST_BYTES));
+            return len.next_power_of_two().max(SMALLEST_BYTES);
         }
-        let Some(class) = SizeClass::of(len) else {
-            return Self::allocate(len.div_ceil(ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
-        };
-        match POOL.take(class) {
-            Some(memory) => memory,
-            None => Self::allocate(class.capacity()),
-        }
+        SizeClass::of(len).map_or_else(|| len.next_multiple_of(ALIGNMENT_BYTES), SizeClass::capacity)
+    }
+
+    fn take(len: usize) -> Self {
+        let capacity = Self::capacity_for(len);
+        let class = SizeClass::of(capacity).filter(|_| capacity >= ALIGNMENT_BYTES);
+        class.and_then(|class| POOL.take(class)).unwrap_or_else(|| Self::allocate(capacity))
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -445,6 +451,16 @@ mod tests {
             assert!(IoBuf::zeroed(len).iter().all(|byte| *byte == 0));
         }
         assert!(!IoBuf::zeroed(1024).narrow(8..100).is_aligned_to(512));
+    }
+
+    #[test]
+    fn a_buffer_is_fitted_as_long_as_its_window_needs_its_memory() {
+        for len in [0, 1, 512, 2048, 2049, 4096, 20_000, 17 << 20] {
+            assert!(IoBuf::zeroed(len).is_fitted(), "{len}");
+        }
+        assert!(IoBuf::zeroed(8192).narrow(0..4097).is_fitted());
+        assert!(!IoBuf::zeroed(8192).narrow(0..4096).is_fitted());
+        assert!(!IoBuf::zeroed(4096).narrow(0..2048).is_fitted());
     }
 
     #[test]

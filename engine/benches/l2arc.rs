@@ -16,13 +16,12 @@
 //! the device and without it; and the memory of the index for each block on the device.
 //! `CENOTE_BENCH_SECONDS` is the length of each measurement, 20 without it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use device::simulated::{Model, RealClock, SimulatedDevice};
-use device::{Device, IoBuf, IoError, IoFuture, MemoryDevice, SectorSizes, block_on};
+use device::{Device, MemoryDevice, block_on};
 use engine::cache::ArcCache;
 use engine::cache::what_if::Report;
 use engine::pool::live::{Auxiliary, LivePool};
@@ -32,11 +31,14 @@ use futures_util::stream::FuturesUnordered;
 use ondisk::vdev_config::PoolState;
 
 use self::random::Random;
+use self::timed::Disk;
 
 mod support;
 
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/timed.rs"]
+mod timed;
 
 const ARC_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 32 << 10;
@@ -226,57 +228,5 @@ impl Trace {
         let rank = self.sums.partition_point(|sum| *sum < wanted) as u64;
         // Blocks that are read often do not lie beside each other.
         rank * 2_741 % BLOCKS
-    }
-}
-
-/// A disk that has its timing only when that is measured.
-#[derive(Debug)]
-struct Disk {
-    plain: Arc<dyn Device>,
-    timed: SimulatedDevice,
-    is_timed: AtomicBool,
-}
-
-impl Disk {
-    fn now(&self) -> &dyn Device {
-        if self.is_timed.load(Ordering::Relaxed) { &self.timed } else { &*self.plain }
-    }
-}
-
-impl Device for Disk {
-    fn path(&self) -> &Path {
-        self.plain.path()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.plain.size_bytes()
-    }
-
-    fn update_size(&self) -> Result<u64, IoError> {
-        self.plain.update_size()
-    }
-
-    fn sector_sizes(&self) -> SectorSizes {
-        self.plain.sector_sizes()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.plain.is_read_only()
-    }
-
-    fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
-        self.now().read(offset, len)
-    }
-
-    fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf> {
-        self.now().write(offset, data)
-    }
-
-    fn flush(&self) -> IoFuture<'_, ()> {
-        self.now().flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
-        self.now().discard(offset, len)
     }
 }

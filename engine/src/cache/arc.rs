@@ -5,6 +5,9 @@
 //! blocks seen once (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list with the
 //! keys of evicted blocks. A miss whose key is in a ghost list shows that the corresponding list was too
 //! small; the shard then moves its `recent_target`, the share of the budget that `recent` may keep.
+//! Each list is one of data and one of metadata, with a target each. Hits in ghosts of either kind move
+//! `metadata_target`, the share that metadata may keep. Metadata count for more in that
+//! (`zfs_arc_meta_balance`): a block of them leads to many others.
 //!
 //! A reader of one record in small pieces touches its block many times in a row; that is one use, not many.
 //! So a block becomes frequent only when other blocks came in since it was last touched (OpenZFS requires 62
@@ -21,6 +24,10 @@
 //! shrinks while there are many dirty data and grows again when they are written. A quarter of the budget is
 //! never lent. Lending makes room in one shard at a time; the other shards follow as they insert blocks.
 //!
+//! # Compressed blocks
+//! A block that is compressed in the pool is kept compressed, decompressed, or both, by the room that there
+//! is and by its use (`forms`).
+//!
 //! # Loading
 //! The first reader that misses becomes the loader; later readers wait for it and share its result. A loader
 //! that is dropped (its client went away) wakes the waiters, and one of them takes over: no reader waits for
@@ -29,14 +36,17 @@
 //! # Invariants
 //! - The lock of a shard is held for a bounded number of steps, never across an await, and never together
 //!   with another lock.
-//! - A hit takes one shard lock, allocates nothing and finishes in the first poll.
-//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, except by its
-//!   newest block.
+//! - A hit takes one shard lock, allocates nothing and finishes in the first poll. A hit of a block that is
+//!   only there in compressed form decompresses it outside of the lock, and takes the lock once more.
+//! - The bytes of `recent` and `frequent` of a shard, and of the copies beside their compressed blocks, never
+//!   exceed its share of the budget, except by its newest block.
 //! - Ghosts hold no bytes of blocks, and their blocks would at most fill the budget once again.
 
 mod arcstats;
 mod feed;
 mod flight;
+mod forms;
+mod shard;
 mod ticket;
 mod unread;
 
@@ -46,14 +56,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 pub use self::arcstats::ArcStats;
 pub(crate) use self::feed::{Feedable, Selection};
 use self::flight::{Flight, Wait};
+use self::forms::Found;
+use self::shard::{Freed, NIL, RECENT, Shard};
 use self::ticket::Ticket;
-use self::unread::Unread;
-use super::counting::{Counts, Held, Sizes};
 use super::what_if::WhatIf;
 use super::{Block, Loaded, Retain};
 use crate::error::Result;
@@ -160,15 +170,16 @@ impl ArcCache {
     pub fn resize(&self, budget_bytes: u64) {
         self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         for shard in &self.shards {
-            let mut evicted = Vec::new();
+            let mut freed = Freed::default();
             {
                 let mut shard = lock(shard);
                 shard.budget = self.share();
-                shard.recent_target = shard.recent_target.min(shard.budget);
-                shard.make_room(NIL, &mut evicted);
+                shard.recent_target = shard.recent_target.map(|target| target.min(shard.budget));
+                shard.metadata_target = shard.metadata_target.min(shard.budget);
+                shard.make_room(NIL, &mut freed);
             }
             // Freed outside of the lock.
-            drop(evicted);
+            drop(freed);
         }
     }
 
@@ -186,14 +197,14 @@ impl ArcCache {
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        let mut evicted = Vec::new();
+        let mut freed = Freed::default();
         {
             let mut shard = lock(&self.shards[next]);
             shard.budget = self.share();
-            shard.make_room(NIL, &mut evicted);
+            shard.make_room(NIL, &mut freed);
         }
         // Freed outside of the lock.
-        drop(evicted);
+        drop(freed);
     }
 
     /// Takes lent bytes back.
@@ -231,10 +242,11 @@ impl ArcCache {
         self.lost_prefetches.load(Ordering::Relaxed)
     }
 
-    /// The block if it is in memory. One lock, no allocation.
+    /// The block if it is in memory. One lock and no allocation, unless it has to be decompressed.
     pub fn get(&self, key: &Key, retain: Retain) -> Option<Block> {
         let hash = self.hasher.hash_one(key);
-        self.shard(hash).hit(hash, key, retain)
+        let found = self.shard(hash).hit(hash, key, retain)?;
+        self.opened(hash, key, found, retain)
     }
 
     /// The block from memory, or from a load in progress, or from `load`. The cache keeps the result of
@@ -252,7 +264,11 @@ impl ArcCache {
         let mut load = Some(load);
         loop {
             match self.look_up(hash, &key, retain) {
-                Lookup::Hit(block) => return Ok(block),
+                Lookup::Hit(found) => {
+                    if let Some(block) = self.opened(hash, &key, found, retain) {
+                        return Ok(block);
+                    }
+                }
                 Lookup::Wait(flight) => {
                     if let Some(result) = Wait::new(flight).await {
                         // The loader may have inserted it. Freed outside of the lock.
@@ -274,18 +290,22 @@ impl ArcCache {
     #[cfg(test)]
     pub(crate) fn insert(&self, key: Key, block: impl Into<Loaded>) {
         let hash = self.hasher.hash_one(key);
-        let evicted = {
+        let freed = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
             shard.insert_into(RECENT, hash, key, block.into(), false)
         };
-        drop(evicted);
+        drop(freed);
     }
 
     /// Inserts a block that replaces another one, which is dropped. Overwritten bytes are rarely read; a
     /// snapshot or clone that reads them loads them again. The new block inherits the use of the old one. If
-    /// the old one was not in memory, the new block is inserted only with [`Retain::In`].
-    pub fn supersede(&self, old: Option<Key>, key: Key, block: impl Into<Loaded>, retain: Retain) {
+    /// the old one was not in memory, the new block is inserted only with [`Retain::In`]. `block` is called
+    /// if the new block is inserted.
+    pub fn supersede<B>(&self, old: Option<Key>, key: Key, block: impl FnOnce() -> B, retain: Retain)
+    where
+        B: Into<Loaded>,
+    {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);
             self.shard(hash).remove(hash, &old)
@@ -297,13 +317,14 @@ impl ArcCache {
         }
         let list = dropped.map_or(RECENT, |(list, _)| list);
         let hash = self.hasher.hash_one(key);
-        let evicted = {
+        let block = block().into();
+        let freed = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
-            shard.insert_into(list, hash, key, block.into(), false)
+            shard.insert_into(list, hash, key, block, false)
         };
-        self.note_evicted(&evicted);
-        drop(evicted);
+        self.note_evicted(&freed);
+        drop(freed);
     }
 
     /// Forgets all blocks of a pool that was closed.
@@ -319,8 +340,8 @@ impl ArcCache {
         self.hasher.hash_one(key)
     }
 
-    fn note_evicted(&self, evicted: &[Loaded]) {
-        if !evicted.is_empty() && !self.is_warm.load(Ordering::Relaxed) {
+    fn note_evicted(&self, freed: &Freed) {
+        if !freed.evicted.is_empty() && !self.is_warm.load(Ordering::Relaxed) {
             self.is_warm.store(true, Ordering::Relaxed);
         }
     }
@@ -336,8 +357,8 @@ impl ArcCache {
 
     fn look_up(&self, hash: u64, key: &Key, retain: Retain) -> Lookup<'_> {
         let mut shard = self.shard(hash);
-        if let Some(block) = shard.hit(hash, key, retain) {
-            return Lookup::Hit(block);
+        if let Some(found) = shard.hit(hash, key, retain) {
+            return Lookup::Hit(found);
         }
         if let Some(flight) = shard.flights.get(key) {
             let flight = Arc::clone(flight);
@@ -361,344 +382,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 enum Lookup<'a> {
-    Hit(Block),
+    Hit(Found),
     Wait(Arc<Flight>),
     Load(Ticket<'a>),
-}
-
-const RECENT: usize = 0;
-const FREQUENT: usize = 1;
-const GHOST_RECENT: usize = 2;
-const GHOST_FREQUENT: usize = 3;
-
-/// "No node" in the links of the lists.
-const NIL: u32 = u32::MAX;
-
-struct Node {
-    key: Key,
-    hash: u64,
-    block: Option<Loaded>,
-    bytes: usize,
-    list: usize,
-    touched_at: u64,
-    /// Whether it still waits for the read for which it was loaded.
-    is_ahead: bool,
-    /// Whether that is a read of a stream, which may come or not.
-    is_prefetched: bool,
-    newer: u32,
-    older: u32,
-}
-
-#[derive(Clone, Copy)]
-struct List {
-    newest: u32,
-    oldest: u32,
-    bytes: usize,
-    /// The same by kind: data and metadata.
-    held: [Held; 2],
-}
-
-impl List {
-    const EMPTY: Self = Self { newest: NIL, oldest: NIL, bytes: 0, held: [Held { blocks: 0, bytes: 0 }; 2] };
-}
-
-struct Shard {
-    budget: usize,
-    recent_target: usize,
-    table: HashTable<u32>,
-    nodes: Vec<Node>,
-    free: Vec<u32>,
-    lists: [List; 4],
-    /// Bytes of blocks as they are in the pool, for cache devices.
-    physical_bytes: usize,
-    flights: HashMap<Key, Arc<Flight>>,
-    unread: Unread,
-    inserts: u64,
-    counts: Counts,
-}
-
-impl Shard {
-    fn new(budget: usize) -> Self {
-        Self {
-            budget,
-            recent_target: budget / 2,
-            table: HashTable::new(),
-            nodes: Vec::new(),
-            free: Vec::new(),
-            lists: [List::EMPTY; 4],
-            physical_bytes: 0,
-            flights: HashMap::new(),
-            unread: Unread::default(),
-            inserts: 0,
-            counts: Counts::default(),
-        }
-    }
-
-    fn sizes(&self) -> Sizes {
-        Sizes {
-            lists: self.lists.map(|list| list.held),
-            elements: self.table.len() as u64,
-            most_elements: self.nodes.len() as u64,
-            recent_target: self.recent_target as u64,
-            shares: self.budget as u64,
-        }
-    }
-
-    fn find(&self, hash: u64, key: &Key) -> Option<u32> {
-        self.table.find(hash, |&index| self.nodes[index as usize].key == *key).copied()
-    }
-
-    fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
-        let index = self.find(hash, key)?;
-        let now = self.inserts;
-        let node = &mut self.nodes[index as usize];
-        let was_ahead = node.is_ahead;
-        if retain == Retain::Out {
-            let was_prefetched = node.is_prefetched;
-            let (_, block) = self.remove(hash, key)?;
-            self.counts.hit(retain, key.is_metadata());
-            self.counts.hit_uncached(was_prefetched);
-            return Some(block);
-        }
-        let block = node.block.as_ref()?.block.clone();
-        self.counts.hit(retain, key.is_metadata());
-        if retain.waits() {
-            return Some(block);
-        }
-        node.is_ahead = false;
-        let was_prefetched = std::mem::take(&mut node.is_prefetched);
-        let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
-        node.touched_at = now;
-        self.counts.hit_in(node.list, was_prefetched);
-        if was_ahead {
-            // It stays behind the blocks that still wait: they are needed sooner.
-            return Some(block);
-        }
-        let list = if again { FREQUENT } else { node.list };
-        if !again {
-            self.counts.skip();
-        }
-        if self.lists[list].newest != index {
-            self.unlink(index);
-            self.link(index, list);
-        }
-        Some(block)
-    }
-
-    /// Notes that a block was read by a reader that waited for it. Returns the block if the cache does not
-    /// keep it.
-    fn note_read(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
-        match retain {
-            Retain::Out => self.remove(hash, key).map(|(_, block)| block),
-            Retain::In | Retain::AsItWas => {
-                let index = self.find(hash, key)?;
-                let node = &mut self.nodes[index as usize];
-                (node.is_ahead, node.is_prefetched) = (false, false);
-                None
-            }
-            Retain::Ahead | Retain::ForChange => None,
-        }
-    }
-
-    /// Notes that a block was loaded ahead of a stream.
-    fn note_prefetched(&mut self, hash: u64, key: &Key) {
-        if let Some(index) = self.find(hash, key) {
-            self.nodes[index as usize].is_prefetched = true;
-        }
-    }
-
-    /// Removes a block. Returns it with its list.
-    fn remove(&mut self, hash: u64, key: &Key) -> Option<(usize, Block)> {
-        let index = self.find(hash, key)?;
-        let list = self.nodes[index as usize].list;
-        let removed = self.take_block(index).map(|loaded| (list, loaded.block));
-        self.forget(index);
-        removed
-    }
-
-    /// Takes the bytes of a block out of its node.
-    fn take_block(&mut self, index: u32) -> Option<Loaded> {
-        let loaded = self.nodes[index as usize].block.take()?;
-        self.physical_bytes -= loaded.physical_bytes();
-        Some(loaded)
-    }
-
-    /// Inserts a block, into the list `unknown` if its key is not known. Returns the evicted blocks, which
-    /// the caller frees outside of the lock.
-    fn insert_into(
-        &mut self,
-        unknown: usize,
-        hash: u64,
-        key: Key,
-        mut block: Loaded,
-        is_ahead: bool,
-    ) -> Vec<Loaded> {
-        self.inserts += 1;
-        let mut evicted = Vec::new();
-        if self.physical_bytes + block.physical_bytes() > self.budget / feed::PHYSICAL_SHARE {
-            block.candidate = None;
-        }
-        let bytes = block.memory_bytes() + NODE_BYTES;
-        let (index, list) = match self.find(hash, &key) {
-            Some(index) => {
-                let list = self.adapt(index);
-                self.unlink(index);
-                evicted.extend(self.take_block(index));
-                (index, list)
-            }
-            None => (self.new_node(hash, key), unknown),
-        };
-        let now = self.inserts;
-        self.physical_bytes += block.physical_bytes();
-        let node = &mut self.nodes[index as usize];
-        (node.block, node.bytes, node.touched_at, node.is_ahead) = (Some(block), bytes, now, is_ahead);
-        node.is_prefetched = false;
-        self.link(index, list);
-        self.make_room(index, &mut evicted);
-        evicted
-    }
-
-    /// A known key came back. Adapts the target if it was in a ghost list, and returns the list to which it
-    /// belongs now.
-    fn adapt(&mut self, index: u32) -> usize {
-        let node = &self.nodes[index as usize];
-        let ratio = |a: usize, b: usize| (a / b.max(1)).clamp(1, 16);
-        let (ghost_recent, ghost_frequent) =
-            (self.lists[GHOST_RECENT].bytes, self.lists[GHOST_FREQUENT].bytes);
-        match node.list {
-            GHOST_RECENT => {
-                self.counts.ghost(RECENT);
-                let step = node.bytes.saturating_mul(ratio(ghost_frequent, ghost_recent));
-                self.recent_target = self.recent_target.saturating_add(step).min(self.budget);
-                FREQUENT
-            }
-            GHOST_FREQUENT => {
-                self.counts.ghost(FREQUENT);
-                let step = node.bytes.saturating_mul(ratio(ghost_recent, ghost_frequent));
-                self.recent_target = self.recent_target.saturating_sub(step);
-                FREQUENT
-            }
-            list => list,
-        }
-    }
-
-    fn make_room(&mut self, newest: u32, evicted: &mut Vec<Loaded>) {
-        while self.lists[RECENT].bytes + self.lists[FREQUENT].bytes > self.budget {
-            let recent_is_over = self.lists[RECENT].bytes > self.recent_target;
-            let order = if recent_is_over { [RECENT, FREQUENT] } else { [FREQUENT, RECENT] };
-            let victim =
-                order.map(|list| self.lists[list].oldest).into_iter().find(|&v| v != NIL && v != newest);
-            let Some(victim) = victim else {
-                self.counts.not_enough();
-                break;
-            };
-            let node = &self.nodes[victim as usize];
-            let from = node.list;
-            let candidate = node.block.as_ref().and_then(|loaded| loaded.candidate.as_ref());
-            let waiting_bytes = candidate.map_or(0, |candidate| candidate.psize);
-            self.counts.evict(from, (node.bytes - NODE_BYTES) as u64, waiting_bytes);
-            if node.is_prefetched {
-                self.unread.note(node.hash);
-            }
-            evicted.extend(self.take_block(victim));
-            self.unlink(victim);
-            self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
-        }
-        for (ghost, real) in [(GHOST_RECENT, RECENT), (GHOST_FREQUENT, FREQUENT)] {
-            let limit = self.budget.saturating_sub(self.lists[real].bytes);
-            while self.lists[ghost].bytes > limit {
-                self.forget(self.lists[ghost].oldest);
-            }
-        }
-    }
-
-    fn remove_pool(&mut self, pool: u32) -> Vec<Loaded> {
-        let indices: Vec<u32> =
-            self.table.iter().copied().filter(|&index| self.nodes[index as usize].key.pool == pool).collect();
-        let mut evicted = Vec::new();
-        for index in indices {
-            evicted.extend(self.take_block(index));
-            self.forget(index);
-        }
-        evicted
-    }
-
-    fn new_node(&mut self, hash: u64, key: Key) -> u32 {
-        let node = Node {
-            key,
-            hash,
-            block: None,
-            bytes: 0,
-            list: RECENT,
-            touched_at: 0,
-            is_ahead: false,
-            is_prefetched: false,
-            newer: NIL,
-            older: NIL,
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.nodes[index as usize] = node;
-                index
-            }
-            None => {
-                self.nodes.push(node);
-                // A shard's budget holds fewer nodes than u32 can count: each costs NODE_BYTES at least.
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        let nodes = &self.nodes;
-        self.table.insert_unique(hash, index, |&other| nodes[other as usize].hash);
-        index
-    }
-
-    fn forget(&mut self, index: u32) {
-        let hash = self.nodes[index as usize].hash;
-        if let Ok(slot) = self.table.find_entry(hash, |&other| other == index) {
-            slot.remove();
-        }
-        self.unlink(index);
-        self.free.push(index);
-    }
-
-    fn unlink(&mut self, index: u32) {
-        let Node { newer, older, list, bytes, key, .. } = self.nodes[index as usize];
-        match newer {
-            NIL => self.lists[list].newest = older,
-            newer => self.nodes[newer as usize].older = older,
-        }
-        match older {
-            NIL => self.lists[list].oldest = newer,
-            older => self.nodes[older as usize].newer = newer,
-        }
-        let from = &mut self.lists[list];
-        from.bytes -= bytes;
-        let held = &mut from.held[usize::from(key.is_metadata())];
-        held.blocks -= 1;
-        held.bytes -= bytes as u64;
-    }
-
-    fn link(&mut self, index: u32, list: usize) {
-        let newest = self.lists[list].newest;
-        let node = &mut self.nodes[index as usize];
-        (node.list, node.newer, node.older) = (list, NIL, newest);
-        let into = &mut self.lists[list];
-        into.bytes += node.bytes;
-        let held = &mut into.held[usize::from(node.key.is_metadata())];
-        held.blocks += 1;
-        held.bytes += node.bytes as u64;
-        match newest {
-            NIL => self.lists[list].oldest = index,
-            newest => self.nodes[newest as usize].newer = index,
-        }
-        self.lists[list].newest = index;
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::task::Poll;
 
+    use super::shard::FREQUENT;
     use super::*;
     use device::{IoBuf, block_on};
     use futures_util::FutureExt;
@@ -759,7 +452,7 @@ mod tests {
         assert_eq!((cache.stats().hits, cache.stats().misses), (2, 3));
         // Its replacement removes it, too.
         read(Retain::In, true);
-        cache.supersede(Some(key(1)), key(2), block(2), Retain::Out);
+        cache.supersede(Some(key(1)), key(2), || block(2), Retain::Out);
         assert!(!is_there());
     }
 
@@ -788,15 +481,15 @@ mod tests {
             let shard = cache.shard(hash);
             shard.find(hash, key).map(|index| shard.nodes[index as usize].list)
         };
-        cache.supersede(None, key(1), block(1), Retain::AsItWas);
+        cache.supersede(None, key(1), || block(1), Retain::AsItWas);
         assert!(cache.get(&key(1), Retain::In).is_none(), "nobody had asked for it");
-        cache.supersede(Some(key(1)), key(2), block(2), Retain::In);
+        cache.supersede(Some(key(1)), key(2), || block(2), Retain::In);
         assert_eq!(list(&key(2)), Some(RECENT));
         (1000..2000).for_each(|n| cache.insert(key(n), block(0)));
         assert!(cache.get(&key(2), Retain::In).is_some());
         assert_eq!(list(&key(2)), Some(FREQUENT), "touched again after others came");
         let before = cache.stats().size_bytes;
-        cache.supersede(Some(key(2)), key(3), block(3), Retain::AsItWas);
+        cache.supersede(Some(key(2)), key(3), || block(3), Retain::AsItWas);
         assert_eq!((list(&key(2)), list(&key(3))), (None, Some(FREQUENT)));
         assert_eq!(cache.stats().size_bytes, before);
     }
@@ -837,7 +530,7 @@ mod tests {
         let (mut shard, hasher) = shard_with(8);
         for n in 0..100 {
             put(&mut shard, &hasher, n);
-            assert!(shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes <= shard.budget);
+            assert!(shard.held_bytes() <= shard.budget);
             assert!(has(&mut shard, &hasher, n));
         }
         assert!(shard.nodes.len() <= 18, "ghosts are bounded: {}", shard.nodes.len());
@@ -882,7 +575,7 @@ mod tests {
         let (mut shard, hasher) = shard_with(16);
         put(&mut shard, &hasher, 1);
         (0..32).for_each(|_| assert!(has(&mut shard, &hasher, 1)));
-        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+        assert_eq!(shard.bytes_of(FREQUENT), 0);
     }
 
     #[test]
@@ -894,10 +587,10 @@ mod tests {
             put_ahead(&mut shard, &hasher, n + 10);
             assert!(has(&mut shard, &hasher, n), "{n} was put out before it was read");
         }
-        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+        assert_eq!(shard.bytes_of(FREQUENT), 0);
         // Read again after other blocks came in: a second use.
         assert!(has(&mut shard, &hasher, 995));
-        assert!(shard.lists[FREQUENT].bytes > 0);
+        assert!(shard.bytes_of(FREQUENT) > 0);
     }
 
     #[test]

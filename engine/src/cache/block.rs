@@ -71,6 +71,14 @@ impl Block {
             Bytes::Owned(buf) => buf.capacity(),
         }
     }
+
+    /// Whether a copy of the bytes would take no less memory.
+    pub(crate) fn has_memory_of_its_size(&self) -> bool {
+        match &self.0 {
+            Bytes::Zero(_) => true,
+            Bytes::Owned(buf) => buf.is_fitted(),
+        }
+    }
 }
 
 impl From<IoBuf> for Block {

@@ -1,21 +1,31 @@
-//! What the ARC knows of a block beside its bytes, as long as a cache device may get the block.
+//! What comes into the ARC: a block, with what is known of it beside its bytes.
 //!
-//! The ARC holds blocks decompressed; a cache device holds them as they are in the pool. Compressing a block
-//! again would cost time and need not give the same bytes. So a block that came in compressed, and that a
-//! cache device may get, brings its physical bytes along. They are part of the ARC's budget, with a share of
-//! their own that is soon full when nothing is written to cache devices; then blocks come in without. They
-//! are dropped when a cache device has the block ([`super::ArcCache::fed`]), or with the block.
+//! A block that is compressed in the pool may bring its compressed form along ([`Packed`]), in which the ARC
+//! can keep it.
+//!
+//! A cache device holds blocks as they are in the pool. Compressing a block again would cost time and need
+//! not give the same bytes. So a block that a cache device may get needs its physical bytes. Where the ARC
+//! keeps the compressed form, these are there. Where it does not (`zfs_compressed_arc_enabled`, or too little
+//! is saved), the block brings them along for the device alone. They are part of the ARC's budget, with a
+//! share of their own that is soon full when nothing is written to cache devices; then blocks come in
+//! without. They are dropped when a cache device has the block ([`super::ArcCache::fed`]), or with the block.
+
+use std::sync::Arc;
 
 use device::IoBuf;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, Dva};
 
 use super::Block;
+use super::packed::Packed;
+use crate::tunables;
 
 /// A block that comes into the ARC.
 #[derive(Debug)]
 pub struct Loaded {
     /// The block.
     pub(super) block: Block,
+    /// Its compressed form, if the ARC may keep the block in it.
+    pub(super) packed: Option<Arc<Packed>>,
     /// What it takes to write it to a cache device, if one may get it.
     pub(super) candidate: Option<Box<Candidate>>,
 }
@@ -35,36 +45,44 @@ pub(crate) struct Candidate {
     pub compress: CompressType,
     /// Whether it is metadata.
     pub is_metadata: bool,
-    /// Its bytes as they are in the pool, where these are others than the block's.
+    /// Its bytes as they are in the pool, where these are others than the block's, and the ARC does not keep
+    /// them for itself.
     pub physical: Option<Block>,
 }
 
 impl From<Block> for Loaded {
     fn from(block: Block) -> Self {
-        Self { block, candidate: None }
+        Self { block, packed: None, candidate: None }
     }
 }
 
 impl Loaded {
-    /// A block to which `bp` leads, which a cache device may get. `physical` are its bytes as they are in the
-    /// pool; it may be absent for a block that is not compressed.
-    pub(crate) fn feedable(block: Block, bp: &Blkptr, physical: Option<Block>) -> Self {
-        let candidate = Candidate::of(bp, physical, block.len() as u64);
-        Self { block, candidate: candidate.map(Box::new) }
-    }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.block.memory_bytes() + self.physical_bytes()
-    }
-
-    /// The memory of what a cache device may get.
-    pub(super) fn physical_bytes(&self) -> usize {
-        let of = |candidate: &Candidate| candidate.physical.as_ref().map_or(0, Block::memory_bytes);
-        self.candidate.as_ref().map_or(0, |candidate| of(candidate) + size_of::<Candidate>())
+    /// A block to which `bp` leads. `physical` are its decrypted bytes as they are in the pool; they may be
+    /// absent, and are for a block that is not compressed. `is_for_device`: a cache device may get it.
+    pub(crate) fn of(block: Block, bp: &Blkptr, physical: Option<Block>, is_for_device: bool) -> Self {
+        let packed = match &physical {
+            Some(bytes) if is_kept_compressed() => Packed::of(bytes, bp.compress(), &block),
+            _ => None,
+        };
+        let candidate = match is_for_device {
+            true => Candidate::of(bp, physical, packed.is_some(), block.len() as u64),
+            false => None,
+        };
+        Self { block, packed, candidate: candidate.map(Box::new) }
     }
 }
 
+/// Whether the ARC keeps blocks compressed that come in now.
+pub(crate) fn is_kept_compressed() -> bool {
+    tunables::ZFS_COMPRESSED_ARC_ENABLED.get() != 0
+}
+
 impl Candidate {
+    /// The memory of what is there for a cache device alone.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.physical.as_ref().map_or(0, Block::memory_bytes) + size_of::<Self>()
+    }
+
     /// Whether a cache device may get the block that `bp` leads to.
     pub(crate) fn is_possible(bp: &Blkptr) -> bool {
         // Pools with encrypted datasets are only read.
@@ -79,7 +97,7 @@ impl Candidate {
         )
     }
 
-    fn of(bp: &Blkptr, physical: Option<Block>, length: u64) -> Option<Self> {
+    fn of(bp: &Blkptr, physical: Option<Block>, is_kept: bool, length: u64) -> Option<Self> {
         if !Self::is_possible(bp) {
             return None;
         }
@@ -88,15 +106,14 @@ impl Candidate {
             Some(physical) => physical.len() as u64 == psize,
             None => bp.compress() == CompressType::Off && length == psize && length == lsize,
         };
-        let is_metadata = bp.level().0 > 0 || bp.dmu_type().is_metadata();
         has_bytes.then_some(Self {
             dva: bp.dva(0)?,
             birth: bp.physical_birth().get(),
             lsize,
             psize,
             compress: bp.compress(),
-            is_metadata,
-            physical,
+            is_metadata: bp.level().0 > 0 || bp.dmu_type().is_metadata(),
+            physical: physical.filter(|_| !is_kept),
         })
     }
 }

@@ -51,9 +51,17 @@ pub(super) struct Sizes {
     /// Blocks and ghosts, and the most that there were.
     pub(super) elements: u64,
     pub(super) most_elements: u64,
-    /// The share of the budgets that blocks seen once may have.
-    pub(super) recent_target: u64,
+    /// The share of the budgets that blocks seen once may have, of data and of metadata.
+    pub(super) recent_target: [u64; 2],
+    /// The share of the budgets that metadata may have.
+    pub(super) metadata_target: u64,
     pub(super) shares: u64,
+    /// The memory that all blocks would take decompressed.
+    pub(super) plain_bytes: u64,
+    /// Decompressed copies beside compressed blocks, of data and of metadata; the lists are without them.
+    pub(super) copy_bytes: [u64; 2],
+    /// What is there for cache devices alone; the lists are with it.
+    pub(super) physical_bytes: u64,
 }
 
 impl Counts {
@@ -204,8 +212,12 @@ impl Sizes {
         }
         self.elements += other.elements;
         self.most_elements += other.most_elements;
-        self.recent_target += other.recent_target;
+        self.recent_target.iter_mut().zip(other.recent_target).for_each(|(own, other)| *own += other);
+        self.metadata_target += other.metadata_target;
         self.shares += other.shares;
+        self.plain_bytes += other.plain_bytes;
+        self.physical_bytes += other.physical_bytes;
+        self.copy_bytes.iter_mut().zip(other.copy_bytes).for_each(|(own, other)| *own += other);
     }
 
     /// The fields of `arcstats` that are sizes; each block and each ghost takes `header_bytes` besides.
@@ -226,19 +238,20 @@ impl Sizes {
         stats.mfu_ghost_size = stats.mfu_ghost_data + stats.mfu_ghost_metadata;
         (stats.anon_size, stats.anon_data) = (lent_bytes, lent_bytes);
         let blocks = stats.mru_size + stats.mfu_size;
-        stats.compressed_size = blocks;
-        stats.uncompressed_size = blocks;
+        stats.compressed_size = blocks.saturating_sub(self.physical_bytes);
+        stats.uncompressed_size = self.plain_bytes;
+        let [data_copies, metadata_copies] = self.copy_bytes;
+        stats.overhead_size = data_copies + metadata_copies + self.physical_bytes;
         stats.hash_elements = self.elements;
         stats.hash_elements_max = self.most_elements;
         stats.hdr_size = self.elements * header_bytes;
-        stats.data_size = stats.mru_data + stats.mfu_data + lent_bytes;
-        stats.metadata_size = stats.mru_metadata + stats.mfu_metadata;
+        stats.data_size = stats.mru_data + stats.mfu_data + data_copies + lent_bytes;
+        stats.metadata_size = stats.mru_metadata + stats.mfu_metadata + metadata_copies;
         stats.arc_meta_used = stats.metadata_size + stats.hdr_size;
         stats.size = stats.data_size + stats.metadata_size + stats.hdr_size;
         stats.arc_loaned_bytes = lent_bytes;
-        stats.meta = fraction(stats.metadata_size, blocks);
-        stats.pd = fraction(self.recent_target, self.shares);
-        stats.pm = stats.pd;
+        stats.meta = fraction(self.metadata_target, self.shares);
+        [stats.pd, stats.pm] = self.recent_target.map(|target| fraction(target, self.shares));
     }
 }
 
@@ -280,14 +293,17 @@ mod tests {
 
     #[test]
     fn the_sizes_add_up_to_the_size() {
-        let mut sizes = Sizes { elements: 3, recent_target: 1, shares: 4, ..Sizes::default() };
+        let mut sizes = Sizes { elements: 3, recent_target: [1, 2], shares: 4, ..Sizes::default() };
         sizes.lists[0][0] = Held { blocks: 1, bytes: 4096 + 128 };
         sizes.lists[1][1] = Held { blocks: 1, bytes: 512 + 128 };
         sizes.lists[2][0] = Held { blocks: 1, bytes: 1024 + 128 };
+        (sizes.plain_bytes, sizes.copy_bytes, sizes.physical_bytes) = (9000, [200, 100], 50);
         let mut stats = Arcstats::default();
         sizes.fill(128, 1000, &mut stats);
         assert_eq!((stats.mru_data, stats.mfu_metadata, stats.mru_ghost_data), (4096, 512, 1024));
-        assert_eq!((stats.data_size, stats.metadata_size, stats.hdr_size), (5096, 512, 3 * 128));
-        assert_eq!((stats.size, stats.pd), (5096 + 512 + 384, 1 << 30));
+        assert_eq!((stats.data_size, stats.metadata_size, stats.hdr_size), (5296, 612, 3 * 128));
+        assert_eq!((stats.size, stats.pd, stats.pm), (5296 + 612 + 384, 1 << 30, 1 << 31));
+        let forms = (stats.compressed_size, stats.uncompressed_size, stats.overhead_size);
+        assert_eq!(forms, (4096 + 512 - 50, 9000, 350));
     }
 }

@@ -47,18 +47,17 @@ counters! {
         hash_collisions: Counter, "Collisions in the tables: always 0, as they are open.";
         hash_chains: Gauge, "Chains in the tables: always 0.";
         hash_chain_max: Gauge, "The longest chain: always 0.";
-        meta: Gauge,
-            "The share of metadata in cached bytes, in parts of 2^32. The cache has no target of its own \
-             for it.";
-        pd: Gauge, "The share that blocks used once may have of cached data, in parts of 2^32.";
+        meta: Gauge, "The share of cached bytes that metadata may have, in parts of 2^32.";
+        pd: Gauge, "The share of cached data that blocks used once may have, in parts of 2^32.";
         pm: Gauge, "The same of cached metadata.";
         c: Gauge, "The budget for blocks and for data not on disk yet, at the moment.";
         c_min: Gauge, "The least budget, also when memory is scarce.";
         c_max: Gauge, "The largest budget, while memory is not scarce.";
         size: Gauge, "Memory in use: blocks, their headers, and dirty data.";
-        compressed_size: Gauge, "Bytes of blocks as they are kept. The cache keeps them uncompressed.";
+        compressed_size: Gauge, "Bytes of blocks as they are kept, compressed or not.";
         uncompressed_size: Gauge, "Bytes of these blocks without compression.";
-        overhead_size: Gauge, "Bytes of uncompressed copies beside compressed blocks: always 0.";
+        overhead_size: Gauge,
+            "Bytes of uncompressed copies beside compressed blocks, and of compressed ones for the L2ARC.";
         hdr_size: Gauge, "Memory for the headers of blocks and ghosts.";
         data_size: Gauge, "Bytes of blocks of files and volumes, dirty data included.";
         metadata_size: Gauge, "Bytes of all other blocks.";
@@ -71,7 +70,7 @@ counters! {
         anon_metadata: Gauge, "Always 0.";
         anon_evictable_data: Gauge, "Always 0: dirty data stay until they are on disk.";
         anon_evictable_metadata: Gauge, "Always 0.";
-        mru_size: Gauge, "Bytes of blocks that were used once.";
+        mru_size: Gauge, "Bytes of blocks that were used once, without those of overhead_size.";
         mru_data: Gauge, "Those of files and volumes.";
         mru_metadata: Gauge, "Those of all other blocks.";
         mru_evictable_data: Gauge, "Those that may be evicted: all of mru_data.";
@@ -81,7 +80,7 @@ counters! {
         mru_ghost_metadata: Gauge, "Those of all other blocks.";
         mru_ghost_evictable_data: Gauge, "The same as mru_ghost_data.";
         mru_ghost_evictable_metadata: Gauge, "The same as mru_ghost_metadata.";
-        mfu_size: Gauge, "Bytes of blocks that were used more often.";
+        mfu_size: Gauge, "Bytes of blocks that were used more often, without those of overhead_size.";
         mfu_data: Gauge, "Those of files and volumes.";
         mfu_metadata: Gauge, "Those of all other blocks.";
         mfu_evictable_data: Gauge, "Those that may be evicted: all of mfu_data.";

@@ -81,6 +81,9 @@ table! {
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", Count, 8, 1, 64, ForNew;
     /// The most bytes of the ARC; 0 leaves it at what `--arc-max` gave, or a quarter of the machine's memory.
     ZFS_ARC_MAX = "zfs_arc_max", Bytes, 0, 0, ANY, AtOnce;
+    /// How much more a block of metadata that comes back soon after its eviction counts than one of data, for
+    /// the share that metadata may have of the ARC; 100 counts both the same.
+    ZFS_ARC_META_BALANCE = "zfs_arc_meta_balance", Percent, 500, 1, 1_000_000, AtOnce;
     /// The ARC does not become smaller than this for the memory of others; 0 means a thirty-second part of
     /// the machine's memory.
     ZFS_ARC_MIN = "zfs_arc_min", Bytes, 0, 0, ANY, AtOnce;
@@ -91,6 +94,9 @@ table! {
     ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", Count, 100_000, 1, ANY, AtOnce;
     /// Checksum errors of a vdev that become events in a second.
     ZFS_CHECKSUM_EVENTS_PER_SECOND = "zfs_checksum_events_per_second", Count, 20, 0, U32, AtOnce;
+    /// Blocks that come into the ARC from now on are kept compressed, as they are in the pool, while memory
+    /// is short, when this is not 0.
+    ZFS_COMPRESSED_ARC_ENABLED = "zfs_compressed_arc_enabled", Switch, 1, 0, 1, ForNew;
     /// The most dirty data of a pool; 0 means a quarter of the ARC, at least 256 MiB and at most 4 GiB.
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.

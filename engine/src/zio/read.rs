@@ -8,11 +8,11 @@ use ondisk::blkptr::{Blkptr, Protection};
 use ondisk::dmu::DmuType;
 use ondisk::{Level, ObjsetId};
 
-use super::{decode, decode_embedded, decode_keeping};
+use super::{decode_embedded, decode_keeping};
 use crate::Bookmark;
 use crate::cache::arc::Key;
 use crate::cache::what_if::Read;
-use crate::cache::{Block, Loaded, Retain};
+use crate::cache::{Block, Loaded, Retain, kept_bytes};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::tunables;
@@ -47,7 +47,7 @@ impl Store {
         }
         if retain != Retain::Ahead {
             self.cache.what_if().note(self.cache_id, at, || Read {
-                bytes: bp.lsize().get(),
+                bytes: kept_bytes(bp.lsize().get(), bp.psize().get()),
                 stored_bytes: bp.psize().get(),
                 is_metadata: bp.is_metadata(),
             });
@@ -110,9 +110,9 @@ impl Store {
         // Errors that are made on demand are those of the pool's devices.
         if !self.vdevs.injections().has_blocks()
             && let Some(bytes) = self.l2arc.read(bp, |bytes| self.verify(bp, bytes)).await
-            && let Ok(block) = decode(bp, at, bytes, key.as_deref())
+            && let Ok((block, physical)) = decode_keeping(bp, at, bytes, key.as_deref())
         {
-            return Ok(block.into());
+            return Ok(Loaded::of(block, bp, physical.map(Block::from), false));
         }
         let started = Instant::now();
         let bytes = self.read_raw(bp, at).await?;
@@ -126,10 +126,8 @@ impl Store {
             Retain::Ahead => may_feed && tunables::L2ARC_NOPREFETCH.get() == 0,
             Retain::ForChange | Retain::AsItWas | Retain::Out => false,
         };
-        Ok(match is_for_device && self.l2arc.wants(bp, &self.vdevs) && !self.l2arc.has(bp) {
-            true => Loaded::feedable(block, bp, physical.map(Block::from)),
-            false => block.into(),
-        })
+        let is_for_device = is_for_device && self.l2arc.wants(bp, &self.vdevs) && !self.l2arc.has(bp);
+        Ok(Loaded::of(block, bp, physical.map(Block::from), is_for_device))
     }
 
     /// The cache keeps blocks that were decoded with a key apart from blocks that were decoded without one.

@@ -66,7 +66,7 @@ use self::written::Written;
 pub use self::written::WrittenBytes;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
-use crate::cache::{Loaded, Retain, fitted};
+use crate::cache::{Loaded, Retain, fitted, is_kept_compressed};
 use crate::error::{Attempt, Error, Result};
 use crate::store::Store;
 use crate::vdev::write::Piece;
@@ -260,7 +260,7 @@ impl Writer {
                 is_stored[owner] = true;
                 let key = |pointer: &Blkptr| self.store.cache_key(pointer, false);
                 let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
-                let loaded = self.loaded(request, pointer, encoded.get(owner));
+                let loaded = || self.loaded(request, pointer, encoded.get(owner));
                 self.store.cache().supersede(old.map(key), key(pointer), loaded, request.retain);
             }
         }
@@ -285,16 +285,14 @@ impl Writer {
     /// A written block as the ARC takes it in.
     fn loaded(&self, request: &WriteRequest, pointer: &Blkptr, encoded: Option<&Encoded>) -> Loaded {
         let block = request.data.clone();
-        let may_feed = request.may_feed && !matches!(request.retain, Retain::Out);
-        match encoded {
-            Some(Encoded::Stored(stored))
-                if may_feed && self.store.l2arc.wants(pointer, self.store.vdevs()) =>
-            {
-                let physical = (stored.compress != CompressType::Off).then(|| fitted(&stored.bytes));
-                Loaded::feedable(block, pointer, physical)
-            }
-            _ => block.into(),
-        }
+        let Some(Encoded::Stored(stored)) = encoded else { return block.into() };
+        let vdevs = self.store.vdevs();
+        let is_for_device = request.may_feed && self.store.l2arc.wants(pointer, vdevs);
+        // Bytes that were changed on demand are not those of the block.
+        let is_compressed = stored.compress != CompressType::Off && !vdevs.injections().has_blocks();
+        let is_wanted = is_compressed && (is_for_device || is_kept_compressed());
+        let physical = is_wanted.then(|| fitted(&stored.bytes));
+        Loaded::of(block, pointer, physical, is_for_device)
     }
 
     /// For a caller whose allocation failed: no block is placed on a vdev that is away, so there may be room

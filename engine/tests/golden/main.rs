@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod compressed;
 mod discovery;
 mod encrypted;
 mod filesystems;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use device::block_on;
 use engine::Pool;
+use engine::cache::ArcCache;
 use engine::dmu::Objset;
 use engine::dsl::Dsl;
 use engine::pool::discovery;
@@ -16,10 +17,22 @@ use testkit::{GoldenPool, Tree};
 
 /// Imports a golden pool for reading.
 pub fn import_golden(golden: &GoldenPool) -> Result<Arc<Pool>> {
+    import_with(golden, &ImportOptions::read_only())
+}
+
+/// The same with an ARC of so many bytes.
+pub fn import_with_cache(golden: &GoldenPool, bytes: u64) -> Result<Arc<Pool>> {
+    import_with(
+        golden,
+        &ImportOptions { cache: Some(Arc::new(ArcCache::new(bytes))), ..ImportOptions::read_only() },
+    )
+}
+
+fn import_with(golden: &GoldenPool, options: &ImportOptions) -> Result<Arc<Pool>> {
     block_on(async {
         let found = discovery::scan(&[&golden.dir]).await?;
         let found = found.into_iter().next().context("no pool found")?;
-        Ok(import(&found, &ImportOptions::read_only()).await?)
+        Ok(import(&found, options).await?)
     })
 }
 

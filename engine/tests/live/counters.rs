@@ -149,7 +149,9 @@ fn reads_are_counted_in_the_dataset_and_by_kind_and_list_in_the_arc() {
                 + now.prefetch_data_hits
                 + now.prefetch_metadata_hits
         );
-        assert_eq!(now.mru_data + now.mfu_data, 5 * BLOCK);
+        // They are kept in both forms as long as there is room.
+        assert!(now.mru_data + now.mfu_data <= 5 * BLOCK * 3 / 4, "{now:?}");
+        assert_eq!(now.data_size, now.mru_data + now.mfu_data + 5 * BLOCK);
         assert_eq!(now.size, now.data_size + now.metadata_size + now.hdr_size);
         assert_eq!((now.c, now.c_max), (64 << 20, 64 << 20), "without a daemon there are no other limits");
 

@@ -8,6 +8,7 @@ mod cached;
 mod checkpoint;
 mod clone;
 mod clone_volumes;
+mod compressed;
 mod counters;
 mod create;
 mod damaged;

@@ -4,14 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::block_on;
+use device::{IoBuf, block_on};
+use engine::cache::arc::Key;
+use engine::cache::{ArcCache, Block, Retain};
+use engine::dsl::edit::{self, NewContents, NewDataset};
+use engine::dsl::with_room;
 use engine::inject::{ALWAYS, Fault, Operation};
 use engine::pool::live::{Layout, LivePool, NewPool};
 use engine::tunables;
 use engine::vdev::Class;
 
 use crate::bed::{Bed, MIB, Turn};
-use crate::support::{Disks, new_pool};
+use crate::support::{Disks, full, new_pool, objset_of};
 
 /// A pool with a cache device, and data of which nothing is in memory.
 fn with_cache_device() -> Bed {
@@ -75,6 +79,81 @@ fn blocks_are_looked_for_as_far_from_eviction_as_is_said() {
     let all = boosted + fed(&bed);
     assert!(all >= 12 * MIB, "of 16 MiB: {near} {boosted} {all}");
     bed.end();
+}
+
+#[test]
+fn blocks_are_kept_compressed_or_not_as_is_said() {
+    let turn = Turn::take();
+    let bed = Bed::new();
+    let properties = vec![("volblocksize".into(), "16K".into()), ("compression".into(), "lz4".into())];
+    let new = NewDataset {
+        name: full("packed"),
+        contents: NewContents::Volume { size: MIB, sparse: true },
+        properties,
+    };
+    let pool = &bed.pool;
+    block_on(pool.change(move |s| async move { edit::create(&s, &new).await })).unwrap();
+    let volume = block_on(async { pool.volume(objset_of(pool, "packed").await.unwrap()).await.unwrap() });
+    let noise = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(at | 1) >> 56;
+    let data: Vec<u8> = (1..=MIB).map(|at| if at % 64 < 24 { noise(at) as u8 } else { 1 }).collect();
+    block_on(with_room(pool.txgs(), || volume.write_at(0, &data, false))).unwrap();
+    bed.commit();
+    // Bytes of blocks as they are kept, and without compression.
+    let kept = |is_on| {
+        turn.set(&tunables::ZFS_COMPRESSED_ARC_ENABLED, is_on);
+        pool.flush_cache();
+        let mut bytes = vec![0; MIB as usize];
+        block_on(volume.read_at(0, &mut bytes)).unwrap();
+        assert!(bytes == data);
+        let stats = pool.view().cache().arcstats();
+        (stats.compressed_size, stats.uncompressed_size)
+    };
+    let (compressed, uncompressed) = kept(1);
+    assert!(uncompressed >= MIB && compressed < MIB * 3 / 4, "{compressed} {uncompressed}");
+    let (compressed, uncompressed) = kept(0);
+    assert!(uncompressed >= MIB && compressed == uncompressed, "{compressed} {uncompressed}");
+    drop(volume);
+    bed.end();
+}
+
+/// Hits of metadata, of 3000 reads beside four times as many of data. Both do not fit into the ARC.
+fn metadata_hits() -> usize {
+    let cache = ArcCache::new(8 * MIB);
+    let mut state = 1u64;
+    let mut next = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    let mut read = |is_metadata: bool| {
+        let number = next(if is_metadata { 300 } else { 800 });
+        let word = u64::from(is_metadata);
+        let key = Key { pool: 0, vdev: 0, offset_bytes: number << 14, birth: 1, checksum_word: word };
+        let is_hit = cache.get(&key, Retain::In).is_some();
+        if !is_hit {
+            let load = || async { Ok(Block::from(IoBuf::zeroed(16384))) };
+            block_on(cache.get_or_load(key, Retain::In, load)).unwrap();
+        }
+        is_hit
+    };
+    let mut hits = 0;
+    for step in 0..6000 {
+        for _ in 0..4 {
+            read(false);
+        }
+        hits += usize::from(read(true) && step >= 3000);
+    }
+    hits
+}
+
+#[test]
+fn metadata_that_come_back_count_as_is_said() {
+    let turn = Turn::take();
+    turn.set(&tunables::ZFS_ARC_META_BALANCE, 10_000);
+    let many = metadata_hits();
+    assert!(many > 2700, "{many}: all metadata stay");
+    turn.set(&tunables::ZFS_ARC_META_BALANCE, 10);
+    let few = metadata_hits();
+    assert!(few < 600, "{few}: data take their place");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The counters of the cache, summed over the shards.
 
 use super::super::counting::{Counts, Sizes};
-use super::{ArcCache, FREQUENT, NODE_BYTES, RECENT, lock};
+use super::{ArcCache, NODE_BYTES, lock};
 use crate::stats::Arcstats;
 
 /// Counters of the whole cache.
@@ -15,7 +15,7 @@ pub struct ArcStats {
     pub shared_loads: u64,
     /// Blocks evicted to make room.
     pub evictions: u64,
-    /// Bytes of blocks in memory.
+    /// Bytes of blocks in memory, in all their forms.
     pub size_bytes: u64,
     /// The budget.
     pub budget_bytes: u64,
@@ -35,7 +35,7 @@ impl ArcCache {
             stats.misses += demand.misses + prefetch.misses;
             stats.shared_loads += demand.io_hits + prefetch.io_hits;
             stats.evictions += shard.counts.evictions();
-            stats.size_bytes += (shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes) as u64;
+            stats.size_bytes += shard.held_bytes() as u64;
         }
         stats
     }

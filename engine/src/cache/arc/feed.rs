@@ -6,7 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{ArcCache, FREQUENT, Key, NIL, RECENT, Shard, lock};
+use super::shard::{FREQUENT, NIL, RECENT, Shard};
+use super::{ArcCache, Key, NODE_BYTES, lock};
 use crate::cache::{Block, Candidate};
 
 /// The most blocks of a list that are looked at under one lock.
@@ -23,13 +24,13 @@ pub(crate) struct Selection {
     pub metadata: bool,
     /// Only blocks that were used again.
     pub only_frequent: bool,
-    /// Only blocks that came with their physical bytes.
+    /// Only blocks whose physical bytes are kept for cache devices alone.
     pub only_physical: bool,
     /// Beginning with the blocks that will be evicted last.
     pub newest_first: bool,
     /// Only blocks that were born in this group or before.
     pub newest_birth: u64,
-    /// Logical bytes of each list that are looked at; 0 for all.
+    /// Bytes of each list that are looked at, as the ARC keeps them; 0 for all.
     pub headroom_bytes: u64,
 }
 
@@ -75,7 +76,7 @@ impl ArcCache {
         }
     }
 
-    /// A cache device has the block: its physical bytes are dropped.
+    /// A cache device has the block: what was there for it alone is dropped.
     pub(crate) fn fed(&self, key: &Key) {
         let hash = self.hash(key);
         let dropped = self.shard(hash).drop_candidate(hash, key);
@@ -85,7 +86,7 @@ impl ArcCache {
 
 impl Shard {
     fn feedable(&self, list: usize, selection: &Selection, left: &mut u64, found: &mut Vec<Feedable>) {
-        let ends = &self.lists[list];
+        let ends = &self.lists[list][usize::from(selection.metadata)];
         let mut next = if selection.newest_first { ends.newest } else { ends.oldest };
         let mut passed = 0;
         for _ in 0..MAX_STEPS {
@@ -94,25 +95,23 @@ impl Shard {
             }
             let node = &self.nodes[next as usize];
             next = if selection.newest_first { node.older } else { node.newer };
-            let Some(loaded) = &node.block else { continue };
-            passed += loaded.block.len() as u64;
+            let Some(kept) = &node.kept else { continue };
+            passed += (node.bytes - NODE_BYTES - kept.physical_bytes()) as u64;
             if selection.headroom_bytes != 0 && passed > selection.headroom_bytes {
                 return;
             }
-            let Some(candidate) = &loaded.candidate else { continue };
+            let (Some(candidate), Some(bytes)) = (&kept.candidate, kept.physical()) else { continue };
             if node.key.pool != selection.pool
                 || (selection.only_physical && candidate.physical.is_none())
-                || candidate.is_metadata != selection.metadata
                 || candidate.birth > selection.newest_birth
             {
                 continue;
             }
             *left = left.saturating_sub(candidate.psize);
-            let bytes = candidate.physical.clone().unwrap_or_else(|| loaded.block.clone());
             found.push(Feedable {
                 key: node.key,
                 candidate: Candidate { physical: None, ..(**candidate).clone() },
-                bytes,
+                bytes: bytes.clone(),
                 frequent: list == FREQUENT,
             });
         }
@@ -120,16 +119,7 @@ impl Shard {
 
     fn drop_candidate(&mut self, hash: u64, key: &Key) -> Option<Box<Candidate>> {
         let index = self.find(hash, key)?;
-        let node = &mut self.nodes[index as usize];
-        let loaded = node.block.as_mut()?;
-        let bytes = loaded.physical_bytes();
-        let candidate = loaded.candidate.take()?;
-        node.bytes -= bytes;
-        let list = &mut self.lists[node.list];
-        list.bytes -= bytes;
-        list.held[usize::from(key.is_metadata())].bytes -= bytes as u64;
-        self.physical_bytes -= bytes;
-        Some(candidate)
+        self.change(index, |kept| kept.candidate.take()).flatten()
     }
 }
 
@@ -143,11 +133,15 @@ mod tests {
     use crate::cache::{Loaded, Retain};
 
     fn key(number: u64) -> Key {
-        Key { pool: 1, vdev: 0, offset_bytes: number << 12, birth: number, checksum_word: 0 }
+        let checksum_word = u64::from(number == METADATA);
+        Key { pool: 1, vdev: 0, offset_bytes: number << 12, birth: number, checksum_word }
     }
 
+    /// The block that is metadata.
+    const METADATA: u64 = 3;
+
     /// A block of 16 KiB, whose bytes in the pool are 4 KiB.
-    fn loaded(number: u64, is_metadata: bool) -> Loaded {
+    fn loaded(number: u64) -> Loaded {
         let offset = ByteOffset(number << 12);
         let candidate = Candidate {
             dva: Dva { vdev: VdevId(0), offset, asize: Asize(4096), gang: false },
@@ -155,10 +149,10 @@ mod tests {
             lsize: 16384,
             psize: 4096,
             compress: CompressType::Lz4,
-            is_metadata,
+            is_metadata: number == METADATA,
             physical: Some(IoBuf::zeroed(4096).into()),
         };
-        Loaded { block: IoBuf::zeroed(16384).into(), candidate: Some(Box::new(candidate)) }
+        Loaded { block: IoBuf::zeroed(16384).into(), packed: None, candidate: Some(Box::new(candidate)) }
     }
 
     fn offered(cache: &ArcCache, selection: Selection, bytes: u64) -> Vec<u64> {
@@ -181,7 +175,7 @@ mod tests {
     fn blocks_that_will_be_evicted_soon_are_offered_first() {
         let cache = ArcCache::new(16 << 20);
         for number in 0..20 {
-            cache.insert(key(number), loaded(number, number == 3));
+            cache.insert(key(number), loaded(number));
         }
         // Used again: it is in the other list, which comes first.
         assert!(cache.get(&key(0), Retain::In).is_some());
@@ -191,7 +185,7 @@ mod tests {
         assert_eq!(offered(&cache, Selection { only_frequent: true, ..ALL }, 1 << 20), [0]);
         assert_eq!(offered(&cache, Selection { newest_birth: 2, ..ALL }, 1 << 20), [0, 1, 2]);
         assert_eq!(offered(&cache, Selection { only_physical: true, ..ALL }, 1 << 20).len(), 19);
-        assert_eq!(offered(&cache, Selection { headroom_bytes: 3 * 16384, ..ALL }, 1 << 20), [0, 1, 2]);
+        assert_eq!(offered(&cache, Selection { headroom_bytes: 3 * 16384, ..ALL }, 1 << 20), [0, 1, 2, 4]);
         assert!(offered(&cache, Selection { pool: 2, ..ALL }, 1 << 20).is_empty());
         let size = cache.stats().size_bytes;
         cache.fed(&key(1));
@@ -205,11 +199,11 @@ mod tests {
         let cache = ArcCache::new(16 << 20);
         assert!(!cache.is_warm());
         for number in 0..2000 {
-            cache.insert(key(number), loaded(number, false));
+            cache.insert(key(number), loaded(number));
             assert!(lock(&cache.shards[0]).physical_bytes <= (16 << 20) / PHYSICAL_SHARE);
         }
         assert!(offered(&cache, ALL, u64::MAX).len() <= 512);
-        cache.supersede(None, key(5000), loaded(5000, false), Retain::In);
+        cache.supersede(None, key(5000), || loaded(5000), Retain::In);
         assert!(cache.is_warm());
         cache.evict_pool(1);
         assert_eq!(lock(&cache.shards[0]).physical_bytes, 0);

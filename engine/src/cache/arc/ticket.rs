@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::flight::{Flight, Outcome};
-use super::{ArcCache, Key, RECENT};
+use super::shard::{Freed, RECENT};
+use super::{ArcCache, Key};
 use crate::cache::{Block, Loaded, Retain};
 use crate::error::Result;
 
@@ -20,24 +21,24 @@ impl Ticket<'_> {
     /// Ends the load: the cache keeps the block where `retain` says so, and those who wait get it.
     pub(super) fn finish(self, loaded: Result<Loaded>, retain: Retain) -> Result<Block> {
         let result = loaded.as_ref().map(|loaded| loaded.block.clone()).map_err(Clone::clone);
-        let evicted = {
+        let freed = {
             let mut shard = self.cache.shard(self.hash);
             shard.flights.remove(&self.key);
             shard.budget = self.cache.share();
             match loaded {
                 Ok(loaded) if retain == Retain::In || retain.waits() => {
-                    let evicted = shard.insert_into(RECENT, self.hash, self.key, loaded, retain.waits());
+                    let freed = shard.insert_into(RECENT, self.hash, self.key, loaded, retain.waits());
                     if retain == Retain::Ahead {
                         shard.note_prefetched(self.hash, &self.key);
                     }
-                    evicted
+                    freed
                 }
-                _ => Vec::new(),
+                _ => Freed::default(),
             }
         };
         // Freed outside of the lock.
-        self.cache.note_evicted(&evicted);
-        drop(evicted);
+        self.cache.note_evicted(&freed);
+        drop(freed);
         self.flight.land(Outcome::Done(result.clone()));
         result
     }

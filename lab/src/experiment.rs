@@ -61,6 +61,7 @@
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
+//! | `guest` | volumes of such pools, or images on their filesystems, as disks of guests under QEMU ([`crate::guest`]), in which fio runs; the settings of guests say how | as of volumes |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -115,6 +116,7 @@ use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::guest::{GUEST, Spec};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::plan::{self, Plan, VariantKind};
@@ -269,6 +271,11 @@ fn fault<T>(result: Result<T>) -> Option<String> {
     }
 }
 
+/// Why a guest cannot have the baseline's settings, where it cannot.
+fn fault_of_baseline(settings: &Settings, experiment: &Experiment) -> Option<String> {
+    experiment.fault_of_guest(settings).map(|what| format!("the baseline: {what}"))
+}
+
 /// Which layouts survive missing devices.
 const BEARING: &str = "they are missing in its first vdev: a mirror survives all but one, raidzN and draidN \
     survive N, a single disk survives none";
@@ -401,7 +408,8 @@ impl Experiment {
             self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
         }
         self.compare_layers();
-        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target)
+        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)) =
+            (layout, &mut self.target)
         {
             wanted.parse::<Layout>()?;
             wanted.clone_into(&mut pools.layout);
@@ -658,9 +666,12 @@ impl Experiment {
         faults.extend(self.faults_of_values());
         faults.extend(self.fault_of_disks());
         faults.extend(fault(self.check_ways()));
+        faults.extend(self.faults_of_guests());
         faults.extend(fault(ignored_options::check(self)));
         let first = plan::baseline(self);
-        if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
+        let is_guest = self.fault_of_guest(&first).is_some();
+        let unborne = self.workloads.iter().find(|workload| !self.bears(&first, workload));
+        if let Some(workload) = unborne.filter(|_| !is_guest) {
             faults.push(format!(
                 "workload '{}': the baseline's layout does not survive so many missing devices: {BEARING}",
                 workload.name
@@ -826,8 +837,12 @@ impl Experiment {
         };
         let of_others = self.variants.iter().chain([&self.settings]);
         let ways = self.values_of(THROUGH);
-        if let Some(way) = ways.iter().find(|way| ![NBD, PROCESS].contains(&way.as_str())) {
-            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {NBD} or {PROCESS}")));
+        let known: &[&str] = match self.target {
+            Target::Guest(_) => &[GUEST, NBD, PROCESS],
+            _ => &[NBD, PROCESS],
+        };
+        if let Some(way) = ways.iter().find(|way| !known.contains(&way.as_str())) {
+            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {}", known.join(" or "))));
         }
         if !of_factors(THROUGH).is_empty() && matches!(self.mode, Mode::Search | Mode::Improve) {
             let what = "decides where something is measured and is nothing to search for: mode = \"each\" or \
@@ -849,8 +864,35 @@ impl Experiment {
         Ok(())
     }
 
+    /// Why these settings mean nothing together for a guest, where they do not.
+    pub(crate) fn fault_of_guest(&self, settings: &Settings) -> Option<String> {
+        matches!(self.target, Target::Guest(_)).then(|| fault(Spec::of(settings))).flatten()
+    }
+
+    /// What guests cannot be asked for.
+    fn faults_of_guests(&self) -> Vec<String> {
+        if !matches!(self.target, Target::Guest(_)) {
+            return Vec::new();
+        }
+        let of_workload = |workload: &Workload| {
+            let what = match workload.work() {
+                Work::Transfers if workload.cache == CacheState::Cold => {
+                    "cache = \"cold\" would take the pool away from a guest that runs"
+                }
+                Work::Transfers if workload.missing == 0 => return None,
+                _ => "guests only do transfers, with all devices there",
+            };
+            Some(format!("workload '{}': {what}", workload.name))
+        };
+        let baseline = fault_of_baseline(&plan::baseline(self), self);
+        self.workloads.iter().filter_map(of_workload).chain(baseline).collect()
+    }
+
     /// Whether a variant with these settings has a pool with as many devices missing as a workload wants.
     pub(crate) fn bears(&self, settings: &Settings, workload: &Workload) -> bool {
+        if self.fault_of_guest(settings).is_some() {
+            return false;
+        }
         let of_variant = settings.get("missing").and_then(|count| count.parse().ok()).unwrap_or(0);
         let missing: u64 = if workload.missing > 0 { workload.missing } else { of_variant };
         let Some(pools) = self.target.pools().filter(|_| missing > 0) else { return true };

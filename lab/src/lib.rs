@@ -57,6 +57,7 @@ pub mod error;
 pub mod experiment;
 pub mod fio;
 pub mod input_file;
+pub mod guest;
 pub mod layout;
 pub mod load;
 pub mod machine;

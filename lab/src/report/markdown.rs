@@ -316,7 +316,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ));
     }
     let is_named =
-        !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
+        experiment.target.pools().is_none() && !matches!(experiment.target, Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
         facts.push(
             "No workload writes, so the target was not filled and was read as it was found. Reads of parts \

@@ -242,7 +242,8 @@ impl Lab {
                         Environment { guests, ..environment }
                     }
                     Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)
-                        if !pools.disks.is_empty() => {
+                        if !pools.disks.is_empty() =>
+                    {
                         pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
                     }
                     Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => {
@@ -352,8 +353,7 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
                     command: "cenote serve".to_owned(),
                     output: format!("{error:#}"),
                 };
-                let private = 
-                    Private::start(settings, &modelled, pools.link.as_deref(), serves_guests);
+                let private = Private::start(settings, &modelled, pools.link.as_deref(), serves_guests);
                 Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
             }))
         }

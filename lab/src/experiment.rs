@@ -147,6 +147,8 @@ impl Quick {
     const USUAL: Self = Self { runs: 400, seconds: 120.0 };
     /// Where variants have pools of their own, which are made and filled each.
     const WITH_POOLS: Self = Self { runs: 165, seconds: 120.0 };
+    /// Where guests are booted for variants, in which fio takes its time to start.
+    const GUESTS: Self = Self { runs: 200, seconds: 90.0 };
     /// Where devices are modelled: what is done between runs takes as long as on such devices.
     const MODELLED: Self = Self { runs: 60, seconds: 90.0 };
 }
@@ -158,6 +160,8 @@ const QUICK_COPY: Size = Size(16 << 20);
 /// How long a quick form may take until its last round ends, on a machine of any speed; what is made and
 /// removed around it comes to that.
 const QUICK_WITHIN_SECONDS: f64 = 240.0;
+/// The same where guests are booted.
+const GUESTS_WITHIN_SECONDS: f64 = 390.0;
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
@@ -464,15 +468,17 @@ impl Experiment {
         self.left_out_workloads.extend(left_out.map(|workload| workload.name));
         self.leave_out_claims();
         let in_a_round = Plan::new(self, None, 0).round_length().max(1);
+        let is_of_guests = matches!(self.target, Target::Guest(_));
         let quick = match (self.modelled(), self.has_own_pools()) {
             (Some(_), _) => Quick::MODELLED,
+            (None, _) if is_of_guests => Quick::GUESTS,
             (None, true) => Quick::WITH_POOLS,
             (None, false) => Quick::USUAL,
         };
         let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
-        self.within_seconds = Some(QUICK_WITHIN_SECONDS);
+        self.within_seconds = Some(if is_of_guests { GUESTS_WITHIN_SECONDS } else { QUICK_WITHIN_SECONDS });
         let runs = in_a_round * self.rounds;
         let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {

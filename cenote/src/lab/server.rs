@@ -106,7 +106,12 @@ impl Private {
     /// Starts it with the settings that such a process is started with ([`lab::experiment::TUNABLES`]), as
     /// its options. Files in `modelled` are slowed down to what their directories are named after, clients to
     /// what `link` is.
-    pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>, serves_guests: bool) -> Result<Self> {
+    pub fn start(
+        settings: &Settings,
+        modelled: &Path,
+        link: Option<&str>,
+        serves_guests: bool,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find out where this program is")?;
         remove_left();
         let (sockets, owner) = make_sockets(&std::env::temp_dir())?;
@@ -178,7 +183,8 @@ impl Programs for Private {
     }
 
     fn wire(&self, name: &str, wire: Wire) -> lab::Result<String> {
-        let failed = |output: String| lab::Error::Failed { command: format!("serving {name} to a guest"), output };
+        let failed =
+            |output: String| lab::Error::Failed { command: format!("serving {name} to a guest"), output };
         let listed = client::call_at(&self.sockets.path().join("api.sock"), &ListVolumes {});
         let listed = listed.map_err(|error| failed(format!("{error:#}")))?;
         let volume = listed.into_iter().find(|volume| volume.name == name);
@@ -186,7 +192,17 @@ impl Programs for Private {
         let at = match wire {
             Wire::Nbd => volume.uri,
             Wire::Iscsi => volume.iscsi_uri,
-            Wire::VhostUser => volume.vhost_user_socket.map(|socket| socket.display().to_string()),
+            Wire::VhostUser => {
+                // The daemon looks for new volumes again and again.
+                let deadline = Instant::now() + START_LIMIT;
+                while volume.vhost_user_socket.as_ref().is_some_and(|socket| !socket.exists()) {
+                    if Instant::now() > deadline {
+                        return Err(failed("its socket does not appear".into()));
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                volume.vhost_user_socket.map(|socket| socket.display().to_string())
+            }
         };
         at.ok_or_else(|| failed(format!("it is not served by {wire:?}")))
     }

@@ -47,7 +47,9 @@ pub(super) fn arguments(spec: &Spec, attached: &Attached) -> Vec<String> {
     let at = attached.at.replace(',', ",,");
     if spec.disk == Disk::Volume(Wire::VhostUser) {
         let chardev = format!("socket,id=disk,path={at}");
-        return ["-chardev", &chardev, "-device", "vhost-user-blk-pci,chardev=disk"].map(str::to_owned).to_vec();
+        return ["-chardev", &chardev, "-device", "vhost-user-blk-pci,chardev=disk"]
+            .map(str::to_owned)
+            .to_vec();
     }
     let format = match spec.disk {
         Disk::Image(Format::Qcow2 | Format::Qcow2Sparse) => "qcow2",

@@ -17,7 +17,9 @@ fn folder() -> Result<PathBuf> {
     from("CENOTE_GUEST")
         .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("cenote/guest")))
         .or_else(|| from("HOME").map(|home| home.join(".cache/cenote/guest")))
-        .ok_or_else(|| Error::Experiment("guests need a folder to keep their kernel: set CENOTE_GUEST".into()))
+        .ok_or_else(|| {
+            Error::Experiment("guests need a folder to keep their kernel: set CENOTE_GUEST".into())
+        })
 }
 
 /// The kernel and the initial RAM disk, made where they are missing or not this version's.

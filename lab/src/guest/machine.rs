@@ -93,7 +93,8 @@ impl Machine {
         // Shared, because vhost-user needs that, and all are to have the same.
         command.args(["-object", &format!("memory-backend-memfd,id=mem,size={megabytes}M,share=on")]);
         command.arg("-kernel").arg(&kernel).arg("-initrd").arg(&initrd);
-        command.args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check nowatchdog cryptomgr.notests=1"]);
+        command
+            .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check nowatchdog cryptomgr.notests=1"]);
         let console = folder.join("console");
         command.args(["-chardev", &format!("file,id=console,path={}", console.display())]);
         command.args(["-serial", "chardev:console", "-chardev", &socket("requests", shell::REQUESTS)]);
@@ -139,7 +140,10 @@ impl Machine {
             }
             if began.elapsed() > limit {
                 let console = words(console);
-                return Err(failed(format!("the guest did not boot within {} s: {console}", limit.as_secs())));
+                return Err(failed(format!(
+                    "the guest did not boot within {} s: {console}",
+                    limit.as_secs()
+                )));
             }
             std::thread::sleep(LOOK);
         }

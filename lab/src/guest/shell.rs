@@ -87,7 +87,8 @@ mod tests {
         let of = |text: &str| answer(&mut text.as_bytes(), "8");
         let said = of("noise\ncenote-lab 7 0 3 0\noldcenote-lab 8 2 3 4\noutfail").unwrap();
         assert_eq!(said, Said { status: 2, stdout: b"out".to_vec(), stderr: b"fail".to_vec() });
-        for wrong in ["", "cenote-lab 8 0 9 0\nout", "cenote-lab 8 0 99999999999 0\n", "cenote-lab 8 x 0 0\n"] {
+        for wrong in ["", "cenote-lab 8 0 9 0\nout", "cenote-lab 8 0 99999999999 0\n", "cenote-lab 8 x 0 0\n"]
+        {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }

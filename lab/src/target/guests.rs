@@ -48,8 +48,7 @@ impl Bench<'_> {
         let accelerator = self.accelerator(spec, &attached, &folder, progress)?;
         self.numbered += 1;
         let folder = folder.join(format!("guest-{}", self.numbered));
-        let machine =
-            Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
+        let machine = Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
         let (by, path) = (machine.by()?, machine.at.clone());
         self.guests.insert(lodging.clone(), machine);
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })

@@ -81,6 +81,9 @@ pub enum Lab {
         /// The least number of rounds, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// How guests are run: by the processor or emulated; by default KVM is tried first
+        #[arg(long, value_parser = ["auto", "tcg", "kvm"])]
+        accel: Option<String>,
         /// Make the pools of these disks or files, instead of files in the directory of results:
         /// as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
@@ -195,7 +198,18 @@ impl Lab {
                 print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
             }
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, use_disks, overwrite, dry_run, json } => {
+            Self::Run {
+                experiment,
+                output,
+                host,
+                quick,
+                rounds,
+                accel,
+                use_disks,
+                overwrite,
+                dry_run,
+                json,
+            } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
@@ -213,6 +227,12 @@ impl Lab {
                     };
                     *disks = use_disks;
                     experiment.make_absolute()?;
+                }
+                if let Some(accel) = accel {
+                    if !matches!(experiment.target, Target::Guest(_)) {
+                        bail!("--accel: only for targets of kind guest");
+                    }
+                    experiment.settings.insert("accel".to_owned(), accel);
                 }
                 // What is wrong with it is told below.
                 if quick && experiment.faults().is_empty() {

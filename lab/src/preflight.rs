@@ -483,6 +483,9 @@ pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&
         true => String::new(),
         false => format!(" with {}", workloads.join(", ")),
     };
+    if let Some(why) = experiment.fault_of_guest(&variant.settings) {
+        return format!("Left out: {}{with}: {why}.", variant.name);
+    }
     format!("Left out: {}{with}, as its layout does not survive so many missing devices.", variant.name)
 }
 

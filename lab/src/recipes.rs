@@ -147,8 +147,8 @@ mod tests {
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),
-            ("cache-modes", 2, 0),
-            ("stack", 2, 0),
+            ("cache-modes", 3, 192),
+            ("stack", 3, 192),
         ] {
             let mut experiment = find(name).unwrap().experiment();
             experiment.quick(1.0);

@@ -1,8 +1,8 @@
 //! Sections about guests: scores, what the settings of a guest give, what each layer costs, and what cache
 //! modes promise.
 //!
-//! The scores weigh reads of 4K and reads in order alike, and writes likewise: each figure counts as its ratio
-//! to the baseline's, and a score is the mean of these. So a score of 1 is the baseline's.
+//! The scores weigh reads of 4K and reads in order alike, and writes likewise: each figure counts as its
+//! ratio to the baseline's, and a score is the mean of these. So a score of 1 is the baseline's.
 
 use super::choices::{Section, apart, plan_of};
 use super::written;
@@ -176,7 +176,7 @@ fn layers(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         )
     };
     let rows: Vec<Vec<String>> = pairs.iter().filter_map(row).collect();
-    let head = ["layer", "above", "figure"].into_iter().map(str::to_owned);
+    let head = ["layer", "lies on", "figure"].into_iter().map(str::to_owned);
     let head = head.chain(experiment.workloads.iter().map(|workload| workload.name.clone())).collect();
     let text = format!(
         "How many times the layer's {} the one below has, with each workload: more is what the layer costs. \

@@ -187,7 +187,7 @@ fn layers(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         experiment.goal_workload()
     );
     // Cache modes and buses have one layer, which says nothing about layers.
-    let is_stack = rows.len() > 2;
+    let is_stack = rows.len() > 2 && experiment.factors.is_empty();
     let rows = std::iter::once(head).chain(rows).collect();
     is_stack.then(|| Section::new("What each layer costs", text, rows))
 }

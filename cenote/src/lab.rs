@@ -11,7 +11,7 @@ mod record;
 mod scenario;
 mod server;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -81,6 +81,9 @@ pub enum Lab {
         /// The least number of rounds, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// How guests are run: by the processor or emulated; by default KVM is tried first
+        #[arg(long, value_parser = ["auto", "tcg", "kvm"])]
+        accel: Option<String>,
         /// Make the pools of these disks or files, instead of files in the directory of results:
         /// as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
@@ -168,6 +171,15 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
+    /// Run a shell script, which comes by standard input, in a guest of an experiment that runs: how the lab
+    /// itself does that
+    #[command(hide = true)]
+    InGuest {
+        /// The folder of the guest's sockets
+        folder: PathBuf,
+        /// The name of the shell, which the guest chooses itself
+        shell: Option<String>,
+    },
     /// Predict by formulas: space, speed, rebuilds, dedup, caches, logs, compression
     Model(ModelArguments),
 }
@@ -186,7 +198,18 @@ impl Lab {
                 print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
             }
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, use_disks, overwrite, dry_run, json } => {
+            Self::Run {
+                experiment,
+                output,
+                host,
+                quick,
+                rounds,
+                accel,
+                use_disks,
+                overwrite,
+                dry_run,
+                json,
+            } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
@@ -204,6 +227,12 @@ impl Lab {
                     };
                     *disks = use_disks;
                     experiment.make_absolute()?;
+                }
+                if let Some(accel) = accel {
+                    if !matches!(experiment.target, Target::Guest(_)) {
+                        bail!("--accel: only for targets of kind guest");
+                    }
+                    experiment.settings.insert("accel".to_owned(), accel);
                 }
                 // What is wrong with it is told below.
                 if quick && experiment.faults().is_empty() {
@@ -232,10 +261,12 @@ impl Lab {
                         let environment = paths.fold(Environment::of_this_machine(), Environment::with);
                         Environment { guests, ..environment }
                     }
-                    Target::Volume(pools) | Target::Filesystem(pools) if !pools.disks.is_empty() => {
+                    Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)
+                        if !pools.disks.is_empty() =>
+                    {
                         pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
                     }
-                    Target::Volume(_) | Target::Filesystem(_) => {
+                    Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => {
                         Environment::of_this_machine().with(&std::path::absolute(&directory)?)
                     }
                     Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
@@ -263,6 +294,7 @@ impl Lab {
             Self::Compare { directories, output, force, json } => {
                 compare(&directories, output.as_deref(), force, json)
             }
+            Self::InGuest { folder, .. } => in_guest(&folder),
             Self::Model(arguments) => model::run(arguments),
         }
     }
@@ -332,7 +364,8 @@ fn load(name: &str) -> Result<Experiment> {
 fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> {
     let directory = std::path::absolute(directory)?;
     let launch: Option<Launch<'_>> = match &experiment.target {
-        Target::Volume(pools) | Target::Filesystem(pools) => {
+        Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools) => {
+            let serves_guests = matches!(experiment.target, Target::Guest(_));
             let directory = directory.clone();
             Some(Box::new(move |settings: &Settings| {
                 let modelled = modelled_devices(&directory)?;
@@ -340,7 +373,7 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
                     command: "cenote serve".to_owned(),
                     output: format!("{error:#}"),
                 };
-                let private = Private::start(settings, &modelled, pools.link.as_deref());
+                let private = Private::start(settings, &modelled, pools.link.as_deref(), serves_guests);
                 Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
             }))
         }
@@ -350,6 +383,20 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
         Target::Path { .. } | Target::Nbd { .. } | Target::Iscsi { .. } | Target::Layers { .. } => None,
     };
     Ok(Bench::new(experiment, &directory, launch))
+}
+
+/// Has a guest carry out the script that comes by standard input, and says what it said.
+fn in_guest(folder: &Path) -> Result<()> {
+    let mut script = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut script).context("cannot read the script")?;
+    let said = lab::guest::shell::run(folder, &script)
+        .with_context(|| format!("cannot reach the guest in {}", folder.display()))?;
+    std::io::stderr().lock().write_all(&said.stderr)?;
+    std::io::stdout().lock().write_all(&said.stdout)?;
+    match said.status {
+        0 => Ok(()),
+        status => Err(Exit(status).into()),
+    }
 }
 
 /// Removes what a killed lab left; reports what others left.

@@ -61,6 +61,7 @@
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
+//! | `guest` | volumes of such pools, or images on their filesystems, as disks of guests under QEMU ([`crate::guest`]), in which fio runs; the settings of guests say how | as of volumes |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -115,6 +116,7 @@ use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::guest::{GUEST, Spec};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::plan::{self, Plan, VariantKind};
@@ -145,6 +147,8 @@ impl Quick {
     const USUAL: Self = Self { runs: 400, seconds: 120.0 };
     /// Where variants have pools of their own, which are made and filled each.
     const WITH_POOLS: Self = Self { runs: 165, seconds: 120.0 };
+    /// Where guests are booted for variants, in which fio takes its time to start.
+    const GUESTS: Self = Self { runs: 200, seconds: 90.0 };
     /// Where devices are modelled: what is done between runs takes as long as on such devices.
     const MODELLED: Self = Self { runs: 60, seconds: 90.0 };
 }
@@ -156,6 +160,8 @@ const QUICK_COPY: Size = Size(16 << 20);
 /// How long a quick form may take until its last round ends, on a machine of any speed; what is made and
 /// removed around it comes to that.
 const QUICK_WITHIN_SECONDS: f64 = 240.0;
+/// The same where guests are booted.
+const GUESTS_WITHIN_SECONDS: f64 = 390.0;
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
@@ -267,6 +273,11 @@ fn fault<T>(result: Result<T>) -> Option<String> {
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// Why a guest cannot have the baseline's settings, where it cannot.
+fn fault_of_baseline(settings: &Settings, experiment: &Experiment) -> Option<String> {
+    experiment.fault_of_guest(settings).map(|what| format!("the baseline: {what}"))
 }
 
 /// Which layouts survive missing devices.
@@ -401,7 +412,8 @@ impl Experiment {
             self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
         }
         self.compare_layers();
-        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target)
+        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)) =
+            (layout, &mut self.target)
         {
             wanted.parse::<Layout>()?;
             wanted.clone_into(&mut pools.layout);
@@ -456,15 +468,17 @@ impl Experiment {
         self.left_out_workloads.extend(left_out.map(|workload| workload.name));
         self.leave_out_claims();
         let in_a_round = Plan::new(self, None, 0).round_length().max(1);
+        let is_of_guests = matches!(self.target, Target::Guest(_));
         let quick = match (self.modelled(), self.has_own_pools()) {
             (Some(_), _) => Quick::MODELLED,
+            (None, _) if is_of_guests => Quick::GUESTS,
             (None, true) => Quick::WITH_POOLS,
             (None, false) => Quick::USUAL,
         };
         let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
-        self.within_seconds = Some(QUICK_WITHIN_SECONDS);
+        self.within_seconds = Some(if is_of_guests { GUESTS_WITHIN_SECONDS } else { QUICK_WITHIN_SECONDS });
         let runs = in_a_round * self.rounds;
         let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
@@ -658,9 +672,12 @@ impl Experiment {
         faults.extend(self.faults_of_values());
         faults.extend(self.fault_of_disks());
         faults.extend(fault(self.check_ways()));
+        faults.extend(self.faults_of_guests());
         faults.extend(fault(ignored_options::check(self)));
         let first = plan::baseline(self);
-        if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
+        let is_guest = self.fault_of_guest(&first).is_some();
+        let unborne = self.workloads.iter().find(|workload| !self.bears(&first, workload));
+        if let Some(workload) = unborne.filter(|_| !is_guest) {
             faults.push(format!(
                 "workload '{}': the baseline's layout does not survive so many missing devices: {BEARING}",
                 workload.name
@@ -826,8 +843,12 @@ impl Experiment {
         };
         let of_others = self.variants.iter().chain([&self.settings]);
         let ways = self.values_of(THROUGH);
-        if let Some(way) = ways.iter().find(|way| ![NBD, PROCESS].contains(&way.as_str())) {
-            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {NBD} or {PROCESS}")));
+        let known: &[&str] = match self.target {
+            Target::Guest(_) => &[GUEST, NBD, PROCESS],
+            _ => &[NBD, PROCESS],
+        };
+        if let Some(way) = ways.iter().find(|way| !known.contains(&way.as_str())) {
+            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {}", known.join(" or "))));
         }
         if !of_factors(THROUGH).is_empty() && matches!(self.mode, Mode::Search | Mode::Improve) {
             let what = "decides where something is measured and is nothing to search for: mode = \"each\" or \
@@ -849,8 +870,35 @@ impl Experiment {
         Ok(())
     }
 
+    /// Why these settings mean nothing together for a guest, where they do not.
+    pub(crate) fn fault_of_guest(&self, settings: &Settings) -> Option<String> {
+        matches!(self.target, Target::Guest(_)).then(|| fault(Spec::of(settings))).flatten()
+    }
+
+    /// What guests cannot be asked for.
+    fn faults_of_guests(&self) -> Vec<String> {
+        if !matches!(self.target, Target::Guest(_)) {
+            return Vec::new();
+        }
+        let of_workload = |workload: &Workload| {
+            let what = match workload.work() {
+                Work::Transfers if workload.cache == CacheState::Cold => {
+                    "cache = \"cold\" would take the pool away from a guest that runs"
+                }
+                Work::Transfers if workload.missing == 0 => return None,
+                _ => "guests only do transfers, with all devices there",
+            };
+            Some(format!("workload '{}': {what}", workload.name))
+        };
+        let baseline = fault_of_baseline(&plan::baseline(self), self);
+        self.workloads.iter().filter_map(of_workload).chain(baseline).collect()
+    }
+
     /// Whether a variant with these settings has a pool with as many devices missing as a workload wants.
     pub(crate) fn bears(&self, settings: &Settings, workload: &Workload) -> bool {
+        if self.fault_of_guest(settings).is_some() {
+            return false;
+        }
         let of_variant = settings.get("missing").and_then(|count| count.parse().ok()).unwrap_or(0);
         let missing: u64 = if workload.missing > 0 { workload.missing } else { of_variant };
         let Some(pools) = self.target.pools().filter(|_| missing > 0) else { return true };

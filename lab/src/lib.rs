@@ -56,6 +56,7 @@ pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod fio;
+pub mod guest;
 pub mod input_file;
 pub mod layout;
 pub mod load;

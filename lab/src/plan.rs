@@ -7,7 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH};
+use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH, Target};
+use crate::guest::{GUEST, Knob};
 
 /// The variant that all others are compared with.
 pub const BASELINE: &str = "baseline";
@@ -191,12 +192,88 @@ pub(crate) fn baseline(experiment: &Experiment) -> Settings {
 /// the pool open, and over NBD.
 pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
     experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
+    if matches!(experiment.target, Target::Guest(_)) {
+        return None;
+    }
     let over = |way: &str| {
         let mut settings = baseline(experiment);
         settings.insert(THROUGH.to_owned(), way.to_owned());
         Variant::of(experiment, settings).name
     };
     Some([over(PROCESS), over(NBD)])
+}
+
+/// The layers of guests: the variant that has a layer, and the variant, or the raw device, that has what lies
+/// below. Where that was not measured it is the next below that was.
+pub(crate) fn layers_of_guests(experiment: &Experiment) -> Vec<[String; 2]> {
+    if !matches!(experiment.target, Target::Guest(_)) {
+        return Vec::new();
+    }
+    let plan = Plan::new(experiment, None, 0);
+    let is_layer = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
+    let known: Vec<(&str, Settings)> = plan
+        .variants()
+        .iter()
+        .filter(is_layer)
+        .map(|it| (it.name.as_str(), layer_of(&it.settings)))
+        .collect();
+    let below = |settings: &Settings| {
+        let mut settings = settings.clone();
+        while below(&mut settings) {
+            if let Some((name, _)) = known.iter().find(|(_, own)| *own == settings) {
+                return (*name).to_owned();
+            }
+        }
+        DEVICE.to_owned()
+    };
+    known.iter().map(|(name, settings)| [(*name).to_owned(), below(settings)]).collect()
+}
+
+/// A variant of guests as a layer, in words.
+pub(crate) fn layer_words(experiment: &Experiment, variant: &str) -> String {
+    let plan = Plan::new(experiment, None, 0);
+    let settings = plan.variants().iter().find(|it| it.name == variant).map(|it| layer_of(&it.settings));
+    let settings = settings.unwrap_or_default();
+    match settings.get(THROUGH).map(String::as_str) {
+        Some(PROCESS) => "the volume, in the process that has the pool open".to_owned(),
+        Some(_) => "its export over NBD, here".to_owned(),
+        None if settings.is_empty() => "a guest's bare disk, over vhost-user".to_owned(),
+        None => {
+            let words: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("in a guest: {}", words.join(" "))
+        }
+    }
+}
+
+/// Settings without what is so anyway.
+fn layer_of(settings: &Settings) -> Settings {
+    let is_other = |name: &str, value: &str| match Knob::named(name) {
+        Some(knob) => name != "accel" && knob.values[0] != value,
+        None => name != THROUGH || value != GUEST,
+    };
+    let its = settings.iter().filter(|(name, value)| is_other(name, value));
+    its.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Takes away the uppermost layer; whether there was one.
+fn below(settings: &mut Settings) -> bool {
+    // How a file is read is nothing that lies on another.
+    for name in ["guest_fs", "luks", "lvm", "aio", "iothread", "cache", "bus"] {
+        if settings.remove(name).is_some() {
+            return true;
+        }
+    }
+    let disk = settings.remove("disk");
+    match (settings.get(THROUGH).map(String::as_str), disk.as_deref()) {
+        (Some(PROCESS), _) => return false,
+        (Some(_), _) | (None, None | Some("iscsi")) => {
+            settings.insert(THROUGH.to_owned(), PROCESS.to_owned())
+        }
+        (None, Some("nbd")) => settings.insert(THROUGH.to_owned(), NBD.to_owned()),
+        // An image lies on a filesystem, which is not measured here.
+        (None, Some(_)) => return false,
+    };
+    true
 }
 
 /// Settings with the given value of each factor, by index.

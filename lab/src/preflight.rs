@@ -20,6 +20,8 @@ use crate::experiment::{
     faults_of_options,
 };
 use crate::fio::{self, Endpoint};
+use crate::guest;
+use crate::machine::Machine;
 use crate::plan::{self, Plan, Variant, VariantKind};
 use crate::size::Size;
 use crate::store;
@@ -97,10 +99,33 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
             all.push(format!("workload '{name}': copies over NBD need nbdcopy, which is not on the PATH"));
         }
     }
+    if let Target::Guest(_) = experiment.target {
+        let missing = ["qemu-system-x86_64", "qemu-img", "bash"].into_iter().filter(|it| !is_program(it));
+        all.extend(missing.map(|it| format!("guests need {it}, which is not on the PATH")));
+        all.extend(memory_of_guests(experiment));
+    }
     all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));
     all.extend(store::require_free(directory).err().map(|error| error.to_string()));
     all.extend(room(experiment, directory));
     all
+}
+
+/// That the guests of all variants do not fit into memory beside each other, where that is so.
+fn memory_of_guests(experiment: &Experiment) -> Option<String> {
+    let available = Machine::default().read("proc/meminfo")?;
+    let available = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available = available.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
+    let guests = Plan::new(experiment, None, 0).variants().len() as u64;
+    let needed = guests.saturating_mul(guest::MEMORY.0);
+    (needed > available).then(|| {
+        format!(
+            "{guests} guests of {} need {} of memory, and {} are available: leave out values, or use mode = \
+             \"each\"",
+            guest::MEMORY,
+            Size(needed),
+            Size(available >> 20 << 20)
+        )
+    })
 }
 
 /// Whether a program is on the PATH.
@@ -140,7 +165,7 @@ pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
 /// Settings that are properties, with names or values that there are none of.
 pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let of_volume = match experiment.target {
-        Target::Volume(_) | Target::Host { .. } => true,
+        Target::Volume(_) | Target::Host { .. } | Target::Guest(_) => true,
         Target::Filesystem(_) => false,
         _ => return Vec::new(),
     };
@@ -238,7 +263,9 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
             }
             vec![Endpoint::Nbd("nbd+unix:///lab?socket=/nbd.sock".to_owned())]
         }
-        Target::Filesystem(_) | Target::Path { .. } | Target::Host { .. } => vec![of_path()],
+        Target::Filesystem(_) | Target::Path { .. } | Target::Host { .. } | Target::Guest(_) => {
+            vec![of_path()]
+        }
         Target::Nbd { uri, .. } | Target::Iscsi { uri, .. } => vec![of_uri(uri)],
         Target::Layers { layers, .. } => {
             let of = |layer: &crate::experiment::Layer| layer.uri().map_or_else(of_path, of_uri);
@@ -456,6 +483,9 @@ pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&
         true => String::new(),
         false => format!(" with {}", workloads.join(", ")),
     };
+    if let Some(why) = experiment.fault_of_guest(&variant.settings) {
+        return format!("Left out: {}{with}: {why}.", variant.name);
+    }
     format!("Left out: {}{with}, as its layout does not survive so many missing devices.", variant.name)
 }
 

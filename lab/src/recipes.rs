@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 12] = [
+pub const RECIPES: [Recipe; 14] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -78,6 +78,18 @@ pub const RECIPES: [Recipe; 12] = [
         about: "six modelled 5400 rpm disks as raidz2, mirrors and two raidz1",
         text: include_str!("../recipes/home-nas.toml"),
     },
+    Recipe {
+        name: "cache-modes",
+        about: "a guest's disk by cache mode, bus and kind: raw, qcow2, NBD, vhost-user, iSCSI; is \
+            writethrough a trap?",
+        text: include_str!("../recipes/cache-modes.toml"),
+    },
+    Recipe {
+        name: "stack",
+        about: "layer by layer from the device to a guest's filesystem: pool, export, virtio, LVM, LUKS, \
+            ext2 to ext4, xfs",
+        text: include_str!("../recipes/stack.toml"),
+    },
 ];
 
 /// The recipe `name`.
@@ -135,6 +147,8 @@ mod tests {
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),
+            ("cache-modes", 3, 192),
+            ("stack", 3, 192),
         ] {
             let mut experiment = find(name).unwrap().experiment();
             experiment.quick(1.0);

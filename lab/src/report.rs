@@ -4,6 +4,7 @@ mod charts;
 mod choices;
 mod figures;
 mod grid;
+mod guests;
 mod html;
 mod markdown;
 mod plot;

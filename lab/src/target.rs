@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `checks` | checks what can be checked before anything is made |
 //! | `pools` | makes pools, and volumes and filesystems in them |
+//! | `guests` | boots the guest of a volume or image |
 //! | `filling` | writes the data that workloads find |
 //! | `placement`, `created_files`, `in_use` | which runs share a volume; what the lab made; which devices other programs use |
 //! | `programs`, `export`, `limit` | programs that make pools; servers of exports; measuring the raw device |
@@ -54,6 +55,7 @@ mod checks;
 pub(crate) mod created_files;
 pub(crate) mod export;
 mod filling;
+mod guests;
 pub mod in_use;
 mod limit;
 mod placement;
@@ -73,6 +75,7 @@ use crate::experiment::{
     CacheState, Experiment, PROCESS, Place, Rates, Settings, THROUGH, TUNABLE, Target, Work, Workload,
 };
 use crate::fio::{self, Endpoint};
+use crate::guest::{Accelerator, Machine};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::models::space;
@@ -126,6 +129,10 @@ pub struct Bench<'a> {
     to_be_missed: BTreeMap<String, Vec<String>>,
     /// The files and pools that were made.
     homes: BTreeMap<Placement, Home>,
+    /// The guests of those that are measured in one.
+    guests: BTreeMap<Placement, Machine>,
+    /// What carries out their instructions, as soon as that is known.
+    accelerator: Option<Accelerator>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
@@ -273,6 +280,8 @@ impl<'a> Bench<'a> {
             disks: BTreeMap::new(),
             to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            accelerator: None,
             numbered: 0,
             raw_is_filled: false,
             filled: BTreeSet::new(),
@@ -389,9 +398,17 @@ impl<'a> Bench<'a> {
                     return Ok(home.endpoint.clone());
                 }
                 let home = self.make(lodging)?;
-                let (endpoint, pool) = (home.endpoint.clone(), home.pool.clone());
+                let pool = home.pool.clone();
                 let server = home.server.clone();
-                self.homes.insert(lodging.clone(), home);
+                self.homes.insert(lodging.clone(), home.clone());
+                let endpoint = match self.guest_of(lodging)? {
+                    None => home.endpoint,
+                    Some(spec) => {
+                        let endpoint = self.start_guest(lodging, &home, &spec, progress)?;
+                        self.homes.insert(lodging.clone(), Home { endpoint: endpoint.clone(), ..home });
+                        endpoint
+                    }
+                };
                 self.fill(&endpoint, &lodging.variant, workload, progress)?;
                 if let Some(devices) = self.to_be_missed.remove(&pool) {
                     let programs = self.programs(&server)?;
@@ -535,7 +552,8 @@ impl<'a> Bench<'a> {
             // would be most of what a short run shows.
             let one = Size(workload.bs.0.min(extent.0));
             let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
-            fio::run_unless(&arguments, &mut || progress.stops()).map(drop)?;
+            let limit = fio::limit(0.0, one.0);
+            fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)?;
         }
         Ok(())
     }
@@ -682,7 +700,7 @@ impl<'a> Bench<'a> {
             return Ok(Job::Replay { arguments, seconds, trace, path, workload, here });
         }
         let by = endpoint.by().to_vec();
-        if !by.is_empty() {
+        if !by.is_empty() && self.guests.is_empty() {
             self.notes.push(format!(
                 "Steps within a run are not reported for {}: fio writes them to files on the machine where \
                  '{}' runs it.",
@@ -839,6 +857,7 @@ impl<'a> Bench<'a> {
 
     fn release_home(&mut self, lodging: &Placement) -> Result<()> {
         let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
+        self.guests.remove(lodging);
         let programs = self.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
         let is_used = self.homes.values().any(|other| other.pool == home.pool);
@@ -877,6 +896,8 @@ impl<'a> Bench<'a> {
     /// Removes all that was made.
     pub fn remove(&mut self) -> Result<()> {
         let mut first = Ok(());
+        // Before what their disks are.
+        self.guests.clear();
         if let Target::Host { .. } = self.experiment.target {
             for home in self.homes.values() {
                 let programs = self.programs(&home.server);

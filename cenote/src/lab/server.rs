@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lab::experiment::Settings;
 use lab::fio::Endpoint;
+use lab::guest::Wire;
 use lab::load::{Load, Share};
 use lab::series::{self, Series};
 use lab::size::Size;
@@ -31,7 +32,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 use serde_json::json;
-use server::api::{GetIoStats, Loaded, Requested, RunLoad, SetTunables, SizeShare};
+use server::api::{GetIoStats, ListVolumes, Loaded, Requested, RunLoad, SetTunables, SizeShare};
 use tempfile::TempDir;
 
 use crate::client;
@@ -105,7 +106,12 @@ impl Private {
     /// Starts it with the settings that such a process is started with ([`lab::experiment::TUNABLES`]), as
     /// its options. Files in `modelled` are slowed down to what their directories are named after, clients to
     /// what `link` is.
-    pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
+    pub fn start(
+        settings: &Settings,
+        modelled: &Path,
+        link: Option<&str>,
+        serves_guests: bool,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find out where this program is")?;
         remove_left();
         let (sockets, owner) = make_sockets(&std::env::temp_dir())?;
@@ -119,6 +125,9 @@ impl Private {
             .arg(&socket)
             .arg("--modelled")
             .arg(modelled);
+        if serves_guests {
+            serve.arg("--vhost-user").arg(sockets.path().join("vhost")).args(["--iscsi", "127.0.0.1:0"]);
+        }
         serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
         // What devices do is the experiment's own doing, and what it cannot help is told as its error.
         if std::env::var_os("CENOTE_LOG").is_none() {
@@ -171,6 +180,35 @@ impl Programs for Private {
     fn volume(&self, name: &str) -> lab::Result<Endpoint> {
         let socket = self.sockets.path().join("nbd.sock");
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
+    }
+
+    fn wire(&self, name: &str, wire: Wire) -> lab::Result<String> {
+        let failed =
+            |output: String| lab::Error::Failed { command: format!("serving {name} to a guest"), output };
+        let listed = client::call_at(&self.sockets.path().join("api.sock"), &ListVolumes {});
+        let listed = listed.map_err(|error| failed(format!("{error:#}")))?;
+        let volume = listed.into_iter().find(|volume| volume.name == name);
+        let volume = volume.ok_or_else(|| failed("there is no such volume".into()))?;
+        let at = match wire {
+            Wire::Nbd => volume.uri,
+            Wire::Iscsi => volume.iscsi_uri,
+            Wire::VhostUser => {
+                // The daemon looks for new volumes again and again.
+                let deadline = Instant::now() + START_LIMIT;
+                while volume.vhost_user_socket.as_ref().is_some_and(|socket| !socket.exists()) {
+                    if Instant::now() > deadline {
+                        return Err(failed("its socket does not appear".into()));
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                volume.vhost_user_socket.map(|socket| socket.display().to_string())
+            }
+        };
+        at.ok_or_else(|| failed(format!("it is not served by {wire:?}")))
+    }
+
+    fn sockets(&self) -> lab::Result<PathBuf> {
+        Ok(self.sockets.path().to_owned())
     }
 
     fn tune(&self, tunables: &[(String, Option<String>)]) -> lab::Result<()> {

@@ -75,6 +75,9 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
         let settings = plan.variants().iter().find(|variant| variant.name == chosen).map(|it| &it.settings);
         sentences.extend(settings.and_then(|settings| bounds::nearest(experiment, settings, value)));
     }
+    if let Some(costliest) = costliest(experiment, all) {
+        sentences.insert(0, costliest);
+    }
     let noise = all.noise(workload, metric);
     sentences.extend(noise.filter(|_| !findings.is_empty()).and_then(unquiet));
     sentences.extend(drift(baseline));
@@ -192,6 +195,36 @@ fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<Stri
 /// A variant by its settings, the baseline too.
 fn named(experiment: &Experiment, variant: &str) -> String {
     if variant == BASELINE { base_words(experiment) } else { variant.to_owned() }
+}
+
+/// The layer of guests that costs most, where layers were compared.
+fn costliest(experiment: &Experiment, all: &Findings) -> Option<String> {
+    let pairs = plan::layers_of_guests(experiment);
+    if pairs.len() < 3 || !experiment.factors.is_empty() {
+        return None;
+    }
+    let workload = experiment.goal_workload();
+    let cost = |pair: &'_ [String; 2]| {
+        let [upper, lower] = pair.clone();
+        let compared = all.layer(&upper, &lower, workload)?.compared;
+        let ratio = compared.comparison.ratio.inverse();
+        // What several layers cost together is no layer's cost.
+        let is_one = upper.split(' ').count() == 1;
+        is_one.then_some((ratio, compared.verdict, upper, lower))
+    };
+    let mut costs: Vec<_> = pairs.iter().filter_map(cost).collect();
+    costs.sort_by(|one, other| other.0.value.total_cmp(&one.0.value));
+    let certain = costs.iter().find(|(_, verdict, ..)| *verdict == Verdict::Worse);
+    let (ratio, verdict, upper, lower) = certain.or(costs.first())?;
+    let layer = plan::layer_words(experiment, upper);
+    let open = if *verdict == Verdict::Worse { "" } else { ", by the figures only: it could not be decided" };
+    Some(format!(
+        "The layer that costs most with \"{workload}\" is {layer}: {lower} below it has {} times its {} \
+         ({}){open}.",
+        times(ratio.value),
+        experiment.goal.metric.title(),
+        ratio.interval(times)
+    ))
 }
 
 /// The loss between the pool and the export.

@@ -179,8 +179,10 @@ fn of_layers<'a>(experiment: &'a Experiment, best: Option<&Best>) -> Vec<[(Strin
     let chosen = best.map_or(BASELINE, |best| &best.variant).to_owned();
     let device = || DEVICE.to_owned();
     let ways = plan::ways(experiment);
+    let of_guests = plan::layers_of_guests(experiment);
     let each = |workload: &'a str| {
         match &ways {
+            _ if !of_guests.is_empty() => of_guests.clone(),
             Some([pool, export]) => vec![[pool.clone(), device()], [export.clone(), pool.clone()]],
             None if !experiment.compares() => vec![[BASELINE.to_owned(), device()]],
             None => Vec::new(),

@@ -181,7 +181,7 @@ impl Draft {
             new.insert("size".into(), size.unwrap_or_else(|| DEFAULT_SIZE.into()));
             table.insert("target".into(), new.clone().into());
             let new: Target = new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-            let is_volume = matches!(new, Target::Volume(_) | Target::Host { .. });
+            let is_volume = matches!(new, Target::Volume(_) | Target::Host { .. } | Target::Guest(_));
             let is_filesystem = matches!(new, Target::Filesystem(_));
             let settings = inner(&mut table, "settings")?;
             // Blocks of the same size, by the name that they have there.

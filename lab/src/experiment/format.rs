@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use super::{Place, SETTINGS};
+use crate::guest::KNOBS;
 
 /// A table of the file.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -94,7 +95,7 @@ const POOLS: [Key; 7] = [
 ];
 
 /// All tables, in the order in which a file has them.
-pub const TABLES: [TableOf; 17] = [
+pub const TABLES: [TableOf; 18] = [
     TableOf {
         head: "",
         about: "The question, and the number of measurements",
@@ -255,6 +256,14 @@ pub const TABLES: [TableOf; 17] = [
     TableOf {
         head: "[target] kind = \"filesystem\"",
         about: "A mounted filesystem for each variant, in such pools",
+        keys: &POOLS,
+    },
+    TableOf {
+        head: "[target] kind = \"guest\"",
+        about: "The disk of a guest under QEMU for each variant: a volume, or an image on a filesystem, in such \
+            pools. fio runs in the guest, which is made from Debian packages at first use \
+            (scripts/make-guest; kept in $CENOTE_GUEST or ~/.cache/cenote/guest). Without a usable KVM guests \
+            are emulated, and only ratios say anything. Settings of guests say what the disk is",
         keys: &POOLS,
     },
     TableOf {
@@ -535,15 +544,23 @@ fn settings() -> String {
          of that process while it runs: its tunables with tunable. before their names \
          (tunable.zfs_txg_timeout; `cenote tunable list`), set anew before each run\n  \
          of the pool: {}, feature@NAME, and every property of a pool with pool. before its name \
-         (pool.autotrim)\n  of the way to a volume: {} (nbd, process)\n  \
+         (pool.autotrim)\n  of the way to a volume: {} (nbd, process; guest for guests)\n  \
+         of a guest: {}\n  \
          of a stack: layer\n  \
          of the volume or filesystem: each of its properties (recordsize, compression …), and user \
          properties\n",
         of(Place::Job),
         of(Place::Server),
         of(Place::Pool),
-        of(Place::Way)
+        of(Place::Way),
+        of_guests()
     )
+}
+
+/// The settings of guests, with their values.
+fn of_guests() -> String {
+    let all = KNOBS.iter().map(|knob| format!("{} ({})", knob.name, knob.values.join(", ")));
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// The reference as text.

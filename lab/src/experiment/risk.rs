@@ -10,7 +10,12 @@ use super::{Factor, Settings};
 use crate::layout::{Layout, Vdev};
 
 /// Settings, their values, and what is lost with them when something fails.
-const KNOWN: [(&str, &str, &str); 6] = [
+const KNOWN: [(&str, &str, &str); 7] = [
+    (
+        "cache",
+        "writeback",
+        "a guest's writes are in the host's memory until it flushes them, and are lost when the host fails",
+    ),
     (
         "sync",
         "disabled",

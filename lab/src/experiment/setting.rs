@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::guest::{KNOBS, Knob};
 use crate::layout::Layout;
 use crate::models::speed;
 use crate::size::Size;
@@ -120,6 +121,10 @@ pub(super) fn check(name: &str, value: &str) -> Result<()> {
             let values = Tunable::named(name).map_or("", |tunable| tunable.values);
             wrong(&format!("it is not {values}"))
         }
+        _ if Knob::named(name).is_some_and(|knob| !knob.values.contains(&value)) => {
+            let values = Knob::named(name).map_or(String::new(), |knob| knob.values.join(", "));
+            wrong(&format!("it is one of {values}"))
+        }
         _ if name.starts_with("feature@") && value != "enabled" && value != "disabled" => {
             wrong("it is enabled or disabled")
         }
@@ -164,6 +169,8 @@ pub enum Place {
     Layer,
     /// The volume or filesystem: a property.
     Dataset,
+    /// The guest: it is another.
+    Guest,
     /// The way to the volume: it is the same volume, reached by another.
     Way,
 }
@@ -178,11 +185,17 @@ pub const POOL: &str = "pool.";
 pub const TUNABLE: &str = "tunable.";
 
 /// Settings that are no properties, and no options of fio with [`FIO`] before their names.
-pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len()] = {
-    let mut all = [""; OTHERS.len() + TUNABLES.len()];
+pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len() + KNOBS.len()] = {
+    let mut all = [""; OTHERS.len() + TUNABLES.len() + KNOBS.len()];
     let mut at = 0;
     while at < all.len() {
-        all[at] = if at < OTHERS.len() { OTHERS[at] } else { TUNABLES[at - OTHERS.len()].name };
+        all[at] = if at < OTHERS.len() {
+            OTHERS[at]
+        } else if at < OTHERS.len() + TUNABLES.len() {
+            TUNABLES[at - OTHERS.len()].name
+        } else {
+            KNOBS[at - OTHERS.len() - TUNABLES.len()].name
+        };
         at += 1;
     }
     all
@@ -239,6 +252,7 @@ impl Place {
             _ if name.starts_with(TUNABLE) => Self::Tunable,
             "layer" => Self::Layer,
             THROUGH => Self::Way,
+            _ if Knob::named(name).is_some() => Self::Guest,
             "layout" | "log" | "l2arc" | "ashift" | "devices" | "missing" => Self::Pool,
             _ if name.starts_with("feature@") || name.starts_with(POOL) => Self::Pool,
             _ => Self::Dataset,

@@ -21,6 +21,8 @@ pub enum Target {
     Volume(Pools),
     /// Filesystems of such pools, mounted.
     Filesystem(Pools),
+    /// Volumes of such pools, or images on their filesystems, as the disks of guests ([`crate::guest`]).
+    Guest(Pools),
     /// A file, directory or block device.
     Path {
         /// Where.
@@ -243,7 +245,7 @@ impl Target {
     /// Bytes that workloads use.
     pub fn size(&self) -> Size {
         match self {
-            Self::Volume(pools) | Self::Filesystem(pools) => pools.size,
+            Self::Volume(pools) | Self::Filesystem(pools) | Self::Guest(pools) => pools.size,
             Self::Path { size, .. }
             | Self::Nbd { size, .. }
             | Self::Iscsi { size, .. }
@@ -255,7 +257,7 @@ impl Target {
     /// The pools that are made for it.
     pub fn pools(&self) -> Option<&Pools> {
         match self {
-            Self::Volume(pools) | Self::Filesystem(pools) => Some(pools),
+            Self::Volume(pools) | Self::Filesystem(pools) | Self::Guest(pools) => Some(pools),
             _ => None,
         }
     }
@@ -268,7 +270,7 @@ impl Target {
     /// The same, to be changed; nothing where no pools are made.
     pub fn disks_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
         match self {
-            Self::Volume(pools) | Self::Filesystem(pools) => Some(&mut pools.disks),
+            Self::Volume(pools) | Self::Filesystem(pools) | Self::Guest(pools) => Some(&mut pools.disks),
             _ => None,
         }
     }
@@ -280,7 +282,7 @@ impl Target {
             Metric::Cpu | Metric::Memory | Metric::Amplification | Metric::ReadAmplification
         );
         match self {
-            Self::Volume(_) | Self::Filesystem(_) => None,
+            Self::Volume(_) | Self::Filesystem(_) | Self::Guest(_) => None,
             Self::Host { .. } => is_of_server.then_some(
                 "a host's kernel reports neither what it uses for one volume nor what it does to devices for \
                  it",
@@ -298,8 +300,9 @@ impl Target {
     pub fn has(&self, place: Place) -> bool {
         match self {
             _ if place == Place::Job => true,
-            Self::Volume(_) => true,
-            Self::Filesystem(_) => place != Place::Way,
+            Self::Guest(_) => place != Place::Layer,
+            Self::Volume(_) => place != Place::Guest,
+            Self::Filesystem(_) => !matches!(place, Place::Way | Place::Guest),
             Self::Host { .. } => place == Place::Dataset,
             Self::Layers { .. } => place == Place::Layer,
             Self::Path { .. } | Self::Nbd { .. } | Self::Iscsi { .. } => false,
@@ -313,7 +316,7 @@ impl Target {
             | Self::Nbd { overwrite, .. }
             | Self::Iscsi { overwrite, .. }
             | Self::Layers { overwrite, .. } => *overwrite,
-            Self::Volume(pools) | Self::Filesystem(pools) => pools.overwrite,
+            Self::Volume(pools) | Self::Filesystem(pools) | Self::Guest(pools) => pools.overwrite,
             Self::Host { .. } => false,
         }
     }
@@ -404,7 +407,7 @@ impl Target {
         match self {
             Self::Path { path, .. } => !path.is_dir(),
             Self::Nbd { .. } | Self::Iscsi { .. } | Self::Layers { .. } => true,
-            Self::Volume(_) | Self::Filesystem(_) | Self::Host { .. } => false,
+            Self::Volume(_) | Self::Filesystem(_) | Self::Guest(_) | Self::Host { .. } => false,
         }
     }
 

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::figures::named;
-use super::{grid, workloads, written};
+use super::{grid, guests, workloads, written};
 use crate::analysis::{Contrast, Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
@@ -46,7 +46,8 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         ways(experiment, findings),
         limits(experiment, findings),
     ];
-    let before = before.into_iter().flatten().chain(grid::sections(experiment, findings));
+    let before = guests::sections(experiment, findings).into_iter().chain(before.into_iter().flatten());
+    let before = before.chain(grid::sections(experiment, findings));
     before.chain(after.into_iter().flatten()).collect()
 }
 
@@ -243,7 +244,7 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
 
 /// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and
 /// a word of it.
-fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
+pub(super) fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
     let compared = findings.layer(upper, lower, workload)?.compared;
     let ratio = compared.comparison.ratio;
     let words = ratio.inverse().ratio_words();

@@ -315,8 +315,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
              others: these rounds were done again as a whole, and their first runs are not counted."
         ));
     }
-    let is_named =
-        !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
+    let is_named = experiment.target.pools().is_none() && !matches!(experiment.target, Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
         facts.push(
             "No workload writes, so the target was not filled and was read as it was found. Reads of parts \

@@ -56,6 +56,11 @@ fn what(experiment: &Experiment) -> String {
         Target::Filesystem(pools) => {
             format!("The target was files of {} on a filesystem {}.", pools.size, of_pools(experiment, pools))
         }
+        Target::Guest(pools) => format!(
+            "The target was {} of a guest's disk, which is a volume or an image on a filesystem {}.",
+            pools.size,
+            of_pools(experiment, pools)
+        ),
         Target::Path { path, size, .. } => format!("Measured was {size} of {}.", path.display()),
         Target::Nbd { uri, size, .. } | Target::Iscsi { uri, size, .. } => {
             format!("Measured was {size} of {uri}.")

@@ -59,7 +59,7 @@ fn throughput(disk: &Path, rw: &str, size: Size, stops: &mut dyn FnMut() -> bool
 /// have theirs.
 pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
     match &experiment.target {
-        Target::Volume(_) | Target::Filesystem(_) => None,
+        Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => None,
         Target::Path { .. } => {
             Some("the file or device itself is measured, and nothing of the lab lies below it")
         }

@@ -10,6 +10,7 @@ use super::{Bench, Home, MODELLED, OWNER, Placement, Programs, created_files, in
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Target};
 use crate::fio::Endpoint;
+use crate::guest::Disk;
 use crate::layout::{Layout, Vdev};
 use crate::models::speed;
 use crate::size::Size;
@@ -47,8 +48,16 @@ impl Bench<'_> {
                 "com.sun:auto-snapshot=false".to_owned(),
             ]);
         }
+        let guest = self.guest_of(lodging)?;
+        let is_filesystem = match (&self.experiment.target, &guest) {
+            (Target::Filesystem(_), _) => true,
+            (_, Some(spec)) => matches!(spec.disk, Disk::Image(_)),
+            _ => false,
+        };
+        let size = self.experiment.target.size();
+        let size = guest.as_ref().map_or(size, |spec| spec.disk_bytes(size));
         let programs = self.programs(&server)?;
-        let endpoint = if let Target::Filesystem(_) = self.experiment.target {
+        let endpoint = if is_filesystem {
             created_files::make(&self.mounts)?;
             let at = created_files::expect_directory(&self.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
@@ -59,7 +68,7 @@ impl Bench<'_> {
             }
             Endpoint::Directory(at)
         } else {
-            let size = self.experiment.target.size().0.to_string();
+            let size = size.0.to_string();
             arguments.extend(["-s".to_owned(), "-V".to_owned(), size, dataset.clone()]);
             programs.zfs(&arguments)?;
             programs.volume(&dataset)?

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::experiment::{NBD, THROUGH};
 use crate::fio::Endpoint;
+use crate::guest::Wire;
 use crate::load::Load;
 
 /// Counters that only grow.
@@ -115,6 +116,14 @@ pub trait Programs {
         Err(Error::Experiment(format!(
             "the server of {name} runs no load by itself: measure it with {THROUGH}={NBD}"
         )))
+    }
+    /// Where QEMU finds the volume `name` by a protocol: a socket's path or a URI.
+    fn wire(&self, name: &str, wire: Wire) -> Result<String> {
+        Err(Error::Experiment(format!("the server of {name} serves no guests by {wire:?}")))
+    }
+    /// A folder for sockets, whose path is short, and which goes with the server.
+    fn sockets(&self) -> Result<PathBuf> {
+        Err(Error::Experiment("this target's server has no folder for guests".into()))
     }
     /// Sets tunables of the process that has the pools open, or sets them back.
     fn tune(&self, tunables: &[(String, Option<String>)]) -> Result<()> {

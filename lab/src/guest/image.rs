@@ -1,0 +1,46 @@
+//! The kernel and the initial RAM disk of guests: made of Debian packages at first use, by a script that does
+//! the same without the lab (`scripts/make-guest`).
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+
+/// The script that makes them.
+const SCRIPT: &str = include_str!("../../../scripts/make-guest");
+
+/// The folder that keeps them: `$CENOTE_GUEST`, or one in the user's cache.
+fn folder() -> Result<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    from("CENOTE_GUEST")
+        .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("cenote/guest")))
+        .or_else(|| from("HOME").map(|home| home.join(".cache/cenote/guest")))
+        .ok_or_else(|| {
+            Error::Experiment("guests need a folder to keep their kernel: set CENOTE_GUEST".into())
+        })
+}
+
+/// The kernel and the initial RAM disk, made where they are missing or not this version's.
+///
+/// # Errors
+/// What the script says: for example that a package cannot be downloaded.
+pub(super) fn ready() -> Result<[PathBuf; 2]> {
+    let folder = folder()?;
+    std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    // A file, so that the version is that of the script, as where it is called by hand.
+    let script = folder.join("make-guest");
+    let mut file = std::fs::File::create(&script).map_err(Error::file(&script))?;
+    file.write_all(SCRIPT.as_bytes()).map_err(Error::file(&script))?;
+    let mut command = Command::new("bash");
+    command.arg(&script).arg(&folder).stdin(Stdio::null()).process_group(0);
+    let ended = command.output().map_err(|error| Error::Missing { program: "bash".into(), error })?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let lines: Vec<&str> = said.lines().rev().take(6).collect();
+        let output = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+        return Err(Error::Failed { command: "scripts/make-guest".into(), output });
+    }
+    Ok(["vmlinuz", "initrd"].map(|name| folder.join(name)))
+}

@@ -1,0 +1,97 @@
+//! Guests of variants: one beside each volume or image, from when that is made until it is destroyed.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Bench, Home, Placement};
+use crate::error::{Error, Result};
+use crate::experiment::Target;
+use crate::fio::Endpoint;
+use crate::guest::{Accelerator, Attached, Disk, Machine, Spec, Wire, make_image};
+use crate::run::Progress;
+
+/// The file of an image in its filesystem.
+const IMAGE: &str = "disk.img";
+/// The device of KVM.
+const KVM: &str = "/dev/kvm";
+
+impl Bench<'_> {
+    /// The guest that a variant is measured in; nothing where it is measured here.
+    pub(super) fn guest_of(&self, lodging: &Placement) -> Result<Option<Spec>> {
+        match self.experiment.target {
+            Target::Guest(_) if !lodging.is_device => Spec::of(&lodging.settings),
+            _ => Ok(None),
+        }
+    }
+
+    /// Boots the guest of a volume or image that was just made; where fio works in it.
+    pub(super) fn start_guest(
+        &mut self,
+        lodging: &Placement,
+        home: &Home,
+        spec: &Spec,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
+        let size = self.experiment.target.size();
+        let at = match (spec.disk, &home.endpoint) {
+            (Disk::Image(format), Endpoint::Directory(directory)) => {
+                let path = directory.join(IMAGE);
+                make_image(format, &path, spec.disk_bytes(size))?;
+                path.display().to_string()
+            }
+            (Disk::Volume(Wire::Nbd), Endpoint::Nbd(uri)) => uri.clone(),
+            (Disk::Volume(wire), _) => self.programs(&home.server)?.wire(&home.dataset, wire)?,
+            (Disk::Image(_), _) => return Err(Error::Experiment("an image needs a filesystem".into())),
+        };
+        let attached = Attached { at };
+        let folder = self.programs(&home.server)?.sockets()?;
+        let accelerator = self.accelerator(spec, &attached, &folder, progress)?;
+        self.numbered += 1;
+        let folder = folder.join(format!("guest-{}", self.numbered));
+        let machine = Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
+        let (by, path) = (machine.by()?, machine.at.clone());
+        self.guests.insert(lodging.clone(), machine);
+        Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })
+    }
+
+    /// What carries out the guests' instructions: KVM where a guest boots with it, which is tried once.
+    fn accelerator(
+        &mut self,
+        spec: &Spec,
+        attached: &Attached,
+        folder: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Accelerator> {
+        let (accelerator, why) = match (spec.accelerator, self.accelerator) {
+            (Some(chosen), _) => (chosen, "it was asked for"),
+            (None, Some(known)) => return Ok(known),
+            (None, None) if std::fs::File::options().read(true).write(true).open(KVM).is_err() => {
+                (Accelerator::Tcg, "/dev/kvm cannot be opened here")
+            }
+            (None, None) => {
+                let folder = folder.join("guest-probe");
+                let stopped = AtomicBool::new(false);
+                let stops = || {
+                    let stops = progress.stops();
+                    stopped.fetch_or(stops, Ordering::Relaxed);
+                    stops
+                };
+                let size = self.experiment.target.size();
+                match Machine::start(spec, attached, Accelerator::Kvm, &folder, size, &stops) {
+                    Ok(_) => (Accelerator::Kvm, "a guest booted with it"),
+                    Err(_) if stopped.load(Ordering::Relaxed) => return Err(Error::Stopped),
+                    Err(_) => (Accelerator::Tcg, "a guest does not boot with /dev/kvm here"),
+                }
+            }
+        };
+        self.accelerator = Some(accelerator);
+        self.notes.push(match accelerator {
+            Accelerator::Kvm => format!("Guests ran with KVM: {why}."),
+            Accelerator::Tcg => format!(
+                "Guests were emulated (QEMU's TCG, without KVM: {why}). Their processor is many times slower \
+                 than a real one: read the ratios of their figures, not the figures."
+            ),
+        });
+        Ok(accelerator)
+    }
+}

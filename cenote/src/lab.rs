@@ -389,7 +389,7 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
 fn in_guest(folder: &Path) -> Result<()> {
     let mut script = Vec::new();
     std::io::stdin().lock().read_to_end(&mut script).context("cannot read the script")?;
-    let said = lab::guest::shell::run(folder, &script)
+    let said = lab::guest::shell::run(folder, &script, None)
         .with_context(|| format!("cannot reach the guest in {}", folder.display()))?;
     std::io::stderr().lock().write_all(&said.stderr)?;
     std::io::stdout().lock().write_all(&said.stdout)?;

@@ -211,8 +211,10 @@ impl Spec {
         );
         if self.lvm {
             script.push_str(
-                "need dm_mod\nlvm pvcreate -q -ff -y $at >&2\nlvm vgcreate -q lab $at >&2\nlvm lvcreate -q \
-                 -an -Zn -Wn -l 100%FREE -n disk lab >&2\nlvm vgchange -q -ay lab >&2\nat=/dev/mapper/lab-disk\n",
+                "need dm_mod\nlvm pvcreate -q -ff -y $at >&2\n\
+                 lvm vgcreate -q lab $at >&2\n\
+                 lvm lvcreate -q -an -Zn -Wn -l 100%FREE -n disk lab >&2\n\
+                 lvm vgchange -q -ay lab >&2\nat=/dev/mapper/lab-disk\n",
             );
         }
         if self.luks != Luks::Off {

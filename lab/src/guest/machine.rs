@@ -18,6 +18,8 @@ use crate::size::Size;
 pub(crate) const MEMORY: Size = Size(512 << 20);
 /// How long a guest may take to boot where it is emulated.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// The time that a script may take that makes ready what is measured.
+const PREPARED_WITHIN: Duration = Duration::from_secs(300);
 /// How long it may take with KVM: where a guest does not run by then, KVM is of no use here.
 const KVM_LIMIT: Duration = Duration::from_secs(15);
 /// What the guest says when it takes scripts.
@@ -152,7 +154,8 @@ impl Machine {
     /// Has it carry out a script; what that said.
     fn carry_out(&self, script: &str) -> Result<String> {
         let failed = |output: String| Error::Failed { command: "the guest's preparation".into(), output };
-        let said = shell::run(&self.folder, script.as_bytes()).map_err(|error| failed(error.to_string()))?;
+        let said = shell::run(&self.folder, script.as_bytes(), Some(PREPARED_WITHIN))
+            .map_err(|error| failed(error.to_string()))?;
         if said.status != 0 {
             let words = String::from_utf8_lossy(&said.stderr).into_owned();
             return Err(failed(words.lines().take(6).collect::<Vec<_>>().join("; ")));

@@ -8,7 +8,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The socket for scripts, in a machine's folder.
 pub(super) const REQUESTS: &str = "requests";
@@ -36,18 +36,24 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Has the guest whose sockets are in `folder` carry out a script.
+/// Has the guest whose sockets are in `folder` carry out a script, and waits for its end no longer than
+/// `limit`.
 ///
 /// # Errors
-/// It is gone, or does not say what a guest says.
-pub fn run(folder: &Path, script: &[u8]) -> io::Result<Said> {
-    let mut replies = BufReader::new(UnixStream::connect(folder.join(REPLIES))?);
+/// It is gone, takes too long, or does not say what a guest says.
+pub fn run(folder: &Path, script: &[u8], limit: Option<Duration>) -> io::Result<Said> {
+    let replies = UnixStream::connect(folder.join(REPLIES))?;
+    replies.set_read_timeout(limit)?;
+    let mut replies = BufReader::new(replies);
     let mut requests = UnixStream::connect(folder.join(REQUESTS))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let token = format!("{}-{now}", std::process::id());
     requests.write_all(format!("{MARK} {token} {}\n", script.len()).as_bytes())?;
     requests.write_all(script)?;
-    answer(&mut replies, &token)
+    answer(&mut replies, &token).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the guest takes too long"),
+        _ => error,
+    })
 }
 
 /// The reply to the request of this token; others before it are skipped.

@@ -18,29 +18,29 @@ const MODES: [[&str; 5]; 4] = [
         "none",
         "no",
         "when the image's filesystem or the export has it",
-        "what the guest did not flush, as with a disk that has a cache",
-        "nothing that was flushed",
+        "what the guest did not flush, as with a disk that has a cache of its own",
+        "none, with guests that flush",
     ],
     [
         "writethrough",
         "yes",
         "when it is stable: each write is flushed",
         "nothing",
-        "none: but each write waits for the slowest part of all",
+        "none; each write waits for the slowest part of all",
     ],
     [
         "writeback",
         "yes",
         "when it is in the host's memory",
         "what the guest did not flush, which may be much: all that the page cache has not written yet",
-        "nothing that was flushed; a guest without flushes (old kernels, barrier=0) loses data and order",
+        "none, with guests that flush; others (old kernels, barrier=0) lose data, and in no order",
     ],
     [
         "directsync",
         "no",
         "when it is stable: each write is flushed",
         "nothing",
-        "none: but each write waits for the slowest part of all, and no read is cached on the host",
+        "none; each write waits for the slowest part of all, and no read is cached on the host",
     ],
 ];
 
@@ -179,7 +179,8 @@ fn layers(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let head = ["layer", "lies on", "figure"].into_iter().map(str::to_owned);
     let head = head.chain(experiment.workloads.iter().map(|workload| workload.name.clone())).collect();
     let text = format!(
-        "How many times the layer's {} the one below has, with each workload: more is what the layer costs. \
+        "How many times the layer's {} the one below has, with each workload: a high number is a \
+         costly layer. \
          Figures are of \"{}\". {DEVICE} and the volume in the process are measured on the host; the gap \
          between that and a guest is what export, virtual disk and the guest's kernel cost together. \"=\" is \
          no difference of a tenth or more, \"?\" could not be decided.",
@@ -229,7 +230,7 @@ fn scores(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 fn modes(experiment: &Experiment) -> Option<Section> {
     experiment.factors.iter().find(|factor| factor.name == "cache")?;
     let head =
-        ["cache", "through the host's page cache", "a write is done", "lost when the host fails", "safe is"];
+        ["cache", "through the host's page cache", "a write is done", "lost when the host fails", "risk"];
     let rows = std::iter::once(head).chain(MODES).map(|row| row.map(str::to_owned).to_vec()).collect();
     let text = "What each of QEMU's cache modes promises to a guest, from QEMU's manual. A volume over \
                 vhost-user has none of them: the guest's flushes and writes go to Cenote as they are."

@@ -1,16 +1,31 @@
 //! Volumes that got another volblocksize while they held data: the module reads them, and what they were.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use device::block_on;
 use engine::jobs::JobState;
-use engine::pool::live::Layout;
+use engine::pool::live::{Layout, Swapped, VolumeUsers};
+use futures_util::future::LocalBoxFuture;
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
 use testkit::manifest::hex_sha256;
 
 use super::scrub::import;
 use super::{DISK_BYTES, VOLUME_BYTES, content, create};
+
+/// No client has the volume.
+struct NoUsers;
+
+impl VolumeUsers for NoUsers {
+    fn exchange<'a>(
+        &'a self,
+        _: &'a str,
+        exchange: LocalBoxFuture<'a, engine::Result<Swapped>>,
+    ) -> LocalBoxFuture<'a, engine::Result<Option<Swapped>>> {
+        Box::pin(async move { exchange.await.map(Some) })
+    }
+}
 
 #[test]
 fn the_kernel_reads_a_volume_that_got_other_blocks_and_the_old_one() {
@@ -24,6 +39,8 @@ fn the_kernel_reads_a_volume_that_got_other_blocks_and_the_old_one() {
     create(Layout::Raidz { nparity: 1 }, &disks, &bytes);
     let kept = block_on(async {
         let pool = import(&disks, 2).await;
+        let users: Arc<dyn VolumeUsers> = Arc::new(NoUsers);
+        pool.set_volume_users(Arc::downgrade(&users));
         pool.reshape("tank/vol", 64 << 10).await.expect("a copy");
         pool.wait_for_jobs(|_, state| state == JobState::Active).await;
         let status = pool.reshapes().remove(0);

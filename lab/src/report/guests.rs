@@ -179,11 +179,10 @@ fn layers(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let head = ["layer", "lies on", "figure"].into_iter().map(str::to_owned);
     let head = head.chain(experiment.workloads.iter().map(|workload| workload.name.clone())).collect();
     let text = format!(
-        "How many times the layer's {} the one below has, with each workload: a high number is a \
-         costly layer. \
-         Figures are of \"{}\". {DEVICE} and the volume in the process are measured on the host; the gap \
-         between that and a guest is what export, virtual disk and the guest's kernel cost together. \"=\" is \
-         no difference of a tenth or more, \"?\" could not be decided.",
+        "How many times the layer's {} the one below has, with each workload: a high number is a costly \
+         layer. Figures are of \"{}\". {DEVICE} and the volume in the process are measured on the host; the \
+         gap between that and a guest is what export, virtual disk and the guest's kernel cost together. \
+         \"=\" is no difference of a tenth or more, \"?\" could not be decided.",
         metric.title(),
         experiment.goal_workload()
     );

@@ -254,24 +254,7 @@ impl Lab {
                 if dry_run {
                     return print(&lab::preflight::told(&experiment));
                 }
-                let environment = match &experiment.target {
-                    Target::Path { .. } | Target::Layers { .. } => {
-                        let paths = experiment.target.paths().into_iter();
-                        let guests = lab::remote::guests(&experiment.target)?;
-                        let environment = paths.fold(Environment::of_this_machine(), Environment::with);
-                        Environment { guests, ..environment }
-                    }
-                    Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)
-                        if !pools.disks.is_empty() =>
-                    {
-                        pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
-                    }
-                    Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => {
-                        Environment::of_this_machine().with(&std::path::absolute(&directory)?)
-                    }
-                    Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
-                    Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
-                };
+                let environment = environment_of(&experiment, &directory)?;
                 experiment.draw_seed();
                 let overwrite = overwrite || experiment.target.may_overwrite();
                 let store = Store::create(&directory, experiment, environment)?;
@@ -383,6 +366,28 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
         Target::Path { .. } | Target::Nbd { .. } | Target::Iscsi { .. } | Target::Layers { .. } => None,
     };
     Ok(Bench::new(experiment, &directory, launch))
+}
+
+/// What an experiment runs on.
+fn environment_of(experiment: &Experiment, directory: &Path) -> Result<Environment> {
+    Ok(match &experiment.target {
+        Target::Path { .. } | Target::Layers { .. } => {
+            let paths = experiment.target.paths().into_iter();
+            let guests = lab::remote::guests(&experiment.target)?;
+            let environment = paths.fold(Environment::of_this_machine(), Environment::with);
+            Environment { guests, ..environment }
+        }
+        Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)
+            if !pools.disks.is_empty() =>
+        {
+            pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
+        }
+        Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => {
+            Environment::of_this_machine().with(&std::path::absolute(directory)?)
+        }
+        Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
+        Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
+    })
 }
 
 /// Has a guest carry out the script that comes by standard input, and says what it said.

@@ -39,8 +39,8 @@ impl Sink for &mut [u8] {
     }
 }
 
-/// Reads the bytes from `offset` to `end`. Each block is loaded by `load`; `give` puts so many bytes of it from
-/// `start` on into the sink, given its number. What is within one block and cached needs no allocation.
+/// Reads the bytes from `offset` to `end`. Each block is loaded by `load`. `give` gets its number, the block,
+/// the first byte and how many to put into the sink. What is within one block and cached needs no allocation.
 pub(super) async fn read_blocks<L>(
     (offset, end): (u64, u64),
     block_size: u64,

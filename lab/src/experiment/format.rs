@@ -260,10 +260,10 @@ pub const TABLES: [TableOf; 18] = [
     },
     TableOf {
         head: "[target] kind = \"guest\"",
-        about: "The disk of a guest under QEMU for each variant: a volume, or an image on a filesystem, in such \
-            pools. fio runs in the guest, which is made from Debian packages at first use \
-            (scripts/make-guest; kept in $CENOTE_GUEST or ~/.cache/cenote/guest). Without a usable KVM guests \
-            are emulated, and only ratios say anything. Settings of guests say what the disk is",
+        about: "The disk of a guest under QEMU for each variant: a volume, or an image on a filesystem, in \
+            such pools. fio runs in the guest, which is made from Debian packages at first use \
+            (scripts/make-guest; kept in $CENOTE_GUEST or ~/.cache/cenote/guest). Without a usable KVM \
+            guests are emulated, and only ratios say anything. Settings of guests say what the disk is",
         keys: &POOLS,
     },
     TableOf {

@@ -68,7 +68,7 @@ impl Peer {
         }
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address: SocketAddr = free.expect("a free port");
-        // The number of its control socket, so that it can stand beside another one. It takes small ones only.
+        // The number of its control socket, so that it can stand beside another one. It has to be small.
         let control = (address.port() % 10_000).to_string();
         let file = Path::new("/dev/shm").join(format!("cenote-bench-tgt-{}", std::process::id()));
         std::fs::write(&file, vec![0xa5; size_bytes as usize]).expect("a file in tmpfs");

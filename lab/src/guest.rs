@@ -17,7 +17,7 @@
 //! | `machine` | the process of QEMU, from its start to its end |
 //! | [`shell`] | scripts that the guest carries out |
 //!
-//! The settings ([`KNOBS`]) and what they mean together ([`Spec`]) are here. Sources: QEMU 10's manual
+//! The settings ([`KNOBS`]) and what they mean together (`Spec`) are here. Sources: QEMU 10's manual
 //! (`qemu-system-x86_64(1)`, `qemu-img(1)`), lvm(8), cryptsetup(8).
 
 mod disk;

@@ -1,7 +1,7 @@
 //! Scripts that a guest carries out.
 //!
-//! The guest reads a script from its second serial port, of which the other end is the socket [`REQUESTS`],
-//! and says what came of it on a virtio port, of which the other end is [`REPLIES`]. A serial port is slow,
+//! The guest reads a script from its second serial port, of which the other end is the socket `REQUESTS`,
+//! and says what came of it on a virtio port, of which the other end is `REPLIES`. A serial port is slow,
 //! and blocks its reader while there is nothing to read; a virtio port is fast. A reply says to which request
 //! it belongs, by a token: what a request that was given up left behind is skipped.
 

@@ -18,7 +18,7 @@ use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
-use super::closing::Order;
+use super::closing::{Opening, Order};
 use super::datasets::{set_quotas_at_once, take_quotas};
 use super::disks::{self, Allowed};
 use super::pool_properties::{self, When, refusal};
@@ -83,13 +83,9 @@ impl Daemon {
         // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created
         // anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
-        let held = Held::Writing(live, Mutex::default());
-        let open = Arc::new(OpenPool::new(held, Vec::new(), self.named(options.cachefile)));
-        let changing = open.change().await?;
-        self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
-        drop(opening);
-        self.report_events_of(&open, "pool_create");
-        let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
+        let open =
+            OpenPool::new(Held::Writing(live, Mutex::default()), Vec::new(), self.named(options.cachefile));
+        let (open, mut opened) = self.add(open, request.no_mount, opening).await?;
         opened.warnings.extend(kept::notes(&request.root_properties));
         opened.warnings.extend(self.keep(&open));
         if let Some(live) = open.live()
@@ -100,6 +96,40 @@ impl Daemon {
                 .push(format!("pool '{open_name}' was created without its quotas of users: {error}"));
         }
         Ok(opened)
+    }
+
+    /// Serves a pool that was created elsewhere in this process, on devices of whatever kind. Nothing is
+    /// mounted, and no cache file knows it.
+    ///
+    /// # Errors
+    /// A pool of this name is open.
+    pub async fn adopt(&self, live: Arc<LivePool>) -> Result<OpenedPool, ApiError> {
+        let name = live.view().name().to_owned();
+        let doing = format!("cannot adopt '{name}'");
+        let opening = self.begin_opening(&doing, &name)?;
+        if self.find_pool(&name).is_some() {
+            return Err(ApiError::busy(format!("{doing}: pool already exists")));
+        }
+        self.start(&live).map_err(|error| refused(&doing, error))?;
+        let open = OpenPool::new(Held::Writing(live, Mutex::default()), Vec::new(), None);
+        Ok(self.add(open, true, opening).await?.1)
+    }
+
+    /// Adds a new pool to the open ones, and serves it.
+    async fn add(
+        &self,
+        open: OpenPool,
+        no_mount: bool,
+        opening: Opening<'_>,
+    ) -> Result<(Arc<OpenPool>, OpenedPool), ApiError> {
+        let open = Arc::new(open);
+        let changing = open.change().await?;
+        self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
+        drop(opening);
+        self.report_events_of(&open, "pool_create");
+        let opened = self.serve(&open, &changing, no_mount, false).await;
+        drop(changing);
+        Ok((open, opened))
     }
 
     /// The guids and names of the open pools.

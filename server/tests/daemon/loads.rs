@@ -16,7 +16,8 @@ use server::http::{self, ApiSocket};
 use tokio::sync::oneshot;
 
 use crate::harness::Running;
-use crate::volumes::{Client, MEBIBYTE, new_volume};
+use crate::nbd_client::Client;
+use crate::volumes::{MEBIBYTE, new_volume};
 
 const SECTOR: usize = 512;
 

@@ -15,6 +15,7 @@ mod harness;
 mod http;
 mod loads;
 mod mounts;
+mod nbd_client;
 mod pools;
 mod public;
 mod remount;

@@ -10,7 +10,8 @@ use server::api::{
 use server::daemon::OpenPool;
 
 use crate::harness::Running;
-use crate::volumes::{Client, MEBIBYTE, new_volume};
+use crate::nbd_client::Client;
+use crate::volumes::{MEBIBYTE, new_volume};
 
 const FLAG_FUA: u16 = 1;
 

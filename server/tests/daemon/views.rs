@@ -16,7 +16,8 @@ use server::http::{self, ApiSocket};
 use tokio::sync::oneshot;
 
 use crate::harness::Running;
-use crate::volumes::{Client, MEBIBYTE, new_volume};
+use crate::nbd_client::Client;
+use crate::volumes::{MEBIBYTE, new_volume};
 
 /// How long a connection that was closed may take to be noticed.
 const LIMIT: Duration = Duration::from_secs(60);

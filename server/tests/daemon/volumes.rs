@@ -1,8 +1,5 @@
 //! Volumes over NBD, read by libnbd's tools.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 
 use device::block_on;
@@ -13,6 +10,7 @@ use server::api::{
 use testkit::manifest::hex_sha256;
 
 use crate::harness::{Running, golden, import_request};
+use crate::nbd_client::{CMD_FLUSH, Client, FLAG_FUA};
 
 /// Runs a program and returns what it printed. `scripts/install-test-tools` installs all that are used here.
 fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
@@ -86,10 +84,6 @@ fn a_client_keeps_the_pool_until_forced() {
     assert_ne!(client.read(0, 512), 0, "a read after the export must fail");
 }
 
-const CMD_READ: u16 = 0;
-const CMD_WRITE: u16 = 1;
-const CMD_FLUSH: u16 = 3;
-const FLAG_FUA: u16 = 1;
 const EPERM: u32 = 1;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
@@ -255,73 +249,4 @@ fn clients_that_come_during_rollbacks_write_what_stays() {
             assert!([0, 7].contains(&other.bytes[0]));
         }
     });
-}
-
-/// The least of an NBD client.
-pub struct Client {
-    stream: UnixStream,
-    size: u64,
-    flags: u16,
-    /// Of the last read.
-    pub bytes: Vec<u8>,
-}
-
-impl Client {
-    pub fn connect(socket: &Path, export: &str) -> Self {
-        Self::try_connect(socket, export).expect("an export")
-    }
-
-    /// `None` where there is no such export now.
-    pub fn try_connect(socket: &Path, export: &str) -> Option<Self> {
-        let mut stream = UnixStream::connect(socket).unwrap();
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).unwrap();
-        // Fixed newstyle, no zeroes; the option that only names an export.
-        stream.write_all(&3u32.to_be_bytes()).unwrap();
-        let length = export.len() as u32;
-        stream
-            .write_all(
-                &[b"IHAVEOPT", &1u32.to_be_bytes()[..], &length.to_be_bytes(), export.as_bytes()].concat(),
-            )
-            .unwrap();
-        let mut size = [0; 8];
-        stream.read_exact(&mut size).ok()?;
-        let mut flags = [0; 2];
-        stream.read_exact(&mut flags).unwrap();
-        let (size, flags) = (u64::from_be_bytes(size), u16::from_be_bytes(flags));
-        Some(Self { stream, size, flags, bytes: Vec::new() })
-    }
-
-    fn send(&mut self, flags: u16, command: u16, offset: u64, length: u32) {
-        let head = [&0x2560_9513u32.to_be_bytes()[..], &flags.to_be_bytes(), &command.to_be_bytes(), &[0; 8]];
-        let request = [&head.concat()[..], &offset.to_be_bytes(), &length.to_be_bytes()];
-        self.stream.write_all(&request.concat()).unwrap();
-    }
-
-    /// The error number of a reply.
-    fn reply(&mut self) -> u32 {
-        let mut reply = [0; 16];
-        self.stream.read_exact(&mut reply).unwrap();
-        u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]])
-    }
-
-    fn request(&mut self, command: u16, offset: u64, length: u32) -> u32 {
-        self.send(0, command, offset, length);
-        self.reply()
-    }
-
-    pub fn read(&mut self, offset: u64, length: u32) -> u32 {
-        let error = self.request(CMD_READ, offset, length);
-        if error == 0 {
-            self.bytes.resize(length as usize, 0);
-            self.stream.read_exact(&mut self.bytes).unwrap();
-        }
-        error
-    }
-
-    pub fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> u32 {
-        self.send(flags, CMD_WRITE, offset, bytes.len() as u32);
-        self.stream.write_all(bytes).unwrap();
-        self.reply()
-    }
 }

@@ -26,8 +26,9 @@ use crate::block::Export;
 pub(super) const SECTOR_BYTES: u64 = 512;
 /// Data of one request.
 pub(super) const MOST_DATA_BYTES: u64 = 32 << 20;
-/// Ranges of one discard, or of one request to write zeroes.
-pub(super) const MOST_RANGES: u32 = 64;
+/// Ranges of one discard, or of one request to write zeroes. More would save nothing, and QEMU's devices have
+/// one, so that guests are used to it.
+pub(super) const MOST_RANGES: u32 = 1;
 /// Bytes of the device's name.
 const NAME_BYTES: usize = 20;
 const HEADER_BYTES: usize = 16;
@@ -189,7 +190,7 @@ impl Request {
                     Err(error) => Err(disk.failed(&error)),
                 }
             }
-            Operation::Discard | Operation::WriteZeroes => self.ranges(disk, memory).await,
+            Operation::Discard | Operation::WriteZeroes => self.range(disk, memory).await,
         };
         (done.err().unwrap_or(Status::Ok), 0)
     }
@@ -241,43 +242,36 @@ impl Request {
         }
     }
 
-    /// Discards ranges, or makes them read as zeroes.
-    async fn ranges<E: Export>(&self, disk: &Disk<E>, memory: &Memory) -> Result<(), Status> {
+    /// Discards a range, or makes it read as zeroes.
+    async fn range<E: Export>(&self, disk: &Disk<E>, memory: &Memory) -> Result<(), Status> {
         let count = self.data_bytes / RANGE_BYTES as u64;
-        if count == 0 || count > u64::from(MOST_RANGES) || !self.data_bytes.is_multiple_of(RANGE_BYTES as u64)
-        {
+        if count == 0 || !self.data_bytes.is_multiple_of(RANGE_BYTES as u64) {
             return Err(Status::Failed);
         }
-        let mut bytes = vec![0; self.data_bytes as usize];
-        memory.gather(&self.data, &mut bytes).ok_or(Status::Failed)?;
+        if count > u64::from(MOST_RANGES) {
+            return Err(Status::Unsupported);
+        }
+        let mut range = [0; RANGE_BYTES];
+        memory.gather(&self.data, &mut range).ok_or(Status::Failed)?;
         if !memory.is_intact() {
             return Err(Status::Failed);
         }
+        let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3, flags @ ..] = range;
+        let sector = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+        let len_bytes = u64::from(u32::from_le_bytes([n0, n1, n2, n3])) * SECTOR_BYTES;
+        let flags = u32::from_le_bytes(flags);
+        let is_zeroes = self.operation == Operation::WriteZeroes;
+        if flags & !(if is_zeroes { UNMAP } else { 0 }) != 0 {
+            return Err(Status::Unsupported);
+        }
+        let offset = within(disk, sector, len_bytes).ok_or(Status::Failed)?;
         let is_stable = disk.writes_through();
-        let (ranges, _) = bytes.as_chunks::<RANGE_BYTES>();
-        let mut asked = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3, flags @ ..] = *range;
-            let sector = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
-            let len_bytes = u64::from(u32::from_le_bytes([n0, n1, n2, n3])) * SECTOR_BYTES;
-            let flags = u32::from_le_bytes(flags);
-            let known = if self.operation == Operation::WriteZeroes { UNMAP } else { 0 };
-            if flags & !known != 0 {
-                return Err(Status::Unsupported);
-            }
-            let offset = within(disk, sector, len_bytes).ok_or(Status::Failed)?;
-            asked.push((offset, len_bytes, flags & UNMAP != 0));
-        }
-        for (offset, len_bytes, may_unmap) in asked {
-            let done = match self.operation {
-                Operation::WriteZeroes => {
-                    disk.export().write_zeroes(offset, len_bytes, !may_unmap, is_stable).await
-                }
-                _ => disk.export().trim(offset, len_bytes, is_stable).await,
-            };
-            done.map_err(|error| disk.failed(&error))?;
-            disk.wrote(is_stable);
-        }
+        let done = match is_zeroes {
+            true => disk.export().write_zeroes(offset, len_bytes, flags & UNMAP == 0, is_stable).await,
+            false => disk.export().trim(offset, len_bytes, is_stable).await,
+        };
+        done.map_err(|error| disk.failed(&error))?;
+        disk.wrote(is_stable);
         Ok(())
     }
 }

@@ -394,7 +394,7 @@ fn environment_of(experiment: &Experiment, directory: &Path) -> Result<Environme
 fn in_guest(folder: &Path) -> Result<()> {
     let mut script = Vec::new();
     std::io::stdin().lock().read_to_end(&mut script).context("cannot read the script")?;
-    let said = lab::guest::shell::run(folder, &script, None)
+    let said = lab::guest::shell::run(folder, &script, &mut || Ok(()))
         .with_context(|| format!("cannot reach the guest in {}", folder.display()))?;
     std::io::stderr().lock().write_all(&said.stderr)?;
     std::io::stdout().lock().write_all(&said.stdout)?;

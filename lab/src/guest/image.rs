@@ -5,8 +5,18 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::error::{Error, Result};
+use crate::fio;
+use crate::subprocess::SubprocessOutput;
+
+/// Most bytes of its output that are kept.
+const MOST_SAID: usize = 1 << 20;
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The script that makes them.
 const SCRIPT: &str = include_str!("../../../scripts/make-guest");
@@ -22,11 +32,12 @@ fn folder() -> Result<PathBuf> {
         })
 }
 
-/// The kernel and the initial RAM disk, made where they are missing or not this version's.
+/// The kernel and the initial RAM disk, made where they are missing or not this version's, unless the lab is
+/// to stop.
 ///
 /// # Errors
 /// What the script says: for example that a package cannot be downloaded.
-pub(super) fn ready() -> Result<[PathBuf; 2]> {
+pub(super) fn ready(stops: &dyn Fn() -> bool) -> Result<[PathBuf; 2]> {
     let folder = folder()?;
     std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     // A file, so that the version is that of the script, as where it is called by hand.
@@ -34,10 +45,24 @@ pub(super) fn ready() -> Result<[PathBuf; 2]> {
     let mut file = std::fs::File::create(&script).map_err(Error::file(&script))?;
     file.write_all(SCRIPT.as_bytes()).map_err(Error::file(&script))?;
     let mut command = Command::new("bash");
-    command.arg(&script).arg(&folder).stdin(Stdio::null()).process_group(0);
-    let ended = command.output().map_err(|error| Error::Missing { program: "bash".into(), error })?;
-    if !ended.status.success() {
-        let said = String::from_utf8_lossy(&ended.stderr);
+    command.arg(&script).arg(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = command.process_group(0).spawn();
+    let mut child = started.map_err(|error| Error::Missing { program: "bash".into(), error })?;
+    let output = SubprocessOutput::of(&mut child, MOST_SAID);
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(Error::file(&script))? {
+            break status;
+        }
+        if stops() {
+            fio::end(&child, Signal::TERM);
+            let _ = child.wait();
+            return Err(Error::Stopped);
+        }
+        std::thread::sleep(LOOK);
+    };
+    let [_, said] = output.rest(status.success());
+    if !status.success() {
+        let said = String::from_utf8_lossy(&said);
         let lines: Vec<&str> = said.lines().rev().take(6).collect();
         let output = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
         return Err(Error::Failed { command: "scripts/make-guest".into(), output });

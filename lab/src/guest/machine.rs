@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "`pre_exec` before QEMU starts")]
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -77,7 +78,7 @@ impl Machine {
         size: Size,
         stops: &dyn Fn() -> bool,
     ) -> Result<Self> {
-        let [kernel, initrd] = image::ready()?;
+        let [kernel, initrd] = image::ready(stops)?;
         fs::create_dir(folder).map_err(Error::file(folder))?;
         let socket = |id: &str, name: &str| {
             format!("socket,id={id},path={},server=on,wait=off", folder.join(name).display())
@@ -115,7 +116,7 @@ impl Machine {
         let child = command.spawn().map_err(|error| Error::Missing { program, error })?;
         let mut machine = Self { child, folder: folder.to_owned(), at: PathBuf::new() };
         machine.wait(&console, &said, accelerator.limit(), stops)?;
-        let prepared = machine.carry_out(&spec.preparation(size))?;
+        let prepared = machine.carry_out(&spec.preparation(size), stops)?;
         machine.at = PathBuf::from(prepared.lines().last().unwrap_or_default().trim());
         Ok(machine)
     }
@@ -152,10 +153,18 @@ impl Machine {
     }
 
     /// Has it carry out a script; what that said.
-    fn carry_out(&self, script: &str) -> Result<String> {
+    fn carry_out(&self, script: &str, stops: &dyn Fn() -> bool) -> Result<String> {
         let failed = |output: String| Error::Failed { command: "the guest's preparation".into(), output };
-        let said = shell::run(&self.folder, script.as_bytes(), Some(PREPARED_WITHIN))
-            .map_err(|error| failed(error.to_string()))?;
+        let began = Instant::now();
+        let mut waits = || match (stops(), began.elapsed() > PREPARED_WITHIN) {
+            (true, _) => Err(io::Error::other("it is to stop")),
+            (_, true) => Err(io::Error::new(io::ErrorKind::TimedOut, "the guest takes too long")),
+            _ => Ok(()),
+        };
+        let said = match shell::run(&self.folder, script.as_bytes(), &mut waits) {
+            Err(_) if stops() => return Err(Error::Stopped),
+            said => said.map_err(|error| failed(error.to_string()))?,
+        };
         if said.status != 0 {
             let words = String::from_utf8_lossy(&said.stderr).into_owned();
             return Err(failed(words.lines().take(6).collect::<Vec<_>>().join("; ")));

@@ -10,6 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How often a caller that waits is asked whether it still does.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The socket for scripts, in a machine's folder.
 pub(super) const REQUESTS: &str = "requests";
 /// The socket for what they said.
@@ -36,24 +39,38 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Has the guest whose sockets are in `folder` carry out a script, and waits for its end no longer than
-/// `limit`.
+/// Has the guest whose sockets are in `folder` carry out a script, and waits for its end as long as `waits`,
+/// which is asked now and then, returns no error.
 ///
 /// # Errors
-/// It is gone, takes too long, or does not say what a guest says.
-pub fn run(folder: &Path, script: &[u8], limit: Option<Duration>) -> io::Result<Said> {
+/// It is gone, or does not say what a guest says; what `waits` returns.
+pub fn run(folder: &Path, script: &[u8], waits: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Said> {
     let replies = UnixStream::connect(folder.join(REPLIES))?;
-    replies.set_read_timeout(limit)?;
-    let mut replies = BufReader::new(replies);
+    replies.set_read_timeout(Some(LOOK))?;
+    let mut replies = BufReader::new(Waiting { replies, waits });
     let mut requests = UnixStream::connect(folder.join(REQUESTS))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let token = format!("{}-{now}", std::process::id());
     requests.write_all(format!("{MARK} {token} {}\n", script.len()).as_bytes())?;
     requests.write_all(script)?;
-    answer(&mut replies, &token).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the guest takes too long"),
-        _ => error,
-    })
+    answer(&mut replies, &token)
+}
+
+/// Replies that are read as they come.
+struct Waiting<'a> {
+    replies: UnixStream,
+    waits: &'a mut dyn FnMut() -> io::Result<()>,
+}
+
+impl Read for Waiting<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.replies.read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (self.waits)()?,
+                read => return read,
+            }
+        }
+    }
 }
 
 /// The reply to the request of this token; others before it are skipped.
@@ -87,6 +104,20 @@ fn answer(from: &mut impl BufRead, token: &str) -> io::Result<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_waits_as_long_as_it_wants_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let guest = [REPLIES, REQUESTS]
+            .map(|name| std::os::unix::net::UnixListener::bind(folder.path().join(name)).unwrap());
+        let mut asked = 0;
+        let said = run(folder.path(), b"sleep 1000", &mut || {
+            asked += 1;
+            if asked < 3 { Ok(()) } else { Err(io::Error::other("it is to stop")) }
+        });
+        assert_eq!((said.unwrap_err().to_string().as_str(), asked), ("it is to stop", 3));
+        drop(guest);
+    }
 
     #[test]
     fn what_was_given_up_is_skipped_and_lies_about_lengths_are_refused() {

@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
-use lab::environment::Environment;
-use lab::experiment::{Experiment, Settings, Target, format, presets};
+use lab::experiment::{Experiment, Place, Settings, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::scenario::SCENARIOS;
+use lab::site::Server;
 use lab::store::{Left, Store};
 use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
 use serde_json::json;
@@ -195,7 +195,7 @@ impl Lab {
             Self::Presets { json } => list_presets(json),
             Self::Format { json: false } => print(&format::text()),
             Self::Format { json: true } => {
-                print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
+                print(&format!("{}\n", serde_json::to_string_pretty(&format::tables())?))
             }
             Self::New(arguments) => arguments.run(),
             Self::Run {
@@ -219,17 +219,17 @@ impl Lab {
                     }
                 }
                 if !use_disks.is_empty() {
-                    let Some(disks) = experiment.target.disks_mut() else {
+                    let Some(pools) = experiment.target.pools_mut() else {
                         bail!(
                             "--use-disks: only for targets of kind volume and filesystem, whose pools can \
                             be made of disks"
                         );
                     };
-                    *disks = use_disks;
+                    pools.disks = use_disks;
                     experiment.make_absolute()?;
                 }
                 if let Some(accel) = accel {
-                    if !matches!(experiment.target, Target::Guest(_)) {
+                    if !experiment.target.has(Place::Guest) {
                         bail!("--accel: only for targets of kind guest");
                     }
                     experiment.settings.insert("accel".to_owned(), accel);
@@ -254,7 +254,7 @@ impl Lab {
                 if dry_run {
                     return print(&lab::preflight::told(&experiment));
                 }
-                let environment = environment_of(&experiment, &directory)?;
+                let environment = experiment.target.environment(&directory)?;
                 experiment.draw_seed();
                 let overwrite = overwrite || experiment.target.may_overwrite();
                 let store = Store::create(&directory, experiment, environment)?;
@@ -346,48 +346,24 @@ fn load(name: &str) -> Result<Experiment> {
 /// Where the experiment in `directory` takes place.
 fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> {
     let directory = std::path::absolute(directory)?;
-    let launch: Option<Launch<'_>> = match &experiment.target {
-        Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools) => {
-            let serves_guests = matches!(experiment.target, Target::Guest(_));
-            let directory = directory.clone();
-            Some(Box::new(move |settings: &Settings| {
+    let launch = experiment.target.server().map(|server| -> Launch<'_> {
+        let directory = directory.clone();
+        match server {
+            Server::Own { link, serves_guests } => Box::new(move |settings: &Settings| {
                 let modelled = modelled_devices(&directory)?;
                 let failed = |error: anyhow::Error| lab::Error::Failed {
                     command: "cenote serve".to_owned(),
                     output: format!("{error:#}"),
                 };
-                let private = Private::start(settings, &modelled, pools.link.as_deref(), serves_guests);
+                let private = Private::start(settings, &modelled, link, serves_guests);
                 Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
-            }))
+            }),
+            Server::Kernel => {
+                Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>))
+            }
         }
-        Target::Host { .. } => {
-            Some(Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>)))
-        }
-        Target::Path { .. } | Target::Nbd { .. } | Target::Iscsi { .. } | Target::Layers { .. } => None,
-    };
+    });
     Ok(Bench::new(experiment, &directory, launch))
-}
-
-/// What an experiment runs on.
-fn environment_of(experiment: &Experiment, directory: &Path) -> Result<Environment> {
-    Ok(match &experiment.target {
-        Target::Path { .. } | Target::Layers { .. } => {
-            let paths = experiment.target.paths().into_iter();
-            let guests = lab::remote::guests(&experiment.target)?;
-            let environment = paths.fold(Environment::of_this_machine(), Environment::with);
-            Environment { guests, ..environment }
-        }
-        Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)
-            if !pools.disks.is_empty() =>
-        {
-            pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
-        }
-        Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => {
-            Environment::of_this_machine().with(&std::path::absolute(directory)?)
-        }
-        Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
-        Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
-    })
 }
 
 /// Has a guest carry out the script that comes by standard input, and says what it said.

@@ -16,7 +16,7 @@
 //! also = ["space"]              # further metrics: the report shows the variants that no other beats in all of them
 //!
 //! [target]
-//! kind = "volume"               # volume, filesystem, path, nbd, host: see below
+//! kind = "volume"               # volume, filesystem, path, nbd, host …: see below
 //! size = "512M"
 //!
 //! [[bound]]                     # a bound that cannot be beaten, such as a network's line rate; optional
@@ -53,16 +53,7 @@
 //! ```
 //!
 //! # Targets
-//! | kind | what it is | fields |
-//! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite`: each pool of the first of them, so that variants are compared on the same disks. Variants that need pools of their own take turns on them, in each round in one stretch, and are filled anew each time |
-//! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
-//! | `path` | a file, made if it is missing, a file in a directory, or a block device. A target that no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::in_use`]) | `path`, `size`, `overwrite` |
-//! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
-//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
-//! | `guest` | volumes or images as disks of guests ([`crate::guest`]) | as of volumes |
-//! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
+//! [`crate::site`] lists the kinds of targets, with their fields.
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's
@@ -84,7 +75,6 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `goal` | what counts |
-//! | `target` | what is measured |
 //! | `setting` | what can differ |
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
@@ -106,7 +96,6 @@ mod parse_error;
 pub mod presets;
 pub(crate) mod risk;
 mod setting;
-mod target;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -116,14 +105,16 @@ use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::guest::{GUEST, Spec};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::plan::{self, Plan, VariantKind};
 use crate::search::MOST_SEARCHED;
+use crate::site::Quick;
+use crate::site::host::Host;
 use crate::size::Size;
 use ondisk::nearest::meant;
 
+pub use crate::site::{ENGINES, Layer, Pools, Target};
 pub(crate) use changed::changed;
 pub use claim::{Claim, Relation};
 pub use goal::{Bound, Goal, Metric, Rates};
@@ -131,26 +122,16 @@ pub(crate) use setting::meaning;
 pub use setting::{
     FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
 };
-pub use target::{ENGINES, Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 pub(crate) use workload::{does_write, faults_of_options};
 
-/// The limits of a quick experiment.
-struct Quick {
-    /// Most runs, where two rounds do with them: what a run takes beside its seconds adds up too.
-    runs: usize,
-    /// Their total time.
-    seconds: f64,
-}
-
 impl Quick {
-    const USUAL: Self = Self { runs: 400, seconds: 120.0 };
+    const USUAL: Self = Self { runs: 400, seconds: 120.0, within_seconds: QUICK_WITHIN_SECONDS };
     /// Where variants have pools of their own, which are made and filled each.
-    const WITH_POOLS: Self = Self { runs: 165, seconds: 120.0 };
-    /// Where guests are booted for variants, in which fio takes its time to start.
-    const GUESTS: Self = Self { runs: 200, seconds: 90.0 };
-    /// Where devices are modelled: what is done between runs takes as long as on such devices.
-    const MODELLED: Self = Self { runs: 60, seconds: 90.0 };
+    const WITH_POOLS: Self = Self { runs: 165, ..Self::USUAL };
+    /// Most runs, and their total time, where devices are modelled: what is done between runs takes as long
+    /// as on such devices.
+    const MODELLED: (usize, f64) = (60, 90.0);
 }
 
 /// Rounds of a quick experiment, where there are not too many runs: two say little where much is compared.
@@ -160,8 +141,6 @@ const QUICK_COPY: Size = Size(16 << 20);
 /// How long a quick form may take until its last round ends, on a machine of any speed; what is made and
 /// removed around it comes to that.
 const QUICK_WITHIN_SECONDS: f64 = 240.0;
-/// The same where guests are booted.
-const GUESTS_WITHIN_SECONDS: f64 = 390.0;
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
@@ -267,17 +246,12 @@ fn five_percent() -> f64 {
 }
 
 /// The fault, if there is one.
-fn fault<T>(result: Result<T>) -> Option<String> {
+pub(crate) fn fault<T>(result: Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     }
-}
-
-/// Why a guest cannot have the baseline's settings, where it cannot.
-fn fault_of_baseline(settings: &Settings, experiment: &Experiment) -> Option<String> {
-    experiment.fault_of_guest(settings).map(|what| format!("the baseline: {what}"))
 }
 
 /// Which layouts survive missing devices.
@@ -374,19 +348,10 @@ impl Experiment {
     /// Makes its paths absolute, so that it means the same wherever it is gone on with.
     pub fn make_absolute(&mut self) -> Result<()> {
         let of_workloads = self.workloads.iter_mut().flat_map(|it| [&mut it.trace, &mut it.source]).flatten();
-        for path in of_workloads.chain(self.target.path_mut()) {
+        for path in of_workloads {
             *path = std::path::absolute(&*path).map_err(Error::file(&path.clone()))?;
         }
-        for disk in self.target.disks_mut().into_iter().flatten() {
-            *disk = std::path::absolute(&*disk).map_err(Error::file(&disk.clone()))?;
-        }
-        for layer in self.target.layers_mut() {
-            if let Some(path) = layer.path() {
-                let absolute = std::path::absolute(path).map_err(Error::file(path))?;
-                layer.at = absolute.display().to_string();
-            }
-        }
-        Ok(())
+        self.target.make_absolute()
     }
 
     /// The workload that the goal is about.
@@ -412,9 +377,7 @@ impl Experiment {
             self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
         }
         self.compare_layers();
-        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools) | Target::Guest(pools)) =
-            (layout, &mut self.target)
-        {
+        if let (Some(wanted), Some(pools)) = (layout, self.target.pools_mut()) {
             wanted.parse::<Layout>()?;
             wanted.clone_into(&mut pools.layout);
             self.settings.remove("layout");
@@ -426,7 +389,7 @@ impl Experiment {
     /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out,
     /// because only the host decides them.
     pub fn move_to_host(&mut self, dataset: String) -> Settings {
-        let target = Target::Host { dataset, size: self.target.size() };
+        let target = Target::Host(Host { dataset, size: self.target.size() });
         let mut left_out: Settings =
             self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
         self.target = target;
@@ -468,17 +431,15 @@ impl Experiment {
         self.left_out_workloads.extend(left_out.map(|workload| workload.name));
         self.leave_out_claims();
         let in_a_round = Plan::new(self, None, 0).round_length().max(1);
-        let is_of_guests = matches!(self.target, Target::Guest(_));
-        let quick = match (self.modelled(), self.has_own_pools()) {
-            (Some(_), _) => Quick::MODELLED,
-            (None, _) if is_of_guests => Quick::GUESTS,
-            (None, true) => Quick::WITH_POOLS,
-            (None, false) => Quick::USUAL,
-        };
+        let of_pools = if self.has_own_pools() { Quick::WITH_POOLS } else { Quick::USUAL };
+        let mut quick = self.target.facts().quick.unwrap_or(of_pools);
+        if self.modelled().is_some() {
+            (quick.runs, quick.seconds) = Quick::MODELLED;
+        }
         let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
-        self.within_seconds = Some(if is_of_guests { GUESTS_WITHIN_SECONDS } else { QUICK_WITHIN_SECONDS });
+        self.within_seconds = Some(quick.within_seconds);
         let runs = in_a_round * self.rounds;
         let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
@@ -562,27 +523,7 @@ impl Experiment {
         if self.target.size().0 < 1 << 20 {
             faults.push(format!("target: size {} is less than 1M", self.target.size()));
         }
-        faults.extend(self.target.faults_of_uris());
-        faults.extend(self.target.faults_of_layers());
-        let layers = self.target.layers();
-        let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
-        if matches!(self.target, Target::Layers { .. })
-            && (layers.len() < 2 || layer_names.len() != layers.len())
-        {
-            faults.push("target: it needs at least two [[target.layer]] with different names".into());
-        }
-        let engines = self.target.layers().iter().filter_map(|layer| Some((layer, layer.engine.as_deref()?)));
-        for (layer, engine) in engines {
-            if layer.by.is_none() {
-                faults.push(format!("target {}: engine is for a remote fio: it needs `by`", layer.title()));
-            } else if !ENGINES.contains(&engine) {
-                faults.push(format!(
-                    "target {}: engine '{engine}' is not one of {}",
-                    layer.title(),
-                    ENGINES.join(", ")
-                ));
-            }
-        }
+        faults.extend(self.target.faults(self));
         if self.workloads.is_empty() {
             faults.push("there is no [[workload]]".into());
         }
@@ -646,9 +587,8 @@ impl Experiment {
             faults.push("[[variant]]: one of them changes nothing".into());
         }
         let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
-        if let Some(value) =
-            of_layer.flat_map(|factor| &factor.values).find(|value| !layer_names.contains(value))
-        {
+        let is_layer = |value: &&String| self.target.layers().iter().any(|layer| layer.name == **value);
+        if let Some(value) = of_layer.flat_map(|factor| &factor.values).find(|value| !is_layer(value)) {
             faults.push(format!("factor 'layer': the target has no layer '{value}'"));
         }
         let of_variants = self.variants.iter().flat_map(Settings::keys);
@@ -672,12 +612,11 @@ impl Experiment {
         faults.extend(self.faults_of_values());
         faults.extend(self.fault_of_disks());
         faults.extend(fault(self.check_ways()));
-        faults.extend(self.faults_of_guests());
         faults.extend(fault(ignored_options::check(self)));
         let first = plan::baseline(self);
-        let is_guest = self.fault_of_guest(&first).is_some();
+        let means_nothing = self.target.fault_of_settings(&first).is_some();
         let unborne = self.workloads.iter().find(|workload| !self.bears(&first, workload));
-        if let Some(workload) = unborne.filter(|_| !is_guest) {
+        if let Some(workload) = unborne.filter(|_| !means_nothing) {
             faults.push(format!(
                 "workload '{}': the baseline's layout does not survive so many missing devices: {BEARING}",
                 workload.name
@@ -843,10 +782,7 @@ impl Experiment {
         };
         let of_others = self.variants.iter().chain([&self.settings]);
         let ways = self.values_of(THROUGH);
-        let known: &[&str] = match self.target {
-            Target::Guest(_) => &[GUEST, NBD, PROCESS],
-            _ => &[NBD, PROCESS],
-        };
+        let known = self.target.facts().ways;
         if let Some(way) = ways.iter().find(|way| !known.contains(&way.as_str())) {
             return Err(Error::Experiment(format!("{THROUGH}={way}: it is {}", known.join(" or "))));
         }
@@ -870,33 +806,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// Why these settings mean nothing together for a guest, where they do not.
-    pub(crate) fn fault_of_guest(&self, settings: &Settings) -> Option<String> {
-        matches!(self.target, Target::Guest(_)).then(|| fault(Spec::of(settings))).flatten()
-    }
-
-    /// What guests cannot be asked for.
-    fn faults_of_guests(&self) -> Vec<String> {
-        if !matches!(self.target, Target::Guest(_)) {
-            return Vec::new();
-        }
-        let of_workload = |workload: &Workload| {
-            let what = match workload.work() {
-                Work::Transfers if workload.cache == CacheState::Cold => {
-                    "cache = \"cold\" would take the pool away from a guest that runs"
-                }
-                Work::Transfers if workload.missing == 0 => return None,
-                _ => "guests only do transfers, with all devices there",
-            };
-            Some(format!("workload '{}': {what}", workload.name))
-        };
-        let baseline = fault_of_baseline(&plan::baseline(self), self);
-        self.workloads.iter().filter_map(of_workload).chain(baseline).collect()
-    }
-
     /// Whether a variant with these settings has a pool with as many devices missing as a workload wants.
     pub(crate) fn bears(&self, settings: &Settings, workload: &Workload) -> bool {
-        if self.fault_of_guest(settings).is_some() {
+        if self.target.fault_of_settings(settings).is_some() {
             return false;
         }
         let of_variant = settings.get("missing").and_then(|count| count.parse().ok()).unwrap_or(0);
@@ -907,8 +819,16 @@ impl Experiment {
         layout.map_or(true, |layout| layout.vdevs().first().is_some_and(|vdev| vdev.tolerance() >= missing))
     }
 
+    /// The values of a setting that are compared, or the one that is held fixed.
+    pub(crate) fn compared(&self, name: &str) -> Option<Vec<&str>> {
+        match self.factors.iter().find(|factor| factor.name == name) {
+            Some(factor) => Some(factor.values.iter().map(String::as_str).collect()),
+            None => self.settings.get(name).map(|value| vec![value.as_str()]),
+        }
+    }
+
     /// All values that a setting has in it.
-    fn values_of(&self, name: &str) -> Vec<&String> {
+    pub(crate) fn values_of(&self, name: &str) -> Vec<&String> {
         let of_factors =
             self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
         let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));

@@ -21,7 +21,8 @@
 //! | [`series`] | operations within a run, step by step |
 //! | [`machine`] | the machine as the kernel describes it, and how busy it was |
 //! | [`load`] | load by the process that has the pool open |
-//! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
+//! | [`site`] | where an experiment takes place: the kinds of targets, and all that is particular to one |
+//! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices |
 //! | [`remote`] | layers in guests, containers and other hosts, by a shell there |
 //! | `subprocess` | the output of programs that the lab starts |
 //! | [`input_file`] | files that the user names to be read |
@@ -74,6 +75,7 @@ pub mod scenario;
 pub mod search;
 pub mod search_run;
 pub mod series;
+pub mod site;
 pub mod size;
 pub mod stats;
 pub mod store;

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH, Target};
+use crate::experiment::{Experiment, Mode, NBD, PROCESS, Place, Settings, THROUGH};
 use crate::guest::{GUEST, Knob};
 
 /// The variant that all others are compared with.
@@ -192,7 +192,7 @@ pub(crate) fn baseline(experiment: &Experiment) -> Settings {
 /// the pool open, and over NBD.
 pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
     experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
-    if matches!(experiment.target, Target::Guest(_)) {
+    if experiment.target.has(Place::Guest) {
         return None;
     }
     let over = |way: &str| {
@@ -206,7 +206,7 @@ pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
 /// The layers of guests: the variant that has a layer, and the variant, or the raw device, that has what lies
 /// below. Where that was not measured it is the next below that was.
 pub(crate) fn layers_of_guests(experiment: &Experiment) -> Vec<[String; 2]> {
-    if !matches!(experiment.target, Target::Guest(_)) {
+    if !experiment.target.has(Place::Guest) {
         return Vec::new();
     }
     let plan = Plan::new(experiment, None, 0);

@@ -16,13 +16,11 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    self, Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, Target, Work, Workload,
-    faults_of_options,
+    self, Experiment, POOL, Place, SETTINGS, Settings, TUNABLE, Work, Workload, faults_of_options,
 };
 use crate::fio::{self, Endpoint};
-use crate::guest;
-use crate::machine::Machine;
 use crate::plan::{self, Plan, Variant, VariantKind};
+use crate::site::{Access, DatasetKind};
 use crate::size::Size;
 use crate::store;
 use crate::target;
@@ -94,38 +92,20 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
                 )),
             }
         }
-        let over_nbd = matches!(experiment.target, Target::Volume(_) | Target::Nbd { .. });
-        if workload.work() == Work::Copy && over_nbd && !is_program("nbdcopy") {
-            all.push(format!("workload '{name}': copies over NBD need nbdcopy, which is not on the PATH"));
+        let copied_by = experiment.target.facts().copied_by.filter(|_| workload.work() == Work::Copy);
+        if let Some(program) = copied_by.filter(|it| !is_program(it)) {
+            all.push(format!("workload '{name}': copies over NBD need {program}, which is not on the PATH"));
         }
     }
-    if let Target::Guest(_) = experiment.target {
-        let missing = ["qemu-system-x86_64", "qemu-img", "bash"].into_iter().filter(|it| !is_program(it));
-        all.extend(missing.map(|it| format!("guests need {it}, which is not on the PATH")));
-        all.extend(memory_of_guests(experiment));
+    if let Some((what, programs)) = experiment.target.facts().programs {
+        let missing = programs.iter().filter(|it| !is_program(it));
+        all.extend(missing.map(|it| format!("{what} need {it}, which is not on the PATH")));
     }
+    all.extend(experiment.target.faults_here(experiment));
     all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));
     all.extend(store::require_free(directory).err().map(|error| error.to_string()));
     all.extend(room(experiment, directory));
     all
-}
-
-/// That the guests of all variants do not fit into memory beside each other, where that is so.
-fn memory_of_guests(experiment: &Experiment) -> Option<String> {
-    let available = Machine::default().read("proc/meminfo")?;
-    let available = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let available = available.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
-    let guests = Plan::new(experiment, None, 0).variants().len() as u64;
-    let needed = guests.saturating_mul(guest::MEMORY.0);
-    (needed > available).then(|| {
-        format!(
-            "{guests} guests of {} need {} of memory, and {} are available: leave out values, or use mode = \
-             \"each\"",
-            guest::MEMORY,
-            Size(needed),
-            Size(available >> 20 << 20)
-        )
-    })
 }
 
 /// Whether a program is on the PATH.
@@ -164,29 +144,26 @@ pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
 
 /// Settings that are properties, with names or values that there are none of.
 pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
-    let of_volume = match experiment.target {
-        Target::Volume(_) | Target::Host { .. } | Target::Guest(_) => true,
-        Target::Filesystem(_) => false,
-        _ => return Vec::new(),
-    };
+    let Some(kind) = experiment.target.facts().dataset else { return Vec::new() };
+    let of_volume = kind == DatasetKind::Volume;
     let properties = known.properties(of_volume);
     let mut told = BTreeSet::new();
     let mut all = Vec::new();
     for (name, value) in experiment.all_settings() {
         let fault = match Place::of(name) {
             Place::Dataset => known.fault(of_volume, name, value).and_then(|why| {
-                let is_host = matches!(experiment.target, Target::Host { .. });
+                let is_host = experiment.target.below().is_some();
                 if properties.contains(&name.as_str()) {
                     // What values a host's properties may have, only the host knows.
                     return (!is_host).then(|| format!("{name}={value}: {why}"));
                 }
-                let kind = if of_volume { "volume" } else { "filesystem" };
                 let meant = meant(name, properties.iter().copied().chain(SETTINGS));
                 // A host may have properties that are not known here. Each value has the same fault.
                 let is_told = (!is_host || !meant.is_empty()) && told.insert(name.clone());
                 let of_other = known.properties(!of_volume).contains(&name.as_str());
                 let why = if of_other { format!(" ({why})") } else { meant };
                 is_told.then(|| {
+                    let kind = kind.word();
                     format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
                 })
             }),
@@ -249,29 +226,13 @@ fn of_layouts(experiment: &Experiment, name: &str) -> Option<&'static str> {
 
 /// The kinds of places where fio is to work, each as one of them.
 fn places(experiment: &Experiment) -> Vec<Endpoint> {
-    let of_path = || Endpoint::Path("/cenote-lab".into());
-    let of_uri = |uri: &str| match uri {
-        uri if uri.starts_with("iscsi://") => Endpoint::Iscsi(uri.to_owned()),
-        uri => Endpoint::Nbd(uri.to_owned()),
+    let of = |access: Access<'_>| match access {
+        Access::Nbd(uri) => Some(Endpoint::Nbd(uri.to_owned())),
+        Access::Iscsi(uri) => Some(Endpoint::Iscsi(uri.to_owned())),
+        Access::File => Some(Endpoint::Path("/cenote-lab".into())),
+        Access::Process => None,
     };
-    let mut all = match &experiment.target {
-        Target::Volume(_) => {
-            let ways: Vec<_> =
-                experiment.all_settings().into_iter().filter(|(name, _)| *name == THROUGH).collect();
-            if !ways.is_empty() && ways.iter().all(|(_, way)| *way == PROCESS) {
-                return Vec::new();
-            }
-            vec![Endpoint::Nbd("nbd+unix:///lab?socket=/nbd.sock".to_owned())]
-        }
-        Target::Filesystem(_) | Target::Path { .. } | Target::Host { .. } | Target::Guest(_) => {
-            vec![of_path()]
-        }
-        Target::Nbd { uri, .. } | Target::Iscsi { uri, .. } => vec![of_uri(uri)],
-        Target::Layers { layers, .. } => {
-            let of = |layer: &crate::experiment::Layer| layer.uri().map_or_else(of_path, of_uri);
-            layers.iter().map(of).collect()
-        }
-    };
+    let mut all: Vec<Endpoint> = experiment.target.accesses(experiment).into_iter().filter_map(of).collect();
     all.dedup();
     all
 }
@@ -483,7 +444,7 @@ pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&
         true => String::new(),
         false => format!(" with {}", workloads.join(", ")),
     };
-    if let Some(why) = experiment.fault_of_guest(&variant.settings) {
+    if let Some(why) = experiment.target.fault_of_settings(&variant.settings) {
         return format!("Left out: {}{with}: {why}.", variant.name);
     }
     format!("Left out: {}{with}, as its layout does not survive so many missing devices.", variant.name)
@@ -761,8 +722,7 @@ mod tests {
         {
             assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
         }
-        let Target::Volume(pools) = &mut experiment.target else { panic!() };
-        pools.size = Size(1 << 50);
+        experiment.target.pools_mut().unwrap().size = Size(1 << 50);
         let told = faults_here(&experiment, &at("out"), false);
         assert!(told.iter().any(|it| it.contains("all variants together")), "{told:#?}");
         assert!(!at("out").exists());

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use crate::environment::{Environment, Guest};
 use crate::error::{Error, Result};
-use crate::experiment::{ENGINES, Layer, Target};
+use crate::experiment::{ENGINES, Layer};
 use crate::fio::{end, has_ended};
 use crate::size::Size;
 use crate::subprocess::SubprocessOutput;
@@ -245,8 +245,8 @@ pub(crate) fn drop_caches(by: &[String]) -> std::result::Result<(), String> {
 }
 
 /// The machines that layers are on which have `by`, by the layers' names.
-pub fn guests(target: &Target) -> Result<BTreeMap<String, Guest>> {
-    let layers = target.layers().iter().filter_map(|layer| Some((layer, layer.by.as_deref()?)));
+pub(crate) fn guests(layers: &[Layer]) -> Result<BTreeMap<String, Guest>> {
+    let layers = layers.iter().filter_map(|layer| Some((layer, layer.by.as_deref()?)));
     let of = |(layer, by): (&Layer, &[String])| {
         let answer = ask(by, &format!("{SAY}{TELL_MACHINE}"), ANSWER_LIMIT);
         let answer =
@@ -360,15 +360,11 @@ mod tests {
 
     #[test]
     fn the_machine_of_a_layer_is_asked_for_what_it_is() {
-        let target = Target::Layers {
-            layers: vec![
-                Layer { name: "device".into(), at: "/dev/sdx".into(), by: None, engine: None },
-                layer(&words("env X=1"), "/dev/vda"),
-            ],
-            size: Size(1 << 20),
-            overwrite: false,
-        };
-        let guests = guests(&target).unwrap();
+        let layers = [
+            Layer { name: "device".into(), at: "/dev/sdx".into(), by: None, engine: None },
+            layer(&words("env X=1"), "/dev/vda"),
+        ];
+        let guests = guests(&layers).unwrap();
         let own = Environment::of_this_machine();
         let guest = &guests["guest"];
         assert_eq!(guests.len(), 1);

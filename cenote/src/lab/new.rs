@@ -157,13 +157,12 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
     super::refuse(&faults(draft))?;
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
     if draft.target.is_none() {
-        let question =
-            "Which target? volume, filesystem, a path, an NBD or iSCSI URI, host:POOL/DATASET [volume]";
+        let question = format!("Which target? {} [volume]", draft::targets());
         let check = |text: &str| {
             draft::target(text)?;
             wrong_with(draft, |said| said.target = Some(text.to_owned()))
         };
-        draft.target = answered(answers, question, check)?;
+        draft.target = answered(answers, &question, check)?;
     }
     if draft.size.is_none() {
         let check = |text: &str| {

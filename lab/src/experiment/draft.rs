@@ -2,7 +2,7 @@
 //!
 //! | what | words |
 //! |---|---|
-//! | target | `volume`, `filesystem`, `/a/path`, `nbd://…`, `iscsi://…`, `host:pool/dataset` |
+//! | target | what a kind is named by ([`crate::site::Words`]): `volume`, `/a/path`, `nbd://…` |
 //! | workload | the name of a preset, or fio's `rw`, a size and a depth: `randwrite,4K,8` |
 //! | metric | as in the TOML: `iops`, `latency_p99` … |
 //! | value | with the metric's unit, where it has one: `20000`, `500M` or `500 MiB/s`, `5ms` |
@@ -16,6 +16,7 @@ use toml::{Table, Value};
 
 use super::{Experiment, Metric, Mode, Place, Settings, Target, presets};
 use crate::error::{Error, Result};
+use crate::site::{DatasetKind, KINDS};
 use crate::size::Size;
 
 /// The given words; all are optional.
@@ -56,29 +57,19 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::Experiment(what.into())
 }
 
+/// The targets that words can name, as a list with `or` before the last.
+pub fn targets() -> String {
+    let mut all: Vec<&str> = KINDS.iter().filter_map(|kind| Some(kind.words?.about)).collect();
+    let last = all.pop().unwrap_or_default();
+    format!("{}, or {last}", all.join(", "))
+}
+
 /// A target's table.
 pub fn target(text: &str) -> Result<Table> {
-    let mut table = Table::new();
-    let mut of = |kind: &str, field: Option<(&str, &str)>| {
-        table.insert("kind".into(), kind.into());
-        table.extend(field.map(|(name, value)| (name.to_owned(), value.into())));
-    };
-    match text {
-        "volume" | "filesystem" => of(text, None),
-        _ if text.starts_with("nbd://") || text.starts_with("nbds://") || text.starts_with("nbd+unix://") => {
-            of("nbd", Some(("uri", text)));
-        }
-        _ if text.starts_with("iscsi://") => of("iscsi", Some(("uri", text))),
-        _ if text.starts_with("host:") => of("host", Some(("dataset", &text[5..]))),
-        _ if text.starts_with('/') || text.starts_with("./") => of("path", Some(("path", text))),
-        _ => {
-            return Err(wrong(format!(
-                "target '{text}': write volume, filesystem, a path that begins with / or ./, an NBD or iSCSI \
-                 URI, or host:POOL/DATASET"
-            )));
-        }
-    }
-    Ok(table)
+    let named = KINDS.iter().find_map(|kind| Some((kind.name, (kind.words?.fields)(text)?)));
+    let (kind, fields) = named.ok_or_else(|| wrong(format!("target '{text}': write {}", targets())))?;
+    let all = [("kind", kind)].into_iter().chain(fields);
+    Ok(all.map(|(name, value)| (name.to_owned(), value.into())).collect())
 }
 
 /// A workload's table.
@@ -181,15 +172,14 @@ impl Draft {
             new.insert("size".into(), size.unwrap_or_else(|| DEFAULT_SIZE.into()));
             table.insert("target".into(), new.clone().into());
             let new: Target = new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-            let is_volume = matches!(new, Target::Volume(_) | Target::Host { .. } | Target::Guest(_));
-            let is_filesystem = matches!(new, Target::Filesystem(_));
             let settings = inner(&mut table, "settings")?;
             // Blocks of the same size, by the name that they have there.
-            for (is_so, from, to) in
-                [(is_volume, "recordsize", "volblocksize"), (is_filesystem, "volblocksize", "recordsize")]
-            {
-                if let Some(block) = is_so.then(|| settings.remove(from)).flatten() {
-                    settings.entry(to).or_insert(block);
+            let kinds = [DatasetKind::Volume, DatasetKind::Filesystem];
+            if let Some(kind) = new.facts().dataset {
+                for (other, _) in kinds.into_iter().filter(|other| *other != kind).map(DatasetKind::block) {
+                    if let Some(block) = settings.remove(other) {
+                        settings.entry(kind.block().0).or_insert(block);
+                    }
                 }
             }
             let names: Vec<String> =
@@ -287,7 +277,7 @@ mod tests {
         let draft = Draft { target: said("host:tank/lab"), size: said("64M"), ..Draft::default() };
         let (experiment, left_out) = draft.changed(&recipe).unwrap();
         assert_eq!(left_out.keys().collect::<Vec<_>>(), ["arc_max"]);
-        assert!(matches!(&experiment.target, Target::Host { dataset, .. } if dataset == "tank/lab"));
+        assert_eq!(experiment.target.below(), Some("tank/lab"));
         assert_eq!((experiment.target.size(), &experiment.workloads), (Size(64 << 20), &recipe.workloads));
         let matrix = recipes::find("matrix").unwrap().experiment();
         let (experiment, left_out) = Draft { target: said("./disk"), ..draft }.changed(&matrix).unwrap();

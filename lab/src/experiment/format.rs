@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Place, SETTINGS};
 use crate::guest::KNOBS;
+use crate::site::KINDS;
 
 /// A table of the file.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -35,7 +36,8 @@ pub struct Key {
     pub about: &'static str,
 }
 
-const fn key(
+/// A key.
+pub(crate) const fn key(
     name: &'static str,
     takes: &'static str,
     default: Option<&'static str>,
@@ -45,8 +47,10 @@ const fn key(
     Key { name, takes, default, example, about }
 }
 
-const SIZE: Key = key("size", "a size", None, "\"512M\"", "Bytes of it that are used; required");
-const OVERWRITE: Key = key(
+/// That of a target's size.
+pub(crate) const SIZE: Key = key("size", "a size", None, "\"512M\"", "Bytes of it that are used; required");
+/// That of consent to overwrite.
+pub(crate) const OVERWRITE: Key = key(
     "overwrite",
     "true or false",
     Some("false"),
@@ -54,48 +58,8 @@ const OVERWRITE: Key = key(
     "Whether workloads may overwrite the contents of a file, device or export; one that is in use is never \
      written",
 );
-const POOLS: [Key; 7] = [
-    SIZE,
-    key(
-        "layout",
-        "vdevs",
-        Some("\"1\""),
-        "\"mirror 2 + mirror 2\"",
-        "The pool's vdevs: 1, mirror 2, raidz1 3, draid2:4d:1s 11, several with +",
-    ),
-    key(
-        "device_size",
-        "a size",
-        None,
-        "\"1G\"",
-        "Size of each device's file; by default twice what the variants need",
-    ),
-    key(
-        "devices",
-        "a medium",
-        None,
-        "\"hdd-7200+10%\"",
-        "The medium that the files play, here a tenth slower; by default real files",
-    ),
-    key(
-        "link",
-        "a link",
-        None,
-        "\"1gbe\"",
-        "The link between clients and pool: 1gbe, 10gbe; by default none",
-    ),
-    key(
-        "disks",
-        "paths",
-        Some("[]"),
-        "[\"/dev/sdx\", \"/dev/sdy\"]",
-        "Disks or files for the pools, each pool on the first of them, in turns; by default files of the lab",
-    ),
-    OVERWRITE,
-];
-
-/// All tables, in the order in which a file has them.
-pub const TABLES: [TableOf; 18] = [
+/// The tables before those of targets.
+const BEFORE_TARGETS: [TableOf; 2] = [
     TableOf {
         head: "",
         about: "The question, and the number of measurements",
@@ -247,106 +211,10 @@ pub const TABLES: [TableOf; 18] = [
             key("also", "metrics", Some("[]"), "[\"space\"]", "Further metrics that variants are weighed by"),
         ],
     },
-    TableOf {
-        head: "[target] kind = \"volume\"",
-        about: "A volume for each variant, in pools that the lab makes on files in the experiment's \
-            directory, over NBD",
-        keys: &POOLS,
-    },
-    TableOf {
-        head: "[target] kind = \"filesystem\"",
-        about: "A mounted filesystem for each variant, in such pools",
-        keys: &POOLS,
-    },
-    TableOf {
-        head: "[target] kind = \"guest\"",
-        about: "The disk of a guest under QEMU for each variant: a volume, or an image on a filesystem, in \
-            such pools. fio runs in the guest, which is made from Debian packages at first use \
-            (scripts/make-guest; kept in $CENOTE_GUEST or ~/.cache/cenote/guest). Without a usable KVM \
-            guests are emulated, and only ratios say anything. Settings of guests say what the disk is",
-        keys: &POOLS,
-    },
-    TableOf {
-        head: "[target] kind = \"path\"",
-        about: "A file (made if it is missing), a file in a directory, or a block device. A target that no \
-            workload writes is only read",
-        keys: &[key("path", "a path", None, "\"/dev/sdx\"", "Its address; required"), SIZE, OVERWRITE],
-    },
-    TableOf {
-        head: "[target] kind = \"nbd\"",
-        about: "An NBD export, which workloads write only with consent (`overwrite`)",
-        keys: &[
-            key("uri", "a URI", None, "\"nbd://server/export\"", "Its address; required"),
-            SIZE,
-            OVERWRITE,
-        ],
-    },
-    TableOf {
-        head: "[target] kind = \"iscsi\"",
-        about: "A disk behind iSCSI, by a fio that has libiscsi, and libiscsi's iscsi-readcapacity16, which \
-            reports its size; workloads write it only with consent (`overwrite`)",
-        keys: &[
-            key(
-                "uri",
-                "a URI",
-                None,
-                "\"iscsi://server/iqn.2016-02.com.example:disk/1\"",
-                "Its address; required",
-            ),
-            SIZE,
-            OVERWRITE,
-        ],
-    },
-    TableOf {
-        head: "[target] kind = \"layers\"",
-        about: "Layers of a stack, each measured by itself",
-        keys: &[
-            key(
-                "layer",
-                "tables",
-                None,
-                "[{ name = \"disk\", at = \"/dev/sdx\" }, \
-                 { name = \"export\", at = \"nbd://server/export\" }]",
-                "See [[target.layer]]; two or more",
-            ),
-            SIZE,
-            OVERWRITE,
-        ],
-    },
-    TableOf {
-        head: "[[target.layer]]",
-        about: "A layer, from the lowest to the highest",
-        keys: &[
-            key("name", "text", None, "\"disk\"", "Its name; required"),
-            key("at", "a path or URI", None, "\"/dev/sdx\"", "Its address; required"),
-            key(
-                "by",
-                "words of a command",
-                None,
-                "[\"ssh\", \"root@guest\"]",
-                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot \
-                 …: the lab adds `sh`), if it is not on this machine. `at` is then a file or device there, \
-                 and the fio that is installed there runs there. Workloads that write need `overwrite`, \
-                 because its contents cannot be checked. A run that is stopped ends the command here; fio \
-                 may go on there until its time is over. The lab gives a run up a minute after it should \
-                 have ended; with ssh, `-o ServerAliveInterval=5` reports a guest that is gone sooner",
-            ),
-            key(
-                "engine",
-                "io_uring, libaio",
-                None,
-                "\"libaio\"",
-                "The engine of the fio there, if not io_uring: only with `by`. Containers forbid \
-                 io_uring by default; a dry run reports that. With `direct=0` libaio waits for each \
-                 operation, so that every depth is 1",
-            ),
-        ],
-    },
-    TableOf {
-        head: "[target] kind = \"host\"",
-        about: "Volumes on a host that runs OpenZFS, made and removed below a dataset by its own zfs",
-        keys: &[key("dataset", "a dataset", None, "\"tank/lab\"", "The dataset; required"), SIZE],
-    },
+];
+
+/// The tables after those.
+const AFTER_TARGETS: [TableOf; 7] = [
     TableOf {
         head: "[[bound]]",
         about: "What nothing can beat",
@@ -531,6 +399,12 @@ pub const TABLES: [TableOf; 18] = [
     },
 ];
 
+/// All tables, in the order in which a file has them.
+pub fn tables() -> Vec<TableOf> {
+    let of_targets = KINDS.iter().flat_map(|kind| kind.tables);
+    BEFORE_TARGETS.iter().chain(of_targets).chain(&AFTER_TARGETS).copied().collect()
+}
+
 /// All settings, and what each applies to.
 fn settings() -> String {
     let of = |place: Place| {
@@ -569,7 +443,7 @@ pub fn text() -> String {
         "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` lists \
          its faults.\n",
     );
-    for table in TABLES {
+    for table in tables() {
         let head = if table.head.is_empty() { "at the beginning" } else { table.head };
         text.push_str(&format!("\n{head}: {}\n", table.about));
         for key in table.keys {
@@ -618,15 +492,11 @@ mod tests {
             }
             head => {
                 let kind = head.split('"').nth(1).unwrap();
-                let fields = match kind {
-                    "path" => "path = \"/a\"",
-                    "nbd" => "uri = \"nbd://h/v\"",
-                    "iscsi" => "uri = \"iscsi://h/v/1\"",
-                    "host" => "dataset = \"a/b\"",
-                    "layers" => "layer = [{ name = \"a\", at = \"/a\" }, { name = \"b\", at = \"/b\" }]",
-                    _ => "",
-                };
-                (of_target(kind, fields), vec!["target"])
+                let keys = tables().into_iter().filter(|table| table.head == head).flat_map(|it| it.keys);
+                let required = keys.filter(|key| key.about.contains("required") && key.name != "size");
+                let fields: String =
+                    required.map(|key| format!("{} = {}\n", key.name, key.example)).collect();
+                (of_target(kind, &fields), vec!["target"])
             }
         }
     }
@@ -658,7 +528,7 @@ mod tests {
     }
 
     fn tables_with_keys() -> impl Iterator<Item = TableOf> {
-        TABLES.into_iter().filter(|table| !table.keys.is_empty())
+        tables().into_iter().filter(|table| !table.keys.is_empty())
     }
 
     #[test]
@@ -675,7 +545,7 @@ mod tests {
         }
         let error =
             Experiment::read(&with("[target] kind = \"volume\"", "kind", value("\"x\""))).unwrap_err();
-        let kinds = TABLES.iter().filter_map(|table| table.head.strip_prefix("[target] kind = "));
+        let kinds = tables().into_iter().filter_map(|table| table.head.strip_prefix("[target] kind = "));
         let kinds: BTreeSet<String> = kinds.map(|kind| kind.trim_matches('"').to_owned()).collect();
         assert_eq!(kinds, expected(&error.to_string()));
     }
@@ -707,7 +577,7 @@ mod tests {
         for (head, name) in
             [("", "mode"), ("[goal]", "metric"), ("[[claim]]", "is"), ("[[workload]]", "cache")]
         {
-            let table = TABLES.into_iter().find(|table| table.head == head).unwrap();
+            let table = tables().into_iter().find(|table| table.head == head).unwrap();
             let key = table.keys.iter().find(|key| key.name == name).unwrap();
             let told: BTreeSet<String> = key.takes.split(", ").map(str::to_owned).collect();
             let error = Experiment::read(&with(head, name, value("\"no-such-word\""))).unwrap_err();

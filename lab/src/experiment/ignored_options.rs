@@ -20,8 +20,9 @@
 //! Source: fio 3.33 against an NBD server that records its requests: with each of [`OF_FILES`] the requests
 //! were the same, and none had the flag for stable writes.
 
-use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload, does_write};
+use super::{Experiment, FIO, Place, Work, Workload, does_write};
 use crate::error::{Error, Result};
+use crate::site::Access;
 
 /// How files are opened and laid out.
 const OF_FILES: [&str; 10] = [
@@ -40,33 +41,8 @@ const OF_FILES: [&str; 10] = [
 /// Options that depend on `rw`.
 const BY_KIND: [&str; 4] = ["rwmixread", "fsync", "fdatasync", "random_distribution"];
 
-/// How data are reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Nbd,
-    Process,
-    Other,
-}
-
-/// The ways that an experiment measures.
-fn ways(experiment: &Experiment) -> Vec<Way> {
-    let of_uri = |uri: &str| if uri.starts_with("nbd") { Way::Nbd } else { Way::Other };
-    match &experiment.target {
-        Target::Nbd { .. } => vec![Way::Nbd],
-        Target::Layers { layers, .. } => layers.iter().map(|layer| of_uri(&layer.at)).collect(),
-        Target::Volume(_) => {
-            let mut ways: Vec<Way> = Vec::new();
-            let named = experiment.values_of(super::THROUGH);
-            ways.extend(named.iter().any(|way| *way == PROCESS).then_some(Way::Process));
-            ways.extend((named.is_empty() || named.iter().any(|way| *way == NBD)).then_some(Way::Nbd));
-            ways
-        }
-        _ => vec![Way::Other],
-    }
-}
-
 /// Why the program that runs a workload ignores fio's option `name`; `None` if it does not.
-fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
+fn why(workload: &Workload, way: Access<'_>, name: &str) -> Option<&'static str> {
     let is_of_files = OF_FILES.contains(&name);
     match (workload.work(), way) {
         (Work::Copy, _) => (!["rw", "bs"].contains(&name))
@@ -93,15 +69,15 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
             Some("it is sequential; rw = \"randread\" and similar ones are random")
         }
         (Work::Stat | Work::Delete, _) if is_of_files => Some("no file is opened"),
-        (Work::Transfers | Work::Replay, Way::Nbd) if name == "sync" => Some(
+        (Work::Transfers | Work::Replay, Access::Nbd(_)) if name == "sync" => Some(
             "fio has no stable writes over NBD; fsync=1 flushes each, and sync is also a property of the \
              volume",
         ),
-        (Work::Transfers | Work::Replay, Way::Nbd) if is_of_files => Some(
+        (Work::Transfers | Work::Replay, Access::Nbd(_)) if is_of_files => Some(
             "over NBD fio opens no file; a filesystem (kind = \"filesystem\") or a block device (kind = \
              \"path\") has one",
         ),
-        (Work::Transfers, Way::Process) if name == "direct" => {
+        (Work::Transfers, Access::Process) if name == "direct" => {
             Some("the process that has the pool open has no page cache; a filesystem has one")
         }
         _ => None,
@@ -131,7 +107,7 @@ fn option(setting: &str) -> Option<&str> {
 
 /// Why an option is not looked at, each with the workload; and whether it is looked at anywhere.
 fn places<'a>(experiment: &'a Experiment, name: &str) -> (Vec<(&'a Workload, &'static str)>, bool) {
-    let ways = ways(experiment);
+    let ways = experiment.target.accesses(experiment);
     let mut unseen = Vec::new();
     // Where the kind of work is varied itself, it depends on that.
     let mut is_seen = BY_KIND.contains(&name) && !experiment.values_of("rw").is_empty();
@@ -172,11 +148,12 @@ pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
     }
     for workload in &experiment.workloads {
         if workload.work() == Work::Replay && workload.iodepth != workload.replay_depth() {
-            let whys = why(workload, Way::Other, "iodepth");
+            let whys = why(workload, Access::File, "iodepth");
             told.extend(whys.map(|why| ("iodepth".to_owned(), &workload.name, why)));
         }
         for name in workload.options.keys() {
-            let whys = ways(experiment).into_iter().filter_map(|way| why(workload, way, name));
+            let whys =
+                experiment.target.accesses(experiment).into_iter().filter_map(|way| why(workload, way, name));
             told.extend(whys.take(1).map(|why| (name.clone(), &workload.name, why)));
         }
     }

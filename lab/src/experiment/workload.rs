@@ -451,10 +451,15 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::path::AtPath;
+
+    fn at_path() -> Target {
+        Target::Path(AtPath { path: "/x".into(), size: Size(1 << 30), overwrite: true })
+    }
 
     #[test]
     fn an_option_does_not_say_otherwise_what_a_key_says() {
-        let target = Target::Path { path: "/x".into(), size: Size(1 << 30), overwrite: true };
+        let target = at_path();
         let workload = |text: &str| -> Workload {
             toml::from_str(&format!("name = \"w\"\nrw = \"randwrite\"\n{text}")).unwrap()
         };
@@ -469,7 +474,7 @@ mod tests {
 
     #[test]
     fn once_is_for_what_would_go_on() {
-        let target = Target::Path { path: "/x".into(), size: Size(1 << 30), overwrite: true };
+        let target = at_path();
         let faults = |text: &str| -> Vec<String> {
             let workload: Workload = toml::from_str(&format!("name = \"w\"\nonce = true\n{text}")).unwrap();
             workload.faults(&target)

@@ -43,6 +43,16 @@ pub const OWN_DIRECTORY: &str = "lab-files";
 pub const DATA: &str = "data";
 
 impl Endpoint {
+    /// Whether a URI is of a disk behind iSCSI; else it is of an NBD export.
+    pub(crate) fn is_iscsi(uri: &str) -> bool {
+        uri.starts_with("iscsi://")
+    }
+
+    /// What is behind a URI.
+    pub(crate) fn of_uri(uri: &str) -> Self {
+        if Self::is_iscsi(uri) { Self::Iscsi(uri.to_owned()) } else { Self::Nbd(uri.to_owned()) }
+    }
+
     /// The file that transfers go to, as fio calls it.
     pub fn file(&self) -> String {
         match self {

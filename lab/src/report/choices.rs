@@ -4,14 +4,14 @@
 use serde::Serialize;
 
 use super::figures::named;
+use super::subject::block_of;
 use super::{grid, guests, workloads, written};
 use crate::analysis::{Contrast, Findings, Subject, base_words, bounds};
-use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
+use crate::experiment::{CacheState, Experiment, Metric, Mode, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
 use crate::pareto;
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
-use crate::size::Size;
 use crate::stats;
 
 /// A heading, a sentence, and a table with its head.
@@ -354,8 +354,6 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
     Plan::new(experiment, findings.search_result.as_ref().map(|search_result| &search_result.settings), 0)
 }
 
-/// Blocks of a volume, and of a filesystem, where a variant does not say.
-pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
 /// The space of blocks by the formula of the model, compared with the measurement. Only of data that do not
 /// compress, and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
@@ -365,14 +363,10 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if filled.compressible > 0 || filled.options.contains_key("buffer_compress_percentage") {
         return None;
     }
-    let (property, default) = match experiment.target {
-        Target::Volume(_) => ("volblocksize", DEFAULT_BLOCKS.0),
-        _ => ("recordsize", DEFAULT_BLOCKS.1),
-    };
     let predicted = |variant: &Variant| -> Option<f64> {
         let settings = &variant.settings;
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse().ok()?;
-        let block: Size = settings.get(property).map_or(default, String::as_str).parse().ok()?;
+        let block = block_of(experiment, settings)?;
         // As the pool says: it chooses them by its devices.
         let ashift = findings.sectors.get(&variant.name)?.trailing_zeros();
         let takes = layout.vdevs().iter().map(|vdev| cost(*vdev, ashift, block.0).allocated);

@@ -7,7 +7,7 @@
 use super::choices::{Section, apart, plan_of};
 use super::written;
 use crate::analysis::{Findings, Verdict};
-use crate::experiment::{Experiment, Target, Workload};
+use crate::experiment::{Experiment, Place, Workload};
 use crate::plan::{self, BASELINE, DEVICE, VariantKind};
 use crate::stats;
 
@@ -62,7 +62,7 @@ const QUESTIONS: [(&str, &str, &str); 12] = [
 
 /// All sections about guests, where there are some.
 pub(super) fn sections(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    if !matches!(experiment.target, Target::Guest(_)) {
+    if !experiment.target.has(Place::Guest) {
         return Vec::new();
     }
     let all = [answers(experiment, findings), layers(experiment, findings), scores(experiment, findings)];

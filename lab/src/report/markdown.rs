@@ -4,9 +4,10 @@ use super::choices::Section;
 use super::{choices, figures, metrics, subject, written};
 use crate::analysis::{Findings, timeline};
 use crate::environment::{Environment, Guest};
-use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, ignored_options};
+use crate::experiment::{CacheState, Experiment, Metric, Workload, ignored_options};
 use crate::plan::{BASELINE, Plan};
 use crate::preflight::left_out_words;
+use crate::site::Cold;
 use crate::size::Size;
 use crate::stats;
 use crate::store::{Prepared, Run, Stage, Store};
@@ -279,20 +280,13 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     }
     facts.extend(turns(experiment));
     facts.extend(subject::facts(store, findings));
-    if let Target::Host { .. } = experiment.target {
-        facts.push(
-            "On a host the lab only uses commands, which report neither amplification nor what CPU time and \
-             memory were used for."
-                .to_owned(),
-        );
-    }
+    let of_target = experiment.target.facts();
+    facts.extend(of_target.caveat.map(str::to_owned));
     let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
-    if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
-        facts.push(
-            "The cache of a host's pool cannot be emptied without exporting it, which the lab does not do: \
-             data called cold here may have been cached."
-                .to_owned(),
-        );
+    if let Cold::Kept(why) = of_target.cold
+        && experiment.workloads.iter().any(is_cold)
+    {
+        facts.push(why.to_owned());
     }
     let left_out = experiment.left_out();
     if !left_out.is_empty() {
@@ -315,7 +309,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
              others: these rounds were done again as a whole, and their first runs are not counted."
         ));
     }
-    let is_named = experiment.target.pools().is_none() && !matches!(experiment.target, Target::Host { .. });
+    let is_named = !experiment.target.named().is_empty();
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
         facts.push(
             "No workload writes, so the target was not filled and was read as it was found. Reads of parts \

@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::choices::{DEFAULT_BLOCKS, plan_of};
+use super::choices::plan_of;
 use crate::analysis::Findings;
-use crate::experiment::{Experiment, Pools, Target};
+use crate::experiment::{Experiment, Settings};
 use crate::medium::Medium;
 use crate::plan::{Variant, VariantKind};
+use crate::site::DatasetKind;
 use crate::size::Size;
 use crate::store::Store;
 
@@ -30,7 +31,7 @@ const DEFAULTS: [(&str, &str); 5] = [
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let experiment = store.experiment();
     let sectors = sectors(store);
-    let mut facts = vec![what(experiment)];
+    let mut facts = vec![experiment.target.described(experiment)];
     facts.extend(defaults(experiment));
     facts.extend(of_sectors(&sectors));
     let media = &store.environment().media;
@@ -39,63 +40,12 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     facts
 }
 
-/// Values of a setting: those of the factor, or the one that is held fixed.
-fn values<'a>(experiment: &'a Experiment, name: &str) -> Option<Vec<&'a str>> {
-    let factor = experiment.factors.iter().find(|factor| factor.name == name);
-    match factor {
-        Some(factor) => Some(factor.values.iter().map(String::as_str).collect()),
-        None => experiment.settings.get(name).map(|value| vec![value.as_str()]),
-    }
-}
-
-fn what(experiment: &Experiment) -> String {
-    match &experiment.target {
-        Target::Volume(pools) => {
-            format!("Measured was a volume of {} {}.", pools.size, of_pools(experiment, pools))
-        }
-        Target::Filesystem(pools) => {
-            format!("The target was files of {} on a filesystem {}.", pools.size, of_pools(experiment, pools))
-        }
-        Target::Guest(pools) => format!(
-            "The target was {} of a guest's disk, which is a volume or an image on a filesystem {}.",
-            pools.size,
-            of_pools(experiment, pools)
-        ),
-        Target::Path { path, size, .. } => format!("Measured was {size} of {}.", path.display()),
-        Target::Nbd { uri, size, .. } | Target::Iscsi { uri, size, .. } => {
-            format!("Measured was {size} of {uri}.")
-        }
-        Target::Layers { layers, size, .. } => {
-            let names: Vec<&str> = layers.iter().map(|layer| layer.name.as_str()).collect();
-            format!("The target was {size} of each of the layers {}.", names.join(", "))
-        }
-        Target::Host { dataset, size } => {
-            format!("The target was a volume of {size} below {dataset}, in a pool that existed.")
-        }
-    }
-}
-
-/// In which pools.
-fn of_pools(experiment: &Experiment, pools: &Pools) -> String {
-    let one = |layout: &str| if layout == "1" { "one device".to_owned() } else { layout.to_owned() };
-    let layouts = values(experiment, "layout").unwrap_or_else(|| vec![&pools.layout]);
-    let layouts: Vec<String> = layouts.into_iter().map(one).collect();
-    let devices = match (pools.disks.len(), values(experiment, "devices"), &pools.devices) {
-        (0, Some(models), _) => format!("files that play {}", models.join(" or ")),
-        (0, None, Some(model)) => format!("files that play {model}"),
-        (0, None, None) => "files".to_owned(),
-        (count, ..) => format!("the first of {count} disks that were named"),
-    };
-    let link = pools.link.as_ref().map_or_else(String::new, |link| format!(", behind a link of {link}"));
-    format!("in a pool of {}, on {devices}{link}", layouts.join(" or "))
-}
-
 /// The settings that were not named.
 fn defaults(experiment: &Experiment) -> Option<String> {
     experiment.target.pools()?;
-    let (block, bytes) = block_of(experiment);
-    let all = std::iter::once((block, bytes)).chain(DEFAULTS);
-    let left = all.filter(|(name, _)| values(experiment, name).is_none());
+    let block = experiment.target.facts().dataset.map(DatasetKind::block);
+    let all = block.into_iter().chain(DEFAULTS);
+    let left = all.filter(|(name, _)| experiment.compared(name).is_none());
     let left: Vec<String> = left.map(|(name, value)| format!("{name}={value}")).collect();
     (!left.is_empty()).then(|| {
         format!(
@@ -106,12 +56,10 @@ fn defaults(experiment: &Experiment) -> Option<String> {
     })
 }
 
-/// The property that says how large blocks are, and its default.
-fn block_of(experiment: &Experiment) -> (&'static str, &'static str) {
-    match experiment.target {
-        Target::Filesystem(_) => ("recordsize", DEFAULT_BLOCKS.1),
-        _ => ("volblocksize", DEFAULT_BLOCKS.0),
-    }
+/// The size of a variant's blocks.
+pub(super) fn block_of(experiment: &Experiment, settings: &Settings) -> Option<Size> {
+    let (property, default) = experiment.target.dataset_kind(settings)?.block();
+    settings.get(property).map_or(default, String::as_str).parse().ok()
 }
 
 /// Variants by the bytes of their pools' sectors.
@@ -162,11 +110,7 @@ fn of_blocks(experiment: &Experiment, findings: &Findings, sectors: &Sectors<'_>
     if experiment.target.pools().is_none() {
         return Vec::new();
     }
-    let (property, default) = block_of(experiment);
-    let block = |variant: &Variant| -> Option<u64> {
-        let block: Size = variant.settings.get(property).map_or(default, String::as_str).parse().ok()?;
-        Some(block.0)
-    };
+    let block = |variant: &Variant| block_of(experiment, &variant.settings).map(|block| block.0);
     let plan = plan_of(experiment, findings);
     let is_of_pools = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
     let variants: Vec<(&Variant, u64)> =
@@ -222,7 +166,7 @@ mod tests {
     fn it_is_said_what_was_measured_and_what_held_for_what_is_not_named() {
         let experiment = Experiment::parse(EXPERIMENT).unwrap();
         assert_eq!(
-            what(&experiment),
+            experiment.target.described(&experiment),
             "Measured was a volume of 64M in a pool of mirror 2 + mirror 2, on files."
         );
         assert_eq!(

@@ -12,6 +12,7 @@ use crate::experiment::{Experiment, Layer, Settings};
 use crate::fio;
 use crate::layout::Layout;
 use crate::remote;
+use crate::site::path::{require, require_device_length, require_length};
 use crate::size::Size;
 
 /// Room that a variant needs.
@@ -40,7 +41,7 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
     let of = |path: &Path| -> Result<Option<String>> {
-        target.require_path(path)?;
+        require(path)?;
         if path.is_dir() {
             let made = experiment.workloads.iter().map(made_by);
             return created_files::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
@@ -49,9 +50,9 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
             return Ok(None);
         }
         if !overwrites && !in_use::is_made(path) {
-            return target.require_length(path).map(|()| None);
+            return require_length(path, target.size()).map(|()| None);
         }
-        target.require_device_length(path)?;
+        require_device_length(path, target.size())?;
         in_use::fault(path, may_overwrite, directory)
     };
     let said = |path| match of(path) {
@@ -60,7 +61,7 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         Err(error) => Some(error.to_string()),
     };
     let of_disk = |path: &Path| -> Result<Option<String>> {
-        target.require_path(path)?;
+        require(path)?;
         let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
         require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
         in_use::fault(path, may_overwrite, directory)

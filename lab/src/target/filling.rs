@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::created_files::{self, Created};
-use super::{Bench, Stream, make_file};
+use super::job::Stream;
+use super::{Bench, make_file};
 use crate::error::Result;
 use crate::experiment::{Work, Workload};
 use crate::fio::{self, Endpoint};

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Bench, Home, Placement};
+use super::{Bench, Placement};
 use crate::error::{Error, Result};
-use crate::experiment::Target;
 use crate::fio::Endpoint;
 use crate::guest::{Accelerator, Attached, Disk, Machine, Spec, Wire, make_image};
 use crate::run::Progress;
@@ -16,24 +15,18 @@ const IMAGE: &str = "disk.img";
 const KVM: &str = "/dev/kvm";
 
 impl Bench<'_> {
-    /// The guest that a variant is measured in; nothing where it is measured here.
-    pub(super) fn guest_of(&self, lodging: &Placement) -> Result<Option<Spec>> {
-        match self.experiment.target {
-            Target::Guest(_) if !lodging.is_device => Spec::of(&lodging.settings),
-            _ => Ok(None),
-        }
-    }
-
-    /// Boots the guest of a volume or image that was just made; where fio works in it.
-    pub(super) fn start_guest(
+    /// Boots the guest of a volume or image that was just made and is at `endpoint`; where fio works in it.
+    pub(crate) fn start_guest(
         &mut self,
         lodging: &Placement,
-        home: &Home,
+        endpoint: Endpoint,
         spec: &Spec,
         progress: &dyn Progress,
     ) -> Result<Endpoint> {
         let size = self.experiment.target.size();
-        let at = match (spec.disk, &home.endpoint) {
+        let home = self.homes.get(lodging);
+        let home = home.cloned().ok_or_else(|| Error::Experiment("this guest has no disk".into()))?;
+        let at = match (spec.disk, &endpoint) {
             (Disk::Image(format), Endpoint::Directory(directory)) => {
                 let path = directory.join(IMAGE);
                 make_image(format, &path, spec.disk_bytes(size))?;

@@ -4,13 +4,13 @@
 //! exactly as for a pool, and held meanwhile. So the lab never writes to a disk that another program uses, or
 //! whose contents must not be overwritten. Files of the lab need none of this: there the raw device is a
 //! variant ([`crate::plan::DEVICE`]), with every workload. For other targets no limit is measured, and
-//! [`unmeasured`] says why.
+//! [`crate::site::Facts::no_limit`] says why.
 
 use std::path::{Path, PathBuf};
 
 use super::in_use;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Rates, Target, Workload};
+use crate::experiment::{Experiment, Rates, Workload};
 use crate::fio::{self, Endpoint};
 use crate::size::Size;
 
@@ -55,28 +55,6 @@ fn throughput(disk: &Path, rw: &str, size: Size, stops: &mut dyn FnMut() -> bool
     Ok(fio::run_unless(&arguments, stops)?.figures.throughput)
 }
 
-/// Why no limit is measured beside an experiment; nothing where there is one, or devices are modelled and
-/// have theirs.
-pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
-    match &experiment.target {
-        Target::Volume(_) | Target::Filesystem(_) | Target::Guest(_) => None,
-        Target::Path { .. } => {
-            Some("the file or device itself is measured, and nothing of the lab lies below it")
-        }
-        Target::Layers { .. } => Some(
-            "the lowest layer limits those above it, except that these may be faster by what they keep in \
-             memory",
-        ),
-        Target::Nbd { .. } | Target::Iscsi { .. } => Some(
-            "the devices belong to the server of the export and cannot be reached from here; [[bound]] names \
-             what the network carries",
-        ),
-        Target::Host { .. } => {
-            Some("the devices belong to the host's pool, which the lab uses only through its volumes")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +76,6 @@ mod tests {
         let rates = of(true).unwrap().unwrap();
         assert!(rates.read > 0.0 && rates.write > 0.0 && rates.mixed > 0.0, "{rates:?}");
         assert!(matches!(measure(&experiment, true, directory.path(), &mut || true), Err(Error::Stopped)));
-        assert_eq!(unmeasured(&experiment), None);
+        assert_eq!(experiment.target.facts().no_limit, None);
     }
 }

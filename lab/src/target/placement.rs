@@ -83,6 +83,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// All settings of the variant, with the devices that the workload wants missing.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Of a workload that has the variant's settings.
     pub fn of(variant: &Variant, workload: &Workload) -> Self {
         let mut settings = variant.settings.clone();

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::{Bench, Home, MODELLED, OWNER, Placement, Programs, created_files, in_use, make_file, placement};
+use super::{
+    Bench, Home, MODELLED, OWNER, Placement, Programs, RAW, created_files, in_use, make_file, placement,
+};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Target};
+use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Workload};
 use crate::fio::Endpoint;
-use crate::guest::Disk;
 use crate::layout::{Layout, Vdev};
 use crate::models::speed;
+use crate::run::Progress;
+use crate::site::DatasetKind;
 use crate::size::Size;
 
 /// A device is at least this large.
@@ -26,8 +29,57 @@ const BUSY_TRIES: usize = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 impl Bench<'_> {
+    /// Where a workload of a variant is measured that has a dataset, or is the raw device beside those: what
+    /// there is none of is made, and filled as the workload's data are.
+    pub(crate) fn in_dataset(
+        &mut self,
+        lodging: &Placement,
+        workload: &Workload,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
+        if lodging.is_device {
+            return self.raw_device(lodging, progress);
+        }
+        if let Some(home) = self.homes.get(lodging) {
+            return Ok(home.endpoint.clone());
+        }
+        let home = self.make(lodging)?;
+        self.homes.insert(lodging.clone(), home.clone());
+        let Home { server, pool, endpoint, .. } = &home;
+        let endpoint = self.experiment.target.enter(self, lodging, endpoint.clone(), progress)?;
+        self.homes.insert(lodging.clone(), Home { endpoint: endpoint.clone(), ..home.clone() });
+        self.fill(&endpoint, &lodging.variant, workload, progress)?;
+        if let Some(devices) = self.to_be_missed.remove(pool) {
+            let programs = self.programs(server)?;
+            programs.zpool(&["sync".to_owned(), pool.clone()])?;
+            let offline = ["offline".to_owned(), pool.clone()].into_iter().chain(devices);
+            programs.zpool(&offline.collect::<Vec<_>>())?;
+        }
+        Ok(endpoint)
+    }
+
+    /// The file or directory by which the raw device is measured.
+    fn raw_device(&mut self, lodging: &Placement, progress: &dyn Progress) -> Result<Endpoint> {
+        let target = &self.experiment.target;
+        let endpoint = match target.dataset_kind(&lodging.settings) {
+            Some(DatasetKind::Filesystem) => {
+                Endpoint::Directory(created_files::take_directory(&self.devices, RAW)?)
+            }
+            _ => {
+                let raw = created_files::take(&self.devices, RAW)?;
+                make_file(&raw, target.size().0)?;
+                Endpoint::Path(raw)
+            }
+        };
+        if !self.raw_is_filled {
+            self.fill_first(&endpoint, &lodging.variant, progress)?;
+            self.raw_is_filled = true;
+        }
+        Ok(endpoint)
+    }
+
     /// Makes a volume or filesystem, with its pool and server where there is none for it.
-    pub(super) fn make(&mut self, lodging: &Placement) -> Result<Home> {
+    fn make(&mut self, lodging: &Placement) -> Result<Home> {
         let server = Place::Server.pick(&lodging.settings);
         self.start(&server)?;
         let (pool, parent) = self.parent(lodging, &server)?;
@@ -38,7 +90,7 @@ impl Bench<'_> {
         for (name, value) in Place::Dataset.pick(&lodging.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
-        if let Target::Host { .. } = self.experiment.target {
+        if self.experiment.target.below().is_some() {
             // Programs that snapshot everything leave these out.
             let owner = format!("{OWNER}={}", self.directory.display());
             arguments.extend([
@@ -48,16 +100,10 @@ impl Bench<'_> {
                 "com.sun:auto-snapshot=false".to_owned(),
             ]);
         }
-        let guest = self.guest_of(lodging)?;
-        let is_filesystem = match (&self.experiment.target, &guest) {
-            (Target::Filesystem(_), _) => true,
-            (_, Some(spec)) => matches!(spec.disk, Disk::Image(_)),
-            _ => false,
-        };
-        let size = self.experiment.target.size();
-        let size = guest.as_ref().map_or(size, |spec| spec.disk_bytes(size));
+        let made = self.experiment.target.dataset(&lodging.settings)?;
+        let made = made.ok_or_else(|| Error::Experiment("this target has no datasets".into()))?;
         let programs = self.programs(&server)?;
-        let endpoint = if is_filesystem {
+        let endpoint = if made.kind == DatasetKind::Filesystem {
             created_files::make(&self.mounts)?;
             let at = created_files::expect_directory(&self.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
@@ -68,7 +114,7 @@ impl Bench<'_> {
             }
             Endpoint::Directory(at)
         } else {
-            let size = size.0.to_string();
+            let size = made.size.0.to_string();
             arguments.extend(["-s".to_owned(), "-V".to_owned(), size, dataset.clone()]);
             programs.zfs(&arguments)?;
             programs.volume(&dataset)?
@@ -78,9 +124,9 @@ impl Bench<'_> {
 
     /// The pool and the dataset below which it belongs.
     fn parent(&mut self, lodging: &Placement, server: &Settings) -> Result<(String, String)> {
-        if let Target::Host { dataset, .. } = &self.experiment.target {
+        if let Some(dataset) = self.experiment.target.below() {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
-            return Ok((pool, dataset.clone()));
+            return Ok((pool, dataset.to_owned()));
         }
         let settings = Place::Pool.pick(&lodging.settings);
         let mut key = server.clone();
@@ -200,6 +246,51 @@ impl Bench<'_> {
              target's `size` smaller, or choose another directory (-o)",
             at.display()
         )))
+    }
+
+    /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
+    pub fn release(&mut self, variant: &str) -> Result<()> {
+        let its = self.homes.keys().filter(|lodging| lodging.variant == variant);
+        let its: Vec<Placement> = its.cloned().collect();
+        its.iter().try_for_each(|lodging| self.release_home(lodging))
+    }
+
+    pub(super) fn release_home(&mut self, lodging: &Placement) -> Result<()> {
+        let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
+        self.guests.remove(lodging);
+        let programs = self.programs(&home.server)?;
+        destroy(programs, &home.dataset)?;
+        let is_used = self.homes.values().any(|other| other.pool == home.pool);
+        if is_used || self.experiment.target.pools().is_none() {
+            return Ok(());
+        }
+        programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
+        self.pools.retain(|_, pool| *pool != home.pool);
+        self.disks.remove(&home.pool);
+        created_files::remove_some(&self.devices, &format!("{}-", home.pool))?;
+        if self.homes.values().all(|other| other.server != home.server) {
+            self.servers.remove(&home.server);
+        }
+        Ok(())
+    }
+
+    /// Removes from a host what this experiment left there when it was killed. Gives back what others left,
+    /// or measure just now: their volumes, each with the directory of its experiment.
+    pub fn remove_left(&mut self) -> Result<Vec<(String, PathBuf)>> {
+        let Some(dataset) = self.experiment.target.below() else { return Ok(Vec::new()) };
+        let words =
+            ["get", "-Hp", "-d", "1", "-t", "volume", "-s", "local", "-o", "name,value", OWNER, dataset];
+        let server = Settings::new();
+        self.start(&server)?;
+        let programs = self.programs(&server)?;
+        let listed = programs.zfs(&words.map(str::to_owned))?;
+        let volumes = listed.lines().filter_map(|line| line.split_once('\t'));
+        let is_of_a_lab = |name: &str| name.rsplit('/').next().is_some_and(|name| name.starts_with("lab-"));
+        let volumes = volumes.filter(|(name, _)| is_of_a_lab(name));
+        let volumes = volumes.map(|(name, owner)| (name.to_owned(), PathBuf::from(owner)));
+        let (own, others): (Vec<_>, Vec<_>) = volumes.partition(|(_, owner)| *owner == self.directory);
+        own.iter().try_for_each(|(name, _)| destroy(programs, name))?;
+        Ok(others)
     }
 }
 

@@ -1,0 +1,134 @@
+//! Volumes or images as the disks of guests ([`crate::guest`]).
+
+use serde::{Deserialize, Serialize};
+
+use super::pools::POOL_KEYS;
+use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site, Used};
+use crate::error::Result;
+use crate::experiment::format::TableOf;
+use crate::experiment::{CacheState, Experiment, NBD, PROCESS, Place, Settings, Work, Workload, fault};
+use crate::fio::Endpoint;
+use crate::guest::{self, Disk, GUEST, Spec};
+use crate::machine::Machine;
+use crate::plan::{self, Plan};
+use crate::run::Progress;
+use crate::size::Size;
+use crate::target::{Bench, Placement};
+
+/// A guest for each variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Guests(Pools);
+
+pub(super) const KIND: Kind = Kind {
+    name: "guest",
+    tables: &[TableOf {
+        head: "[target] kind = \"guest\"",
+        about: "The disk of a guest under QEMU for each variant: a volume, or an image on a filesystem, in \
+            such pools. fio runs in the guest, which is made from Debian packages at first use \
+            (scripts/make-guest; kept in $CENOTE_GUEST or ~/.cache/cenote/guest). Without a usable KVM \
+            guests are emulated, and only ratios say anything. Settings of guests say what the disk is",
+        keys: &POOL_KEYS,
+    }],
+    words: None,
+};
+
+const FACTS: Facts = Facts {
+    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way, Place::Guest],
+    ways: &[GUEST, NBD, PROCESS],
+    // Unless the setting `disk` says otherwise.
+    dataset: Some(DatasetKind::Volume),
+    programs: Some(("guests", &["qemu-system-x86_64", "qemu-img", "bash"])),
+    // Guests are booted, in which fio takes its time to start.
+    quick: Some(Quick { runs: 200, seconds: 90.0, within_seconds: 390.0 }),
+    ..Facts::POOLED
+};
+
+impl Site for Guests {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn used(&self) -> Used {
+        self.0.used()
+    }
+
+    fn pools(&self) -> Option<&Pools> {
+        Some(&self.0)
+    }
+
+    fn pools_mut(&mut self) -> Option<&mut Pools> {
+        Some(&mut self.0)
+    }
+
+    fn dataset(&self, settings: &Settings) -> Result<Option<Dataset>> {
+        let (spec, size) = (Spec::of(settings)?, self.0.size);
+        let is_image = spec.as_ref().is_some_and(|spec| matches!(spec.disk, Disk::Image(_)));
+        let kind = if is_image { DatasetKind::Filesystem } else { DatasetKind::Volume };
+        let size = spec.map_or(size, |spec| spec.disk_bytes(size));
+        Ok(Some(Dataset { kind, size }))
+    }
+
+    fn faults(&self, experiment: &Experiment) -> Vec<String> {
+        let of_workload = |workload: &Workload| {
+            let what = match workload.work() {
+                Work::Transfers if workload.cache == CacheState::Cold => {
+                    "cache = \"cold\" would take the pool away from a guest that runs"
+                }
+                Work::Transfers if workload.missing == 0 => return None,
+                _ => "guests only do transfers, with all devices there",
+            };
+            Some(format!("workload '{}': {what}", workload.name))
+        };
+        let baseline = self.fault_of_settings(&plan::baseline(experiment));
+        let baseline = baseline.map(|what| format!("the baseline: {what}"));
+        experiment.workloads.iter().filter_map(of_workload).chain(baseline).collect()
+    }
+
+    fn faults_here(&self, experiment: &Experiment) -> Vec<String> {
+        memory(experiment).into_iter().collect()
+    }
+
+    fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
+        fault(Spec::of(settings))
+    }
+
+    fn enter(
+        &self,
+        bench: &mut Bench<'_>,
+        placement: &Placement,
+        endpoint: Endpoint,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
+        match Spec::of(placement.settings())? {
+            Some(spec) => bench.start_guest(placement, endpoint, &spec, progress),
+            None => Ok(endpoint),
+        }
+    }
+
+    fn described(&self, experiment: &Experiment) -> String {
+        format!(
+            "The target was {} of a guest's disk, which is a volume or an image on a filesystem {}.",
+            self.0.size,
+            self.0.described(experiment)
+        )
+    }
+}
+
+/// That the guests of all variants do not fit into memory beside each other, where that is so.
+fn memory(experiment: &Experiment) -> Option<String> {
+    let available = Machine::default().read("proc/meminfo")?;
+    let available = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available = available.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
+    let guests = Plan::new(experiment, None, 0).variants().len() as u64;
+    let needed = guests.saturating_mul(guest::MEMORY.0);
+    (needed > available).then(|| {
+        format!(
+            "{guests} guests of {} need {} of memory, and {} are available: leave out values, or use mode = \
+             \"each\"",
+            guest::MEMORY,
+            Size(needed),
+            Size(available >> 20 << 20)
+        )
+    })
+}

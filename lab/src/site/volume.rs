@@ -1,0 +1,63 @@
+//! Volumes of pools that the lab makes.
+
+use serde::{Deserialize, Serialize};
+
+use super::pools::POOL_KEYS;
+use super::{Access, DatasetKind, Facts, Kind, Pools, Site, Used, Words};
+use crate::experiment::format::TableOf;
+use crate::experiment::{Experiment, PROCESS, Place, THROUGH};
+
+/// A volume for each variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Volume(Pools);
+
+pub(super) const KIND: Kind = Kind {
+    name: "volume",
+    tables: &[TableOf {
+        head: "[target] kind = \"volume\"",
+        about: "A volume for each variant, in pools that the lab makes on files in the experiment's \
+            directory, over NBD",
+        keys: &POOL_KEYS,
+    }],
+    words: Some(Words { about: "volume", fields: |text| (text == "volume").then(Vec::new) }),
+};
+
+const FACTS: Facts = Facts {
+    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way],
+    dataset: Some(DatasetKind::Volume),
+    copied_by: Some("nbdcopy"),
+    ..Facts::POOLED
+};
+
+/// A URI as those are by which fio reaches a volume.
+const ANY_URI: &str = "nbd+unix:///lab?socket=/nbd.sock";
+
+impl Site for Volume {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn used(&self) -> Used {
+        self.0.used()
+    }
+
+    fn pools(&self) -> Option<&Pools> {
+        Some(&self.0)
+    }
+
+    fn pools_mut(&mut self) -> Option<&mut Pools> {
+        Some(&mut self.0)
+    }
+
+    fn accesses<'a>(&'a self, experiment: &'a Experiment) -> Vec<Access<'a>> {
+        let ways = experiment.values_of(THROUGH);
+        let by_process = ways.iter().any(|way| *way == PROCESS).then_some(Access::Process);
+        let by_export = ways.is_empty() || ways.iter().any(|way| *way != PROCESS);
+        by_process.into_iter().chain(by_export.then_some(Access::Nbd(ANY_URI))).collect()
+    }
+
+    fn described(&self, experiment: &Experiment) -> String {
+        format!("Measured was a volume of {} {}.", self.0.size, self.0.described(experiment))
+    }
+}

@@ -1,0 +1,120 @@
+//! What variants take on devices, and the counters of their servers.
+
+use super::{Bench, Counters, Home, Placement};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::models::space;
+
+impl Bench<'_> {
+    /// The counters of its server.
+    pub fn counters(&self, lodging: &Placement) -> Result<Option<Counters>> {
+        match self.homes.get(lodging) {
+            Some(home) => self.programs(&home.server)?.counters(&home.pool),
+            None => Ok(None),
+        }
+    }
+
+    /// Bytes that it takes on the devices, and bytes in it.
+    pub fn space(&self, lodging: &Placement) -> Result<Option<(u64, u64)>> {
+        let Some(home) = self.homes.get(lodging) else { return Ok(None) };
+        let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
+        let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
+        let mut values = text.lines().map(|line| line.trim().parse().ok());
+        let Some((used, logical)) = values.next().flatten().zip(values.next().flatten()) else {
+            return Ok(None);
+        };
+        Ok(Some((self.on_devices(lodging, home, used)?, logical)))
+    }
+
+    /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the
+    /// pool counts.
+    ///
+    /// It is that of the dataset alone: pools have metadata of their own, of which a variant that shares its
+    /// pool would have a smaller part than one that has a pool to itself.
+    fn on_devices(&self, lodging: &Placement, home: &Home, used: u64) -> Result<u64> {
+        let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
+        let ashift = self.ashift(home)?;
+        let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        Ok((used as f64 * space::raw_for_used(layout.vdevs(), ashift)) as u64)
+    }
+
+    /// Bytes of a sector of its pool, where that was made for it.
+    pub fn sector(&self, lodging: &Placement) -> Result<Option<u64>> {
+        match (self.homes.get(lodging), self.experiment.target.pools()) {
+            (Some(home), Some(_)) => Ok(Some(1 << self.ashift(home)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Of the largest sectors of a pool, as a power of two.
+    fn ashift(&self, home: &Home) -> Result<u32> {
+        let words = ["get", "-Hp", "-o", "value", "ashift", &home.pool, "all-vdevs"];
+        let told = self.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
+        let ashifts = told.lines().filter_map(|line| line.trim().parse::<u32>().ok());
+        let ashift = ashifts.filter(|ashift| (9..=16).contains(ashift)).max();
+        ashift.ok_or_else(|| Error::Output {
+            program: "zpool",
+            what: format!("it does not report the sector size of {}", home.pool),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Experiment, Settings};
+    use crate::fio::Endpoint;
+    use crate::target::Programs;
+
+    /// Programs of pools of which each has metadata of its own size.
+    struct Told;
+
+    impl Programs for Told {
+        fn zpool(&self, arguments: &[String]) -> Result<String> {
+            let of = |pool: &str| if pool == "lab1" { "9000000\n" } else { "5000000\n" }.to_owned();
+            match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                [.., "ashift", _, "all-vdevs"] => Ok("-\n0\n12\n12\n".to_owned()),
+                [.., "allocated", pool] => Ok(of(pool)),
+                _ => Ok(String::new()),
+            }
+        }
+
+        fn zfs(&self, arguments: &[String]) -> Result<String> {
+            let is_of_dataset = arguments.iter().any(|word| word == "used,logicalused");
+            Ok(if is_of_dataset { "3000000\n4000000\n" } else { "4500000\n" }.to_owned())
+        }
+
+        fn volume(&self, name: &str) -> Result<Endpoint> {
+            Ok(Endpoint::Path(name.into()))
+        }
+
+        fn counters(&self, _: &str) -> Result<Option<Counters>> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn a_variant_takes_the_same_space_whether_or_not_others_are_in_its_pool() {
+        let text = "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\nlayout = \"raidz1 3\"\n\
+                    [[factor]]\nname = \"pool.autotrim\"\nvalues = [\"off\", \"on\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
+        let experiment = Experiment::parse(text).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
+        bench.start(&Settings::new()).unwrap();
+        let plan = crate::plan::Plan::new(&experiment, None, 1);
+        let variants = plan.variants();
+        let of = |index: usize| Placement::of(&variants[index], &experiment.workloads[0]);
+        let lodgings: Vec<Placement> = (0..2).map(of).collect();
+        for (lodging, pool) in lodgings.iter().zip(["lab1", "lab2"]) {
+            let endpoint = Endpoint::Path("volume".into());
+            let (server, dataset) = (Settings::new(), format!("{pool}/lab-1"));
+            bench.homes.insert(lodging.clone(), Home { server, pool: pool.into(), dataset, endpoint });
+        }
+        // Two data sectors and one of parity; of 512 bytes 341 count as used.
+        let expected = Some(((3_000_000.0 * 512.0 / 341.0) as u64, 4_000_000));
+        let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
+        bench.homes.clear();
+        assert_eq!(spaces, [expected, expected]);
+    }
+}

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
 use lab::experiment::{Experiment, Place, Settings, format, presets};
+use lab::guest::ON_EXT4;
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::scenario::SCENARIOS;
@@ -329,7 +330,11 @@ fn recipe(name: &str) -> Result<recipes::Recipe> {
 /// A recipe, or a file.
 fn load(name: &str) -> Result<Experiment> {
     if let Some(recipe) = recipes::find(name) {
-        return Ok(recipe.experiment());
+        let mut experiment = recipe.experiment();
+        if !rustix::process::geteuid().is_root() && experiment.leave_out("disk", ON_EXT4) {
+            eprintln!("left out, because only root may make it: disk={ON_EXT4}");
+        }
+        return Ok(experiment);
     }
     if !Path::new(name).exists() {
         // Says which recipes there are.

@@ -451,6 +451,16 @@ impl Experiment {
         }
     }
 
+    /// Leaves out a value of a factor; whether there was one to leave out.
+    pub fn leave_out(&mut self, name: &str, value: &str) -> bool {
+        let factor = self.factors.iter_mut().filter(|factor| factor.name == name);
+        let values = factor.flat_map(|factor| {
+            let place = factor.values.iter().position(|it| it == value);
+            place.map(|at| factor.values.remove(at))
+        });
+        values.count() > 0
+    }
+
     /// The parts that its quick form left out: settings, each with the values that are not measured, and
     /// workloads.
     pub fn left_out(&self) -> Vec<String> {

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `image` | kernel and initial RAM disk, made from Debian packages at first use |
 //! | `disk` | how QEMU reaches a disk, and images |
+//! | `host_filesystem` | a filesystem of the host on a volume, which holds an image |
 //! | `machine` | the process of QEMU, from its start to its end |
 //! | [`shell`] | scripts that the guest carries out |
 //!
@@ -21,6 +22,7 @@
 //! (`qemu-system-x86_64(1)`, `qemu-img(1)`), lvm(8), cryptsetup(8).
 
 mod disk;
+mod host_filesystem;
 mod image;
 mod machine;
 pub mod shell;
@@ -31,10 +33,14 @@ use crate::size::Size;
 
 pub use disk::Wire;
 pub(crate) use disk::{Attached, make_image};
+pub(crate) use host_filesystem::{HostFilesystem, PROGRAMS};
 pub(crate) use machine::{Accelerator, MEMORY, Machine};
 
 /// The setting that says that a volume is measured in a guest.
 pub const GUEST: &str = "guest";
+
+/// The disk that needs root: an image on a filesystem of the host, which lies on a volume.
+pub const ON_EXT4: &str = "qcow2-on-ext4";
 
 /// A setting of a guest.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +57,7 @@ const fn knob(name: &'static str, values: &'static [&'static str]) -> Knob {
 
 /// All of them.
 pub const KNOBS: [Knob; 9] = [
-    knob("disk", &["vhost-user", "nbd", "iscsi", "raw", "qcow2", "qcow2-sparse"]),
+    knob("disk", &["vhost-user", "nbd", "iscsi", "raw", "qcow2", "qcow2-sparse", ON_EXT4]),
     knob("cache", &["none", "writethrough", "writeback", "directsync"]),
     knob("bus", &["virtio-blk", "virtio-scsi", "ahci", "ide"]),
     knob("iothread", &["off", "on"]),
@@ -80,6 +86,18 @@ pub(crate) enum Disk {
     Volume(Wire),
     /// An image on a filesystem of ours.
     Image(Format),
+    /// An image on a filesystem of the host, which lies on a volume.
+    ImageOnVolume(Format),
+}
+
+impl Disk {
+    /// The format of its image, where it is one.
+    fn image(self) -> Option<Format> {
+        match self {
+            Self::Volume(_) => None,
+            Self::Image(format) | Self::ImageOnVolume(format) => Some(format),
+        }
+    }
 }
 
 /// The format of an image.
@@ -144,6 +162,7 @@ impl Spec {
             "raw" => Disk::Image(Format::Raw),
             "qcow2" => Disk::Image(Format::Qcow2),
             "qcow2-sparse" => Disk::Image(Format::Qcow2Sparse),
+            ON_EXT4 => Disk::ImageOnVolume(Format::Qcow2),
             _ => Disk::Volume(Wire::VhostUser),
         };
         let spec = Self {
@@ -179,7 +198,7 @@ impl Spec {
             Some("Cenote serves a vhost-user disk in its own process, where QEMU has no thread")
         } else if self.iothread && !self.bus.starts_with("virtio") {
             Some("QEMU's ide and ahci disks have no thread of their own")
-        } else if self.aio != "threads" && !matches!(self.disk, Disk::Image(_)) {
+        } else if self.aio != "threads" && self.disk.image().is_none() {
             Some("aio says how QEMU reads and writes a file, and this disk is none")
         } else if self.aio == "native" && !is_direct {
             Some("aio=native needs a cache mode around the page cache: none or directsync")
@@ -194,7 +213,13 @@ impl Spec {
         if !self.lvm && self.luks == Luks::Off && self.filesystem.is_none() {
             return size;
         }
-        Size((size.0.saturating_add(size.0 / 4).saturating_add(64 << 20)).max(512 << 20))
+        Size(with_metadata(size).0.max(512 << 20))
+    }
+
+    /// Bytes of the volume or filesystem that the disk lies on.
+    pub(crate) fn dataset_bytes(&self, size: Size) -> Size {
+        let disk = self.disk_bytes(size);
+        if let Disk::ImageOnVolume(_) = self.disk { with_metadata(disk) } else { disk }
     }
 
     /// The script that brings about what is measured in the guest, and says by its last line where that is.
@@ -241,6 +266,11 @@ impl Spec {
     }
 }
 
+/// Bytes of a filesystem that takes so many.
+fn with_metadata(size: Size) -> Size {
+    Size(size.0.saturating_add(size.0 / 4).saturating_add(64 << 20))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,6 +288,7 @@ mod tests {
             ("iothread=on", "no thread"),
             ("disk=nbd bus=ide iothread=on", "no thread of their own"),
             ("disk=nbd aio=native", "aio says"),
+            ("disk=qcow2-on-ext4 aio=native cache=writeback", "page cache"),
             ("disk=raw aio=native cache=writeback", "page cache"),
             ("through=process luks=on", "'luks' is of guests"),
         ] {
@@ -274,6 +305,11 @@ mod tests {
     fn what_lies_on_a_disk_has_room_there() {
         let bytes = |text: &str| of(text).unwrap().unwrap().disk_bytes(Size(64 << 20)).0 >> 20;
         assert_eq!([bytes(""), bytes("lvm=on"), bytes("guest_fs=xfs")], [64, 512, 512]);
+        let image = of("disk=qcow2-on-ext4").unwrap().unwrap();
+        assert_eq!(
+            (image.disk_bytes(Size(64 << 20)).0, image.dataset_bytes(Size(64 << 20)).0 >> 20),
+            (64 << 20, 144)
+        );
         let script = of("lvm=on luks=on guest_fs=ext3").unwrap().unwrap().preparation(Size(1 << 20));
         let at = |what: &str| script.find(what).unwrap();
         assert!(at("pvcreate") < at("luksFormat") && at("luksFormat") < at("-t ext3"), "{script}");

@@ -78,11 +78,12 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Place, Rates, Settings, TUNABLE, Workload};
 use crate::fio::{self, Endpoint};
-use crate::guest::{Accelerator, Machine};
+use crate::guest::Accelerator;
 use crate::run::Progress;
 use crate::store::Prepared;
 
 use filling::{make_files, whole};
+use guests::Guest;
 use in_use::Claim;
 use pools::destroy;
 
@@ -121,7 +122,7 @@ pub struct Bench<'a> {
     /// The files and pools that were made.
     homes: BTreeMap<Placement, Home>,
     /// The guests of those that are measured in one.
-    guests: BTreeMap<Placement, Machine>,
+    guests: BTreeMap<Placement, Guest>,
     /// What carries out their instructions, as soon as that is known.
     accelerator: Option<Accelerator>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.

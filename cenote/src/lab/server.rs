@@ -32,7 +32,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 use serde_json::json;
-use server::api::{GetIoStats, ListVolumes, Loaded, Requested, RunLoad, SetTunables, SizeShare};
+use server::api::{
+    AttachVolume, GetIoStats, ListVolumes, Loaded, Requested, RunLoad, SetTunables, SizeShare,
+};
 use tempfile::TempDir;
 
 use crate::client;
@@ -97,8 +99,19 @@ fn remove_left_in(within: &Path) {
         }
         let Ok(owner) = File::options().write(true).open(path.join(OWNER)) else { continue };
         if flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            unmount_below(&path);
             let _ = fs::remove_dir_all(&path);
         }
+    }
+}
+
+/// Takes away what a lab mounted in its directory, the newest first; files in it are not looked at before.
+fn unmount_below(directory: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let points: Vec<&str> = points.filter(|point| Path::new(point).starts_with(directory)).collect();
+    for point in points.into_iter().rev() {
+        let _ = output(Command::new("umount").arg("-l").arg(point));
     }
 }
 
@@ -205,6 +218,14 @@ impl Programs for Private {
             }
         };
         at.ok_or_else(|| failed(format!("it is not served by {wire:?}")))
+    }
+
+    fn block_device(&self, name: &str) -> lab::Result<PathBuf> {
+        let socket = self.sockets.path().join("api.sock");
+        let attached = client::call_at(&socket, &AttachVolume { volume: name.to_owned(), through: None });
+        let command = format!("cenote attach {name}");
+        let failed = |error: anyhow::Error| lab::Error::Failed { command, output: format!("{error:#}") };
+        attached.map(|attached| attached.node).map_err(failed)
     }
 
     fn sockets(&self) -> lab::Result<PathBuf> {

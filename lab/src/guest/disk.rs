@@ -51,12 +51,12 @@ pub(super) fn arguments(spec: &Spec, attached: &Attached) -> Vec<String> {
             .map(str::to_owned)
             .to_vec();
     }
-    let format = match spec.disk {
-        Disk::Image(Format::Qcow2 | Format::Qcow2Sparse) => "qcow2",
-        Disk::Image(Format::Raw) | Disk::Volume(_) => "raw",
+    let format = match spec.disk.image() {
+        Some(Format::Qcow2 | Format::Qcow2Sparse) => "qcow2",
+        Some(Format::Raw) | None => "raw",
     };
     let mut drive = format!("file={at},format={format},if=none,id=disk,cache={}", spec.cache);
-    if matches!(spec.disk, Disk::Image(_)) {
+    if spec.disk.image().is_some() {
         drive.push_str(&format!(",aio={}", spec.aio));
     }
     let thread = if spec.iothread { ",iothread=io" } else { "" };

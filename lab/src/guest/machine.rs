@@ -108,10 +108,7 @@ impl Machine {
         let log = File::create(&said).map_err(Error::file(&said))?;
         // Ctrl-C is for the lab, which ends it.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
-        // A lab that is killed takes it along.
-        let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
-        // SAFETY: it is one system call, with no memory and no lock in it.
-        unsafe { command.pre_exec(orphan) };
+        goes_with_this_process(&mut command);
         let program = "qemu-system-x86_64".to_owned();
         let child = command.spawn().map_err(|error| Error::Missing { program, error })?;
         let mut machine = Self { child, folder: folder.to_owned(), at: PathBuf::new() };
@@ -181,6 +178,13 @@ impl Machine {
         let words = [program.display().to_string(), "lab".into(), "in-guest".into()];
         Ok(words.into_iter().chain([self.folder.display().to_string()]).collect())
     }
+}
+
+/// A lab that is killed takes the process along.
+pub(super) fn goes_with_this_process(command: &mut Command) {
+    let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: it is one system call, with no memory and no lock in it.
+    unsafe { command.pre_exec(orphan) };
 }
 
 impl Drop for Machine {

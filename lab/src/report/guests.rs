@@ -45,7 +45,7 @@ const MODES: [[&str; 5]; 4] = [
 ];
 
 /// What people ask of a setting, and the value that is asked about.
-const QUESTIONS: [(&str, &str, &str); 12] = [
+const QUESTIONS: [(&str, &str, &str); 13] = [
     ("cache", "writethrough", "Is writethrough the trap that it is said to be?"),
     ("cache", "writeback", "What does writeback gain over no cache?"),
     ("cache", "directsync", "What does directsync cost?"),
@@ -54,6 +54,7 @@ const QUESTIONS: [(&str, &str, &str); 12] = [
     ("bus", "virtio-scsi", "What does virtio-blk gain over virtio-scsi?"),
     ("disk", "qcow2", "What does qcow2 cost, with all clusters there from the beginning?"),
     ("disk", "qcow2-sparse", "What does qcow2 cost, with clusters made as they are written?"),
+    ("disk", "qcow2-on-ext4", "What does qcow2 cost on ext4, with that on a volume?"),
     ("iothread", "on", "What does an iothread give?"),
     ("luks", "on", "What does LUKS cost?"),
     ("luks", "without-aes", "What does LUKS cost without AES instructions?"),

@@ -8,9 +8,10 @@ use crate::error::Result;
 use crate::experiment::format::TableOf;
 use crate::experiment::{CacheState, Experiment, NBD, PROCESS, Place, Settings, Work, Workload, fault};
 use crate::fio::Endpoint;
-use crate::guest::{self, Disk, GUEST, Spec};
+use crate::guest::{self, Disk, GUEST, ON_EXT4, Spec};
 use crate::machine::Machine;
 use crate::plan::{self, Plan};
+use crate::preflight::is_program;
 use crate::run::Progress;
 use crate::size::Size;
 use crate::target::{Bench, Placement};
@@ -65,7 +66,7 @@ impl Site for Guests {
         let (spec, size) = (Spec::of(settings)?, self.0.size);
         let is_image = spec.as_ref().is_some_and(|spec| matches!(spec.disk, Disk::Image(_)));
         let kind = if is_image { DatasetKind::Filesystem } else { DatasetKind::Volume };
-        let size = spec.map_or(size, |spec| spec.disk_bytes(size));
+        let size = spec.map_or(size, |spec| spec.dataset_bytes(size));
         Ok(Some(Dataset { kind, size }))
     }
 
@@ -86,7 +87,7 @@ impl Site for Guests {
     }
 
     fn faults_here(&self, experiment: &Experiment) -> Vec<String> {
-        memory(experiment).into_iter().collect()
+        memory(experiment).into_iter().chain(host_filesystem(experiment)).collect()
     }
 
     fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
@@ -129,6 +130,28 @@ fn memory(experiment: &Experiment) -> Option<String> {
             guest::MEMORY,
             Size(needed),
             Size(available >> 20 << 20)
+        )
+    })
+}
+
+/// What a filesystem of this machine on a volume lacks here, where a variant has one.
+fn host_filesystem(experiment: &Experiment) -> Option<String> {
+    let is_asked =
+        experiment.all_settings().into_iter().any(|(name, value)| name == "disk" && value == ON_EXT4);
+    if !is_asked {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Some(format!(
+            "disk={ON_EXT4} makes and mounts a filesystem on this machine, which only root may: run it as root, \
+             or leave the value out"
+        ));
+    }
+    let missing: Vec<&str> = guest::PROGRAMS.into_iter().filter(|it| !is_program(it)).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "disk={ON_EXT4} needs {}: install what is missing, or leave the value out",
+            missing.join(", ")
         )
     })
 }

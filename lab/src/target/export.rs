@@ -15,7 +15,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,6 +85,11 @@ pub(crate) struct Told {
 }
 
 impl Export {
+    /// The Unix socket and the name of an NBD export that has one.
+    pub fn socket(&self) -> Option<(&Path, &str)> {
+        if let Way::Unix(socket) = &self.way { Some((socket, &self.name)) } else { None }
+    }
+
     /// Reads a URI; what is wrong with it, where something is.
     pub fn parse(uri: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("'{uri}' is no URI of an export: {what}");

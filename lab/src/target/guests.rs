@@ -6,13 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Bench, Placement};
 use crate::error::{Error, Result};
 use crate::fio::Endpoint;
-use crate::guest::{Accelerator, Attached, Disk, Machine, Spec, Wire, make_image};
+use crate::guest::{Accelerator, Attached, Disk, HostFilesystem, Machine, Spec, Wire, make_image};
 use crate::run::Progress;
 
 /// The file of an image in its filesystem.
 const IMAGE: &str = "disk.img";
 /// The device of KVM.
 const KVM: &str = "/dev/kvm";
+
+/// The guest of a variant. The machine ends before the filesystem that its disk is on.
+pub(super) struct Guest {
+    _machine: Machine,
+    _filesystem: Option<HostFilesystem>,
+}
 
 impl Bench<'_> {
     /// Boots the guest of a volume or image that was just made and is at `endpoint`; where fio works in it.
@@ -26,24 +32,43 @@ impl Bench<'_> {
         let size = self.experiment.target.size();
         let home = self.homes.get(lodging);
         let home = home.cloned().ok_or_else(|| Error::Experiment("this guest has no disk".into()))?;
+        self.numbered += 1;
+        let number = self.numbered;
+        let programs = self.programs(&home.server)?;
+        let folder = programs.sockets()?;
+        let image = |format, directory: &Path| {
+            let path = directory.join(IMAGE);
+            make_image(format, &path, spec.disk_bytes(size))?;
+            Ok::<_, Error>(path.display().to_string())
+        };
+        let (mut filesystem, mut note) = (None, None);
         let at = match (spec.disk, &endpoint) {
-            (Disk::Image(format), Endpoint::Directory(directory)) => {
-                let path = directory.join(IMAGE);
-                make_image(format, &path, spec.disk_bytes(size))?;
-                path.display().to_string()
+            (Disk::Image(format), Endpoint::Directory(directory)) => image(format, directory)?,
+            (Disk::ImageOnVolume(format), Endpoint::Nbd(uri)) => {
+                let device = programs.block_device(&home.dataset);
+                note = device.as_ref().err().map(|why| {
+                    format!(
+                        "The block device below ext4 was a loop device of the export as a file, two layers \
+                         more than the kernel's own would be: {why}."
+                    )
+                });
+                let made = HostFilesystem::make(device, uri, &folder.join(format!("host-{number}")))?;
+                let at = image(format, made.path())?;
+                filesystem = Some(made);
+                at
             }
             (Disk::Volume(Wire::Nbd), Endpoint::Nbd(uri)) => uri.clone(),
-            (Disk::Volume(wire), _) => self.programs(&home.server)?.wire(&home.dataset, wire)?,
+            (Disk::Volume(wire), _) => programs.wire(&home.dataset, wire)?,
             (Disk::Image(_), _) => return Err(Error::Experiment("an image needs a filesystem".into())),
+            (Disk::ImageOnVolume(_), _) => return Err(Error::Experiment("this image needs a volume".into())),
         };
+        self.notes.extend(note);
         let attached = Attached { at };
-        let folder = self.programs(&home.server)?.sockets()?;
         let accelerator = self.accelerator(spec, &attached, &folder, progress)?;
-        self.numbered += 1;
-        let folder = folder.join(format!("guest-{}", self.numbered));
+        let folder = folder.join(format!("guest-{number}"));
         let machine = Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
         let (by, path) = (machine.by()?, machine.at.clone());
-        self.guests.insert(lodging.clone(), machine);
+        self.guests.insert(lodging.clone(), Guest { _machine: machine, _filesystem: filesystem });
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })
     }
 

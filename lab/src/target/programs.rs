@@ -121,6 +121,10 @@ pub trait Programs {
     fn wire(&self, name: &str, wire: Wire) -> Result<String> {
         Err(Error::Experiment(format!("the server of {name} serves no guests by {wire:?}")))
     }
+    /// Has this machine's kernel make a block device of the volume `name`: its path.
+    fn block_device(&self, name: &str) -> Result<PathBuf> {
+        Err(Error::Experiment(format!("the server of {name} makes no block devices")))
+    }
     /// A folder for sockets, whose path is short, and which goes with the server.
     fn sockets(&self) -> Result<PathBuf> {
         Err(Error::Experiment("this target's server has no folder for guests".into()))

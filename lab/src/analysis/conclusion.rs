@@ -214,13 +214,20 @@ fn costliest(experiment: &Experiment, all: &Findings) -> Option<String> {
     };
     let mut costs: Vec<_> = pairs.iter().filter_map(cost).collect();
     costs.sort_by(|one, other| other.0.value.total_cmp(&one.0.value));
-    let certain = costs.iter().find(|(_, verdict, ..)| *verdict == Verdict::Worse);
-    let (ratio, verdict, upper, lower) = certain.or(costs.first())?;
+    let with = |expected| costs.iter().find(move |(_, verdict, ..)| *verdict == expected);
+    let Some((ratio, _, upper, lower)) = with(Verdict::Worse) else {
+        let (ratio, _, upper, lower) = with(Verdict::Undecided)?;
+        return Some(format!(
+            "Which layer costs most with \"{workload}\" could not be decided; by the figures alone it is {}, \
+             with {lower} below it ({} times).",
+            plan::layer_words(experiment, upper),
+            ratio.interval(times)
+        ));
+    };
     let layer = plan::layer_words(experiment, upper);
-    let open = if *verdict == Verdict::Worse { "" } else { ", by the figures only: it could not be decided" };
     Some(format!(
         "The layer that costs most with \"{workload}\" is {layer}: {lower} below it has {} times its {} \
-         ({}){open}.",
+         ({}).",
         times(ratio.value),
         experiment.goal.metric.title(),
         ratio.interval(times)

@@ -8,10 +8,12 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `changes` | telling protocols that the exports may be others than before |
 //! | `limits` | the number of clients, and the memory that they may use together |
 //! | `newcomers` | clients that have not chosen an export yet |
 //! | `shares` | which protocols serve a volume, and to whom |
 
+mod changes;
 mod limits;
 mod newcomers;
 pub mod shares;
@@ -21,6 +23,7 @@ use std::{future::Future, sync::Arc};
 use device::IoBuf;
 use engine::dmu::Sink;
 
+pub use changes::{Announcer, Changes};
 pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
@@ -41,6 +44,11 @@ pub trait Exports: Send + Sync + 'static {
         name: &str,
         caller: Caller<'_>,
     ) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+
+    /// Tells when those that are listed may be others than before, or shared otherwise.
+    fn changes(&self) -> Changes {
+        Changes::none()
+    }
 }
 
 /// An export that may be opened.
@@ -48,6 +56,8 @@ pub trait Exports: Send + Sync + 'static {
 pub struct Listed {
     /// Its name.
     pub name: String,
+    /// The number that it keeps ([`Export::guid`]).
+    pub guid: u64,
     /// How the protocol serves it.
     pub share: Share,
 }
@@ -55,7 +65,7 @@ pub struct Listed {
 impl Listed {
     /// One that all may have.
     pub fn to_all(name: impl Into<String>) -> Self {
-        Self { name: name.into(), share: Share::default() }
+        Self { name: name.into(), guid: 0, share: Share::default() }
     }
 }
 

@@ -237,7 +237,7 @@ impl Daemon {
         let pool = self.pool_of(name)?;
         let _changing = pool.change().await?;
         let volumes = pool.volumes();
-        let volume = volumes.iter().find(|volume| volume.name() == name).ok_or_else(|| {
+        let volume = volumes.get(name).ok_or_else(|| {
             ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
         })?;
         let attached = self.attach(&pool, name, volume.size_bytes(), request.through)?;

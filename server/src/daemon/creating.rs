@@ -84,7 +84,8 @@ impl Daemon {
         // anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());
-        let open = Arc::new(OpenPool::new(held, Vec::new(), self.named(options.cachefile)));
+        let (cachefile, changes) = (self.named(options.cachefile), self.volume_changes.clone());
+        let open = Arc::new(OpenPool::new(held, Vec::new(), cachefile, changes));
         let changing = open.change().await?;
         self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
         drop(opening);

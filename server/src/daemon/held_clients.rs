@@ -11,7 +11,7 @@ use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 
 use super::datasets::is_at_or_below;
-use super::volumes::open_live;
+use super::volumes::{Volume, open_live};
 use super::{OpenPool, VolumeExport, lock};
 
 /// How long a connection may take to notice that its client is gone.
@@ -51,6 +51,9 @@ impl Drop for Closed<'_> {
             // Changes of a pool come one after the other; each name is there once.
             leaving.names.retain(|other| other != name);
         }
+        drop(leaving);
+        // Clients that were refused may come now.
+        self.pool.volume_changes.announce();
     }
 }
 
@@ -116,8 +119,9 @@ impl OpenPool {
 
     /// Lets no more clients come to the volumes that are meant, as long as what is returned is kept.
     fn close_to_others(&self, is_meant: impl Fn(&str) -> bool) -> Closed<'_> {
-        let names = self.volumes().into_iter().map(|volume| volume.name().to_owned());
-        let names: Vec<String> = names.filter(|name| is_meant(name)).collect();
+        let volumes = self.volumes();
+        let names = volumes.iter().map(Volume::name).filter(|name| is_meant(name));
+        let names: Vec<String> = names.map(str::to_owned).collect();
         let closed = Closed { pool: self, names };
         let mut leaving = lock(&self.leaving);
         leaving.changes += 1;

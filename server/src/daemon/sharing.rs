@@ -68,12 +68,13 @@ impl Daemon {
     pub async fn list_shares(&self, request: api::ListShares) -> Result<Listed<VolumeShares>, ApiError> {
         let mut listed = Listed { entries: Vec::new(), failed: Vec::new() };
         let pools = self.open_pools();
-        let mut volumes: Vec<Volume> = pools.iter().flat_map(|pool| pool.volumes()).collect();
-        volumes.retain(|volume| {
+        let lists: Vec<_> = pools.iter().map(|pool| pool.volumes()).collect();
+        let is_listed = |volume: &&Volume| {
             !volume.name().contains('@') || request.names.iter().any(|n| n == volume.name())
-        });
+        };
+        let volumes: Vec<&Volume> = lists.iter().flat_map(|list| list.iter()).filter(is_listed).collect();
         for name in &request.names {
-            let is_meant = |volume: &Volume| super::datasets::is_at_or_below(volume.name(), name);
+            let is_meant = |volume: &&Volume| super::datasets::is_at_or_below(volume.name(), name);
             if !volumes.iter().any(is_meant) {
                 let error = match self.pool_of(name) {
                     Err(error) => error,
@@ -95,7 +96,7 @@ impl Daemon {
                 .find(|(_, share)| share.target.as_deref() == Some(target) && share.lun == lun)
                 .map(|(other, _)| format!("unit {lun} of {target} is {}: it is not served", other.name()))
         };
-        for volume in &volumes {
+        for &volume in &volumes {
             let meant = &request.names;
             if !meant.is_empty()
                 && !meant.iter().any(|name| super::datasets::is_at_or_below(volume.name(), name))

@@ -37,11 +37,11 @@ use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
 use super::volume_freeze::Freezable;
-use super::{Daemon, NbdAddresses, OpenPool, lock};
+use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
-    Caller, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Protocol,
-    Share, Shares, Unopened, shares,
+    Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed,
+    Protocol, Share, Shares, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -54,6 +54,7 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 #[derive(Debug, Clone)]
 pub struct Volume {
     name: String,
+    guid: Guid,
     size_bytes: u64,
     block_bytes: u32,
     /// How it is served, or why that is not understood.
@@ -347,19 +348,20 @@ impl Exports for Volumes {
     type Export = VolumeExport;
 
     async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
-        let pools = self.daemon.open_pools();
-        let volumes = pools.iter().flat_map(|pool| pool.volumes());
-        let admitted = volumes.filter_map(|volume| {
-            let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
-            Some(Listed { name: volume.name, share })
-        });
-        admitted.collect()
+        let mut admitted = Vec::new();
+        for pool in self.daemon.open_pools() {
+            admitted.extend(pool.volumes().iter().filter_map(|volume| {
+                let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
+                Some(Listed { name: volume.name.clone(), guid: volume.guid.0, share })
+            }));
+        }
+        admitted
     }
 
     async fn open(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Unopened> {
         let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
         // What is not listed, as a volume whose key is not loaded, cannot be opened either.
-        if let Some(volume) = pool.volumes().into_iter().find(|volume| volume.name == name)
+        if let Some(volume) = pool.volumes().get(name)
             && !volume.share(self.protocol).is_some_and(|share| share.admits(&caller))
         {
             return Err(Unopened::Unknown);
@@ -377,6 +379,10 @@ impl Exports for Volumes {
                 _ => Unopened::Unknown,
             }
         })
+    }
+
+    fn changes(&self) -> Changes {
+        self.daemon.volume_changes.listen()
     }
 }
 
@@ -408,8 +414,8 @@ impl Volume {
 
 impl OpenPool {
     /// The volumes that can be read.
-    pub fn volumes(&self) -> Vec<Volume> {
-        self.volumes.read().ignore_poison().clone()
+    pub fn volumes(&self) -> Arc<VolumeList> {
+        Arc::clone(&self.volumes.read().ignore_poison())
     }
 
     /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found
@@ -417,7 +423,8 @@ impl OpenPool {
     pub(super) async fn find_volumes(&self) -> engine::Result<()> {
         let mut volumes = Vec::new();
         let result = self.add_volumes(&mut volumes).await;
-        *self.volumes.write().ignore_poison() = volumes;
+        *self.volumes.write().ignore_poison() = Arc::new(volumes.into());
+        self.volume_changes.announce();
         result
     }
 
@@ -452,6 +459,7 @@ impl OpenPool {
             .filter(|bytes| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes));
         let volume = Volume {
             name: dataset.name.clone(),
+            guid: dsl.identity(dataset).await?,
             size_bytes: zvol.size(),
             block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
             shares: dsl.user_text(dataset, shares::PROPERTY).await?.unwrap_or_default().parse(),
@@ -487,7 +495,7 @@ impl OpenPool {
         if dataset.is_taken_for_copy() || dsl.is_unfinished_copy(&dataset).await? {
             return Err(engine::Error::NotFound(format!("{name}: belongs to the copy of a volume")));
         }
-        let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
+        let (Volume { name, guid, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let (access, is_writable) = match self.live() {
             None => (Access::Reading(zvol), false),
             Some(live) if dataset.is_snapshot() => {
@@ -498,7 +506,6 @@ impl OpenPool {
             }
             Some(live) => open_live(live, &dataset).await?,
         };
-        let guid = dsl.identity(&dataset).await?;
         drop((dsl, dataset));
         let recorder = self.recorder(&name);
         match lock(&self.connections).as_mut() {
@@ -618,7 +625,7 @@ impl Daemon {
 
     /// Where clients of a protocol find a volume that it serves.
     pub(super) fn addresses_of(&self, volume: &Volume, protocol: Protocol) -> Vec<String> {
-        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume.clone());
+        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume);
         match protocol {
             Protocol::Nbd => uri.into_iter().chain(tcp_uri).collect(),
             Protocol::Iscsi => iscsi_uri.into_iter().collect(),
@@ -629,10 +636,10 @@ impl Daemon {
     }
 
     pub(super) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
-        pool.volumes().into_iter().map(|volume| self.served(volume)).collect()
+        pool.volumes().iter().map(|volume| self.served(volume)).collect()
     }
 
-    fn served(&self, volume: Volume) -> ServedVolume {
+    fn served(&self, volume: &Volume) -> ServedVolume {
         let nbd = self.nbd.get().filter(|_| volume.share(Protocol::Nbd).is_some());
         ServedVolume {
             uri: nbd.map(|nbd| nbd.uri(&volume.name)),
@@ -643,7 +650,7 @@ impl Daemon {
             vhost_user_socket: volume
                 .share(Protocol::VhostUser)
                 .and_then(|_| self.vhost_user.get().and_then(|at| vhost_user::socket_of(at, &volume.name))),
-            name: volume.name,
+            name: volume.name.clone(),
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         }

@@ -149,7 +149,9 @@ impl Exports for Disks {
 
     async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
         let admitted = self.0.iter().filter(|(_, (share, _))| share.admits(&caller));
-        admitted.map(|(name, (share, _))| Listed { name: name.clone(), share: share.clone() }).collect()
+        admitted
+            .map(|(name, (share, disk))| Listed { name: name.clone(), guid: disk.guid, share: share.clone() })
+            .collect()
     }
 
     async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Disk>, Unopened> {

@@ -7,7 +7,7 @@ use server::block::Limits;
 use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::harness::{Disks, Served, one};
+use super::harness::{Served, one};
 use super::*;
 
 /// Numbers by seed.
@@ -171,7 +171,7 @@ fn clients_have_places_and_a_silent_one_loses_its_own() {
     let (folder, _, disks, served) = one(SIZE_BYTES);
     drop(served);
     let limits = Limits { clients: 2, handshake: Duration::from_millis(300), ..Limits::default() };
-    let served = Served::start(folder.path(), &Disks(disks.0), limits);
+    let served = Served::start(folder.path(), &disks, limits);
     let mut one = Machine::connect(&served.socket("tank/disk"), Options::default());
     let mut silent = connect(&served.socket("tank/disk"));
     let mut third = connect(&served.socket("tank/disk"));

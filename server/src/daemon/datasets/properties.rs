@@ -92,7 +92,7 @@ impl Daemon {
         if has(Prop::Volsize) {
             pool.refuse_reshaped(doing, |volume| volume == name)?;
         }
-        if !has(Prop::Volblocksize) || pool.volumes().iter().all(|volume| volume.name() != name) {
+        if !has(Prop::Volblocksize) || pool.volumes().get(name).is_none() {
             return Ok(None);
         }
         let mut taken =

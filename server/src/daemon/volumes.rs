@@ -72,7 +72,6 @@ pub struct VolumeExport {
     protocol: &'static str,
     id: u64,
     guid: Guid,
-    block_bytes: u32,
     is_writable: bool,
     /// The modelled link between the client and this.
     link: Option<Arc<Link>>,
@@ -182,7 +181,11 @@ impl Export for VolumeExport {
     }
 
     fn block_bytes(&self) -> u32 {
-        self.block_bytes
+        let bytes = self.access.look(|access| match access {
+            Access::Reading(zvol) => zvol.block_size(),
+            Access::Writing(reader, _) => reader.volume().block_size(),
+        });
+        told_block_bytes(bytes.unwrap_or(0))
     }
 
     fn guid(&self) -> u64 {
@@ -334,6 +337,13 @@ impl Export for VolumeExport {
     }
 }
 
+/// The size of a block that clients are told, of a volume with blocks of so many bytes.
+fn told_block_bytes(bytes: u64) -> u32 {
+    let bytes = u32::try_from(bytes).ok();
+    let is_allowed = |bytes: &u32| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes);
+    bytes.filter(is_allowed).unwrap_or(DEFAULT_BLOCK_BYTES)
+}
+
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -454,14 +464,11 @@ impl OpenPool {
 
     async fn open_volume(&self, dsl: &Dsl, dataset: &Dataset) -> engine::Result<(Volume, Arc<Zvol>)> {
         let zvol = Zvol::open(&dsl.open_objset(dataset).await?).await?;
-        let block_bytes = u32::try_from(zvol.block_size()).ok();
-        let block_bytes = block_bytes
-            .filter(|bytes| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes));
         let volume = Volume {
             name: dataset.name.clone(),
             guid: dsl.identity(dataset).await?,
             size_bytes: zvol.size(),
-            block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+            block_bytes: told_block_bytes(zvol.block_size()),
             shares: dsl.user_text(dataset, shares::PROPERTY).await?.unwrap_or_default().parse(),
         };
         Ok((volume, zvol))
@@ -495,7 +502,7 @@ impl OpenPool {
         if dataset.is_taken_for_copy() || dsl.is_unfinished_copy(&dataset).await? {
             return Err(engine::Error::NotFound(format!("{name}: belongs to the copy of a volume")));
         }
-        let (Volume { name, guid, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
+        let (Volume { name, guid, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let (access, is_writable) = match self.live() {
             None => (Access::Reading(zvol), false),
             Some(live) if dataset.is_snapshot() => {
@@ -519,7 +526,6 @@ impl OpenPool {
                     protocol,
                     id,
                     guid,
-                    block_bytes,
                     is_writable,
                     link,
                     access,

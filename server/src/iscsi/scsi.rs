@@ -3,6 +3,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `command` | command descriptor blocks, read and checked before data are asked for |
+//! | `attention` | what an initiator is told without having asked |
 //! | `sense` | what an initiator is told of a command that failed |
 //! | `copy` | what EXTENDED COPY is to copy |
 //! | `inquiry` | what the unit is |
@@ -17,6 +18,7 @@
 //!
 //! Source of the facts: SPC-4, SBC-3 (the drafts of T10).
 
+mod attention;
 mod command;
 mod copy;
 mod inquiry;
@@ -30,7 +32,7 @@ pub(super) use command::Command;
 pub(super) use reservations::Refusal;
 pub(super) use sense::Sense;
 pub(super) use unit::{Shared, Surroundings, Unit};
-pub(super) use units::{Reach, Units};
+pub(super) use units::{Opened, Reach, Units};
 
 /// The most bytes that one command moves; initiators are told.
 pub(super) const MOST_BYTES: u64 = 32 << 20;

@@ -39,7 +39,7 @@ use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace}
 use crate::block::{Export, Loan, Place};
 use crate::runtime::Shards;
 
-/// How often it is looked whether the volume has another size.
+/// How often it is looked whether the volume, or its blocks, have another size.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the session before may take to end that used the same file of requests under way.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
@@ -90,7 +90,8 @@ pub(super) struct Session<E> {
     claim: Option<OwnedSemaphorePermit>,
     /// Where the client is told of changes.
     channel: Option<UnixStream>,
-    told_bytes: u64,
+    /// The volume's size and that of its blocks, as the client was told.
+    told: (u64, u32),
 }
 
 /// Serves a client until it goes, or `open` says that the volume's socket is closed.
@@ -107,7 +108,7 @@ pub(super) async fn serve<E: Export>(
     let mut wire = Wire::new(stream);
     let first = timeout(common.handshake, wire.next()).await;
     let Some(first) = first.map_err(|_| violation("the client says nothing"))?? else { return Ok(()) };
-    let told_bytes = export.size_bytes();
+    let told = (export.size_bytes(), export.block_bytes());
     let mut session = Session {
         disk: Arc::new(Disk::new(export)),
         common,
@@ -119,7 +120,7 @@ pub(super) async fn serve<E: Export>(
         inflight: None,
         claim: None,
         channel: None,
-        told_bytes,
+        told,
     };
     let served = session.run(&mut wire, first, &mut open).await;
     // The client need not wait for what its rings have begun; who goes on with its requests does.
@@ -455,16 +456,16 @@ impl<E: Export> Session<E> {
         }
     }
 
-    /// Tells the client if the volume has another size.
+    /// Tells the client if the volume, or its blocks, have another size.
     async fn tell_size(&mut self) -> io::Result<()> {
         let size_bytes = self.disk.size_bytes();
         if self.disk.is_gone() {
             return Err(io::Error::other(Failure::Export.to_string()));
         }
-        if size_bytes == self.told_bytes {
+        let now = (size_bytes, self.disk.export().block_bytes());
+        if std::mem::replace(&mut self.told, now) == now {
             return Ok(());
         }
-        self.told_bytes = size_bytes;
         let can_tell = self.protocol & feature::BACKEND_REQ != 0 && self.protocol & feature::CONFIG != 0;
         if let Some(channel) = self.channel.as_ref().filter(|_| can_tell)
             && timeout(LOOK, tell_config_changed(channel)).await.is_err()

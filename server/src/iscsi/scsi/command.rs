@@ -16,6 +16,11 @@ pub(in crate::iscsi) struct Shape {
     pub is_writable: bool,
 }
 
+impl Shape {
+    /// That of a unit that does not exist.
+    pub const NONE: Self = Self { capacity: 0, block_bytes: 512, is_writable: false };
+}
+
 /// A run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
@@ -118,8 +123,6 @@ pub(super) enum What {
     ReserveUnit,
     ReleaseUnit,
     Nothing,
-    /// INQUIRY of a unit that does not exist.
-    InquiryOfMissing,
 }
 
 /// What a verification compares with.

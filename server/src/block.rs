@@ -27,7 +27,7 @@ pub use changes::{Announcer, Changes};
 pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
-pub use shares::{Caller, Protocol, SectorBytes, Share, Shares};
+pub use shares::{Caller, Percent, Protocol, SectorBytes, Share, Shares};
 
 /// The exports that a protocol serves, by name.
 pub trait Exports: Send + Sync + 'static {
@@ -102,6 +102,11 @@ pub trait Export: Send + Sync + 'static {
 
     /// The size and alignment of requests that cost the least. A power of two.
     fn block_bytes(&self) -> u32;
+
+    /// The room for what is written to it; nothing where that is not known.
+    fn room(&self) -> Option<Room> {
+        None
+    }
 
     /// A number that it keeps, whatever its name is; 0 for one that has none.
     fn guid(&self) -> u64 {
@@ -201,6 +206,22 @@ pub trait Export: Send + Sync + 'static {
     /// when this is ready. At most [`MOST_KEPT_BYTES`].
     fn keep(&self, _text: Option<String>) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Err(ExportError::read_only()) }
+    }
+}
+
+/// The room for what is written to an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that can still be written.
+    pub left_bytes: u64,
+    /// Bytes that could be, if nothing were.
+    pub most_bytes: u64,
+}
+
+impl Room {
+    /// Whether more than this share of it is taken.
+    pub fn is_beyond(&self, threshold: Percent) -> bool {
+        self.left_bytes < threshold.rest_of(self.most_bytes)
     }
 }
 

@@ -52,9 +52,7 @@ use tokio::sync::oneshot;
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{
-    Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, SectorBytes, Share, accepted,
-};
+use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share, accepted};
 use crate::runtime::Shards;
 use login::{Door, Initiator, PORTAL_GROUP, Target};
 use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
@@ -202,7 +200,7 @@ impl<X: Exports> Portal<X> {
     async fn unit(
         &self,
         target: &str,
-        (number, (export, sector)): (u8, (Arc<X::Export>, SectorBytes)),
+        (number, (export, share)): (u8, (Arc<X::Export>, Share)),
         initiator: &Initiator,
     ) -> io::Result<Arc<Unit<X::Export>>> {
         let surroundings = Surroundings {
@@ -216,7 +214,7 @@ impl<X: Exports> Portal<X> {
             tracing::warn!(target, number, error, "the reservations of a volume cannot be read");
             return Err(io::Error::other(format!("reservations: {error}")));
         }
-        Ok(Arc::new(Unit::new(export, sector, &surroundings, shared)))
+        Ok(Arc::new(Unit::new(export, &share, &surroundings, shared)))
     }
 }
 
@@ -250,7 +248,7 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         for (number, Listed { name, share, .. }) in members {
             // What cannot be opened now is left out, as it is at the login.
             let Ok(export) = self.portal.exports.open(&name, self.caller).await else { continue };
-            let volume = (number, (export, share.sector));
+            let volume = (number, (export, share));
             if let Ok(unit) = self.portal.unit(&target, volume, self.initiator).await {
                 units.push((number, unit));
             }

@@ -41,7 +41,7 @@ use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
     Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed,
-    Protocol, Share, Shares, Unopened, shares,
+    Protocol, Room, Share, Shares, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -186,6 +186,17 @@ impl Export for VolumeExport {
             Access::Writing(reader, _) => reader.volume().block_size(),
         });
         told_block_bytes(bytes.unwrap_or(0))
+    }
+
+    fn room(&self) -> Option<Room> {
+        let room = |access: &Access| match access {
+            Access::Reading(_) => None,
+            Access::Writing(_, dataset) => {
+                let (left_bytes, most_bytes) = dataset.room.left_of_most()?;
+                Some(Room { left_bytes, most_bytes })
+            }
+        };
+        self.access.look(room).flatten()
     }
 
     fn guid(&self) -> u64 {

@@ -19,7 +19,7 @@ use super::chap::{Challenge, MD5, MOST_CHALLENGE_BYTES, Secrets};
 use super::pdu::{self, Digests, Header, Pdu, answer, request, violation};
 use super::text::{Text, bytes, hex, number};
 use super::{inventory, names};
-use crate::block::{Caller, Export, Exports, Place, Resources, SectorBytes, Unopened};
+use crate::block::{Caller, Export, Exports, Place, Resources, Share, Unopened};
 
 /// Units of a login.
 const MOST_UNITS: usize = 64;
@@ -102,7 +102,7 @@ pub(super) struct Target<E> {
     pub name: String,
     /// The number of the volume that it belongs to, if it is a volume's own.
     pub own: Option<u64>,
-    pub volumes: BTreeMap<u8, (Arc<E>, SectorBytes)>,
+    pub volumes: BTreeMap<u8, (Arc<E>, Share)>,
 }
 
 /// The initiator's name, its target, and its place among those that are served.
@@ -298,7 +298,7 @@ impl<X: Exports> Login<'_, X> {
             match self.door.exports.open(&listed.name, caller).await {
                 Ok(export) => {
                     own = own.or(listed.share.target.is_none().then(|| export.guid()));
-                    volumes.insert(lun, (export, listed.share.sector));
+                    volumes.insert(lun, (export, listed.share));
                 }
                 Err(Unopened::Unknown) => {}
                 Err(Unopened::Unavailable(_)) => failure = Status::UNAVAILABLE,

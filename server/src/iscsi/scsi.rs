@@ -8,6 +8,7 @@
 //! | `copy` | what EXTENDED COPY is to copy |
 //! | `inquiry` | what the unit is |
 //! | `mode` | mode pages |
+//! | `provisioning` | room for thin units, and the threshold |
 //! | `reservations` | which initiators may use the unit |
 //! | `unit` | doing commands |
 //! | `units` | the units of a target |
@@ -23,6 +24,7 @@ mod command;
 mod copy;
 mod inquiry;
 mod mode;
+mod provisioning;
 mod reservations;
 mod sense;
 mod unit;
@@ -51,7 +53,7 @@ pub(super) fn read_untrusted(bytes: &[u8]) {
     for segment in copy::parse(parameters).unwrap_or_default() {
         assert!(segment.count <= 0xffff);
     }
-    let _ = (mode::select(false, parameters), mode::select(true, parameters));
+    let _ = (mode::select(false, parameters, None), mode::select(true, parameters, None));
     let _ = reservations::Change::parse(0, 0, parameters);
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = reservations::Reservations::from_text(text, 1);

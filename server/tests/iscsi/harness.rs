@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use device::IoBuf;
 use server::block::{
-    Announcer, Caller, Changes, Copied, Export, ExportError, Exports, Extent, Limits, Listed, Protocol,
+    Announcer, Caller, Changes, Copied, Export, ExportError, Exports, Extent, Limits, Listed, Protocol, Room,
     Share, Shares, Unopened,
 };
 use server::iscsi::{self, Secrets};
@@ -29,6 +29,8 @@ pub struct Disk {
     holes: Mutex<Vec<bool>>,
     is_writable: bool,
     kept: Mutex<Option<String>>,
+    /// The room for what is written.
+    pub room: Mutex<Option<Room>>,
     /// Bytes that came from other disks without an initiator's doing.
     pub copied: AtomicUsize,
 }
@@ -36,9 +38,16 @@ pub struct Disk {
 impl Disk {
     pub fn new(guid: u64, size: usize, is_writable: bool) -> Self {
         let holes = Mutex::new(vec![true; size / BLOCK_BYTES]);
-        let (kept, copied) = (Mutex::default(), AtomicUsize::new(0));
-        let block_bytes = AtomicU32::new(512);
-        Self { guid, block_bytes, bytes: Mutex::new(vec![0; size]), holes, is_writable, kept, copied }
+        Self {
+            guid,
+            block_bytes: AtomicU32::new(512),
+            bytes: Mutex::new(vec![0; size]),
+            holes,
+            is_writable,
+            kept: Mutex::default(),
+            room: Mutex::default(),
+            copied: AtomicUsize::new(0),
+        }
     }
 
     /// It has another size from now on.
@@ -67,6 +76,10 @@ impl Export for Disk {
 
     fn block_bytes(&self) -> u32 {
         self.block_bytes.load(Ordering::Relaxed)
+    }
+
+    fn room(&self) -> Option<Room> {
+        *self.room.lock().unwrap()
     }
 
     fn guid(&self) -> u64 {

@@ -242,6 +242,40 @@ fn sessions_go_on_while_volumes_come_and_go() {
 }
 
 #[test]
+fn a_thin_volume_says_when_its_pool_becomes_full_and_when_it_is() {
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let running = Running::start(at);
+    running.create(at, 8 * MIB);
+    running.create_volume("tank/c", "iscsi(target=thin,threshold=50%)", 512 * MIB);
+    let agreed = ["MaxRecvDataSegmentLength=262144", "FirstBurstLength=65536", "ImmediateData=Yes"];
+    let target = "iqn.2026-11.org.cenote:thin";
+    let mut host = Initiator::log_in_as(&running.served, "iqn.test:thin", target, &agreed);
+    let data = vec![7; 64 << 10];
+    let (mut is_told, mut first) = (false, 0u32);
+    loop {
+        let [a, b, c, d] = first.to_be_bytes();
+        host.begin(&[0x2a, 0, a, b, c, d, 0, 0, 128, 0], data.len() as u32, false, &data);
+        let mut answer = host.answer().expect("an answer");
+        while answer.header[0] == 0x32 {
+            assert_eq!((answer.data[4], answer.data[14], answer.data[15]), (6, 0x38, 7), "{answer:?}");
+            is_told = true;
+            answer = host.answer().expect("an answer");
+        }
+        match answer.header[3] {
+            0 => first += 128,
+            _ if sense(&answer) == (6, 0x38, 7) => {}
+            _ => break assert_eq!(sense(&answer), (7, 0x27, 7), "after {first} blocks"),
+        }
+        assert!(first < 128 << 11, "more was written than there is room for");
+    }
+    // It may have been full before the next look.
+    if !is_told {
+        told(&mut host, (0x38, 7));
+    }
+}
+
+#[test]
 fn a_session_of_a_snapshot_goes_on_when_its_volume_is_renamed() {
     const READ_ONE: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     let place: TempDir = tempfile::tempdir().unwrap();

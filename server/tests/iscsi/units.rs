@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use server::block::Limits;
+use server::block::{Limits, Room};
 
 use crate::harness::{Disk, Disks, Initiator, Served};
 
@@ -248,6 +248,49 @@ fn initiators_that_may_not_have_a_unit_are_not_told_of_it() {
     told(&mut one, (0x3f, 0x0e));
     told(&mut other, (0x3f, 0x0e));
     assert_eq!((numbers(&mut one), numbers(&mut other)), (vec![0, 3], vec![0, 3, 7]));
+}
+
+#[test]
+fn room_that_becomes_scarce_is_told_and_both_pages_say_how_much_there_is() {
+    const MIB: u64 = 1 << 20;
+    let bed = Bed::new();
+    bed.disks.share("tank/a", "iscsi(target=vms,threshold=75%)", &bed.one);
+    let room = |left: u64| {
+        *bed.one.room.lock().unwrap() = Some(Room { left_bytes: left * MIB, most_bytes: 16 * MIB });
+    };
+    room(5);
+    let served = bed.serve();
+    let mut host = Initiator::log_in(&served, VMS, &[]);
+    let reads = |host: &mut Initiator| {
+        assert_eq!(host.command(&READ_ONE, 512, true, &[]).data.len(), 512);
+    };
+    reads(&mut host);
+    let log = host.command(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    let word = |page: &[u8], at: usize| u32::from_be_bytes(page[at..at + 4].try_into().unwrap());
+    assert_eq!((log[0], log[3], word(&log, 8), word(&log, 20)), (0x8c, 24, 5, 11), "available and used");
+    let listed = host.command(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!(listed, [0, 0, 0, 2, 0, 0x0c]);
+    let mode = host.command(&[0x5a, 8, 0x1c, 2, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!((&mode[8..10], mode[24], word(&mode, 28)), (&[0x5c, 2][..], 0x80, 4));
+    let page = host.command(&[0x12, 1, 0xb2, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!(page[4], 11, "2048 blocks of 512 bytes are 1 MiB");
+    for round in 2..4 {
+        room(3);
+        told(&mut host, (0x38, 7));
+        assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x38, 7));
+        reads(&mut host);
+        // Enough again; the room is looked at whenever the size is.
+        room(5);
+        bed.one.resize(round * SIZE);
+        told(&mut host, (0x2a, 9));
+        assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x2a, 9));
+        reads(&mut host);
+    }
+    // The same room is scarce where the share says so.
+    bed.disks.share("tank/a", "iscsi(target=vms,threshold=50%)", &bed.one);
+    told(&mut host, (0x38, 7));
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x38, 7));
+    reads(&mut host);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What an initiator is told of a unit without having asked.
 //!
 //! A unit may become something else than the initiator was told: it is larger, its blocks are, or its target
-//! has other units. The initiator is told so in two ways. An asynchronous message comes at once, which it may
+//! has other units, or its room becomes scarce. The initiator is told so in two ways. An asynchronous message comes at once, which it may
 //! pass over. The next command to the unit is not done, but answered with the news. Each is told once in each
 //! way; where an initiator was answered so before the message was sent, there is no message.
 //!
@@ -17,6 +17,8 @@ pub(super) struct State {
     pub capacity: u64,
     /// Bytes of a block of the volume.
     pub volume_block_bytes: u32,
+    /// There is less room for it than its threshold.
+    pub is_scarce: bool,
 }
 
 /// What an initiator knows of a unit.
@@ -56,7 +58,11 @@ impl Attentions {
             return Some(Sense::CAPACITY_CHANGED);
         }
         let blocks = std::mem::replace(&mut self.told.volume_block_bytes, now.volume_block_bytes);
-        (blocks != now.volume_block_bytes).then_some(Sense::INQUIRY_CHANGED)
+        if blocks != now.volume_block_bytes {
+            return Some(Sense::INQUIRY_CHANGED);
+        }
+        let was_scarce = std::mem::replace(&mut self.told.is_scarce, now.is_scarce);
+        (now.is_scarce && !was_scarce).then_some(Sense::THRESHOLD_REACHED)
     }
 
     /// A unit without blocks was taken away, and nothing but that is to be said of it.
@@ -69,10 +75,15 @@ impl Attentions {
         let now = self.if_there(now);
         let (told, before) = (self.told, std::mem::replace(&mut self.announced, now));
         let capacity = now.capacity != told.capacity && now.capacity != before.capacity;
-        let is_other = |of: fn(&State) -> u32| of(&now) != of(&told) && of(&now) != of(&before);
-        let inquiry = is_other(|state| state.volume_block_bytes);
-        let capacity = capacity.then_some(Sense::CAPACITY_CHANGED);
-        capacity.into_iter().chain(inquiry.then_some(Sense::INQUIRY_CHANGED))
+        let blocks = now.volume_block_bytes;
+        let inquiry = blocks != told.volume_block_bytes && blocks != before.volume_block_bytes;
+        let is_scarce = now.is_scarce && !told.is_scarce && !before.is_scarce;
+        let news = [
+            capacity.then_some(Sense::CAPACITY_CHANGED),
+            inquiry.then_some(Sense::INQUIRY_CHANGED),
+            is_scarce.then_some(Sense::THRESHOLD_REACHED),
+        ];
+        news.into_iter().flatten()
     }
 }
 
@@ -80,12 +91,12 @@ impl Attentions {
 mod tests {
     use super::*;
 
-    const FIRST: State = State { capacity: 100, volume_block_bytes: 8192 };
+    const FIRST: State = State { capacity: 100, volume_block_bytes: 8192, is_scarce: false };
 
     #[test]
     fn each_change_is_told_once_in_each_way() {
         let mut unit = Attentions::new(FIRST);
-        let now = State { capacity: 200, volume_block_bytes: 65536 };
+        let now = State { capacity: 200, volume_block_bytes: 65536, is_scarce: false };
         let both = [Sense::CAPACITY_CHANGED, Sense::INQUIRY_CHANGED];
         assert_eq!(unit.news(FIRST).count(), 0);
         assert_eq!(unit.news(now).collect::<Vec<_>>(), both);
@@ -97,6 +108,18 @@ mod tests {
         // What a command was answered with needs no message.
         assert_eq!(unit.next(FIRST), Some(Sense::CAPACITY_CHANGED));
         assert_eq!(unit.news(FIRST).collect::<Vec<_>>(), [Sense::INQUIRY_CHANGED]);
+    }
+
+    #[test]
+    fn room_that_becomes_scarce_is_told_and_room_that_there_is_not() {
+        let mut unit = Attentions::new(FIRST);
+        let scarce = State { is_scarce: true, ..FIRST };
+        for _ in 0..2 {
+            assert_eq!(unit.news(scarce).collect::<Vec<_>>(), [Sense::THRESHOLD_REACHED]);
+            assert_eq!(unit.next(scarce), Some(Sense::THRESHOLD_REACHED));
+            assert_eq!((unit.news(scarce).count(), unit.next(scarce)), (0, None));
+            assert_eq!((unit.news(FIRST).count(), unit.next(FIRST)), (0, None));
+        }
     }
 
     #[test]

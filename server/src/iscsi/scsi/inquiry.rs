@@ -3,6 +3,7 @@
 //! Source of the facts: SPC-4, sections 6.6 and 7.8; SBC-3, section 6.6.
 
 use super::command::{MOST_COMPARED, MOST_SAME_BYTES};
+use super::provisioning::Provisioning;
 use super::{MOST_BYTES, Sense, copy};
 
 /// What is told of a unit.
@@ -84,8 +85,9 @@ pub(super) fn page(number: u8, identity: &Identity, volume_block_bytes: u32) -> 
             body.splice(0..2, 1u16.to_be_bytes());
             body
         }
-        // Unmapped by UNMAP and both forms of WRITE SAME; what is unmapped reads as zeroes; thin.
-        0xb2 => vec![0, 0xe4, 2, 0],
+        // Sets in which room is counted. Unmapped by UNMAP and both forms of WRITE SAME; what is unmapped
+        // reads as zeroes; thin.
+        0xb2 => vec![Provisioning::exponent(identity.block_bytes), 0xe4, 2, 0],
         _ => return Err(Sense::INVALID_FIELD),
     };
     let mut page = vec![0, number];

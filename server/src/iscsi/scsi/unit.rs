@@ -14,10 +14,11 @@ use super::attention::{Attentions, State};
 use super::command::{Blocks, Command, Compares, OPERATIONS, Shape, What};
 use super::copy::{self, Segment};
 use super::inquiry::{self, Identity, MOST_RANGES};
+use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
 use super::units::Reach;
 use super::{Outcome, Sense, mode};
-use crate::block::{Export, ExportError, Listed, SectorBytes};
+use crate::block::{Export, ExportError, Listed, Percent, Share};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -60,6 +61,13 @@ pub(in crate::iscsi) struct Surroundings<E> {
     pub reach: Arc<Reach<E>>,
 }
 
+/// How scarce the room of a unit is, and when it becomes so.
+#[derive(Debug, Clone, Copy)]
+struct RoomWatch {
+    threshold: Percent,
+    scarcity: Scarcity,
+}
+
 /// A logical unit as one session has it.
 pub(in crate::iscsi) struct Unit<E> {
     export: Arc<E>,
@@ -68,6 +76,7 @@ pub(in crate::iscsi) struct Unit<E> {
     reach: Arc<Reach<E>>,
     shared: Arc<Shared>,
     attentions: Mutex<Attentions>,
+    room: Mutex<RoomWatch>,
     /// The number of the last copy that was done, and its segments, until the initiator asks for it.
     copied: Mutex<Option<(u8, u16)>>,
 }
@@ -81,16 +90,17 @@ impl<E> Drop for Unit<E> {
 
 impl<E: Export> Unit<E> {
     /// A unit of a target.
-    pub fn new(
-        export: Arc<E>,
-        sector: SectorBytes,
-        surroundings: &Surroundings<E>,
-        shared: Arc<Shared>,
-    ) -> Self {
+    pub fn new(export: Arc<E>, share: &Share, surroundings: &Surroundings<E>, shared: Arc<Shared>) -> Self {
         let Surroundings { target, port, initiator, reach } = surroundings;
-        let identity =
-            Identity { guid: export.guid(), target: target.clone(), port: *port, block_bytes: sector.get() };
-        let attentions = Mutex::new(Attentions::new(state(&*export, sector.get())));
+        let identity = Identity {
+            guid: export.guid(),
+            target: target.clone(),
+            port: *port,
+            block_bytes: share.sector.get(),
+        };
+        let attentions =
+            Mutex::new(Attentions::new(state(&*export, share.sector.get(), Scarcity::default())));
+        let room = RoomWatch { threshold: share.threshold, scarcity: Scarcity::default() };
         Self {
             export,
             identity,
@@ -98,8 +108,14 @@ impl<E: Export> Unit<E> {
             reach: Arc::clone(reach),
             shared,
             attentions,
+            room: Mutex::new(room),
             copied: Mutex::default(),
         }
+    }
+
+    /// The initiator is told when more of its room than this is taken.
+    pub fn set_threshold(&self, threshold: Percent) {
+        self.room.lock().ignore_poison().threshold = threshold;
     }
 
     /// Whether it is of this volume, as that is shared.
@@ -125,13 +141,22 @@ impl<E: Export> Unit<E> {
 
     /// What the initiator has to be told before its next command is done. It is told once.
     pub fn attention(&self) -> Option<Sense> {
-        let now = state(&*self.export, self.identity.block_bytes);
+        let scarcity = self.room.lock().ignore_poison().scarcity;
+        let now = state(&*self.export, self.identity.block_bytes, scarcity);
         self.attentions.lock().ignore_poison().next(now)
     }
 
-    /// What the initiator is told without asking, once.
+    /// What the initiator is told without asking, once. Looks how much room there is.
     pub fn news(&self) -> impl Iterator<Item = Sense> + use<E> {
-        let now = state(&*self.export, self.identity.block_bytes);
+        // What could be written anew as a whole lacks nothing.
+        let size_bytes = self.export.size_bytes();
+        let room = self.export.room().filter(|room| room.left_bytes < size_bytes);
+        let scarcity = {
+            let mut watch = self.room.lock().ignore_poison();
+            watch.scarcity = watch.scarcity.next(room, watch.threshold);
+            watch.scarcity
+        };
+        let now = state(&*self.export, self.identity.block_bytes, scarcity);
         self.attentions.lock().ignore_poison().news(now)
     }
 
@@ -222,9 +247,12 @@ impl<E: Export> Unit<E> {
             }
             What::ModeSense { is_long, page, subpage, control, without_blocks } => {
                 let asked = mode::Asked { is_long, page, subpage, control, without_blocks };
-                mode::sense(asked, self.shape())?
+                mode::sense(asked, self.shape(), self.provisioning())?
             }
-            What::ModeSelect { is_long } => mode::select(is_long, &data).map(|()| Vec::new())?,
+            What::ModeSelect { is_long } => {
+                mode::select(is_long, &data, self.provisioning()).map(|()| Vec::new())?
+            }
+            What::LogSense { page, subpage, first } => self.log((page, subpage), first)?,
             What::ReadCapacity => {
                 let shape = self.shape();
                 let last = u32::try_from(shape.capacity.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -492,6 +520,29 @@ impl<E: Export> Unit<E> {
         Ok(())
     }
 
+    /// The room for it, and its threshold.
+    fn provisioning(&self) -> Option<Provisioning> {
+        let threshold = self.room.lock().ignore_poison().threshold;
+        self.export.room().map(|room| Provisioning::new(room, threshold))
+    }
+
+    /// A page of the log, from a parameter on.
+    fn log(&self, page: (u8, u8), first: u16) -> Result<Vec<u8>, Sense> {
+        let (mut data, body) = match page {
+            (0, 0) => (vec![0, 0], vec![0, LOG_PAGE]),
+            // Pages and their subpages.
+            (0, 0xff) => (vec![0x40, 0xff], vec![0, 0, 0, 0xff, LOG_PAGE, 0]),
+            (LOG_PAGE, 0) => {
+                let provisioning = self.provisioning().ok_or(Sense::INVALID_FIELD)?;
+                (vec![0x80 | LOG_PAGE, 0], provisioning.log(first).ok_or(Sense::INVALID_FIELD)?)
+            }
+            _ => return Err(Sense::INVALID_FIELD),
+        };
+        data.extend((body.len() as u16).to_be_bytes());
+        data.extend(body);
+        Ok(data)
+    }
+
     fn capacity16(&self) -> Vec<u8> {
         let shape = self.shape();
         let mut data = shape.capacity.saturating_sub(1).to_be_bytes().to_vec();
@@ -527,9 +578,9 @@ impl<E: Export> Unit<E> {
 }
 
 /// What an initiator may know of a unit with blocks of so many bytes.
-fn state<E: Export>(export: &E, block_bytes: u32) -> State {
+fn state<E: Export>(export: &E, block_bytes: u32, scarcity: Scarcity) -> State {
     let capacity = export.size_bytes() / u64::from(block_bytes);
-    State { capacity, volume_block_bytes: export.block_bytes() }
+    State { capacity, volume_block_bytes: export.block_bytes(), is_scarce: scarcity.is_scarce() }
 }
 
 /// Copies bytes through memory, in the order in which runs that overlap keep what they have.

@@ -39,11 +39,10 @@ impl<E: Export> Units<E> {
     pub fn keep(&mut self, mut members: BTreeMap<u8, Listed>) -> (BTreeMap<u8, Listed>, bool) {
         let before = self.by_number.len();
         self.by_number.retain(|number, unit| {
-            let is_kept = members.get(number).is_some_and(|member| unit.is_of(member));
-            if is_kept {
-                members.remove(number);
-            }
-            is_kept
+            let Some(member) = members.get(number).filter(|member| unit.is_of(member)) else { return false };
+            unit.set_threshold(member.share.threshold);
+            members.remove(number);
+            true
         });
         let is_changed = self.by_number.len() != before;
         if is_changed {

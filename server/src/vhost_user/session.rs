@@ -11,6 +11,9 @@
 //! | known in part | it has a size, addresses, a kick and memory, and is enabled |
 //! | served | the client asks for its base, disables it, or resets the device |
 //!
+//! A ring that is served has its *turn* until all that it began is done, also after it was stopped; the task
+//! that serves it next waits for that.
+//!
 //! # Ends
 //! A session ends when the client goes, when it breaks the protocol or the rules of a ring, when the file of
 //! its memory becomes shorter, and when the volume is taken away. Its rings are given up then, and it waits
@@ -35,7 +38,7 @@ use super::device::{Disk, EVENT_INDEX, MOST_QUEUES, PROTOCOL_FEATURES, WRITEBACK
 use super::inflight::{Claims, Inflight};
 use super::memory::{Described, MOST_REGIONS, Memory};
 use super::protocol::{Message, Wire, feature, request, tell_config_changed, violation};
-use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace};
+use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace, Stopped};
 use crate::block::{Export, Loan, Place};
 use crate::runtime::Shards;
 
@@ -54,6 +57,8 @@ pub(super) struct Common {
     pub shards: Weak<Shards>,
     pub claims: Claims,
     pub handshake: Duration,
+    /// How long requests may take after their ring was stopped, where they are not noted in a file.
+    pub patience: Duration,
 }
 
 /// A ring that is served.
@@ -75,6 +80,7 @@ struct Ring {
     is_enabled: bool,
     control: Arc<Mutex<Control>>,
     running: Option<Running>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A session.
@@ -217,7 +223,8 @@ impl<E: Export> Session<E> {
                 for number in 0..MOST_QUEUES.into() {
                     self.stop(number).await?;
                     let ring = self.ring(number)?;
-                    *ring = Ring { control: Arc::clone(&ring.control), ..Ring::default() };
+                    let (control, turn) = (Arc::clone(&ring.control), Arc::clone(&ring.turn));
+                    *ring = Ring { control, turn, ..Ring::default() };
                 }
                 self.disk.set_writes_through(false);
                 self.disk.forget_losses();
@@ -373,6 +380,7 @@ impl<E: Export> Session<E> {
         let (disk, memory, place) =
             (Arc::clone(&self.disk), Arc::clone(&self.memory), Arc::clone(&self.place));
         let (inflight, shards) = (self.inflight.clone(), self.common.shards.upgrade());
+        let patience = self.common.patience;
         let ring = self.ring(number)?;
         let (Some(kick), Some(addresses), None) = (&ring.kick, ring.addresses, &ring.running) else {
             return Ok(());
@@ -397,18 +405,32 @@ impl<E: Export> Session<E> {
         let kick = kick.try_clone()?;
         let control = Arc::clone(&ring.control);
         let loan = Loan::of_part(place, MOST_QUEUES.into());
-        let (stop, stopped) = oneshot::channel();
+        let (stop, mut stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let turn = Arc::clone(&ring.turn);
         shards.spawn(async move {
-            let served = queue::serve(disk, place_of_ring, (control, kick), inflight, loan, stopped).await;
-            // The session may be gone.
-            let _ = end.send(served);
+            // The session may be gone wherever this tells how it ended.
+            let _turn = tokio::select! {
+                biased;
+                stopped = &mut stopped => {
+                    return drop(end.send(stopped.map(|()| place_of_ring.next).map_err(|_| Failure::Client)));
+                }
+                turn = turn.lock_owned() => turn,
+            };
+            let stop = (stopped, patience);
+            match queue::serve(disk, place_of_ring, (control, kick), inflight, loan, stop).await {
+                Ok(Stopped { base, rest }) => {
+                    let _ = end.send(Ok(base));
+                    rest.done().await;
+                }
+                Err(failure) => drop(end.send(Err(failure))),
+            }
         });
         ring.running = Some(Running { stop, ended });
         Ok(())
     }
 
-    /// Stops a ring once what it took is answered.
+    /// Stops a ring once what it took is answered, or is waited for no longer.
     async fn stop(&mut self, number: u32) -> io::Result<()> {
         let ring = self.ring(number)?;
         let Some(Running { stop, ended }) = ring.running.take() else { return Ok(()) };
@@ -429,6 +451,9 @@ impl<E: Export> Session<E> {
         let ends: Vec<_> = ends.into_iter().map(|running| running.ended).collect();
         for ended in ends {
             let _ = ended.await;
+        }
+        for ring in &self.rings {
+            drop(ring.turn.lock().await);
         }
     }
 

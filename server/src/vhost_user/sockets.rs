@@ -63,9 +63,12 @@ pub async fn serve_folder<X: Exports>(
     shards: Arc<Shards>,
     limits: Limits,
 ) -> io::Result<()> {
-    let common =
-        Common { shards: Arc::downgrade(&shards), claims: Claims::default(), handshake: limits.handshake };
-    let common = Arc::new(common);
+    let common = Arc::new(Common {
+        shards: Arc::downgrade(&shards),
+        claims: Claims::default(),
+        handshake: limits.handshake,
+        patience: limits.stall,
+    });
     let resources = Resources::new(limits);
     let mut accepting = JoinSet::new();
     let mut open: BTreeMap<String, Open> = BTreeMap::new();

@@ -22,5 +22,6 @@ mod reshape;
 mod semantics;
 mod sparse;
 mod ublk;
+mod vhost_user;
 mod views;
 mod volumes;

@@ -26,6 +26,8 @@ pub struct Disk {
     pub committed: AtomicU64,
     /// Where it is 0, reads and writes wait.
     pub gate: Semaphore,
+    /// Writes that came, and those that are done.
+    pub begun: AtomicUsize,
     pub writes: AtomicUsize,
     pub stable_writes: AtomicUsize,
     pub flushes: AtomicUsize,
@@ -42,6 +44,7 @@ impl Disk {
             group: AtomicU64::new(1),
             committed: AtomicU64::new(0),
             gate: Semaphore::new(1),
+            begun: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
             stable_writes: AtomicUsize::new(0),
             flushes: AtomicUsize::new(0),
@@ -104,6 +107,7 @@ impl Export for Opened {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
+        self.disk.begun.fetch_add(1, Ordering::Relaxed);
         let _inside = self.disk.gate.acquire().await.unwrap();
         self.disk.bytes.lock().unwrap()[offset as usize..][..data.len()].copy_from_slice(&data);
         self.disk.writes.fetch_add(1, Ordering::Relaxed);

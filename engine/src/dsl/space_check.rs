@@ -407,8 +407,8 @@ impl DatasetRoom {
 }
 
 impl DatasetRoom {
-    /// The bytes that the dataset may still allocate, and those that it could in an empty pool: as many as the
-    /// pool has room for, or the least of the quotas.
+    /// The bytes that the dataset may still allocate, and those that it could in an empty pool: as many as
+    /// the pool has room for, or the least of the quotas.
     pub fn left_of_most(&self) -> Option<(u64, u64)> {
         let (referenced_bytes, left_bytes) = crate::dmu::Room::figures(self);
         let refquota = self.state().below_refquota.saturating_add(referenced_bytes);

@@ -375,7 +375,8 @@ mod tests {
             "off",
             "nbd",
             "nbd iscsi",
-            "iscsi(target=vms,lun=2,sector=4096,threshold=75%,initiator=iqn.a:*,address=10.0.0.0/8) vhost-user",
+            "iscsi(target=vms,lun=2,sector=4096,initiator=iqn.a:*,address=10.0.0.0/8) vhost-user",
+            "iscsi(threshold=75%)",
             "iscsi(target=iqn.2005-10.org.freenas.ctl:vm)",
             "nbd(address=::1,address=fe80::/10)",
         ] {

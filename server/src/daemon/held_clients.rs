@@ -11,7 +11,8 @@ use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 
 use super::datasets::is_at_or_below;
-use super::volumes::{Volume, open_live};
+use super::volume_list::Volume;
+use super::volumes::open_live;
 use super::{OpenPool, VolumeExport, lock};
 
 /// How long a connection may take to notice that its client is gone.

@@ -60,7 +60,7 @@ impl Daemon {
         let volumes = pool.volumes();
         let volume =
             volumes.get(name).ok_or_else(|| ApiError::not_found(format!("there is no volume '{name}'")))?;
-        load::check(&request.load, volume.size_bytes())?;
+        load::check(&request.load, volume.size_bytes)?;
         let Some(shards) = self.shards.get().and_then(std::sync::Weak::upgrade) else {
             return Err(ApiError::refused("this daemon serves no volumes"));
         };

@@ -9,7 +9,7 @@ use std::thread;
 use engine::dsl::Dataset;
 use tokio::sync::oneshot;
 
-use super::volumes::Volume;
+use super::volume_list::Volume;
 use super::{Daemon, OpenPool, dataset_error, sync_tasks};
 use crate::api::{self, ApiError, Listed, SharedThrough, VolumeShares};
 use crate::block::{Protocol, shares};
@@ -118,7 +118,7 @@ impl Daemon {
             listed.entries.push(VolumeShares {
                 name: volume.name().to_owned(),
                 through: through.collect(),
-                fault: volume.shares().as_ref().err().cloned(),
+                fault: volume.shares.as_ref().err().cloned(),
             });
         }
         Ok(listed)

@@ -3,7 +3,38 @@
 use std::collections::HashMap;
 use std::slice;
 
-use super::volumes::Volume;
+use ondisk::Guid;
+
+use crate::block::{Protocol, Share, Shares};
+
+/// A volume, or a snapshot of one, that can be read.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    pub(super) name: String,
+    /// The number by which clients recognize it.
+    pub(super) guid: Guid,
+    /// Its size when it was found.
+    pub(super) size_bytes: u64,
+    pub(super) block_bytes: u32,
+    /// How it is served, or why that is not understood.
+    pub(super) shares: Result<Shares, String>,
+}
+
+impl Volume {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How a protocol serves it, if it does.
+    pub(super) fn share(&self, protocol: Protocol) -> Option<Share> {
+        let mut share = self.shares.as_ref().ok()?.through(protocol)?.clone();
+        if self.name.contains('@') {
+            (share.target, share.lun) = (None, 0);
+        }
+        Some(share)
+    }
+}
 
 /// The volumes of a pool as of one look, each followed by its snapshots.
 #[derive(Debug, Default)]

@@ -37,11 +37,12 @@ use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
 use super::volume_freeze::Freezable;
+use super::volume_list::Volume;
 use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
     Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed,
-    Protocol, Room, Share, Shares, Unopened, shares,
+    Protocol, Room, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -49,17 +50,6 @@ use crate::{iscsi, nbd, vhost_user};
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
-
-/// A volume, or a snapshot of one, that can be read.
-#[derive(Debug, Clone)]
-pub struct Volume {
-    name: String,
-    guid: Guid,
-    size_bytes: u64,
-    block_bytes: u32,
-    /// How it is served, or why that is not understood.
-    shares: Result<Shares, String>,
-}
 
 /// One connection's view of a volume.
 #[derive(Debug)]
@@ -404,32 +394,6 @@ impl Exports for Volumes {
 
     fn changes(&self) -> Changes {
         self.daemon.volume_changes.listen()
-    }
-}
-
-impl Volume {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its size when it was found.
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// How it is served, or why that is not understood.
-    pub(super) fn shares(&self) -> &Result<Shares, String> {
-        &self.shares
-    }
-
-    /// How a protocol serves it, if it does.
-    pub(super) fn share(&self, protocol: Protocol) -> Option<Share> {
-        let mut share = self.shares.as_ref().ok()?.through(protocol)?.clone();
-        if self.name.contains('@') {
-            (share.target, share.lun) = (None, 0);
-        }
-        Some(share)
     }
 }
 

@@ -11,14 +11,14 @@
 //! - No more requests are under way than the ring has descriptors. Their data take memory as for all clients
 //!   ([`Loan`]); a request that has to wait for it keeps later ones in the ring.
 //! - A request is noted as under way before it is begun, and as answered after its answer is in the ring.
-//! - A ring that is *stopped* answers all that it took, if that takes no longer than a moment: the pool may be
-//!   suspended, and the client waits. Afterwards, where a file of requests under way is in use, the others
+//! - A ring that is *stopped* answers all that it took, if that takes no longer than a moment: the pool may
+//!   be suspended, and the client waits. Afterwards, where a file of requests under way is in use, the others
 //!   stay noted in it, and are done again when the ring is served again. Without one the client has more
 //!   patience, and then they fail. What changes the volume is done to its end all the same ([`Rest`]), before
 //!   the ring is served again.
-//! - A ring whose client is *gone* touches guest memory no
-//!   more: reads are dropped, and what changes the volume is done to its end. The same holds when the volume
-//!   is taken away: its requests are not answered, so that a guest whose daemon is restarted sees no error.
+//! - A ring whose client is *gone* touches guest memory no more: reads are dropped, and what changes the
+//!   volume is done to its end. The same holds when the volume is taken away: its requests are not answered,
+//!   so that a guest whose daemon is restarted sees no error.
 //!
 //! A guest that breaks a rule of the ring ends the session ([`Failure`]).
 

@@ -7,8 +7,8 @@
 //!
 //! # Their life
 //! Sockets come and go with the volumes, as soon as [`Exports::changes`] says so. One of a process that died
-//! is replaced, one that another process answers on is left alone ([`crate::socket`]). When a volume goes, its
-//! sessions end.
+//! is replaced, one that another process answers on is left alone ([`crate::socket`]). When a volume goes,
+//! its sessions end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,9 +1,10 @@
 //! What an initiator is told of a unit without having asked.
 //!
-//! A unit may become something else than the initiator was told: it is larger, its blocks are, or its target
-//! has other units, or its room becomes scarce. The initiator is told so in two ways. An asynchronous message comes at once, which it may
-//! pass over. The next command to the unit is not done, but answered with the news. Each is told once in each
-//! way; where an initiator was answered so before the message was sent, there is no message.
+//! A unit may become something else than the initiator was told: it is larger, its blocks are, its target has
+//! other units, or its room becomes scarce. The initiator is told so in two ways. An asynchronous message
+//! comes at once, which it may pass over. The next command to the unit is not done, but answered with the
+//! news. Each is told once in each way; where an initiator was answered so before the message was sent, there
+//! is no message.
 //!
 //! Source of the facts: SAM-5, section 5.14; SPC-4, sections 5.1 and 6.33 (REPORT LUNS); RFC 7143, section
 //! 11.9.

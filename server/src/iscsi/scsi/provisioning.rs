@@ -2,10 +2,10 @@
 //! becomes scarce.
 //!
 //! # The idea
-//! The room is that of the pool, or of the quota that bounds the volume the most; others may take of it. It is
-//! counted in sets of [`SET_BYTES`]. There is one threshold, on what is available: a share of the room, which
-//! the volume's share says. When less is left, initiators are told once, and again after there was enough
-//! ([`Scarcity`]). Nothing of this can be changed by initiators.
+//! The room is that of the pool, or of the quota that bounds the volume the most; others may take of it. It
+//! is counted in sets of [`SET_BYTES`]. There is one threshold, on what is available: a share of the room,
+//! which the volume's share says. When less is left, initiators are told once, and again after there was
+//! enough ([`Scarcity`]). Nothing of this can be changed by initiators.
 //!
 //! | where | what |
 //! |---|---|
@@ -19,7 +19,7 @@ use crate::block::{Percent, Room};
 
 /// Bytes of a set.
 const SET_BYTES: u64 = 1 << 20;
-/// So much more than the threshold has to be available, as a part of the room, until initiators are told anew.
+/// So much more than the threshold has to be available, as a part of the room, before it is enough again.
 const CALM_PART: u64 = 32;
 
 /// The number of the log page.

@@ -297,6 +297,13 @@ impl Shares {
         Self { by_protocol: [None, None, None] }
     }
 
+    /// The same, but as a target of its own. Nothing where it is no unit of another one.
+    pub fn with_own_target(mut self) -> Option<Self> {
+        let share = self.by_protocol.iter_mut().flatten().find(|share| share.target.is_some())?;
+        (share.target, share.lun) = (None, 0);
+        Some(self)
+    }
+
     /// How a protocol serves it, if it does.
     pub fn through(&self, protocol: Protocol) -> Option<&Share> {
         self.by_protocol.get(protocol as usize).and_then(Option::as_ref)
@@ -408,6 +415,14 @@ mod tests {
             let error = text.parse::<Shares>().expect_err(text);
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_unit_of_another_target_can_have_its_own() {
+        let own = |text: &str| text.parse::<Shares>().expect(text).with_own_target();
+        let left = own("nbd iscsi(target=vms,lun=2,sector=4096)").expect("a target");
+        assert_eq!(left.to_string(), "nbd iscsi(sector=4096)");
+        assert_eq!((own("on"), own("nbd iscsi(lun=2)")), (None, None));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use engine::zvol::Extent;
 use futures_util::future::LocalBoxFuture;
 
 use super::datasets::said;
-use super::{Daemon, OpenPool, dataset_error, sync_tasks};
+use super::{Daemon, OpenPool, dataset_error, sharing, sync_tasks};
 use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, ReshapeTime, Reshaping};
 
 /// How long requests of clients may take that the exchange waits for. Then they go on, and it is tried again.
@@ -97,6 +97,9 @@ impl OpenPool {
         };
         if let Err(error) = went_on.await {
             tracing::warn!(volume, %error, "clients of a volume were disconnected");
+        }
+        if let Err(error) = sharing::leave_target(self, live, &swapped.kept).await {
+            tracing::warn!(volume = swapped.kept, %error, "an old volume is shared as it was");
         }
         if let Err(error) = self.find_volumes().await {
             tracing::warn!(%error, pool = self.name(), "not all volumes are served");

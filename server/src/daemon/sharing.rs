@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use engine::dsl::Dataset;
+use engine::pool::live::LivePool;
 use tokio::sync::oneshot;
 
 use super::volume_list::Volume;
@@ -44,6 +45,23 @@ async fn store(pool: &OpenPool, name: String, text: Option<String>) -> engine::R
             Some(text) => sync_tasks::set(&s, &name, &[(KEPT.to_owned(), text)]).await.map(drop),
             None => sync_tasks::inherit(&s, &name, KEPT, false).await.map(drop),
         }
+    });
+    change.await
+}
+
+/// A volume that is no unit of a target any more, because another one has its place, is a target of its own.
+/// Without that it would come back as that unit, with old data, when the other one goes.
+pub(super) async fn leave_target(pool: &OpenPool, live: &Arc<LivePool>, name: &str) -> engine::Result<()> {
+    let text = {
+        let dsl = pool.dsl().await?;
+        dsl.user_text(&dsl.find(name).await?, shares::PROPERTY).await?
+    };
+    let shares = text.and_then(|text| text.parse::<shares::Shares>().ok());
+    let Some(own) = shares.and_then(shares::Shares::with_own_target) else { return Ok(()) };
+    let name = name.to_owned();
+    let change = sync_tasks::change(live, None, move |s| async move {
+        let property = (shares::PROPERTY.to_owned(), own.to_string());
+        sync_tasks::set(&s, &name, &[property]).await.map(drop)
     });
     change.await
 }

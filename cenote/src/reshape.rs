@@ -136,7 +136,7 @@ fn plan_lines(plan: &ReshapePlan, dry_run: bool) -> String {
     let ReshapePlan { volume, kept, copy, .. } = plan;
     let time = match &plan.time {
         Some(time) => format!(
-            "about {}: {} of it were read at {}/s, and writing is taken to be no faster",
+            "at least {}: {} of it were read at {}/s, and writing is no faster",
             output::duration(time.seconds),
             nicebytes(time.sampled_bytes),
             nicebytes(time.bytes_per_second),

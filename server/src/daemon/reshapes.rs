@@ -248,8 +248,8 @@ fn refused(doing: &str, error: engine::Error) -> ApiError {
     ApiError { kind, message: format!("{doing}: {message}") }
 }
 
-/// About how long copying a volume takes: a few places of it are read. What is in memory is read, too, and
-/// makes that faster than it is going to be; so is what is read in a row.
+/// How long copying a volume takes at least: a few places of it are read. What is in memory is read, too, and
+/// is faster than the rest is going to be.
 async fn time_of(live: &Arc<LivePool>, name: &str) -> Option<ReshapeTime> {
     let sampled = async {
         let id = engine::dsl::Dsl::open(&live.view()).await?.find(name).await?;
@@ -279,7 +279,7 @@ async fn time_of(live: &Arc<LivePool>, name: &str) -> Option<ReshapeTime> {
         let per_second = u128::from(sampled_bytes) * 1000 / took_ms;
         let all = u128::from(data.min(size)) * u128::from(TIMES_SAMPLED);
         Ok::<_, engine::Error>((sampled_bytes > 0).then(|| ReshapeTime {
-            seconds: u64::try_from(all / per_second.max(1)).unwrap_or(u64::MAX),
+            seconds: u64::try_from(all.div_ceil(per_second.max(1))).unwrap_or(u64::MAX),
             sampled_bytes,
             bytes_per_second: u64::try_from(per_second).unwrap_or(u64::MAX),
         }))

@@ -119,7 +119,8 @@ impl Daemon {
         match begun.await {
             Ok(plan) => {
                 let time = plan.and_then(|plan| plan.time);
-                let takes = time.map_or_else(String::new, |time| format!(", about {} s", time.seconds));
+                let takes =
+                    time.map_or_else(String::new, |time| format!(", for at least {} s", time.seconds));
                 set.warnings.push(format!(
                     "'{name}' is being copied, with blocks of {volblocksize} bytes{takes}, and can be used \
                      meanwhile; 'cenote reshape {name} --status' shows how far it is"

@@ -181,7 +181,8 @@ fn values(argument: &Arg, place: &Place, word: &str) -> Vec<String> {
         _ if word.contains('@') || name.starts_with("SNAPSHOT") || name.contains("@SNAPSHOT") => {
             names::snapshots(word)
         }
-        _ if ["FILESYSTEM", "DATASET", "CLONE"].iter().any(|kind| name.starts_with(kind)) => {
+        "SIZE" if argument.get_id() == "volblocksize" => names::block_sizes(),
+        _ if ["FILESYSTEM", "DATASET", "CLONE", "VOLUME"].iter().any(|kind| name.starts_with(kind)) => {
             names::datasets(word)
         }
         _ => Vec::new(),
@@ -206,6 +207,9 @@ mod tests {
         assert_eq!(complete("zpool nonsense"), [""; 0]);
         assert!(complete("zpool create -").contains(&"-O".to_owned()));
         assert_eq!(complete("cenote completion z"), ["zsh"]);
+        assert_eq!(complete("cenote reshape tank/vol --volblocksize 1"), ["16K", "128K", "1M", "16M"]);
+        assert_eq!(complete("cenote reshape tank/vol --vol"), ["--volblocksize"]);
+        assert_eq!(complete("zpool wait -t resh"), ["reshape"]);
     }
 
     #[test]

@@ -134,9 +134,14 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
 
 fn plan_lines(plan: &ReshapePlan, dry_run: bool) -> String {
     let ReshapePlan { volume, kept, copy, .. } = plan;
-    let time = match plan.seconds {
-        Some(seconds) => format!("about {}", output::duration(seconds)),
-        None => "not known".to_owned(),
+    let time = match &plan.time {
+        Some(time) => format!(
+            "at least {}: {} of it were read at {}/s, and writing is no faster",
+            output::duration(time.seconds),
+            nicebytes(time.sampled_bytes),
+            nicebytes(time.bytes_per_second),
+        ),
+        None => "not known: there is nothing to read".to_owned(),
     };
     let verb = if dry_run { "would be" } else { "is being" };
     let mut text = format!(
@@ -148,14 +153,28 @@ fn plan_lines(plan: &ReshapePlan, dry_run: bool) -> String {
         nicebytes(plan.needed_bytes),
         nicebytes(plan.available_bytes),
     );
-    if dry_run {
-        text.push_str(&format!("  time: {time}\n"));
-        if plan.needed_bytes > plan.available_bytes {
-            text.push_str("  there is no room for it\n");
-        }
+    text.push_str(&format!("  time: {time}\n"));
+    if dry_run && plan.needed_bytes > plan.available_bytes {
+        text.push_str("  there is no room for it\n");
     }
     text.push_str(&format!("  the old volume is kept as '{kept}' until you destroy it\n"));
     text
+}
+
+/// How a volume stands that is copied, in one line; none for one that is not.
+pub fn line(of: &Reshaping) -> Option<String> {
+    let percent = 100.0 * of.done_bytes as f64 / of.total_bytes.max(1) as f64;
+    let how = match of.state {
+        ReshapeState::Active => match (of.seconds_left, of.pass) {
+            (Some(seconds), ..=1) => format!(", {} to go", output::duration(seconds)),
+            _ => String::new(),
+        },
+        ReshapeState::Paused if of.error.is_some() => ", does not go on".to_owned(),
+        ReshapeState::Paused => ", paused".to_owned(),
+        ReshapeState::Complete | ReshapeState::Canceled => return None,
+    };
+    let [old, new] = [of.old_volblocksize, of.new_volblocksize].map(nicebytes);
+    Some(format!("reshape of {} from {old} to {new}: pass {}, {percent:.1}% done{how}", of.volume, of.pass))
 }
 
 /// How a volume stands, in lines for a person.

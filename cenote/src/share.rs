@@ -34,6 +34,9 @@ pub struct Share {
     /// Bytes of a sector: 512 or 4096 (iscsi)
     #[arg(long, value_name = "BYTES")]
     sector: Option<String>,
+    /// Initiators are told when more of the room for the volume is taken than this, 90% without it (iscsi)
+    #[arg(long, value_name = "PERCENT")]
+    thin_threshold: Option<String>,
 }
 
 impl Share {
@@ -70,6 +73,7 @@ impl Share {
                 add("target", &mut self.target.iter());
                 add("lun", &mut self.lun.iter());
                 add("sector", &mut self.sector.iter());
+                add("threshold", &mut self.thin_threshold.iter());
                 add("initiator", &mut self.initiator.iter());
             }
             if protocol != Protocol::VhostUser.name() {
@@ -79,6 +83,7 @@ impl Share {
         };
         let has = |protocol: Protocol| self.protocols.iter().any(|name| name == protocol.name());
         let of_iscsi = [
+            ("--thin-threshold", self.thin_threshold.is_some()),
             ("--target", self.target.is_some()),
             ("--lun", self.lun.is_some()),
             ("--sector", self.sector.is_some()),
@@ -181,6 +186,7 @@ mod tests {
             target: None,
             lun: None,
             sector: None,
+            thin_threshold: None,
         };
         change(&mut share);
         share.value()
@@ -195,6 +201,8 @@ mod tests {
             (share.target, share.lun) = (Some("vms".into()), Some("3".into()));
         });
         assert_eq!(both.as_deref(), Ok("nbd(address=10.0.0.0/8) iscsi(target=vms,lun=3,address=10.0.0.0/8)"));
+        let thin = value(&["iscsi"], |share| share.thin_threshold = Some("75".into()));
+        assert_eq!(thin.as_deref(), Ok("iscsi(threshold=75%)"));
         assert!(value(&["nbd"], |share| share.sector = Some("4096".into())).is_err());
         assert!(value(&["vhost-user"], |share| share.address = vec!["::1".into()]).is_err());
         assert!(value(&["smb"], |_| {}).is_err());

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use server::api::{Counters, GetCounters, GetWhatIf, ListPools, Listed, PoolEntry, PoolWhatIf};
+use server::api::{
+    Counters, GetCounters, GetWhatIf, ListPools, ListReshapes, Listed, PoolEntry, PoolWhatIf, Reshaping,
+};
 
 use self::draw::Sort;
 use self::rates::Frame;
@@ -59,6 +61,7 @@ struct Look {
     counters: Counters,
     pools: Vec<PoolEntry>,
     curves: Vec<PoolWhatIf>,
+    reshapes: Vec<Reshaping>,
 }
 
 impl Arguments {
@@ -114,13 +117,20 @@ impl Arguments {
         // A daemon that does not answer that has no curves.
         let curves = client::call_running(&GetWhatIf { pools: self.pools.clone() }).ok().flatten();
         let curves = curves.unwrap_or_default().entries;
-        Ok(Look { at: Instant::now(), counters, pools: listed.entries, curves })
+        let reshapes = client::call_running(&ListReshapes::default()).ok().flatten();
+        let mut reshapes = reshapes.unwrap_or_default();
+        reshapes.retain(|reshape| {
+            let pool = reshape.volume.split('/').next().unwrap_or_default();
+            listed.entries.iter().any(|entry| entry.name == pool)
+        });
+        Ok(Look { at: Instant::now(), counters, pools: listed.entries, curves, reshapes })
     }
 }
 
 fn frame(before: &Look, now: &Look) -> Frame {
     let mut frame = Frame::between(&before.counters, &now.counters, &now.pools, now.at - before.at);
     frame.arc.note_curves(&now.curves);
+    frame.reshapes.clone_from(&now.reshapes);
     frame
 }
 

@@ -8,10 +8,12 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `changes` | telling protocols that the exports may be others than before |
 //! | `limits` | the number of clients, and the memory that they may use together |
 //! | `newcomers` | clients that have not chosen an export yet |
 //! | `shares` | which protocols serve a volume, and to whom |
 
+mod changes;
 mod limits;
 mod newcomers;
 pub mod shares;
@@ -21,10 +23,11 @@ use std::{future::Future, sync::Arc};
 use device::IoBuf;
 use engine::dmu::Sink;
 
+pub use changes::{Announcer, Changes};
 pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
-pub use shares::{Caller, Protocol, SectorBytes, Share, Shares};
+pub use shares::{Caller, Percent, Protocol, SectorBytes, Share, Shares};
 
 /// The exports that a protocol serves, by name.
 pub trait Exports: Send + Sync + 'static {
@@ -41,6 +44,11 @@ pub trait Exports: Send + Sync + 'static {
         name: &str,
         caller: Caller<'_>,
     ) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+
+    /// Tells when those that are listed may be others than before, or shared otherwise.
+    fn changes(&self) -> Changes {
+        Changes::none()
+    }
 }
 
 /// An export that may be opened.
@@ -48,6 +56,8 @@ pub trait Exports: Send + Sync + 'static {
 pub struct Listed {
     /// Its name.
     pub name: String,
+    /// The number that it keeps ([`Export::guid`]).
+    pub guid: u64,
     /// How the protocol serves it.
     pub share: Share,
 }
@@ -55,7 +65,7 @@ pub struct Listed {
 impl Listed {
     /// One that all may have.
     pub fn to_all(name: impl Into<String>) -> Self {
-        Self { name: name.into(), share: Share::default() }
+        Self { name: name.into(), guid: 0, share: Share::default() }
     }
 }
 
@@ -92,6 +102,11 @@ pub trait Export: Send + Sync + 'static {
 
     /// The size and alignment of requests that cost the least. A power of two.
     fn block_bytes(&self) -> u32;
+
+    /// The room for what is written to it; nothing where that is not known.
+    fn room(&self) -> Option<Room> {
+        None
+    }
 
     /// A number that it keeps, whatever its name is; 0 for one that has none.
     fn guid(&self) -> u64 {
@@ -191,6 +206,22 @@ pub trait Export: Send + Sync + 'static {
     /// when this is ready. At most [`MOST_KEPT_BYTES`].
     fn keep(&self, _text: Option<String>) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Err(ExportError::read_only()) }
+    }
+}
+
+/// The room for what is written to an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that can still be written.
+    pub left_bytes: u64,
+    /// Bytes that could be, if nothing were.
+    pub most_bytes: u64,
+}
+
+impl Room {
+    /// Whether more than this share of it is taken.
+    pub fn is_beyond(&self, threshold: Percent) -> bool {
+        self.left_bytes < threshold.rest_of(self.most_bytes)
     }
 }
 

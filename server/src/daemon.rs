@@ -95,6 +95,7 @@ mod tunables;
 mod users;
 mod vdevs;
 mod volume_freeze;
+mod volume_list;
 mod volumes;
 mod what_if;
 
@@ -111,6 +112,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::api::{self, Action, ApiError, ErrorKind};
+use crate::block::Announcer;
 use crate::runtime::Shards;
 
 pub use attached::DeviceMaker;
@@ -120,6 +122,7 @@ use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
+pub use volume_list::VolumeList;
 pub use volumes::{VolumeExport, Volumes};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
@@ -131,6 +134,8 @@ const CACHE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=32 << 30;
 #[derive(Debug)]
 pub struct Daemon {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    /// Tells protocols of other volumes.
+    volume_changes: Announcer,
     cache: Arc<ArcCache>,
     /// The size of the cache that was asked for at the start.
     arc_asked: u64,
@@ -193,6 +198,7 @@ impl Daemon {
     pub fn with_cache(bytes: u64) -> Self {
         Self {
             pools: RwLock::default(),
+            volume_changes: Announcer::default(),
             cache: Arc::new(ArcCache::new(bytes)),
             arc_asked: bytes,
             nbd: OnceLock::new(),

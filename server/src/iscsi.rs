@@ -11,6 +11,7 @@
 //! | `pdu` | units of the protocol, their headers and digests |
 //! | `text` | keys and values |
 //! | `names` | names of targets |
+//! | `inventory` | which volumes are the units of a target |
 //! | `chap` | secrets and proofs |
 //! | `login` | from the first unit to a session |
 //! | `session` | commands and their data |
@@ -29,6 +30,7 @@
 //! Source of the facts: RFC 7143.
 
 mod chap;
+mod inventory;
 mod login;
 mod names;
 mod pdu;
@@ -37,7 +39,7 @@ mod session;
 mod text;
 pub mod untrusted;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -50,10 +52,10 @@ use tokio::sync::oneshot;
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{Caller, Export, Exports, Limits, Newcomers, Resources, Share, accepted};
+use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share, accepted};
 use crate::runtime::Shards;
 use login::{Door, Initiator, PORTAL_GROUP, Target};
-use scsi::{Reach, Shared, Surroundings, Unit, Units};
+use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
 use session::Directory;
 
 /// Where initiators find a volume that is shared so: its address as `libiscsi` and `qemu` take it. None where
@@ -151,25 +153,26 @@ impl<X: Exports> Portal<X> {
         tsih: u16,
         (address, peer): (SocketAddr, IpAddr),
     ) -> io::Result<()> {
-        let name = session.initiator.name.clone();
-        let caller = Caller { address: Some(peer), name: Some(&name) };
-        let directory = Names { portal: self, address, caller };
+        let initiator = session.initiator.clone();
+        let name = &initiator.name;
+        let caller = Caller { address: Some(peer), name: Some(name) };
+        let directory = Names { portal: self, address, caller, initiator: &initiator };
         let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
             return session::serve(stream, session, None, &directory, replaced).await;
         };
-        let units = self.units(target, &session.initiator).await?;
+        let units = self.units(target, &initiator).await?;
         let target = units.target().to_owned();
         tracing::info!(initiator = name, target, "an iSCSI session begins");
-        let key = (session.initiator.clone(), target);
+        let key = (initiator.clone(), target);
         let (sender, replaced) = oneshot::channel();
         // An initiator that logs in anew has given up the session that it had.
         let present = Present { number: tsih, replaced: sender };
         if let Some(old) = self.sessions.lock().ignore_poison().insert(key.clone(), present) {
             let _ = old.replaced.send(());
         }
-        self.reach.add(&name, &units);
+        self.reach.add(name, units.iter().map(|(_, unit)| unit));
         let served = session::serve(stream, session, Some(units), &directory, replaced).await;
         let mut sessions = self.sessions.lock().ignore_poison();
         if sessions.get(&key).is_some_and(|present| present.number == tsih) {
@@ -186,40 +189,71 @@ impl<X: Exports> Portal<X> {
     /// The reservations that were kept with a volume cannot be taken up. Without them it would be open to
     /// those that were to be kept away.
     async fn units(&self, target: Target<X::Export>, initiator: &Initiator) -> io::Result<Units<X::Export>> {
+        let Target { name, own, volumes } = target;
+        let mut units = Opened::new();
+        for (number, volume) in volumes {
+            units.push((number, self.unit(&name, (number, volume), initiator).await?));
+        }
+        Ok(Units::new(name, own, units))
+    }
+
+    async fn unit(
+        &self,
+        target: &str,
+        (number, (export, share)): (u8, (Arc<X::Export>, Share)),
+        initiator: &Initiator,
+    ) -> io::Result<Arc<Unit<X::Export>>> {
         let surroundings = Surroundings {
-            target: target.name.clone(),
+            target: target.to_owned(),
             port: PORTAL_GROUP,
-            numbers: target.volumes.keys().copied().collect(),
             initiator: initiator.clone(),
             reach: Arc::clone(&self.reach),
         };
-        let mut units = Vec::new();
-        for (number, (export, sector)) in target.volumes {
-            let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
-            if let Err(error) = shared.load(&*export).await {
-                let target = &target.name;
-                tracing::warn!(target, number, error, "the reservations of a volume cannot be read");
-                return Err(io::Error::other(format!("reservations: {error}")));
-            }
-            units.push((number, Unit::new(export, sector, &surroundings, shared)));
+        let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
+        if let Err(error) = shared.load(&*export).await {
+            tracing::warn!(target, number, error, "the reservations of a volume cannot be read");
+            return Err(io::Error::other(format!("reservations: {error}")));
         }
-        Ok(Units::new(target.name, units))
+        Ok(Arc::new(Unit::new(export, &share, &surroundings, shared)))
     }
 }
 
-/// The targets, as an initiator that came to this address is told.
+/// The targets and their units, as an initiator that came to this address is told.
 struct Names<'a, X: Exports> {
     portal: &'a Portal<X>,
     address: SocketAddr,
     caller: Caller<'a>,
+    initiator: &'a Initiator,
 }
 
-impl<X: Exports> Directory for Names<'_, X> {
+impl<X: Exports> Directory<X::Export> for Names<'_, X> {
     async fn targets(&self) -> Vec<(String, String)> {
         let listed = self.portal.exports.listed(self.caller).await;
         // One may have several units.
         let targets = listed.iter().filter_map(|listed| names::of(&listed.name, &listed.share));
         let targets: BTreeSet<String> = targets.collect();
         targets.into_iter().map(|target| (target, format!("{},{PORTAL_GROUP}", self.address))).collect()
+    }
+
+    fn changes(&self) -> Changes {
+        self.portal.exports.changes()
+    }
+
+    async fn members(&self, target: &str, own: Option<u64>) -> BTreeMap<u8, Listed> {
+        inventory::members(self.portal.exports.listed(self.caller).await, target, own)
+    }
+
+    async fn open(&self, target: String, members: BTreeMap<u8, Listed>) -> Opened<X::Export> {
+        let mut units = Opened::new();
+        for (number, Listed { name, share, .. }) in members {
+            // What cannot be opened now is left out, as it is at the login.
+            let Ok(export) = self.portal.exports.open(&name, self.caller).await else { continue };
+            let volume = (number, (export, share));
+            if let Ok(unit) = self.portal.unit(&target, volume, self.initiator).await {
+                units.push((number, unit));
+            }
+        }
+        self.portal.reach.add(&self.initiator.name, units.iter().map(|(_, unit)| unit));
+        units
     }
 }

@@ -36,6 +36,12 @@ pub fn datasets(word: &str) -> Vec<String> {
     list(above, vec![DatasetKind::Filesystem, DatasetKind::Volume])
 }
 
+/// Sizes of a block that a volume can get, as they are usually written.
+pub fn block_sizes() -> Vec<String> {
+    let sizes = ["4K", "8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M", "4M", "8M", "16M"];
+    sizes.map(str::to_owned).to_vec()
+}
+
 /// The snapshots of the dataset that was typed; in front of the `@`, the datasets that may have some.
 pub fn snapshots(word: &str) -> Vec<String> {
     match word.split_once('@') {

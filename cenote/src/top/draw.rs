@@ -47,6 +47,7 @@ impl Frame {
         let (height, width) = (usize::from(height), usize::from(width).max(40));
         let mut lines = vec![self.summary()];
         lines.extend(self.what_if());
+        lines.extend(self.reshapes.iter().filter_map(crate::reshape::line));
         let mut tables = [self.pools(), self.datasets(), self.clients(), self.devices()];
         for table in &mut tables {
             table.rows.sort_by(|one, other| order(sort, one, other));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use server::api::{Counters, Numbers, PoolEntry, PoolWhatIf};
+use server::api::{Counters, Numbers, PoolEntry, PoolWhatIf, Reshaping};
 
 /// Reads and writes in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -127,6 +127,8 @@ pub struct Frame {
     pub clients: Vec<Client>,
     /// Devices.
     pub devices: Vec<Device>,
+    /// Volumes that get another block size.
+    pub reshapes: Vec<Reshaping>,
 }
 
 /// What numbers grew between two looks.

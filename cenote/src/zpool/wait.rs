@@ -1,13 +1,15 @@
 //! `zpool wait`: returns when the pool's background activities have ended.
 //!
 //! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it
-//! there. A scrub that is paused is not waited for.
+//! there. A scrub that is paused is not waited for, nor is a copy of a volume that is, or that failed.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, State, Sweep, SweepState, VdevNode};
+use server::api::{
+    GetStatus, ListPools, PoolStatus, Progress, ReshapeState, ScanKind, State, Sweep, SweepState, VdevNode,
+};
 
 use crate::client;
 use crate::output::usage;
@@ -18,7 +20,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// stays.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The activities, in OpenZFS's words and order.
+/// The activities, in OpenZFS's words and order; what is ours comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Activity {
@@ -40,6 +42,8 @@ enum Activity {
     Trim,
     /// Spreading raidz over a new device
     RaidzExpand,
+    /// Copying volumes that get another block size
+    Reshape,
 }
 
 /// Arguments of `zpool wait`.
@@ -129,6 +133,9 @@ impl Look {
             Activity::Trim => self.sweeps(Sweep::Trim),
             Activity::RaidzExpand => {
                 health.expansion.as_ref().is_some_and(|expansion| expansion.state == Progress::Running)
+            }
+            Activity::Reshape => {
+                self.status.reshapes.iter().any(|reshape| reshape.state == ReshapeState::Active)
             }
         }
     }

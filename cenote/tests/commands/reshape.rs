@@ -20,6 +20,8 @@ fn a_volume_gets_another_block_size_by_a_property_and_by_a_command() {
     };
     let told = session.print(&["reshape", "tank/vol", "--volblocksize", "64K", "--dry-run"]);
     assert!(told.contains("blocks of 64K instead of 16K") && told.contains("room: about "), "{told}");
+    assert!(told.contains("time: not known: there is nothing to read"), "{told}");
+    session.print(&["zpool", "wait", "-t", "reshape", "tank"]);
     assert!(refused(&["reshape", "tank/vol", "--status"]).contains("is not being changed"));
     assert!(refused(&["reshape", "tank/vol", "--cancel"]).contains("is not being changed"));
     assert!(refused(&["zfs", "set", "volblocksize=3000", "tank/vol"]).contains("must be power of 2"));
@@ -28,7 +30,8 @@ fn a_volume_gets_another_block_size_by_a_property_and_by_a_command() {
 
     let set = session.run(&["zfs", "set", "volblocksize=64K", "org.test:a=b", "tank/vol"]);
     assert!(set.code == 0 && set.err.contains("cenote reshape tank/vol --status"), "{}", set.err);
-    session.print(&["reshape", "tank/vol", "--wait"]);
+    session.print(&["zpool", "wait", "-t", "reshape", "tank"]);
+    assert!(session.print(&["reshape", "tank/vol", "--status"]).contains(" is complete, "));
     let get = |name: &str, property: &str| {
         session.print(&["zfs", "get", "-Hp", "-o", "value", property, name]).trim().to_owned()
     };

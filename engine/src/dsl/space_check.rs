@@ -407,6 +407,14 @@ impl DatasetRoom {
 }
 
 impl DatasetRoom {
+    /// The bytes that the dataset may still allocate, and those that it could in an empty pool: as many as
+    /// the pool has room for, or the least of the quotas.
+    pub fn left_of_most(&self) -> Option<(u64, u64)> {
+        let (referenced_bytes, left_bytes) = crate::dmu::Room::figures(self);
+        let refquota = self.state().below_refquota.saturating_add(referenced_bytes);
+        Some((left_bytes, self.shares.most(self.head)?.min(refquota)))
+    }
+
     /// Blocks have more copies from now on, in the group `open` too, if there is room for all that it
     /// accepted already: false if not. Then they may have them in later groups.
     pub(crate) fn write_more_copies(&self, open: Txg, copies: u8) -> bool {

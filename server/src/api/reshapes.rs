@@ -61,9 +61,19 @@ pub struct ReshapePlan {
     pub needed_bytes: u64,
     /// Bytes that the pool has for it.
     pub available_bytes: u64,
-    /// About how long copying takes, by how fast a part of the volume was read; absent where nothing could
-    /// be measured.
-    pub seconds: Option<u64>,
+    /// How long copying takes at least; absent where there is nothing to measure.
+    pub time: Option<ReshapeTime>,
+}
+
+/// How long giving a volume another block size takes at least, by how fast a part of the volume was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReshapeTime {
+    /// How long copying takes at least: reading all data as fast as that part, and writing them no faster.
+    pub seconds: u64,
+    /// Bytes that were read, here and there in the volume.
+    pub sampled_bytes: u64,
+    /// How fast.
+    pub bytes_per_second: u64,
 }
 
 /// Asks for the volumes that get another block size, and those that did since the pool was opened.

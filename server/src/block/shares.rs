@@ -16,6 +16,7 @@
 //! | `target` | iscsi | the target that the volume is a unit of: a word, or a name such as `iqn.…` |
 //! | `lun` | iscsi | the number of the unit, 0 without it |
 //! | `sector` | iscsi | 512 or 4096 bytes |
+//! | `threshold` | iscsi | initiators are told when more of the room is taken than this share, 90% without it |
 //!
 //! Children inherit the property, as they do any other, and so do snapshots. A snapshot is always a target of
 //! its own, because its volume has the number.
@@ -64,7 +65,7 @@ impl Protocol {
     fn takes(self, option: &str) -> bool {
         match option {
             "address" => self != Self::VhostUser,
-            "initiator" | "target" | "lun" | "sector" => self == Self::Iscsi,
+            "initiator" | "target" | "lun" | "sector" | "threshold" => self == Self::Iscsi,
             _ => false,
         }
     }
@@ -96,6 +97,35 @@ impl SectorBytes {
             Self::Small => 512,
             Self::Large => 4096,
         }
+    }
+}
+
+/// A part of a whole, 1 to 100 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Percent(u8);
+
+impl Percent {
+    /// How much of the room may be taken before initiators are told, where nothing else is said.
+    pub const OF_ROOM: Self = Self(90);
+
+    /// What is left of so many bytes when this part of them is taken.
+    pub fn rest_of(self, bytes: u64) -> u64 {
+        (u128::from(bytes) * u128::from(100 - self.0) / 100) as u64
+    }
+}
+
+impl FromStr for Percent {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| ())?;
+        if (1..=100).contains(&number) { Ok(Self(number)) } else { Err(()) }
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
     }
 }
 
@@ -142,7 +172,7 @@ impl fmt::Display for Network {
 }
 
 /// How one protocol serves a volume.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     /// Where clients may come from; from everywhere if empty.
     pub addresses: Vec<Network>,
@@ -154,6 +184,21 @@ pub struct Share {
     pub lun: u8,
     /// The sectors that it is told to have.
     pub sector: SectorBytes,
+    /// Clients are told when more of the room than this is taken.
+    pub threshold: Percent,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            initiators: Vec::new(),
+            target: None,
+            lun: 0,
+            sector: SectorBytes::default(),
+            threshold: Percent::OF_ROOM,
+        }
+    }
 }
 
 impl Share {
@@ -184,6 +229,10 @@ impl Share {
                 let most = MOST_UNITS;
                 self.lun = value.parse().map_err(|_| format!("'{value}' is no number from 0 to {most}"))?;
             }
+            "threshold" => {
+                let no_percent = |()| format!("'{value}' is no number from 1% to 100%");
+                self.threshold = value.parse().map_err(no_percent)?;
+            }
             _ => {
                 self.sector = match value {
                     "512" => SectorBytes::Small,
@@ -203,6 +252,9 @@ impl Share {
         }
         if self.sector != SectorBytes::default() {
             options.push(format!("sector={}", self.sector.get()));
+        }
+        if self.threshold != Percent::OF_ROOM {
+            options.push(format!("threshold={}", self.threshold));
         }
         options.extend(self.initiators.iter().map(|initiator| format!("initiator={initiator}")));
         options.extend(self.addresses.iter().map(|address| format!("address={address}")));
@@ -243,6 +295,13 @@ impl Shares {
     /// Through none.
     pub fn off() -> Self {
         Self { by_protocol: [None, None, None] }
+    }
+
+    /// The same, but as a target of its own. Nothing where it is no unit of another one.
+    pub fn with_own_target(mut self) -> Option<Self> {
+        let share = self.by_protocol.iter_mut().flatten().find(|share| share.target.is_some())?;
+        (share.target, share.lun) = (None, 0);
+        Some(self)
     }
 
     /// How a protocol serves it, if it does.
@@ -324,6 +383,7 @@ mod tests {
             "nbd",
             "nbd iscsi",
             "iscsi(target=vms,lun=2,sector=4096,initiator=iqn.a:*,address=10.0.0.0/8) vhost-user",
+            "iscsi(threshold=75%)",
             "iscsi(target=iqn.2005-10.org.freenas.ctl:vm)",
             "nbd(address=::1,address=fe80::/10)",
         ] {
@@ -343,6 +403,9 @@ mod tests {
             ("iscsi(target=a/b)", "'a/b'"),
             ("iscsi(target=)", "''"),
             ("iscsi(sector=520)", "'520'"),
+            ("iscsi(threshold=0%)", "'0%'"),
+            ("iscsi(threshold=101)", "'101'"),
+            ("nbd(threshold=50)", "'threshold'"),
             ("nbd(initiator=x)", "'initiator'"),
             ("nbd(address=10.0.0.0/33)", "'10.0.0.0/33'"),
             ("nbd(address=host)", "'host'"),
@@ -352,6 +415,21 @@ mod tests {
             let error = text.parse::<Shares>().expect_err(text);
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_unit_of_another_target_can_have_its_own() {
+        let own = |text: &str| text.parse::<Shares>().expect(text).with_own_target();
+        let left = own("nbd iscsi(target=vms,lun=2,sector=4096)").expect("a target");
+        assert_eq!(left.to_string(), "nbd iscsi(sector=4096)");
+        assert_eq!((own("on"), own("nbd iscsi(lun=2)")), (None, None));
+    }
+
+    #[test]
+    fn a_part_leaves_the_rest() {
+        let part = |text: &str| text.parse::<Percent>().expect("a part");
+        assert_eq!((part("90%").rest_of(1000), part("100").rest_of(1000)), (100, 0));
+        assert_eq!(part("1%").rest_of(u64::MAX), (u128::from(u64::MAX) * 99 / 100) as u64);
     }
 
     #[test]

@@ -237,10 +237,10 @@ impl Daemon {
         let pool = self.pool_of(name)?;
         let _changing = pool.change().await?;
         let volumes = pool.volumes();
-        let volume = volumes.iter().find(|volume| volume.name() == name).ok_or_else(|| {
+        let volume = volumes.get(name).ok_or_else(|| {
             ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
         })?;
-        let attached = self.attach(&pool, name, volume.size_bytes(), request.through)?;
+        let attached = self.attach(&pool, name, volume.size_bytes, request.through)?;
         lock(&pool.devices.asked).insert(name.clone(), request.through);
         Ok(attached)
     }
@@ -374,7 +374,7 @@ impl Daemon {
             return Vec::new();
         }
         let volumes: BTreeMap<String, u64> =
-            pool.volumes().iter().map(|volume| (volume.name().to_owned(), volume.size_bytes())).collect();
+            pool.volumes().iter().map(|volume| (volume.name().to_owned(), volume.size_bytes)).collect();
         lock(&pool.devices.asked).retain(|asked, _| volumes.contains_key(asked));
         let asked = lock(&pool.devices.asked).clone();
         let mut wanted: BTreeSet<String> = asked.keys().cloned().collect();

@@ -301,6 +301,8 @@ impl Daemon {
         if pools.get(open.name()).is_some_and(|listed| Arc::ptr_eq(listed, open)) {
             pools.remove(open.name());
         }
+        drop(pools);
+        self.volume_changes.announce();
     }
 
     /// Stops serving a pool and closes it. Waits for its devices.

@@ -83,8 +83,8 @@ impl Daemon {
         // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created
         // anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
-        let open =
-            OpenPool::new(Held::Writing(live, Mutex::default()), Vec::new(), self.named(options.cachefile));
+        let held = Held::Writing(live, Mutex::default());
+        let open = self.held_open(held, self.named(options.cachefile));
         let (open, mut opened) = self.add(open, request.no_mount, opening).await?;
         opened.warnings.extend(kept::notes(&request.root_properties));
         opened.warnings.extend(self.keep(&open));
@@ -111,8 +111,12 @@ impl Daemon {
             return Err(ApiError::busy(format!("{doing}: pool already exists")));
         }
         self.start(&live).map_err(|error| refused(&doing, error))?;
-        let open = OpenPool::new(Held::Writing(live, Mutex::default()), Vec::new(), None);
+        let open = self.held_open(Held::Writing(live, Mutex::default()), None);
         Ok(self.add(open, true, opening).await?.1)
+    }
+
+    fn held_open(&self, held: Held, cachefile: Option<String>) -> OpenPool {
+        OpenPool::new(held, Vec::new(), cachefile, self.volume_changes.clone())
     }
 
     /// Adds a new pool to the open ones, and serves it.

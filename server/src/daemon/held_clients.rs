@@ -11,6 +11,7 @@ use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 
 use super::datasets::is_at_or_below;
+use super::volume_list::Volume;
 use super::volumes::open_live;
 use super::{OpenPool, VolumeExport, lock};
 
@@ -51,6 +52,9 @@ impl Drop for Closed<'_> {
             // Changes of a pool come one after the other; each name is there once.
             leaving.names.retain(|other| other != name);
         }
+        drop(leaving);
+        // Clients that were refused may come now.
+        self.pool.volume_changes.announce();
     }
 }
 
@@ -116,8 +120,9 @@ impl OpenPool {
 
     /// Lets no more clients come to the volumes that are meant, as long as what is returned is kept.
     fn close_to_others(&self, is_meant: impl Fn(&str) -> bool) -> Closed<'_> {
-        let names = self.volumes().into_iter().map(|volume| volume.name().to_owned());
-        let names: Vec<String> = names.filter(|name| is_meant(name)).collect();
+        let volumes = self.volumes();
+        let names = volumes.iter().map(Volume::name).filter(|name| is_meant(name));
+        let names: Vec<String> = names.map(str::to_owned).collect();
         let closed = Closed { pool: self, names };
         let mut leaving = lock(&self.leaving);
         leaving.changes += 1;

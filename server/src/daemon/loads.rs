@@ -57,9 +57,10 @@ impl Daemon {
         }
         let name = &request.volume;
         let pool = self.pool_of(name)?;
-        let volume = pool.volumes().into_iter().find(|volume| volume.name() == name);
-        let volume = volume.ok_or_else(|| ApiError::not_found(format!("there is no volume '{name}'")))?;
-        load::check(&request.load, volume.size_bytes())?;
+        let volumes = pool.volumes();
+        let volume =
+            volumes.get(name).ok_or_else(|| ApiError::not_found(format!("there is no volume '{name}'")))?;
+        load::check(&request.load, volume.size_bytes)?;
         let Some(shards) = self.shards.get().and_then(std::sync::Weak::upgrade) else {
             return Err(ApiError::refused("this daemon serves no volumes"));
         };

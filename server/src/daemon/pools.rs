@@ -40,9 +40,9 @@ use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::recording::Recorders;
-use super::volumes::Volume;
-use super::{Daemon, VolumeExport, lock, pool_properties, sync_tasks};
+use super::{Daemon, VolumeExport, VolumeList, lock, pool_properties, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
+use crate::block::Announcer;
 use crate::fuse;
 
 /// An open pool and what is served of it.
@@ -60,7 +60,9 @@ pub struct OpenPool {
     /// it is closed.
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
-    pub(super) volumes: RwLock<Vec<Volume>>,
+    pub(super) volumes: RwLock<Arc<VolumeList>>,
+    /// Told of each change of those.
+    pub(super) volume_changes: Announcer,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
     /// Volumes that no client may open, because they are about to go.
@@ -100,7 +102,12 @@ impl Changing<'_> {
 }
 
 impl OpenPool {
-    pub(super) fn new(held: Held, mount_options: Vec<String>, cachefile: Option<String>) -> Self {
+    pub(super) fn new(
+        held: Held,
+        mount_options: Vec<String>,
+        cachefile: Option<String>,
+        volume_changes: Announcer,
+    ) -> Self {
         let pool = match &held {
             Held::Reading(dsl) => Arc::clone(dsl.pool()),
             Held::Writing(live, _) => live.view(),
@@ -115,6 +122,7 @@ impl OpenPool {
             changes: tokio::sync::Mutex::new(true),
             mounts: Mutex::default(),
             volumes: RwLock::default(),
+            volume_changes,
             connections: Mutex::new(Some(Vec::new())),
             leaving: Mutex::default(),
             recorders: Recorders::default(),
@@ -338,7 +346,8 @@ impl Daemon {
             Held::Writing(live, Mutex::default())
         };
         let cachefile = self.named(options.cachefile.clone());
-        let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), cachefile));
+        let (options, changes) = (request.mount_options.clone(), self.volume_changes.clone());
+        let open = Arc::new(OpenPool::new(held, options, cachefile, changes));
         if dry_run {
             return Ok(described(&open));
         }

@@ -92,7 +92,7 @@ impl Daemon {
     /// When there is no such volume.
     pub fn take_trace(&self, request: api::TakeTrace) -> Result<Traced, ApiError> {
         let pool = self.pool_of(&request.volume)?;
-        if !pool.volumes().iter().any(|volume| volume.name() == request.volume) {
+        if pool.volumes().get(&request.volume).is_none() {
             return Err(ApiError::not_found(format!("there is no volume '{}'", request.volume)));
         }
         Ok(pool.recorder(&request.volume).take(request.stop, Instant::now()))

@@ -19,8 +19,8 @@ use engine::zvol::Extent;
 use futures_util::future::LocalBoxFuture;
 
 use super::datasets::said;
-use super::{Daemon, OpenPool, dataset_error, sync_tasks};
-use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, Reshaping};
+use super::{Daemon, OpenPool, dataset_error, sharing, sync_tasks};
+use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, ReshapeTime, Reshaping};
 
 /// How long requests of clients may take that the exchange waits for. Then they go on, and it is tried again.
 const REQUESTS_LIMIT: Duration = Duration::from_secs(2);
@@ -29,6 +29,8 @@ const REQUESTS_LIMIT: Duration = Duration::from_secs(2);
 const SAMPLE_BYTES: u64 = 64 << 20;
 const SAMPLE_TIME: Duration = Duration::from_millis(500);
 const SAMPLE_READ_BYTES: u64 = 1 << 20;
+/// Places of the volume that are read, as far apart as they can be.
+const SAMPLE_PLACES: u64 = 16;
 /// Data are read and written.
 const TIMES_SAMPLED: u64 = 2;
 
@@ -95,6 +97,9 @@ impl OpenPool {
         };
         if let Err(error) = went_on.await {
             tracing::warn!(volume, %error, "clients of a volume were disconnected");
+        }
+        if let Err(error) = sharing::leave_target(self, live, &swapped.kept).await {
+            tracing::warn!(volume = swapped.kept, %error, "an old volume is shared as it was");
         }
         if let Err(error) = self.find_volumes().await {
             tracing::warn!(%error, pool = self.name(), "not all volumes are served");
@@ -203,10 +208,7 @@ impl Daemon {
             return Err(super::not_of_this_type(name));
         }
         let _changing = pool.change().await?;
-        let seconds = match request.dry_run {
-            true => time_of(live, name).await,
-            false => None,
-        };
+        let time = time_of(live, name).await;
         let plan = match request.dry_run {
             true => live.plan_reshape(name, block).await,
             false => live.reshape(name, block).await,
@@ -216,7 +218,7 @@ impl Daemon {
             sync_tasks::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
         }
         Ok(ReshapePlan {
-            seconds,
+            time,
             volume: plan.volume,
             copy: plan.copy,
             kept: plan.kept,
@@ -246,30 +248,41 @@ fn refused(doing: &str, error: engine::Error) -> ApiError {
     ApiError { kind, message: format!("{doing}: {message}") }
 }
 
-/// About how long copying a volume takes, in seconds: parts of it are read.
-async fn time_of(live: &Arc<LivePool>, name: &str) -> Option<u64> {
+/// How long copying a volume takes at least: a few places of it are read. What is in memory is read, too, and
+/// is faster than the rest is going to be.
+async fn time_of(live: &Arc<LivePool>, name: &str) -> Option<ReshapeTime> {
     let sampled = async {
         let id = engine::dsl::Dsl::open(&live.view()).await?.find(name).await?;
         let (data, volume) = (id.phys.uncompressed_bytes, live.volume(id.objset_id()).await?);
         drop(id);
-        let (mut at, mut read, began) = (0, 0u64, Instant::now());
+        let (size, began) = (volume.size(), Instant::now());
+        let mut sampled_bytes = 0u64;
         let mut buffer = vec![0; SAMPLE_READ_BYTES as usize];
-        while at < volume.size() && read < SAMPLE_BYTES && began.elapsed() < SAMPLE_TIME {
-            let rest = volume.size() - at;
-            let extent = volume.extents(at, rest.min(SAMPLE_READ_BYTES), 1).await?;
-            let Some(Extent { length, is_hole }) = extent.first().copied() else { break };
-            if is_hole {
-                at += volume.extents(at, rest, 1).await?.first().map_or(length, |hole| hole.length);
-                continue;
+        for place in 0..SAMPLE_PLACES {
+            let until = size / SAMPLE_PLACES * (place + 1);
+            let mut at = size / SAMPLE_PLACES * place;
+            let most = sampled_bytes + SAMPLE_BYTES / SAMPLE_PLACES;
+            while at < until && sampled_bytes < most && began.elapsed() < SAMPLE_TIME {
+                let extent = volume.extents(at, (until - at).min(SAMPLE_READ_BYTES), 1).await?;
+                let Some(Extent { length, is_hole }) = extent.first().copied() else { break };
+                if is_hole {
+                    let hole = volume.extents(at, until - at, 1).await?;
+                    at += hole.first().map_or(length, |hole| hole.length);
+                    continue;
+                }
+                volume.read_at(at, buffer.get_mut(..length as usize).unwrap_or_default()).await?;
+                sampled_bytes += length;
+                at += length;
             }
-            volume.read_at(at, buffer.get_mut(..length as usize).unwrap_or_default()).await?;
-            read += length;
-            at += length;
         }
-        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-        let data = data.min(volume.size());
-        let milliseconds = u128::from(data) * u128::from(took) * u128::from(TIMES_SAMPLED);
-        Ok::<_, engine::Error>((read > 0).then(|| milliseconds / u128::from(read) / 1000))
+        let took_ms = began.elapsed().as_millis().max(1);
+        let per_second = u128::from(sampled_bytes) * 1000 / took_ms;
+        let all = u128::from(data.min(size)) * u128::from(TIMES_SAMPLED);
+        Ok::<_, engine::Error>((sampled_bytes > 0).then(|| ReshapeTime {
+            seconds: u64::try_from(all.div_ceil(per_second.max(1))).unwrap_or(u64::MAX),
+            sampled_bytes,
+            bytes_per_second: u64::try_from(per_second).unwrap_or(u64::MAX),
+        }))
     };
-    u64::try_from(sampled.await.ok().flatten()?).ok()
+    sampled.await.ok().flatten()
 }

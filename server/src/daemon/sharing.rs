@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use engine::dsl::Dataset;
+use engine::pool::live::LivePool;
 use tokio::sync::oneshot;
 
-use super::volumes::Volume;
+use super::volume_list::Volume;
 use super::{Daemon, OpenPool, dataset_error, sync_tasks};
 use crate::api::{self, ApiError, Listed, SharedThrough, VolumeShares};
 use crate::block::{Protocol, shares};
@@ -48,6 +49,23 @@ async fn store(pool: &OpenPool, name: String, text: Option<String>) -> engine::R
     change.await
 }
 
+/// A volume that is no unit of a target any more, because another one has its place, is a target of its own.
+/// Without that it would come back as that unit, with old data, when the other one goes.
+pub(super) async fn leave_target(pool: &OpenPool, live: &Arc<LivePool>, name: &str) -> engine::Result<()> {
+    let text = {
+        let dsl = pool.dsl().await?;
+        dsl.user_text(&dsl.find(name).await?, shares::PROPERTY).await?
+    };
+    let shares = text.and_then(|text| text.parse::<shares::Shares>().ok());
+    let Some(own) = shares.and_then(shares::Shares::with_own_target) else { return Ok(()) };
+    let name = name.to_owned();
+    let change = sync_tasks::change(live, None, move |s| async move {
+        let property = (shares::PROPERTY.to_owned(), own.to_string());
+        sync_tasks::set(&s, &name, &[property]).await.map(drop)
+    });
+    change.await
+}
+
 /// Refuses a value of the property that makes no sense.
 pub(super) fn check(doing: &str, properties: &[(String, String)]) -> Result<(), ApiError> {
     for (name, value) in properties {
@@ -68,12 +86,13 @@ impl Daemon {
     pub async fn list_shares(&self, request: api::ListShares) -> Result<Listed<VolumeShares>, ApiError> {
         let mut listed = Listed { entries: Vec::new(), failed: Vec::new() };
         let pools = self.open_pools();
-        let mut volumes: Vec<Volume> = pools.iter().flat_map(|pool| pool.volumes()).collect();
-        volumes.retain(|volume| {
+        let lists: Vec<_> = pools.iter().map(|pool| pool.volumes()).collect();
+        let is_listed = |volume: &&Volume| {
             !volume.name().contains('@') || request.names.iter().any(|n| n == volume.name())
-        });
+        };
+        let volumes: Vec<&Volume> = lists.iter().flat_map(|list| list.iter()).filter(is_listed).collect();
         for name in &request.names {
-            let is_meant = |volume: &Volume| super::datasets::is_at_or_below(volume.name(), name);
+            let is_meant = |volume: &&Volume| super::datasets::is_at_or_below(volume.name(), name);
             if !volumes.iter().any(is_meant) {
                 let error = match self.pool_of(name) {
                     Err(error) => error,
@@ -95,7 +114,7 @@ impl Daemon {
                 .find(|(_, share)| share.target.as_deref() == Some(target) && share.lun == lun)
                 .map(|(other, _)| format!("unit {lun} of {target} is {}: it is not served", other.name()))
         };
-        for volume in &volumes {
+        for &volume in &volumes {
             let meant = &request.names;
             if !meant.is_empty()
                 && !meant.iter().any(|name| super::datasets::is_at_or_below(volume.name(), name))
@@ -117,7 +136,7 @@ impl Daemon {
             listed.entries.push(VolumeShares {
                 name: volume.name().to_owned(),
                 through: through.collect(),
-                fault: volume.shares().as_ref().err().cloned(),
+                fault: volume.shares.as_ref().err().cloned(),
             });
         }
         Ok(listed)

@@ -37,11 +37,12 @@ use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
 use super::volume_freeze::Freezable;
-use super::{Daemon, NbdAddresses, OpenPool, lock};
+use super::volume_list::Volume;
+use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
-    Caller, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed, Protocol,
-    Share, Shares, Unopened, shares,
+    Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed,
+    Protocol, Room, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -49,16 +50,6 @@ use crate::{iscsi, nbd, vhost_user};
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
-
-/// A volume, or a snapshot of one, that can be read.
-#[derive(Debug, Clone)]
-pub struct Volume {
-    name: String,
-    size_bytes: u64,
-    block_bytes: u32,
-    /// How it is served, or why that is not understood.
-    shares: Result<Shares, String>,
-}
 
 /// One connection's view of a volume.
 #[derive(Debug)]
@@ -71,7 +62,6 @@ pub struct VolumeExport {
     protocol: &'static str,
     id: u64,
     guid: Guid,
-    block_bytes: u32,
     is_writable: bool,
     /// The modelled link between the client and this.
     link: Option<Arc<Link>>,
@@ -181,7 +171,22 @@ impl Export for VolumeExport {
     }
 
     fn block_bytes(&self) -> u32 {
-        self.block_bytes
+        let bytes = self.access.look(|access| match access {
+            Access::Reading(zvol) => zvol.block_size(),
+            Access::Writing(reader, _) => reader.volume().block_size(),
+        });
+        told_block_bytes(bytes.unwrap_or(0))
+    }
+
+    fn room(&self) -> Option<Room> {
+        let room = |access: &Access| match access {
+            Access::Reading(_) => None,
+            Access::Writing(_, dataset) => {
+                let (left_bytes, most_bytes) = dataset.room.left_of_most()?;
+                Some(Room { left_bytes, most_bytes })
+            }
+        };
+        self.access.look(room).flatten()
     }
 
     fn guid(&self) -> u64 {
@@ -333,6 +338,13 @@ impl Export for VolumeExport {
     }
 }
 
+/// The size of a block that clients are told, of a volume with blocks of so many bytes.
+fn told_block_bytes(bytes: u64) -> u32 {
+    let bytes = u32::try_from(bytes).ok();
+    let is_allowed = |bytes: &u32| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes);
+    bytes.filter(is_allowed).unwrap_or(DEFAULT_BLOCK_BYTES)
+}
+
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -347,19 +359,20 @@ impl Exports for Volumes {
     type Export = VolumeExport;
 
     async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
-        let pools = self.daemon.open_pools();
-        let volumes = pools.iter().flat_map(|pool| pool.volumes());
-        let admitted = volumes.filter_map(|volume| {
-            let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
-            Some(Listed { name: volume.name, share })
-        });
-        admitted.collect()
+        let mut admitted = Vec::new();
+        for pool in self.daemon.open_pools() {
+            admitted.extend(pool.volumes().iter().filter_map(|volume| {
+                let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
+                Some(Listed { name: volume.name.clone(), guid: volume.guid.0, share })
+            }));
+        }
+        admitted
     }
 
     async fn open(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Unopened> {
         let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
         // What is not listed, as a volume whose key is not loaded, cannot be opened either.
-        if let Some(volume) = pool.volumes().into_iter().find(|volume| volume.name == name)
+        if let Some(volume) = pool.volumes().get(name)
             && !volume.share(self.protocol).is_some_and(|share| share.admits(&caller))
         {
             return Err(Unopened::Unknown);
@@ -378,38 +391,16 @@ impl Exports for Volumes {
             }
         })
     }
-}
 
-impl Volume {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its size when it was found.
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// How it is served, or why that is not understood.
-    pub(super) fn shares(&self) -> &Result<Shares, String> {
-        &self.shares
-    }
-
-    /// How a protocol serves it, if it does.
-    pub(super) fn share(&self, protocol: Protocol) -> Option<Share> {
-        let mut share = self.shares.as_ref().ok()?.through(protocol)?.clone();
-        if self.name.contains('@') {
-            (share.target, share.lun) = (None, 0);
-        }
-        Some(share)
+    fn changes(&self) -> Changes {
+        self.daemon.volume_changes.listen()
     }
 }
 
 impl OpenPool {
     /// The volumes that can be read.
-    pub fn volumes(&self) -> Vec<Volume> {
-        self.volumes.read().ignore_poison().clone()
+    pub fn volumes(&self) -> Arc<VolumeList> {
+        Arc::clone(&self.volumes.read().ignore_poison())
     }
 
     /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found
@@ -417,7 +408,8 @@ impl OpenPool {
     pub(super) async fn find_volumes(&self) -> engine::Result<()> {
         let mut volumes = Vec::new();
         let result = self.add_volumes(&mut volumes).await;
-        *self.volumes.write().ignore_poison() = volumes;
+        *self.volumes.write().ignore_poison() = Arc::new(volumes.into());
+        self.volume_changes.announce();
         result
     }
 
@@ -447,13 +439,11 @@ impl OpenPool {
 
     async fn open_volume(&self, dsl: &Dsl, dataset: &Dataset) -> engine::Result<(Volume, Arc<Zvol>)> {
         let zvol = Zvol::open(&dsl.open_objset(dataset).await?).await?;
-        let block_bytes = u32::try_from(zvol.block_size()).ok();
-        let block_bytes = block_bytes
-            .filter(|bytes| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes));
         let volume = Volume {
             name: dataset.name.clone(),
+            guid: dsl.identity(dataset).await?,
             size_bytes: zvol.size(),
-            block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+            block_bytes: told_block_bytes(zvol.block_size()),
             shares: dsl.user_text(dataset, shares::PROPERTY).await?.unwrap_or_default().parse(),
         };
         Ok((volume, zvol))
@@ -487,7 +477,7 @@ impl OpenPool {
         if dataset.is_taken_for_copy() || dsl.is_unfinished_copy(&dataset).await? {
             return Err(engine::Error::NotFound(format!("{name}: belongs to the copy of a volume")));
         }
-        let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
+        let (Volume { name, guid, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let (access, is_writable) = match self.live() {
             None => (Access::Reading(zvol), false),
             Some(live) if dataset.is_snapshot() => {
@@ -498,7 +488,6 @@ impl OpenPool {
             }
             Some(live) => open_live(live, &dataset).await?,
         };
-        let guid = dsl.identity(&dataset).await?;
         drop((dsl, dataset));
         let recorder = self.recorder(&name);
         match lock(&self.connections).as_mut() {
@@ -512,7 +501,6 @@ impl OpenPool {
                     protocol,
                     id,
                     guid,
-                    block_bytes,
                     is_writable,
                     link,
                     access,
@@ -618,7 +606,7 @@ impl Daemon {
 
     /// Where clients of a protocol find a volume that it serves.
     pub(super) fn addresses_of(&self, volume: &Volume, protocol: Protocol) -> Vec<String> {
-        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume.clone());
+        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume);
         match protocol {
             Protocol::Nbd => uri.into_iter().chain(tcp_uri).collect(),
             Protocol::Iscsi => iscsi_uri.into_iter().collect(),
@@ -629,10 +617,10 @@ impl Daemon {
     }
 
     pub(super) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
-        pool.volumes().into_iter().map(|volume| self.served(volume)).collect()
+        pool.volumes().iter().map(|volume| self.served(volume)).collect()
     }
 
-    fn served(&self, volume: Volume) -> ServedVolume {
+    fn served(&self, volume: &Volume) -> ServedVolume {
         let nbd = self.nbd.get().filter(|_| volume.share(Protocol::Nbd).is_some());
         ServedVolume {
             uri: nbd.map(|nbd| nbd.uri(&volume.name)),
@@ -643,7 +631,7 @@ impl Daemon {
             vhost_user_socket: volume
                 .share(Protocol::VhostUser)
                 .and_then(|_| self.vhost_user.get().and_then(|at| vhost_user::socket_of(at, &volume.name))),
-            name: volume.name,
+            name: volume.name.clone(),
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
         }

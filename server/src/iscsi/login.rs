@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::chap::{Challenge, MD5, MOST_CHALLENGE_BYTES, Secrets};
-use super::names;
 use super::pdu::{self, Digests, Header, Pdu, answer, request, violation};
 use super::text::{Text, bytes, hex, number};
-use crate::block::{Caller, Exports, Place, Resources, SectorBytes, Unopened};
+use super::{inventory, names};
+use crate::block::{Caller, Export, Exports, Place, Resources, Share, Unopened};
 
 /// Units of a login.
 const MOST_UNITS: usize = 64;
@@ -100,7 +100,9 @@ pub(super) struct Initiator {
 /// A target with its volumes, by their numbers.
 pub(super) struct Target<E> {
     pub name: String,
-    pub volumes: BTreeMap<u8, (Arc<E>, SectorBytes)>,
+    /// The number of the volume that it belongs to, if it is a volume's own.
+    pub own: Option<u64>,
+    pub volumes: BTreeMap<u8, (Arc<E>, Share)>,
 }
 
 /// The initiator's name, its target, and its place among those that are served.
@@ -277,8 +279,7 @@ impl<X: Exports> Login<'_, X> {
         if matches!(self.proof, Proof::Done) && self.session.is_none() && !self.is_discovery {
             // The case of letters does not matter in names of targets.
             let name = self.target.take().ok_or(Status::MISSING)?.to_ascii_lowercase();
-            let volumes = self.open(&name).await?;
-            self.session = Some(Target { name, volumes });
+            self.session = Some(self.open(name).await?);
         }
         if !self.told_group && !self.is_discovery {
             self.told_group = true;
@@ -289,23 +290,21 @@ impl<X: Exports> Login<'_, X> {
 
     /// Opens the volumes of a target that the initiator may have. What cannot be opened now is left out,
     /// unless it is all.
-    async fn open(&self, target: &str) -> Result<BTreeMap<u8, (Arc<X::Export>, SectorBytes)>, Status> {
+    async fn open(&self, name: String) -> Result<Target<X::Export>, Status> {
         let caller = Caller { address: Some(self.door.address), name: self.initiator.as_deref() };
         let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);
-        for listed in self.door.exports.listed(caller).await {
-            let (lun, sector) = (listed.share.lun, listed.share.sector);
-            // The first that has a number keeps it.
-            let is_meant = names::of(&listed.name, &listed.share).as_deref() == Some(target);
-            if !is_meant || volumes.contains_key(&lun) {
-                continue;
-            }
+        let mut own = None;
+        for (lun, listed) in inventory::members(self.door.exports.listed(caller).await, &name, None) {
             match self.door.exports.open(&listed.name, caller).await {
-                Ok(export) => drop(volumes.insert(lun, (export, sector))),
+                Ok(export) => {
+                    own = own.or(listed.share.target.is_none().then(|| export.guid()));
+                    volumes.insert(lun, (export, listed.share));
+                }
                 Err(Unopened::Unknown) => {}
                 Err(Unopened::Unavailable(_)) => failure = Status::UNAVAILABLE,
             }
         }
-        if volumes.is_empty() { Err(failure) } else { Ok(volumes) }
+        if volumes.is_empty() { Err(failure) } else { Ok(Target { name, own, volumes }) }
     }
 
     fn begin(&mut self, header: &Header, text: &Text) -> Result<(), Status> {

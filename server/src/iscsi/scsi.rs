@@ -3,10 +3,12 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `command` | command descriptor blocks, read and checked before data are asked for |
+//! | `attention` | what an initiator is told without having asked |
 //! | `sense` | what an initiator is told of a command that failed |
 //! | `copy` | what EXTENDED COPY is to copy |
 //! | `inquiry` | what the unit is |
 //! | `mode` | mode pages |
+//! | `provisioning` | room for thin units, and the threshold |
 //! | `reservations` | which initiators may use the unit |
 //! | `unit` | doing commands |
 //! | `units` | the units of a target |
@@ -17,10 +19,12 @@
 //!
 //! Source of the facts: SPC-4, SBC-3 (the drafts of T10).
 
+mod attention;
 mod command;
 mod copy;
 mod inquiry;
 mod mode;
+mod provisioning;
 mod reservations;
 mod sense;
 mod unit;
@@ -30,7 +34,7 @@ pub(super) use command::Command;
 pub(super) use reservations::Refusal;
 pub(super) use sense::Sense;
 pub(super) use unit::{Shared, Surroundings, Unit};
-pub(super) use units::{Reach, Units};
+pub(super) use units::{Opened, Reach, Units};
 
 /// The most bytes that one command moves; initiators are told.
 pub(super) const MOST_BYTES: u64 = 32 << 20;
@@ -49,7 +53,7 @@ pub(super) fn read_untrusted(bytes: &[u8]) {
     for segment in copy::parse(parameters).unwrap_or_default() {
         assert!(segment.count <= 0xffff);
     }
-    let _ = (mode::select(false, parameters), mode::select(true, parameters));
+    let _ = (mode::select(false, parameters, None), mode::select(true, parameters, None));
     let _ = reservations::Change::parse(0, 0, parameters);
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = reservations::Reservations::from_text(text, 1);

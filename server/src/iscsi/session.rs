@@ -6,6 +6,11 @@
 //! all come is a [`Transfer`] in `incoming`. Answers are collected and leave in one write when nothing else
 //! is ready.
 //!
+//! # Units that come and go
+//! A session follows the volumes that are shared with its target (`inventory`): those that are shared no
+//! longer are no units from then on, and commands under way on them end. New ones are opened beside
+//! everything else.
+//!
 //! # Order
 //! TCP keeps the order of one connection, so commands are numbered without a gap; one with another number is
 //! passed over. A command that is immediate has no number of its own.
@@ -19,8 +24,10 @@
 //!
 //! Source of the facts: RFC 7143, sections 4.2, 4.6 and 11.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::future::poll_fn;
+mod management;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::future::{pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,15 +44,15 @@ use tokio::time::{self, MissedTickBehavior};
 
 use super::login::{Agreed, LOGIN_DATA_BYTES, OWN_DATA_BYTES, Session};
 use super::pdu::{self, Digests, FINAL, Header, NO_TAG, Pdu, answer, request, violation};
-use super::scsi::{Command, Outcome, Refusal, Sense, Unit, Units};
+use super::scsi::{Command, Opened, Outcome, Refusal, Sense, Unit, Units};
 use super::text::Text;
-use crate::block::{Export, Loan};
+use crate::block::{Changes, Export, Listed, Loan};
 
 /// Commands under way.
 const MOST_COMMANDS: usize = 128;
 /// Bytes of answers that are collected before they are sent.
 const SEND_BYTES: usize = 512 << 10;
-/// How often it is looked whether units have another size.
+/// How often it is looked whether units are other than they were.
 const LOOK: Duration = Duration::from_secs(1);
 /// Bytes that are read from the socket at a time.
 const INPUT_BYTES: usize = 256 << 10;
@@ -60,10 +67,19 @@ const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
 const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// The names of targets, for initiators that look for them.
-pub(super) trait Directory: Sync {
+/// The targets and their units, as an initiator may have them.
+pub(super) trait Directory<E>: Sync {
     /// Each target that an initiator may log in to, and the address where it is served.
     fn targets(&self) -> impl Future<Output = Vec<(String, String)>> + Send;
+
+    /// Tells when targets may have other units.
+    fn changes(&self) -> Changes;
+
+    /// The volumes that are units of a target now; `own` is the one that it belongs to.
+    fn members(&self, target: &str, own: Option<u64>) -> impl Future<Output = BTreeMap<u8, Listed>> + Send;
+
+    /// Opens such volumes.
+    fn open(&self, target: String, members: BTreeMap<u8, Listed>) -> impl Future<Output = Opened<E>> + Send;
 }
 
 /// A command that came.
@@ -145,13 +161,17 @@ struct Connection<E> {
 type Read<S> = io::Result<(BufReader<ReadHalf<S>>, Option<Pdu>)>;
 
 /// What comes next.
-enum Event<S> {
+enum Event<S, E> {
     Read(Read<S>),
     Ended(Ended),
     /// There is memory for the first postponed command.
     Covered,
     /// Nothing came for a while.
     Look,
+    /// The target may have other units.
+    Changed,
+    /// These are new.
+    Opened(Opened<E>),
     /// The initiator does not send what it was asked for, and others wait for its memory.
     Stalled,
 }
@@ -167,7 +187,7 @@ pub(super) async fn serve<S, E, D>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     E: Export,
-    D: Directory,
+    D: Directory<E>,
 {
     let Session { agreed, command, status, place, .. } = session;
     let mut connection = Connection {
@@ -194,6 +214,9 @@ where
     let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), agreed.digests).boxed();
     let mut looks = time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut changes = if connection.units.is_some() { directory.changes() } else { Changes::none() };
+    // What changed during the login is not known yet.
+    let mut opening = connection.follow(directory).await;
     let result = loop {
         let is_empty = connection.out.is_empty();
         let next = poll_fn(|context| connection.poll(&mut reading, context));
@@ -202,6 +225,8 @@ where
                 event = next => Some(event),
                 _ = &mut replaced => break Ok(()),
                 _ = looks.tick() => Some(Event::Look),
+                () = changes.next() => Some(Event::Changed),
+                units = opened(&mut opening) => Some(Event::Opened(units)),
             },
             // What was collected leaves as soon as nothing else is ready.
             false => next.now_or_never(),
@@ -219,6 +244,14 @@ where
             Some(Event::Ended(ended)) => connection.finish(ended),
             Some(Event::Covered) => connection.go_on(),
             Some(Event::Look) => connection.tell_news(),
+            Some(Event::Changed) => {
+                opening = connection.follow(directory).await;
+                connection.tell_news();
+            }
+            Some(Event::Opened(units)) => {
+                opening = None;
+                connection.add(units);
+            }
             Some(Event::Stalled) => break Err(io::Error::new(io::ErrorKind::TimedOut, "it sends no data")),
             None => {}
         }
@@ -236,6 +269,14 @@ where
     result
 }
 
+/// What was opened, once it is.
+async fn opened<E>(opening: &mut Option<BoxFuture<'_, Opened<E>>>) -> Opened<E> {
+    match opening {
+        Some(opening) => opening.await,
+        None => pending().await,
+    }
+}
+
 /// Reads a unit; nothing at the end of the input.
 async fn read<S: AsyncRead>(mut input: BufReader<ReadHalf<S>>, digests: Digests) -> Read<S> {
     if input.fill_buf().await?.is_empty() {
@@ -251,12 +292,39 @@ fn with_length(sense: Sense) -> Vec<u8> {
     [&(bytes.len() as u16).to_be_bytes(), &bytes[..]].concat()
 }
 
+/// The command, and the unit that is to do it now; or what it is answered with at once.
+fn admit<E: Export>(
+    units: &Units<E>,
+    task: &Task,
+    descriptor: &[u8; 16],
+) -> Result<(Arc<Unit<E>>, Command), Outcome> {
+    if let Some(outcome) = units.answer(task.lun, descriptor) {
+        return Err(outcome);
+    }
+    let unit = units.get(task.lun).ok_or(Outcome::Check(Sense::NO_SUCH_UNIT))?;
+    let is_asked = !Command::is_always_answered(descriptor);
+    if let Some(attention) = if is_asked { unit.attention() } else { None } {
+        return Err(Outcome::Check(attention));
+    }
+    let command = unit.parse(descriptor).map_err(Outcome::Check)?;
+    if !command.fits(task.expected) {
+        return Err(Outcome::Check(Sense::INVALID_FIELD));
+    }
+    if is_asked {
+        unit.admits(&command).map_err(|refusal| match refusal {
+            Refusal::Conflict => Outcome::Conflict,
+            Refusal::Check(sense) => Outcome::Check(sense),
+        })?;
+    }
+    Ok((Arc::clone(unit), command))
+}
+
 impl<E: Export> Connection<E> {
     fn poll<S>(
         &mut self,
         reading: &mut BoxFuture<'static, Read<S>>,
         context: &mut Context<'_>,
-    ) -> Poll<Event<S>> {
+    ) -> Poll<Event<S, E>> {
         if let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(context) {
             return Poll::Ready(Event::Ended(ended));
         }
@@ -306,7 +374,7 @@ impl<E: Export> Connection<E> {
     }
 
     /// Takes a unit.
-    async fn take(&mut self, unit: Pdu, directory: &impl Directory) -> io::Result<()> {
+    async fn take(&mut self, unit: Pdu, directory: &impl Directory<E>) -> io::Result<()> {
         let header = unit.header;
         self.moved_bytes += unit.data.len() as u64;
         if header.operation() == request::SCSI_COMMAND && self.under_way() >= MOST_COMMANDS {
@@ -365,15 +433,45 @@ impl<E: Export> Connection<E> {
         pdu::write(&mut self.out, header, data, self.agreed.digests);
     }
 
-    /// Tells of units that have another size. The next command to each is told so, too: initiators may pass
-    /// over what they did not ask for.
+    /// Tells of units that are other than they were.
     fn tell_news(&mut self) {
         let units = self.units.iter().flat_map(Units::iter);
-        let news: Vec<_> = units.filter_map(|(number, unit)| Some((number, unit.news()?))).collect();
+        let news: Vec<_> =
+            units.flat_map(|(number, unit)| unit.news().map(move |sense| (number, sense))).collect();
         for (number, sense) in news {
-            let header = Header::new(answer::ASYNC).set(8, &[0, number]).set_word(16, NO_TAG);
-            self.answer(header, &with_length(sense));
+            self.tell(number, sense);
         }
+    }
+
+    /// Tells of a unit without being asked.
+    fn tell(&mut self, number: u8, sense: Sense) {
+        let header = Header::new(answer::ASYNC).set(8, &[0, number]).set_word(16, NO_TAG);
+        self.answer(header, &with_length(sense));
+    }
+
+    /// Takes units away that are shared no longer. Opens those that are new.
+    async fn follow<'a>(&mut self, directory: &'a impl Directory<E>) -> Option<BoxFuture<'a, Opened<E>>> {
+        let units = self.units.as_mut()?;
+        let target = units.target().to_owned();
+        let members = directory.members(&target, units.own()).await;
+        let (new, is_changed) = units.keep(members);
+        if is_changed {
+            self.tell_of_units();
+        }
+        (!new.is_empty()).then(|| directory.open(target, new).boxed())
+    }
+
+    /// Has these units from now on, too.
+    fn add(&mut self, new: Opened<E>) {
+        if self.units.as_mut().is_some_and(|units| units.add(new)) {
+            self.tell_of_units();
+        }
+    }
+
+    /// Tells that the target has other units, once for all of them.
+    fn tell_of_units(&mut self) {
+        let first = self.units.iter().flat_map(Units::iter).next().map_or(0, |(number, _)| number);
+        self.tell(first, Sense::OTHER_UNITS);
     }
 
     fn reject(&mut self, refused: &Header, reason: u8) {
@@ -396,36 +494,13 @@ impl<E: Export> Connection<E> {
             return self.reject(header, 9);
         }
         let descriptor = header.array::<16>(32);
-        let is_asked = !Command::is_always_answered(&descriptor);
-        let found = units.get(task.lun);
-        let parsed = match found {
-            None => units.of_missing(&descriptor),
-            Some(unit) => {
-                let resized = if is_asked { unit.resized() } else { None };
-                let parsed = resized.map_or_else(|| unit.parse(&descriptor), Err);
-                parsed.map(|command| (Arc::clone(unit), command))
-            }
+        let admitted = match is_damaged || data.len() > self.agreed.most_immediate_bytes() {
+            true if is_damaged => Err(Outcome::Check(Sense::DAMAGED_DATA)),
+            true => Err(Outcome::Check(Sense::UNEXPECTED_DATA)),
+            false => admit(units, &task, &descriptor),
         };
-        let parsed = match parsed {
-            _ if is_damaged => Err(Sense::DAMAGED_DATA),
-            _ if data.len() > self.agreed.most_immediate_bytes() => Err(Sense::UNEXPECTED_DATA),
-            Ok((_, command)) if !command.fits(task.expected) => Err(Sense::INVALID_FIELD),
-            parsed => parsed,
-        };
-        let admitted = parsed.map_err(Refusal::Check).and_then(|(unit, command)| {
-            if found.is_some() && is_asked {
-                unit.admits(&command)?;
-            }
-            Ok((unit, command))
-        });
         match admitted {
-            Err(refusal) => {
-                let outcome = match refusal {
-                    Refusal::Conflict => Outcome::Conflict,
-                    Refusal::Check(sense) => Outcome::Check(sense),
-                };
-                self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 });
-            }
+            Err(outcome) => self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 }),
             Ok((unit, command)) => {
                 let is_first = self.postponed.is_empty();
                 self.postponed.push_back(Postponed { task, unit, command, came: data });
@@ -582,65 +657,7 @@ impl<E: Export> Connection<E> {
         self.answer(header, sense.as_deref().unwrap_or_default());
     }
 
-    /// Ends tasks.
-    fn manage(&mut self, header: &Header) {
-        const COMPLETE: u8 = 0;
-        const NO_TASK: u8 = 1;
-        const NO_UNIT: u8 = 2;
-        const NOT_SUPPORTED: u8 = 5;
-        let (tag, function) = (header.task_tag(), header.flags() & 0x7f);
-        let lun = header.array::<8>(8);
-        let unit = self.units.as_ref().and_then(|units| units.get(lun));
-        if matches!(function, 1..=5) && unit.is_none() {
-            return self.answer_management(tag, NO_UNIT);
-        }
-        match (function, &self.units) {
-            (5, _) => unit.into_iter().for_each(|unit| unit.reset()),
-            (6 | 7, Some(units)) => units.iter().for_each(|(_, unit)| unit.reset()),
-            _ => {}
-        }
-        let meant: Vec<u32> = match function {
-            1 => {
-                let task = header.word(20);
-                if !self.is_known(task) {
-                    return self.answer_management(tag, NO_TASK);
-                }
-                vec![task]
-            }
-            // The set of tasks; the unit; the target.
-            2 | 4..=7 => {
-                let postponed =
-                    self.postponed.iter().map(|postponed| (postponed.task.tag, postponed.task.lun));
-                let incoming = self.incoming.iter().map(|(tag, transfer)| (*tag, transfer.task.lun));
-                let active = self.active.iter().map(|(tag, lun)| (*tag, *lun));
-                let tasks = active.chain(incoming).chain(postponed);
-                tasks.filter(|(_, of)| function >= 6 || *of == lun).map(|(tag, _)| tag).collect()
-            }
-            _ => return self.answer_management(tag, NOT_SUPPORTED),
-        };
-        let mut tasks = HashSet::new();
-        for task in meant {
-            if let Some(transfer) = self.incoming.remove(&task) {
-                self.held_bytes -= transfer.command.memory_bytes();
-            } else if self.active.contains_key(&task) {
-                self.aborted.insert(task);
-                tasks.insert(task);
-            } else {
-                self.postponed.retain(|postponed| postponed.task.tag != task);
-            }
-        }
-        match tasks.is_empty() {
-            true => self.answer_management(tag, COMPLETE),
-            false => self.aborts.push(Abort { tag, tasks }),
-        }
-    }
-
-    fn answer_management(&mut self, tag: u32, response: u8) {
-        let header = Header::new(answer::TASK_MANAGEMENT).set(2, &[response]).set_word(16, tag);
-        self.answer(header, &[]);
-    }
-
-    async fn answer_text(&mut self, header: &Header, data: &[u8], directory: &impl Directory) {
+    async fn answer_text(&mut self, header: &Header, data: &[u8], directory: &impl Directory<E>) {
         // An initiator that goes on asks for the rest.
         if header.word(20) == NO_TAG {
             let Some(text) = Text::parse(data) else { return self.reject(header, 9) };

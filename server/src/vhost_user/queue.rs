@@ -11,9 +11,14 @@
 //! - No more requests are under way than the ring has descriptors. Their data take memory as for all clients
 //!   ([`Loan`]); a request that has to wait for it keeps later ones in the ring.
 //! - A request is noted as under way before it is begun, and as answered after its answer is in the ring.
-//! - A ring that is *stopped* answers all that it took. A ring whose client is *gone* touches guest memory no
-//!   more: reads are dropped, and what changes the volume is done to its end. The same holds when the volume
-//!   is taken away: its requests are not answered, so that a guest whose daemon is restarted sees no error.
+//! - A ring that is *stopped* answers all that it took, if that takes no longer than a moment: the pool may
+//!   be suspended, and the client waits. Afterwards, where a file of requests under way is in use, the others
+//!   stay noted in it, and are done again when the ring is served again. Without one the client has more
+//!   patience, and then they fail. What changes the volume is done to its end all the same ([`Rest`]), before
+//!   the ring is served again.
+//! - A ring whose client is *gone* touches guest memory no more: reads are dropped, and what changes the
+//!   volume is done to its end. The same holds when the volume is taken away: its requests are not answered,
+//!   so that a guest whose daemon is restarted sees no error.
 //!
 //! A guest that breaks a rule of the ring ends the session ([`Failure`]).
 
@@ -30,6 +35,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use device::IgnorePoison;
 use futures_util::stream::FuturesUnordered;
@@ -37,6 +43,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -51,6 +58,9 @@ use crate::block::{Export, Loan};
 pub(super) const MOST_DESCRIPTORS: u16 = 1024;
 /// Requests that are taken before other tasks of the shard have their turn.
 const TURNS: usize = 128;
+
+/// How long requests may take after the ring was stopped, where they are noted in a file.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// Where a ring is.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +126,39 @@ impl From<io::Error> for Failure {
 }
 
 /// A request under way.
-type UnderWay = Pin<Box<dyn Future<Output = Ended> + Send>>;
+struct UnderWay {
+    doing: Pin<Box<dyn Future<Output = Ended> + Send>>,
+    /// How it ends if it is not waited for.
+    failed: Ended,
+}
+
+impl Future for UnderWay {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
+        self.doing.as_mut().poll(context)
+    }
+}
+
+/// A ring that was stopped.
+pub(super) struct Stopped {
+    /// The next request to take.
+    pub base: u16,
+    pub rest: Rest,
+}
+
+/// Changes of the volume that go on after the ring was stopped, and their memory.
+pub(super) struct Rest {
+    changing: FuturesUnordered<UnderWay>,
+    _loan: Loan,
+}
+
+impl Rest {
+    /// Ready when all of them are done.
+    pub async fn done(mut self) {
+        while self.changing.next().await.is_some() {}
+    }
+}
 
 /// A ring that is served.
 pub(super) struct Serving<E> {
@@ -138,12 +180,17 @@ pub(super) struct Serving<E> {
     /// Tells it to stop, and by being dropped that the client is gone.
     stop: oneshot::Receiver<()>,
     is_stopping: bool,
+    /// Until when requests are waited for once it stops.
+    stop_limit: Pin<Box<Sleep>>,
+    /// How long, where they are not noted in a file.
+    patience: Duration,
     is_abandoned: bool,
     /// Why it was abandoned.
     failure: Failure,
 }
 
-/// Serves a ring until it is stopped; then where the next request to take is. To be called on the shard.
+/// Serves a ring until it is stopped. Requests that end no sooner than `patience` fail then, unless they are
+/// noted in a file. To be called on the shard.
 ///
 /// # Errors
 /// The session has to end.
@@ -153,10 +200,11 @@ pub(super) async fn serve<E: Export>(
     (control, kick): (Arc<Mutex<Control>>, OwnedFd),
     inflight: Option<inflight::Queue>,
     loan: Loan,
-    stop: oneshot::Receiver<()>,
-) -> Result<u16, Failure> {
-    let mut serving = Serving::begin(disk, place, (control, kick), inflight, loan, stop)?;
-    poll_fn(|context| serving.poll(context)).await
+    (stop, patience): (oneshot::Receiver<()>, Duration),
+) -> Result<Stopped, Failure> {
+    let mut serving = Serving::begin(disk, place, (control, kick), inflight, loan, (stop, patience))?;
+    let base = poll_fn(|context| serving.poll(context)).await?;
+    Ok(Stopped { base, rest: Rest { changing: serving.changing, _loan: serving.loan } })
 }
 
 impl<E: Export> Serving<E> {
@@ -166,7 +214,7 @@ impl<E: Export> Serving<E> {
         (control, kick): (Arc<Mutex<Control>>, OwnedFd),
         mut inflight: Option<inflight::Queue>,
         loan: Loan,
-        stop: oneshot::Receiver<()>,
+        (stop, patience): (oneshot::Receiver<()>, Duration),
     ) -> Result<Self, Failure> {
         let mut ring = Queue::new(MOST_DESCRIPTORS)?;
         ring.try_set_size(place.size)?;
@@ -214,6 +262,8 @@ impl<E: Export> Serving<E> {
             changing: FuturesUnordered::new(),
             stop,
             is_stopping: false,
+            stop_limit: Box::pin(sleep(Duration::ZERO)),
+            patience,
             is_abandoned: false,
             failure: Failure::Client,
         })
@@ -222,7 +272,11 @@ impl<E: Export> Serving<E> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<u16, Failure>> {
         if !self.is_stopping && !self.is_abandoned {
             match self.stop.poll_unpin(context) {
-                Poll::Ready(Ok(())) => self.is_stopping = true,
+                Poll::Ready(Ok(())) => {
+                    self.is_stopping = true;
+                    let limit = if self.inflight.is_some() { STOP_GRACE } else { self.patience };
+                    self.stop_limit = Box::pin(sleep(limit));
+                }
                 Poll::Ready(Err(_)) => {
                     self.is_abandoned = true;
                     self.reading = FuturesUnordered::new();
@@ -273,6 +327,10 @@ impl<E: Export> Serving<E> {
                 }
                 self.loan.shrink_to(0);
             }
+            if self.is_stopping && self.stop_limit.as_mut().poll(context).is_ready() {
+                self.give_up_waiting()?;
+                return Ok(Poll::Ready(self.ring.next_avail()));
+            }
             if turns == 0 {
                 context.waker().wake_by_ref();
                 return Ok(Poll::Pending);
@@ -297,6 +355,22 @@ impl<E: Export> Serving<E> {
                 Poll::Pending => return Ok(Poll::Pending),
             }
         }
+    }
+
+    /// Ends requests that the ring is stopped without.
+    fn give_up_waiting(&mut self) -> Result<(), Failure> {
+        let waiting = self.reading.iter().chain(self.changing.iter()).map(|request| request.failed);
+        let postponed = self.postponed.as_ref().map(|request| request.ended(Status::Failed, 0));
+        let unanswered: Vec<Ended> = waiting.chain(postponed).collect();
+        self.reading = FuturesUnordered::new();
+        self.postponed = None;
+        if self.inflight.is_some() {
+            return Ok(());
+        }
+        for ended in unanswered {
+            self.answer(ended)?;
+        }
+        self.signal()
     }
 
     fn look_at_control(&mut self) {
@@ -381,14 +455,15 @@ impl<E: Export> Serving<E> {
     fn start(&mut self, request: Request, context: &mut Context<'_>) -> Result<(), Failure> {
         let changes = request.operation.changes();
         // A panic ends its request alone.
-        let after_panic = request.ended(Status::Failed, 0);
+        let failed = request.ended(Status::Failed, 0);
         let execute = request.execute(Arc::clone(&self.disk), Arc::clone(&self.memory));
         let execute = AssertUnwindSafe(execute).catch_unwind();
-        let mut execute: UnderWay = Box::pin(execute.map(move |ended| ended.unwrap_or(after_panic)));
-        match execute.as_mut().poll(context) {
+        let doing = Box::pin(execute.map(move |ended| ended.unwrap_or(failed)));
+        let mut request = UnderWay { doing, failed };
+        match request.poll_unpin(context) {
             Poll::Ready(ended) => self.answer(ended)?,
-            Poll::Pending if changes => self.changing.push(execute),
-            Poll::Pending => self.reading.push(execute),
+            Poll::Pending if changes => self.changing.push(request),
+            Poll::Pending => self.reading.push(request),
         }
         Ok(())
     }

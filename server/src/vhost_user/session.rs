@@ -11,6 +11,9 @@
 //! | known in part | it has a size, addresses, a kick and memory, and is enabled |
 //! | served | the client asks for its base, disables it, or resets the device |
 //!
+//! A ring that is served has its *turn* until all that it began is done, also after it was stopped; the task
+//! that serves it next waits for that.
+//!
 //! # Ends
 //! A session ends when the client goes, when it breaks the protocol or the rules of a ring, when the file of
 //! its memory becomes shorter, and when the volume is taken away. Its rings are given up then, and it waits
@@ -35,11 +38,11 @@ use super::device::{Disk, EVENT_INDEX, MOST_QUEUES, PROTOCOL_FEATURES, WRITEBACK
 use super::inflight::{Claims, Inflight};
 use super::memory::{Described, MOST_REGIONS, Memory};
 use super::protocol::{Message, Wire, feature, request, tell_config_changed, violation};
-use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace};
+use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace, Stopped};
 use crate::block::{Export, Loan, Place};
 use crate::runtime::Shards;
 
-/// How often it is looked whether the volume has another size.
+/// How often it is looked whether the volume, or its blocks, have another size.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the session before may take to end that used the same file of requests under way.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
@@ -54,6 +57,8 @@ pub(super) struct Common {
     pub shards: Weak<Shards>,
     pub claims: Claims,
     pub handshake: Duration,
+    /// How long requests may take after their ring was stopped, where they are not noted in a file.
+    pub patience: Duration,
 }
 
 /// A ring that is served.
@@ -75,6 +80,7 @@ struct Ring {
     is_enabled: bool,
     control: Arc<Mutex<Control>>,
     running: Option<Running>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A session.
@@ -90,7 +96,8 @@ pub(super) struct Session<E> {
     claim: Option<OwnedSemaphorePermit>,
     /// Where the client is told of changes.
     channel: Option<UnixStream>,
-    told_bytes: u64,
+    /// The volume's size and that of its blocks, as the client was told.
+    told: (u64, u32),
 }
 
 /// Serves a client until it goes, or `open` says that the volume's socket is closed.
@@ -107,7 +114,7 @@ pub(super) async fn serve<E: Export>(
     let mut wire = Wire::new(stream);
     let first = timeout(common.handshake, wire.next()).await;
     let Some(first) = first.map_err(|_| violation("the client says nothing"))?? else { return Ok(()) };
-    let told_bytes = export.size_bytes();
+    let told = (export.size_bytes(), export.block_bytes());
     let mut session = Session {
         disk: Arc::new(Disk::new(export)),
         common,
@@ -119,7 +126,7 @@ pub(super) async fn serve<E: Export>(
         inflight: None,
         claim: None,
         channel: None,
-        told_bytes,
+        told,
     };
     let served = session.run(&mut wire, first, &mut open).await;
     // The client need not wait for what its rings have begun; who goes on with its requests does.
@@ -216,7 +223,8 @@ impl<E: Export> Session<E> {
                 for number in 0..MOST_QUEUES.into() {
                     self.stop(number).await?;
                     let ring = self.ring(number)?;
-                    *ring = Ring { control: Arc::clone(&ring.control), ..Ring::default() };
+                    let (control, turn) = (Arc::clone(&ring.control), Arc::clone(&ring.turn));
+                    *ring = Ring { control, turn, ..Ring::default() };
                 }
                 self.disk.set_writes_through(false);
                 self.disk.forget_losses();
@@ -372,6 +380,7 @@ impl<E: Export> Session<E> {
         let (disk, memory, place) =
             (Arc::clone(&self.disk), Arc::clone(&self.memory), Arc::clone(&self.place));
         let (inflight, shards) = (self.inflight.clone(), self.common.shards.upgrade());
+        let patience = self.common.patience;
         let ring = self.ring(number)?;
         let (Some(kick), Some(addresses), None) = (&ring.kick, ring.addresses, &ring.running) else {
             return Ok(());
@@ -396,18 +405,32 @@ impl<E: Export> Session<E> {
         let kick = kick.try_clone()?;
         let control = Arc::clone(&ring.control);
         let loan = Loan::of_part(place, MOST_QUEUES.into());
-        let (stop, stopped) = oneshot::channel();
+        let (stop, mut stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
+        let turn = Arc::clone(&ring.turn);
         shards.spawn(async move {
-            let served = queue::serve(disk, place_of_ring, (control, kick), inflight, loan, stopped).await;
-            // The session may be gone.
-            let _ = end.send(served);
+            // The session may be gone wherever this tells how it ended.
+            let _turn = tokio::select! {
+                biased;
+                stopped = &mut stopped => {
+                    return drop(end.send(stopped.map(|()| place_of_ring.next).map_err(|_| Failure::Client)));
+                }
+                turn = turn.lock_owned() => turn,
+            };
+            let stop = (stopped, patience);
+            match queue::serve(disk, place_of_ring, (control, kick), inflight, loan, stop).await {
+                Ok(Stopped { base, rest }) => {
+                    let _ = end.send(Ok(base));
+                    rest.done().await;
+                }
+                Err(failure) => drop(end.send(Err(failure))),
+            }
         });
         ring.running = Some(Running { stop, ended });
         Ok(())
     }
 
-    /// Stops a ring once what it took is answered.
+    /// Stops a ring once what it took is answered, or is waited for no longer.
     async fn stop(&mut self, number: u32) -> io::Result<()> {
         let ring = self.ring(number)?;
         let Some(Running { stop, ended }) = ring.running.take() else { return Ok(()) };
@@ -428,6 +451,9 @@ impl<E: Export> Session<E> {
         let ends: Vec<_> = ends.into_iter().map(|running| running.ended).collect();
         for ended in ends {
             let _ = ended.await;
+        }
+        for ring in &self.rings {
+            drop(ring.turn.lock().await);
         }
     }
 
@@ -455,16 +481,16 @@ impl<E: Export> Session<E> {
         }
     }
 
-    /// Tells the client if the volume has another size.
+    /// Tells the client if the volume, or its blocks, have another size.
     async fn tell_size(&mut self) -> io::Result<()> {
         let size_bytes = self.disk.size_bytes();
         if self.disk.is_gone() {
             return Err(io::Error::other(Failure::Export.to_string()));
         }
-        if size_bytes == self.told_bytes {
+        let now = (size_bytes, self.disk.export().block_bytes());
+        if std::mem::replace(&mut self.told, now) == now {
             return Ok(());
         }
-        self.told_bytes = size_bytes;
         let can_tell = self.protocol & feature::BACKEND_REQ != 0 && self.protocol & feature::CONFIG != 0;
         if let Some(channel) = self.channel.as_ref().filter(|_| can_tell)
             && timeout(LOOK, tell_config_changed(channel)).await.is_err()

@@ -6,8 +6,9 @@
 //! those whose name a folder has already, are not served this way.
 //!
 //! # Their life
-//! Sockets come and go with the volumes. One of a process that died is replaced, one that another process
-//! answers on is left alone ([`crate::socket`]). When a volume goes, its sessions end.
+//! Sockets come and go with the volumes, as soon as [`Exports::changes`] says so. One of a process that died
+//! is replaced, one that another process answers on is left alone ([`crate::socket`]). When a volume goes,
+//! its sessions end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::inflight::Claims;
 use super::session::{self, Common};
@@ -26,8 +27,6 @@ use crate::block::{Caller, Exports, Limits, Resources, accepted};
 use crate::runtime::Shards;
 use crate::socket::{self, SocketFile};
 
-/// How often it is looked for volumes that came or went.
-const LOOK: Duration = Duration::from_millis(250);
 /// After how long a socket that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of the longest path of a socket.
@@ -64,19 +63,18 @@ pub async fn serve_folder<X: Exports>(
     shards: Arc<Shards>,
     limits: Limits,
 ) -> io::Result<()> {
-    let common =
-        Common { shards: Arc::downgrade(&shards), claims: Claims::default(), handshake: limits.handshake };
-    let common = Arc::new(common);
+    let common = Arc::new(Common {
+        shards: Arc::downgrade(&shards),
+        claims: Claims::default(),
+        handshake: limits.handshake,
+        patience: limits.stall,
+    });
     let resources = Resources::new(limits);
     let mut accepting = JoinSet::new();
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
     let mut refused: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut looks = tokio::time::interval(LOOK);
+    let mut changes = exports.changes();
     loop {
-        tokio::select! {
-            _ = looks.tick() => {}
-            Some(_) = accepting.join_next() => continue,
-        }
         let listed = exports.listed(Caller::default()).await;
         let names: BTreeSet<String> = listed.into_iter().map(|listed| listed.name).collect();
         open.retain(|name, _| names.contains(name));
@@ -109,6 +107,13 @@ pub async fn serve_folder<X: Exports>(
                     }
                     refused.insert(name, Instant::now());
                 }
+            }
+        }
+        loop {
+            tokio::select! {
+                () = changes.next() => break,
+                () = sleep(AGAIN), if !refused.is_empty() => break,
+                Some(_) = accepting.join_next() => {}
             }
         }
     }

@@ -50,7 +50,13 @@ impl Running {
 
     /// The same with a daemon that was made otherwise.
     pub fn start_as(daemon: Daemon) -> Self {
+        Self::start_with(daemon, |_| Endpoints::default())
+    }
+
+    /// The same, with volumes served elsewhere, too.
+    pub fn start_with(daemon: Daemon, endpoints: impl FnOnce(&Path) -> Endpoints) -> Self {
         let place = tempfile::tempdir().unwrap();
+        let endpoints = endpoints(place.path());
         let daemon = Arc::new(daemon);
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -61,7 +67,7 @@ impl Running {
             runtime.block_on(async {
                 let socket = socket::listen(&path).await.unwrap();
                 let shards = Arc::new(Shards::start().unwrap());
-                let serve = serving.serve_volumes(socket, Endpoints::default(), shards);
+                let serve = serving.serve_volumes(socket, endpoints, shards);
                 let mut serve = std::pin::pin!(serve);
                 tokio::select! { biased; ended = &mut serve => panic!("{ended:?}"), () = async {} => {} }
                 ready.send(()).unwrap();

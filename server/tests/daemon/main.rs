@@ -23,5 +23,6 @@ mod reshape;
 mod semantics;
 mod sparse;
 mod ublk;
+mod vhost_user;
 mod views;
 mod volumes;

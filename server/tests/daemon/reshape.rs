@@ -1,11 +1,13 @@
 //! Volumes that get another block size under the hands of NBD clients.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use device::block_on;
+use engine::pool::live::VolumeUsers;
 use server::api::{
-    CreateDataset, DestroyDataset, ErrorKind, ListDatasets, ListReshapes, ListVolumes, RenameDataset,
-    ReshapeAction, ReshapeState, ReshapeVolume, Rollback, SetProperties, TakeSnapshots,
+    ApiError, CloneSnapshot, CreateDataset, DatasetKind, DestroyDataset, ErrorKind, ListDatasets,
+    ListReshapes, ListVolumes, Promote, RenameDataset, ReshapeAction, ReshapeState, ReshapeVolume, Rollback,
+    SetProperties, TakeSnapshots,
 };
 use server::daemon::OpenPool;
 
@@ -90,6 +92,77 @@ fn clients_go_on_with_the_copy() {
     assert_eq!(other.bytes[0], 77);
 }
 
+fn clone(running: &Running, snapshot: &str, target: &str) -> Result<(), ApiError> {
+    let (snapshot, target) = (snapshot.to_owned(), target.to_owned());
+    let clone = CloneSnapshot { snapshot, target, ..CloneSnapshot::default() };
+    block_on(running.daemon.clone_snapshot(clone)).map(drop)
+}
+
+fn promote(running: &Running, dataset: &str) -> Result<(), ApiError> {
+    block_on(running.daemon.promote(Promote { dataset: dataset.into(), ..Promote::default() }))
+}
+
+fn first_byte(running: &Running, volume: &str) -> u8 {
+    let mut client = Client::connect(&running.place.path().join("nbd.sock"), volume);
+    assert_eq!(client.read(0, 4096), 0);
+    client.bytes[0]
+}
+
+#[test]
+fn clones_of_a_volume_stay_with_the_old_one_and_can_replace_it() {
+    let running = Running::start();
+    new_volume(&running);
+    let socket = running.place.path().join("nbd.sock");
+    let write = |volume: &str, byte: u8| {
+        assert_eq!(Client::connect(&socket, volume).write(0, &[byte; 4096], FLAG_FUA), 0);
+    };
+    write("tank/vol", 1);
+    snapshot(&running, "tank/vol@one", false);
+    clone(&running, "tank/vol@one", "tank/before").unwrap();
+    write("tank/vol", 2);
+    // As if nothing could hold the clients: the copy waits, with the snapshots that it is made of.
+    let pool = running.daemon.open_pools().remove(0);
+    let nothing: Weak<OpenPool> = Weak::new();
+    pool.live().unwrap().set_volume_users(nothing);
+    block_on(running.daemon.reshape_volume(reshape(ReshapeAction::Start, 65536))).unwrap();
+    let taken = || {
+        let kinds = vec![DatasetKind::Snapshot];
+        let listed = block_on(running.daemon.list_datasets(ListDatasets { kinds, ..Default::default() }));
+        let mut names = listed.unwrap().entries.into_iter().map(|entry| entry.name);
+        names.find(|name| name.contains("@cenote-reshape-"))
+    };
+    let taken = std::iter::repeat_with(taken).flatten().next().unwrap();
+    let refused = clone(&running, &taken, "tank/of-copy").unwrap_err();
+    assert!(refused.kind == ErrorKind::Busy && refused.message.contains("of your own"), "{refused}");
+    snapshot(&running, "tank/vol@two", false);
+    clone(&running, "tank/vol@two", "tank/during").unwrap();
+    for dataset in ["tank/before", "tank/during"] {
+        let refused = promote(&running, dataset).unwrap_err();
+        assert!(refused.message.contains("cenote reshape tank/vol --cancel"), "{refused}");
+    }
+    // It goes on, and is complete.
+    let users: Arc<dyn VolumeUsers> = pool.clone();
+    pool.live().unwrap().set_volume_users(Arc::downgrade(&users));
+    while state(&running) == ReshapeState::Active {
+        std::thread::yield_now();
+    }
+    assert_eq!(state(&running), ReshapeState::Complete);
+    let kept = "tank/vol.volblocksize-16K";
+    clone(&running, &format!("{kept}@one"), "tank/after").unwrap();
+    let found =
+        ["tank/before", "tank/during", "tank/after", "tank/vol"].map(|name| first_byte(&running, name));
+    assert_eq!(found, [1, 2, 1, 2]);
+    // The newest of the clones takes all snapshots; the old volume goes, and the others stay.
+    promote(&running, "tank/during").unwrap();
+    let destroy = DestroyDataset { name: kept.into(), recursive: true, ..Default::default() };
+    block_on(running.daemon.destroy_dataset(destroy)).unwrap();
+    write("tank/vol", 3);
+    write("tank/after", 4);
+    let found = ["tank/before", "tank/during", "tank/during@one", "tank/after", "tank/vol"]
+        .map(|name| first_byte(&running, name));
+    assert_eq!(found, [1, 2, 1, 4, 3]);
+}
+
 #[test]
 fn what_would_disturb_a_copy_is_refused_until_it_is_canceled() {
     let running = Running::start();
@@ -99,6 +172,7 @@ fn what_would_disturb_a_copy_is_refused_until_it_is_canceled() {
     let dry = ReshapeVolume { dry_run: true, ..reshape(ReshapeAction::Start, 65536) };
     let plan = block_on(daemon.reshape_volume(dry)).unwrap().unwrap();
     assert_eq!((plan.old_volblocksize, plan.new_volblocksize), (16384, 65536));
+    assert!(plan.time.is_none(), "there is nothing to read");
     assert!(daemon.list_reshapes(&ListReshapes::default()).unwrap().is_empty());
 
     // As if nothing could hold the clients: the copy waits.

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use device::IoBuf;
 use server::block::{
-    Caller, Copied, Export, ExportError, Exports, Extent, Limits, Listed, Protocol, Share, Shares, Unopened,
+    Announcer, Caller, Changes, Copied, Export, ExportError, Exports, Extent, Limits, Listed, Protocol, Room,
+    Share, Shares, Unopened,
 };
 use server::iscsi::{self, Secrets};
 use server::runtime::Shards;
@@ -22,10 +23,14 @@ const BLOCK_BYTES: usize = 4096;
 /// A disk in memory. What was never written, or was zeroed, is a hole.
 pub struct Disk {
     guid: u64,
+    /// As initiators count, so that what they assume of alignment is so.
+    pub block_bytes: AtomicU32,
     bytes: Mutex<Vec<u8>>,
     holes: Mutex<Vec<bool>>,
     is_writable: bool,
     kept: Mutex<Option<String>>,
+    /// The room for what is written.
+    pub room: Mutex<Option<Room>>,
     /// Bytes that came from other disks without an initiator's doing.
     pub copied: AtomicUsize,
 }
@@ -33,8 +38,16 @@ pub struct Disk {
 impl Disk {
     pub fn new(guid: u64, size: usize, is_writable: bool) -> Self {
         let holes = Mutex::new(vec![true; size / BLOCK_BYTES]);
-        let (kept, copied) = (Mutex::default(), AtomicUsize::new(0));
-        Self { guid, bytes: Mutex::new(vec![0; size]), holes, is_writable, kept, copied }
+        Self {
+            guid,
+            block_bytes: AtomicU32::new(512),
+            bytes: Mutex::new(vec![0; size]),
+            holes,
+            is_writable,
+            kept: Mutex::default(),
+            room: Mutex::default(),
+            copied: AtomicUsize::new(0),
+        }
     }
 
     /// It has another size from now on.
@@ -62,8 +75,11 @@ impl Export for Disk {
     }
 
     fn block_bytes(&self) -> u32 {
-        // As initiators count, so that what they assume of alignment is so.
-        512
+        self.block_bytes.load(Ordering::Relaxed)
+    }
+
+    fn room(&self) -> Option<Room> {
+        *self.room.lock().unwrap()
     }
 
     fn guid(&self) -> u64 {
@@ -130,17 +146,32 @@ impl Export for Disk {
     }
 }
 
+/// A disk, and how it is shared.
+type Shared = (Share, Arc<Disk>);
+
 /// Disks, and how they are shared.
 #[derive(Clone, Default)]
-pub struct Disks(BTreeMap<String, (Share, Arc<Disk>)>);
+pub struct Disks {
+    by_name: Arc<Mutex<BTreeMap<String, Shared>>>,
+    announcer: Announcer,
+}
 
 impl Disks {
     /// With one more, shared as the property's value says.
-    pub fn with(mut self, name: &str, shares: &str, disk: &Arc<Disk>) -> Self {
-        let shares: Shares = shares.parse().unwrap();
-        let share = shares.through(Protocol::Iscsi).unwrap().clone();
-        self.0.insert(name.to_owned(), (share, Arc::clone(disk)));
+    pub fn with(self, name: &str, shares: &str, disk: &Arc<Disk>) -> Self {
+        self.share(name, shares, disk);
         self
+    }
+
+    /// It is shared so from now on; not at all if the value says so.
+    pub fn share(&self, name: &str, shares: &str, disk: &Arc<Disk>) {
+        let shares: Shares = shares.parse().unwrap();
+        let mut by_name = self.by_name.lock().unwrap();
+        match shares.through(Protocol::Iscsi) {
+            Some(share) => drop(by_name.insert(name.to_owned(), (share.clone(), Arc::clone(disk)))),
+            None => drop(by_name.remove(name)),
+        }
+        self.announcer.announce();
     }
 }
 
@@ -148,12 +179,23 @@ impl Exports for Disks {
     type Export = Disk;
 
     async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
-        let admitted = self.0.iter().filter(|(_, (share, _))| share.admits(&caller));
-        admitted.map(|(name, (share, _))| Listed { name: name.clone(), share: share.clone() }).collect()
+        let by_name = self.by_name.lock().unwrap();
+        let admitted = by_name.iter().filter(|(_, (share, _))| share.admits(&caller));
+        let listed = |(name, (share, disk)): (&String, &Shared)| Listed {
+            name: name.clone(),
+            guid: disk.guid,
+            share: share.clone(),
+        };
+        admitted.map(listed).collect()
     }
 
     async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Disk>, Unopened> {
-        self.0.get(name).map(|(_, disk)| Arc::clone(disk)).ok_or(Unopened::Unknown)
+        let by_name = self.by_name.lock().unwrap();
+        by_name.get(name).map(|(_, disk)| Arc::clone(disk)).ok_or(Unopened::Unknown)
+    }
+
+    fn changes(&self) -> Changes {
+        self.announcer.listen()
     }
 }
 

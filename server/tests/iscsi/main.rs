@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod harness;
+mod hostile;
 mod hosts;
 mod pool;
 mod units;

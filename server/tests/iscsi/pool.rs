@@ -7,8 +7,10 @@ use std::thread::{self, JoinHandle};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev, SetProperties,
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev,
+    RenameDataset, ReshapeVolume, SetProperties, TakeSnapshots,
 };
+use server::block::shares;
 use server::daemon::{Daemon, Endpoints, IscsiEndpoint};
 use server::runtime::Shards;
 use server::socket;
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::harness::{Initiator, Served};
-use crate::units::{copy, register, reserve};
+use crate::units::{copy, numbers, register, reserve, sense, told};
 
 const MIB: u64 = 1 << 20;
 const VMS: &str = "iqn.2026-11.org.cenote:vms";
@@ -67,20 +69,35 @@ impl Running {
         };
         block_on(self.daemon.create_pool(create)).unwrap();
         for (name, lun) in [("tank/a", 0), ("tank/b", 1)] {
-            let share = ("org.cenote:share".to_owned(), format!("iscsi(target=vms,lun={lun})"));
-            let volume = CreateDataset {
-                name: name.into(),
-                volume_bytes: Some(volume_bytes),
-                sparse: true,
-                properties: vec![
-                    ("volblocksize".into(), "8K".into()),
-                    ("compression".into(), "off".into()),
-                    share,
-                ],
-                ..CreateDataset::default()
-            };
-            block_on(self.daemon.create_dataset(volume)).unwrap();
+            self.create_volume(name, &format!("iscsi(target=vms,lun={lun})"), volume_bytes);
         }
+    }
+
+    /// A volume that is shared so.
+    fn create_volume(&self, name: &str, share: &str, volume_bytes: u64) {
+        let volume = CreateDataset {
+            name: name.into(),
+            volume_bytes: Some(volume_bytes),
+            sparse: true,
+            properties: vec![
+                ("volblocksize".into(), "8K".into()),
+                ("compression".into(), "off".into()),
+                (shares::PROPERTY.to_owned(), share.to_owned()),
+            ],
+            ..CreateDataset::default()
+        };
+        block_on(self.daemon.create_dataset(volume)).unwrap();
+    }
+
+    /// Sets a property of a volume, which must not fail.
+    fn set(&self, volume: &str, name: &str, value: &str) {
+        let set = SetProperties {
+            datasets: vec![volume.to_owned()],
+            properties: vec![(name.to_owned(), value.to_owned())],
+            ..SetProperties::default()
+        };
+        let set = block_on(self.daemon.set_properties(set)).unwrap();
+        assert!(set.failed.is_empty(), "{set:?}");
     }
 
     fn import(&self, place: &Path) {
@@ -172,6 +189,113 @@ fn volumes_of_a_pool_share_what_is_copied_and_keep_their_reservations() {
     let mut late = Initiator::connect(&running.served);
     let keys = ["InitiatorName=iqn.test:late", &format!("TargetName={VMS}")];
     assert_eq!(late.login(1, 3, &keys).expect("an answer").header[36], 2);
+}
+
+#[test]
+fn sessions_go_on_while_volumes_come_and_go() {
+    const READ_ONE: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    const OTHER_UNITS: (u8, u8) = (0x3f, 0x0e);
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let running = Running::start(at);
+    running.create(at, 8 * MIB);
+    let mut host = Initiator::log_in(&running.served, VMS, &[]);
+    let works = |host: &mut Initiator| assert_eq!(host.command(&READ_ONE, 512, true, &[]).header[3], 0);
+    works(&mut host);
+    running.create_volume("tank/c", "iscsi(target=vms,lun=5)", 8 * MIB);
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(numbers(&mut host), [0, 1, 5]);
+    host.lun = 5;
+    assert_eq!(host.command(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], 512, false, &[5; 512]).header[3], 0);
+    // As long as a session has the volume, it stays what it is.
+    let destroy = |name: &str| DestroyDataset { name: name.into(), ..DestroyDataset::default() };
+    let rename = RenameDataset { from: "tank/c".into(), to: "tank/d".into(), ..RenameDataset::default() };
+    assert!(block_on(running.daemon.destroy_dataset(destroy("tank/c"))).is_err());
+    assert!(block_on(running.daemon.rename_dataset(rename)).is_err());
+    // A volume of another size, and one with other blocks.
+    running.set("tank/c", "volsize", "16M");
+    told(&mut host, (0x2a, 9));
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x2a, 9));
+    let reshape = ReshapeVolume { volume: "tank/c".into(), volblocksize: 65536, ..ReshapeVolume::default() };
+    block_on(running.daemon.reshape_volume(reshape)).unwrap();
+    told(&mut host, (0x3f, 3));
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x3f, 3));
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).data, [5; 512]);
+    // What is shared no longer can be destroyed, and the session goes on.
+    running.set("tank/c", shares::PROPERTY, "off");
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (5, 0x25, 0));
+    block_on(running.daemon.destroy_dataset(destroy("tank/c"))).unwrap();
+    // The old volume does not come back in its place.
+    assert_eq!(numbers(&mut host), [0, 1]);
+    block_on(running.daemon.destroy_dataset(destroy("tank/c.volblocksize-8K"))).unwrap();
+    host.lun = 1;
+    works(&mut host);
+    // The pool goes, and comes back.
+    let export = ExportPool { pools: vec!["tank".into()], force: true, ..ExportPool::default() };
+    block_on(running.daemon.export(export)).unwrap();
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (5, 0x25, 0));
+    running.import(at);
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(numbers(&mut host), [0, 1]);
+    works(&mut host);
+}
+
+#[test]
+fn a_thin_volume_says_when_its_pool_becomes_full_and_when_it_is() {
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let running = Running::start(at);
+    running.create(at, 8 * MIB);
+    running.create_volume("tank/c", "iscsi(target=thin,threshold=50%)", 512 * MIB);
+    let agreed = ["MaxRecvDataSegmentLength=262144", "FirstBurstLength=65536", "ImmediateData=Yes"];
+    let target = "iqn.2026-11.org.cenote:thin";
+    let mut host = Initiator::log_in_as(&running.served, "iqn.test:thin", target, &agreed);
+    let data = vec![7; 64 << 10];
+    let (mut is_told, mut first) = (false, 0u32);
+    loop {
+        let [a, b, c, d] = first.to_be_bytes();
+        host.begin(&[0x2a, 0, a, b, c, d, 0, 0, 128, 0], data.len() as u32, false, &data);
+        let mut answer = host.answer().expect("an answer");
+        while answer.header[0] == 0x32 {
+            assert_eq!((answer.data[4], answer.data[14], answer.data[15]), (6, 0x38, 7), "{answer:?}");
+            is_told = true;
+            answer = host.answer().expect("an answer");
+        }
+        match answer.header[3] {
+            0 => first += 128,
+            _ if sense(&answer) == (6, 0x38, 7) => {}
+            _ => break assert_eq!(sense(&answer), (7, 0x27, 7), "after {first} blocks"),
+        }
+        assert!(first < 128 << 11, "more was written than there is room for");
+    }
+    // It may have been full before the next look.
+    if !is_told {
+        told(&mut host, (0x38, 7));
+    }
+}
+
+#[test]
+fn a_session_of_a_snapshot_goes_on_when_its_volume_is_renamed() {
+    const READ_ONE: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let running = Running::start(at);
+    running.create(at, 8 * MIB);
+    let snapshot = TakeSnapshots { names: vec!["tank/a@then".into()], ..TakeSnapshots::default() };
+    block_on(running.daemon.take_snapshots(snapshot)).unwrap();
+    let mut host =
+        Initiator::log_in(&running.served, "iqn.2026-11.org.cenote:tank:a--40then", &["ImmediateData=Yes"]);
+    let reshape = ReshapeVolume { volume: "tank/a".into(), volblocksize: 65536, ..ReshapeVolume::default() };
+    block_on(running.daemon.reshape_volume(reshape)).unwrap();
+    // Of another one, whose session is told when the copy has taken the place of the volume.
+    let mut other = Initiator::log_in(&running.served, VMS, &[]);
+    while other.command(&[0x12, 1, 0xb0, 0, 64, 0], 64, true, &[]).data[6..8] != 128u16.to_be_bytes() {
+        thread::yield_now();
+    }
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).data.len(), 512);
+    assert_eq!(numbers(&mut host), [0]);
 }
 
 #[test]

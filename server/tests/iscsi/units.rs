@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use server::block::Limits;
+use server::block::{Limits, Room};
 
 use crate::harness::{Disk, Disks, Initiator, Served};
 
@@ -14,6 +14,7 @@ struct Bed {
     disks: Disks,
     one: Arc<Disk>,
     two: Arc<Disk>,
+    three: Arc<Disk>,
 }
 
 impl Bed {
@@ -24,7 +25,7 @@ impl Bed {
             .with("tank/b", "iscsi(target=vms,lun=3)", &two)
             .with("tank/c", "iscsi(target=vms,lun=3)", &three)
             .with("tank/d", "iscsi(sector=4096,initiator=iqn.test:large*)", &three);
-        Self { disks, one, two }
+        Self { disks, one, two, three }
     }
 
     fn serve(&self) -> Served {
@@ -33,7 +34,7 @@ impl Bed {
 }
 
 /// The key, code and qualifier of a command that failed.
-fn sense(answer: &crate::harness::Answer) -> (u8, u8, u8) {
+pub fn sense(answer: &crate::harness::Answer) -> (u8, u8, u8) {
     assert_eq!(answer.header[3], 2, "{answer:?}");
     (answer.data[4], answer.data[14], answer.data[15])
 }
@@ -173,4 +174,136 @@ fn a_new_size_is_told_without_asking_and_with_the_next_command() {
     assert_eq!((told.header[0], told.header[36], told.data[4], told.data[14]), (0x32, 0, 6, 0x2a));
     assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x2a, 9));
     assert_eq!(host.command(&READ_ONE, 512, true, &[]).data.len(), 512);
+}
+
+/// The next answer is a message that says this.
+pub fn told(host: &mut Initiator, code: (u8, u8)) {
+    let told = host.answer().expect("a message");
+    assert_eq!((told.header[0], told.header[36], told.data[4]), (0x32, 0, 6), "{told:?}");
+    assert_eq!((told.data[14], told.data[15]), code);
+}
+
+pub fn numbers(host: &mut Initiator) -> Vec<u8> {
+    let listed = host.command(&REPORT_LUNS, 256, true, &[]).data;
+    listed[8..].chunks_exact(8).map(|number| number[1]).collect()
+}
+
+#[test]
+fn a_session_follows_what_is_shared_with_its_target() {
+    const OTHER_UNITS: (u8, u8) = (0x3f, 0x0e);
+    let bed = Bed::new();
+    let served = bed.serve();
+    let mut host = Initiator::log_in(&served, VMS, &[]);
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).header[3], 0);
+    // A new unit: each of those that are known says so once.
+    bed.disks.share("tank/d", "iscsi(target=vms,lun=7)", &bed.three);
+    told(&mut host, OTHER_UNITS);
+    for lun in [0, 3, 7] {
+        host.lun = lun;
+        assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x3f, 0x0e), "unit {lun}");
+        assert_eq!(host.command(&READ_ONE, 512, true, &[]).data.len(), 512, "unit {lun}");
+    }
+    assert_eq!(numbers(&mut host), [0, 3, 7]);
+    host.command(&[0x2a, 0, 0, 0, 0, 5, 0, 0, 1, 0], 512, false, &[7; 512]);
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).data, [7; 512]);
+    // One that is taken away is none any more, and who asks which there are need not be told.
+    bed.disks.share("tank/d", "off", &bed.three);
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (5, 0x25, 0));
+    assert_eq!(host.command(&[0x12, 0, 0, 0, 96, 0], 96, true, &[]).data[0], 0x7f, "there is no unit");
+    assert_eq!(numbers(&mut host), [0, 3]);
+    host.lun = 0;
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).header[3], 0);
+    // The number is another volume's from now on.
+    bed.disks.share("tank/b", "off", &bed.two);
+    told(&mut host, OTHER_UNITS);
+    told(&mut host, OTHER_UNITS);
+    host.lun = 3;
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x3f, 0x0e));
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).data, [7; 512]);
+    // Without any unit the session goes on.
+    for (name, disk) in [("tank/a", &bed.one), ("tank/c", &bed.three)] {
+        bed.disks.share(name, "off", disk);
+        told(&mut host, OTHER_UNITS);
+    }
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (5, 0x25, 0));
+    assert!(numbers(&mut host).is_empty());
+    bed.disks.share("tank/a", "iscsi(target=vms)", &bed.one);
+    told(&mut host, OTHER_UNITS);
+    assert_eq!(numbers(&mut host), [0]);
+    host.lun = 0;
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).header[3], 0);
+}
+
+#[test]
+fn initiators_that_may_not_have_a_unit_are_not_told_of_it() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    let [mut one, mut other] =
+        ["iqn.test:one", "iqn.test:other"].map(|name| Initiator::log_in_as(&served, name, VMS, &[]));
+    bed.disks.share("tank/d", "iscsi(target=vms,lun=7,initiator=iqn.test:one)", &bed.three);
+    told(&mut one, (0x3f, 0x0e));
+    assert_eq!((numbers(&mut one), numbers(&mut other)), (vec![0, 3, 7], vec![0, 3]));
+    bed.disks.share("tank/d", "iscsi(target=vms,lun=7,initiator=iqn.test:other)", &bed.three);
+    told(&mut one, (0x3f, 0x0e));
+    told(&mut other, (0x3f, 0x0e));
+    assert_eq!((numbers(&mut one), numbers(&mut other)), (vec![0, 3], vec![0, 3, 7]));
+}
+
+#[test]
+fn room_that_becomes_scarce_is_told_and_both_pages_say_how_much_there_is() {
+    const MIB: u64 = 1 << 20;
+    let bed = Bed::new();
+    bed.disks.share("tank/a", "iscsi(target=vms,threshold=75%)", &bed.one);
+    let room = |left: u64| {
+        *bed.one.room.lock().unwrap() = Some(Room { left_bytes: left * MIB, most_bytes: 16 * MIB });
+    };
+    room(5);
+    let served = bed.serve();
+    let mut host = Initiator::log_in(&served, VMS, &[]);
+    let reads = |host: &mut Initiator| {
+        assert_eq!(host.command(&READ_ONE, 512, true, &[]).data.len(), 512);
+    };
+    reads(&mut host);
+    let log = host.command(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    let word = |page: &[u8], at: usize| u32::from_be_bytes(page[at..at + 4].try_into().unwrap());
+    assert_eq!((log[0], log[3], word(&log, 8), word(&log, 20)), (0x8c, 24, 5, 11), "available and used");
+    let listed = host.command(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!(listed, [0, 0, 0, 2, 0, 0x0c]);
+    let mode = host.command(&[0x5a, 8, 0x1c, 2, 0, 0, 0, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!((&mode[8..10], mode[24], word(&mode, 28)), (&[0x5c, 2][..], 0x80, 4));
+    let page = host.command(&[0x12, 1, 0xb2, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!(page[4], 11, "2048 blocks of 512 bytes are 1 MiB");
+    for round in 2..4 {
+        room(3);
+        told(&mut host, (0x38, 7));
+        assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x38, 7));
+        reads(&mut host);
+        // Enough again; the room is looked at whenever the size is.
+        room(5);
+        bed.one.resize(round * SIZE);
+        told(&mut host, (0x2a, 9));
+        assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x2a, 9));
+        reads(&mut host);
+    }
+    // The same room is scarce where the share says so.
+    bed.disks.share("tank/a", "iscsi(target=vms,threshold=50%)", &bed.one);
+    told(&mut host, (0x38, 7));
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x38, 7));
+    reads(&mut host);
+}
+
+#[test]
+fn blocks_of_another_size_are_told_too() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    let mut host = Initiator::log_in(&served, VMS, &[]);
+    assert_eq!(host.command(&READ_ONE, 512, true, &[]).header[3], 0);
+    bed.one.block_bytes.store(65536, Ordering::Relaxed);
+    told(&mut host, (0x3f, 3));
+    assert_eq!(sense(&host.command(&READ_ONE, 512, true, &[])), (6, 0x3f, 3));
+    let limits = host.command(&[0x12, 1, 0xb0, 0, 255, 0], 255, true, &[]).data;
+    assert_eq!(limits[6..8], 128u16.to_be_bytes());
+    let capacity = host.command(&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, true, &[]).data;
+    assert_eq!(capacity[13] & 0xf, 7);
 }

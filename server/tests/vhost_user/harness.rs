@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use device::IoBuf;
-use server::block::{Caller, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Unopened};
+use server::block::{
+    Announcer, Caller, Changes, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Unopened,
+};
 use server::runtime::Shards;
 use server::vhost_user;
 use tempfile::TempDir;
@@ -24,6 +26,8 @@ pub struct Disk {
     pub committed: AtomicU64,
     /// Where it is 0, reads and writes wait.
     pub gate: Semaphore,
+    /// Writes that came, and those that are done.
+    pub begun: AtomicUsize,
     pub writes: AtomicUsize,
     pub stable_writes: AtomicUsize,
     pub flushes: AtomicUsize,
@@ -40,6 +44,7 @@ impl Disk {
             group: AtomicU64::new(1),
             committed: AtomicU64::new(0),
             gate: Semaphore::new(1),
+            begun: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
             stable_writes: AtomicUsize::new(0),
             flushes: AtomicUsize::new(0),
@@ -102,6 +107,7 @@ impl Export for Opened {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
+        self.disk.begun.fetch_add(1, Ordering::Relaxed);
         let _inside = self.disk.gate.acquire().await.unwrap();
         self.disk.bytes.lock().unwrap()[offset as usize..][..data.len()].copy_from_slice(&data);
         self.disk.writes.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +140,22 @@ impl Export for Opened {
 
 /// The disks of a server, by name.
 #[derive(Clone, Default)]
-pub struct Disks(pub Arc<Mutex<BTreeMap<String, Arc<Disk>>>>);
+pub struct Disks {
+    by_name: Arc<Mutex<BTreeMap<String, Arc<Disk>>>>,
+    announcer: Announcer,
+}
+
+impl Disks {
+    pub fn insert(&self, name: &str, disk: Arc<Disk>) {
+        self.by_name.lock().unwrap().insert(name.to_owned(), disk);
+        self.announcer.announce();
+    }
+
+    pub fn rename(&self, from: &str, to: &str) {
+        let disk = self.by_name.lock().unwrap().remove(from).unwrap();
+        self.insert(to, disk);
+    }
+}
 
 struct Opening {
     disks: Disks,
@@ -147,13 +168,17 @@ impl Exports for Opening {
     type Export = Opened;
 
     async fn listed(&self, _: Caller<'_>) -> Vec<Listed> {
-        self.disks.0.lock().unwrap().keys().map(Listed::to_all).collect()
+        self.disks.by_name.lock().unwrap().keys().map(Listed::to_all).collect()
     }
 
     async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Opened>, Unopened> {
-        let disk = self.disks.0.lock().unwrap().get(name).cloned().ok_or(Unopened::Unknown)?;
+        let disk = self.disks.by_name.lock().unwrap().get(name).cloned().ok_or(Unopened::Unknown)?;
         let opened_at = disk.committed.load(Ordering::Relaxed);
         Ok(Arc::new(Opened { disk, number: self.number, opened_at }))
+    }
+
+    fn changes(&self) -> Changes {
+        self.disks.announcer.listen()
     }
 }
 
@@ -202,7 +227,7 @@ pub fn one(size: usize) -> (TempDir, Arc<Disk>, Disks, Served) {
     let folder = TempDir::new().unwrap();
     let disk = Disk::new(size, true);
     let disks = Disks::default();
-    disks.0.lock().unwrap().insert("tank/disk".into(), Arc::clone(&disk));
+    disks.insert("tank/disk", Arc::clone(&disk));
     let served = Served::start(folder.path(), &disks, Limits::default());
     (folder, disk, disks, served)
 }

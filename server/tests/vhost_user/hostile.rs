@@ -7,7 +7,7 @@ use server::block::Limits;
 use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::harness::{Disks, Served, one};
+use super::harness::{Disk, Served, one};
 use super::*;
 
 /// Numbers by seed.
@@ -166,12 +166,58 @@ fn what_is_no_memory_and_what_is_no_eventfd_is_refused() {
     drop(folder);
 }
 
+/// A machine whose write waits until the disk is opened.
+fn with_a_write_that_waits(served: &Served, disk: &Disk, has_inflight: bool) -> Machine {
+    let options = Options { has_inflight, ..Options::default() };
+    let mut machine = Machine::connect(&served.socket("tank/disk"), options);
+    disk.close();
+    let before = disk.begun.load(Ordering::Relaxed);
+    machine.set_data(0, 0, &[7; 512]);
+    let head = machine.prepare(0, 0, (WRITE, 8), &[512]);
+    machine.offer(0, head);
+    machine.force_kick(0);
+    until("the write waits", || disk.begun.load(Ordering::Relaxed) > before);
+    machine
+}
+
+#[test]
+fn a_ring_that_waits_for_its_disk_can_be_stopped_and_goes_on_where_it_was() {
+    let (_folder, disk, _disks, served) = one(SIZE_BYTES);
+    let mut machine = with_a_write_that_waits(&served, &disk, true);
+    let base = machine.frontend.get_vring_base(0).unwrap();
+    assert_eq!((base, machine.status(0, 0)), (1, UNANSWERED));
+    // The guest may change what it gave away: what was begun has the bytes that there were.
+    machine.start(0, base as u16);
+    assert_eq!(machine.frontend.get_vring_base(0).unwrap(), base, "also before the first is done");
+    machine.start(0, base as u16);
+    disk.open();
+    assert_eq!(machine.wait(0, LIMIT).len(), 1);
+    assert_eq!((machine.status(0, 0), disk.bytes(8 * 512, 512)), (OK, vec![7; 512]));
+    assert_eq!(disk.writes.load(Ordering::Relaxed), 2, "as it was begun, and once more");
+    works(&served);
+}
+
+#[test]
+fn requests_that_are_not_noted_fail_when_their_ring_is_stopped_for_long() {
+    let (folder, disk, disks, served) = one(SIZE_BYTES);
+    drop(served);
+    let limits = Limits { stall: Duration::from_millis(200), ..Limits::default() };
+    let served = Served::start(folder.path(), &disks, limits);
+    let mut machine = with_a_write_that_waits(&served, &disk, false);
+    assert_eq!((machine.frontend.get_vring_base(0).unwrap(), machine.status(0, 0)), (1, FAILED));
+    machine.start(0, 1);
+    disk.open();
+    machine.answered(0);
+    assert_eq!(machine.ask(0, (READ, 8), &[512]), OK);
+    assert_eq!(machine.data(0, 0, 512), [7; 512], "what was begun is done first");
+}
+
 #[test]
 fn clients_have_places_and_a_silent_one_loses_its_own() {
     let (folder, _, disks, served) = one(SIZE_BYTES);
     drop(served);
     let limits = Limits { clients: 2, handshake: Duration::from_millis(300), ..Limits::default() };
-    let served = Served::start(folder.path(), &Disks(disks.0), limits);
+    let served = Served::start(folder.path(), &disks, limits);
     let mut one = Machine::connect(&served.socket("tank/disk"), Options::default());
     let mut silent = connect(&served.socket("tank/disk"));
     let mut third = connect(&served.socket("tank/disk"));

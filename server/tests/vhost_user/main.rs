@@ -156,7 +156,7 @@ fn flush_discard_and_zeroes_do_what_they_say() {
 fn a_disk_says_what_it_is_and_when_its_size_changes() {
     let (folder, disk, disks, served) = one(SIZE_BYTES);
     let then = Disk::new(SIZE_BYTES, false);
-    disks.0.lock().unwrap().insert("tank/disk@then".into(), then);
+    disks.insert("tank/disk@then", then);
     let mut snapshot = Machine::connect(&served.socket("tank/disk@then"), Options::default());
     assert_ne!(snapshot.offered & F_READ_ONLY, 0);
     assert_eq!(snapshot.ask(0, (WRITE, 0), &[512]), FAILED);
@@ -180,8 +180,7 @@ fn a_disk_says_what_it_is_and_when_its_size_changes() {
     // Sockets come and go with their volumes.
     let socket = served.socket("tank/disk");
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let moved = disks.0.lock().unwrap().remove("tank/disk").unwrap();
-    disks.0.lock().unwrap().insert("tank/of/another name".into(), moved);
+    disks.rename("tank/disk", "tank/of/another name");
     assert!(machine.is_ended());
     until("the socket goes", || !socket.exists());
     let mut machine = Machine::connect(&served.socket("tank/of/another name"), Options::default());

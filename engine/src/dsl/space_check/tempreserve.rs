@@ -184,6 +184,13 @@ impl Shares {
         self.state().left(head, 0)
     }
 
+    /// The least of what bounds a head: quotas on its way to the root, and the size of the pool.
+    pub(super) fn most(&self, head: ObjsetId) -> Option<u64> {
+        let state = self.state();
+        let levels = state.heads.get(&head)?.way.iter().filter_map(|id| state.levels.get(id));
+        levels.map(|counted| counted.level.quota.min(counted.level.pool)).min()
+    }
+
     /// Counts what a head accepts, or says what there is where that is less. What is left afterwards.
     pub(super) fn accept(&self, head: ObjsetId, charge: Charge) -> Result<Left, Left> {
         let mut state = self.state();

@@ -256,7 +256,8 @@ impl LivePool {
         let all = self.reshapes.all();
         let status = |(copy, reshape): (&ObjsetId, &Reshape)| {
             let mut job = *jobs.get(&JobKey::Reshape(*copy))?;
-            if reshape.is_over() {
+            // Before that, what was decided is not committed yet, or clients do not go on yet.
+            if reshape.is_over() && job.state != JobState::Active {
                 job.state = if reshape.is_canceled { JobState::Canceled } else { JobState::Complete };
             }
             Some(ReshapeStatus {

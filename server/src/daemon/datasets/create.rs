@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::dsl::{Dsl, Kind};
+use engine::dsl::{Dataset, Dsl, Kind};
 use engine::pool::live::LivePool;
 use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
@@ -110,6 +110,12 @@ impl Daemon {
         let origin = dsl.entry(snapshot).await.map_err(open)?;
         if !matches!(origin.kind, Kind::Snapshot { .. }) {
             return Err(not_of_this_type(snapshot));
+        }
+        if origin.dataset().is_some_and(Dataset::is_taken_for_copy) {
+            return Err(ApiError::busy(format!(
+                "{doing}: '{snapshot}' goes when the copy of its volume is complete; take a snapshot of your \
+                 own"
+            )));
         }
         if names::pool_of(snapshot) != names::pool_of(name) {
             return Err(ApiError::invalid(format!("{doing}: source and target pools differ")));

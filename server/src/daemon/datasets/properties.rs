@@ -92,7 +92,7 @@ impl Daemon {
         if has(Prop::Volsize) {
             pool.refuse_reshaped(doing, |volume| volume == name)?;
         }
-        if !has(Prop::Volblocksize) || pool.volumes().iter().all(|volume| volume.name() != name) {
+        if !has(Prop::Volblocksize) || pool.volumes().get(name).is_none() {
             return Ok(None);
         }
         let mut taken =
@@ -117,10 +117,15 @@ impl Daemon {
         let begun =
             self.reshape_volume(api::ReshapeVolume { volume, action, volblocksize, dry_run: false, command });
         match begun.await {
-            Ok(_) => set.warnings.push(format!(
-                "'{name}' is being copied, with blocks of {volblocksize} bytes, and can be used meanwhile; \
-                 'cenote reshape {name} --status' shows how far it is"
-            )),
+            Ok(plan) => {
+                let time = plan.and_then(|plan| plan.time);
+                let takes =
+                    time.map_or_else(String::new, |time| format!(", for at least {} s", time.seconds));
+                set.warnings.push(format!(
+                    "'{name}' is being copied, with blocks of {volblocksize} bytes{takes}, and can be used \
+                     meanwhile; 'cenote reshape {name} --status' shows how far it is"
+                ));
+            }
             Err(error) => set.failed.push(error),
         }
     }

@@ -175,9 +175,12 @@ impl Daemon {
         let Some(dataset) = there.dataset().filter(|dataset| !dataset.is_snapshot()) else {
             return Err(ApiError::invalid(format!("{doing}: snapshots can not be promoted")));
         };
-        if dsl.origin(&dataset.dir).await.map_err(failed)?.is_none() {
+        let Some(origin) = dsl.origin(&dataset.dir).await.map_err(failed)? else {
             return Err(ApiError::refused(format!("{doing}: not a cloned filesystem")));
-        }
+        };
+        // Its snapshots would go to the clone, and so would those that are being copied.
+        let of = origin.split_once('@').map_or(origin.as_str(), |(of, _)| of).to_owned();
+        pool.refuse_reshaped(&doing, |volume| volume == of)?;
         drop(dsl);
         let live = pool.writable(&doing)?;
         let _changing = pool.change().await?;

@@ -16,6 +16,11 @@ pub(in crate::iscsi) struct Shape {
     pub is_writable: bool,
 }
 
+impl Shape {
+    /// That of a unit that does not exist.
+    pub const NONE: Self = Self { capacity: 0, block_bytes: 512, is_writable: false };
+}
+
 /// A run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
@@ -62,6 +67,11 @@ pub(super) enum What {
     },
     ModeSelect {
         is_long: bool,
+    },
+    LogSense {
+        page: u8,
+        subpage: u8,
+        first: u16,
     },
     ReadCapacity,
     ReadCapacity16,
@@ -118,8 +128,6 @@ pub(super) enum What {
     ReserveUnit,
     ReleaseUnit,
     Nothing,
-    /// INQUIRY of a unit that does not exist.
-    InquiryOfMissing,
 }
 
 /// What a verification compares with.
@@ -157,6 +165,7 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0x42, None, &[0x42, 1, 0, 0, 0, 0, 0x3f, 0xff, 0xff, 0]),
     (0x56, None, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     (0x57, None, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (0x4d, None, &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     (0x55, None, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
     (0x5a, None, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
     (0x83, Some(0), &[0x83, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
@@ -282,7 +291,7 @@ impl Command {
             0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x41 | 0x93 | 0x42 | 0x89 | 0x8b => {
                 Self::writing(&fields)
             }
-            0x15 | 0x55 | 0x1a | 0x5a | 0x5e | 0x5f => Self::of_mode(&fields),
+            0x15 | 0x55 | 0x1a | 0x5a | 0x4d | 0x5e | 0x5f => Self::of_mode(&fields),
             0x83 | 0x84 => Self::of_copies(&fields),
             _ => Self::of_unit(&fields),
         }
@@ -374,10 +383,10 @@ impl Command {
         Ok(Self::sent(what, sends))
     }
 
-    /// Mode pages and reservations.
+    /// Mode pages, log pages and reservations.
     fn of_mode(fields: &Fields<'_>) -> Result<Self, Sense> {
         let operation = fields.byte(0);
-        let is_long = operation >= 0x55;
+        let (is_long, action) = (operation >= 0x4d, fields.byte(1) & 0x1f);
         let length = if is_long { fields.number::<2>(7) } else { fields.number::<1>(4) };
         match operation {
             0x1a | 0x5a => {
@@ -385,12 +394,19 @@ impl Command {
                 let (control, without_blocks) = (fields.byte(2) >> 6, fields.flag(8));
                 Ok(Self::told(What::ModeSense { is_long, page, subpage, control, without_blocks }, length))
             }
+            // Only as it is now, and nothing is kept.
+            0x4d if action & 3 != 0 => Err(Sense::INVALID_FIELD),
+            0x4d => {
+                let (page, subpage, first) =
+                    (fields.byte(2) & 0x3f, fields.byte(3), fields.number::<2>(5) as u16);
+                Ok(Self::told(What::LogSense { page, subpage, first }, fields.number::<2>(7)))
+            }
             // Nothing is kept.
             0x15 | 0x55 if fields.flag(1) => Err(Sense::INVALID_FIELD),
             0x15 | 0x55 => Ok(Self::sent(What::ModeSelect { is_long }, length)),
-            0x5e => Ok(Self::told(What::ReserveIn { action: fields.byte(1) & 0x1f }, length)),
+            0x5e => Ok(Self::told(What::ReserveIn { action }, length)),
             _ => {
-                let (action, kind) = (fields.byte(1) & 0x1f, fields.byte(2) & 0xf);
+                let kind = fields.byte(2) & 0xf;
                 match (fields.byte(2) >> 4, fields.number::<4>(5)) {
                     (0, 24) => Ok(Self::sent(What::ReserveOut { action, kind }, 24)),
                     (0, _) => Err(Sense::PARAMETER_LENGTH),

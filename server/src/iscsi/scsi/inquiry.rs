@@ -3,6 +3,7 @@
 //! Source of the facts: SPC-4, sections 6.6 and 7.8; SBC-3, section 6.6.
 
 use super::command::{MOST_COMPARED, MOST_SAME_BYTES};
+use super::provisioning::Provisioning;
 use super::{MOST_BYTES, Sense, copy};
 
 /// What is told of a unit.
@@ -14,8 +15,6 @@ pub(super) struct Identity {
     pub target: String,
     /// The group of the portal.
     pub port: u16,
-    /// Bytes of a block of the volume.
-    pub volume_block_bytes: u32,
     /// Bytes of a block as initiators count.
     pub block_bytes: u32,
 }
@@ -26,9 +25,9 @@ impl Identity {
         (self.guid >> 4 | 3 << 60).to_be_bytes()
     }
 
-    /// Blocks, as initiators count, in one of the volume.
-    pub fn best_blocks(&self) -> u32 {
-        (self.volume_block_bytes / self.block_bytes).max(1)
+    /// Blocks, as initiators count, in one of the volume, which has so many bytes.
+    pub fn best_blocks(&self, volume_block_bytes: u32) -> u32 {
+        (volume_block_bytes / self.block_bytes).max(1)
     }
 }
 
@@ -62,11 +61,11 @@ pub(super) fn missing() -> Vec<u8> {
     data
 }
 
-/// A page of vital product data.
+/// A page of vital product data, of a unit whose volume has blocks of so many bytes.
 ///
 /// # Errors
 /// There is no such page.
-pub(super) fn page(number: u8, identity: &Identity) -> Result<Vec<u8>, Sense> {
+pub(super) fn page(number: u8, identity: &Identity, volume_block_bytes: u32) -> Result<Vec<u8>, Sense> {
     let body = match number {
         0x00 => vec![0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2],
         0x80 => format!("{:016x}", identity.guid).into_bytes(),
@@ -79,15 +78,16 @@ pub(super) fn page(number: u8, identity: &Identity) -> Result<Vec<u8>, Sense> {
             body
         }
         0x8f => copy::page(),
-        0xb0 => limits(identity),
+        0xb0 => limits(identity, volume_block_bytes),
         // It does not turn.
         0xb1 => {
             let mut body = vec![0; 60];
             body.splice(0..2, 1u16.to_be_bytes());
             body
         }
-        // Unmapped by UNMAP and both forms of WRITE SAME; what is unmapped reads as zeroes; thin.
-        0xb2 => vec![0, 0xe4, 2, 0],
+        // Sets in which room is counted. Unmapped by UNMAP and both forms of WRITE SAME; what is unmapped
+        // reads as zeroes; thin.
+        0xb2 => vec![Provisioning::exponent(identity.block_bytes), 0xe4, 2, 0],
         _ => return Err(Sense::INVALID_FIELD),
     };
     let mut page = vec![0, number];
@@ -115,8 +115,8 @@ fn designators(identity: &Identity) -> Vec<u8> {
     body
 }
 
-fn limits(identity: &Identity) -> Vec<u8> {
-    let (best, each) = (identity.best_blocks(), u64::from(identity.block_bytes));
+fn limits(identity: &Identity, volume_block_bytes: u32) -> Vec<u8> {
+    let (best, each) = (identity.best_blocks(volume_block_bytes), u64::from(identity.block_bytes));
     let most = (MOST_BYTES / each) as u32;
     let most_same = MOST_SAME_BYTES / each;
     // WRITE SAME of no blocks goes to the end.
@@ -147,25 +147,17 @@ mod tests {
     #[test]
     fn each_page_that_is_listed_is_there_and_as_long_as_it_says() {
         let target = "iqn.2026-11.org.cenote:tank:disk".to_owned();
-        let identity = Identity {
-            guid: 0x1234_5678_9abc_def0,
-            target,
-            port: 1,
-            volume_block_bytes: 16384,
-            block_bytes: 512,
-        };
-        let list = page(0, &identity).expect("the list");
+        let identity = Identity { guid: 0x1234_5678_9abc_def0, target, port: 1, block_bytes: 512 };
+        let page = |number| page(number, &identity, 16384);
+        let list = page(0).expect("the list");
         for number in &list[4..] {
-            let page = page(*number, &identity).expect("listed");
+            let page = page(*number).expect("listed");
             assert_eq!((page[1], usize::from(page[3]) + 4), (*number, page.len()));
         }
-        assert_eq!(page(0xb3, &identity), Err(Sense::INVALID_FIELD));
-        let limits = page(0xb0, &identity).expect("limits");
+        assert_eq!(page(0xb3), Err(Sense::INVALID_FIELD));
+        let limits = page(0xb0).expect("limits");
         assert_eq!((limits.len(), &limits[6..8]), (64, &[0, 32][..]));
         assert_eq!(standard().len(), usize::from(standard()[4]) + 5);
-        assert_eq!(
-            &page(0x83, &identity).expect("names")[8..16],
-            &[0x31, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]
-        );
+        assert_eq!(&page(0x83).expect("names")[8..16], &[0x31, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
     }
 }

@@ -40,6 +40,11 @@ impl Sense {
     /// Data that were damaged on their way.
     pub const DAMAGED_DATA: Self = Self::new(0xb, 0x4705);
     pub const CAPACITY_CHANGED: Self = Self::new(6, 0x2a09);
+    pub const INQUIRY_CHANGED: Self = Self::new(6, 0x3f03);
+    /// More of the room for a thin unit is taken than its threshold.
+    pub const THRESHOLD_REACHED: Self = Self::new(6, 0x3807);
+    /// The target has other units than before.
+    pub const OTHER_UNITS: Self = Self::new(6, 0x3f0e);
     pub const RESERVATIONS_PREEMPTED: Self = Self::new(6, 0x2a03);
     pub const RESERVATIONS_RELEASED: Self = Self::new(6, 0x2a04);
     pub const REGISTRATIONS_PREEMPTED: Self = Self::new(6, 0x2a05);

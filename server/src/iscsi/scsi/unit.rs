@@ -4,20 +4,21 @@
 //! Commands run at the same time, as the export allows it. Only COMPARE AND WRITE and ORWRITE keep all other
 //! writes of the same export's sessions away while they read and write ([`Shared`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use device::{IgnorePoison, IoBuf};
 use tokio::sync::{self, RwLock};
 
 use super::super::login::Initiator;
+use super::attention::{Attentions, State};
 use super::command::{Blocks, Command, Compares, OPERATIONS, Shape, What};
 use super::copy::{self, Segment};
 use super::inquiry::{self, Identity, MOST_RANGES};
+use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
-use super::units::{self, Reach};
+use super::units::Reach;
 use super::{Outcome, Sense, mode};
-use crate::block::{Export, ExportError, SectorBytes};
+use crate::block::{Export, ExportError, Listed, Percent, Share};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -56,24 +57,26 @@ pub(in crate::iscsi) struct Surroundings<E> {
     /// The name of its target, and the group of the portal.
     pub target: String,
     pub port: u16,
-    /// The numbers of all units of the target.
-    pub numbers: Arc<[u8]>,
     pub initiator: Initiator,
     pub reach: Arc<Reach<E>>,
+}
+
+/// How scarce the room of a unit is, and when it becomes so.
+#[derive(Debug, Clone, Copy)]
+struct RoomWatch {
+    threshold: Percent,
+    scarcity: Scarcity,
 }
 
 /// A logical unit as one session has it.
 pub(in crate::iscsi) struct Unit<E> {
     export: Arc<E>,
     identity: Identity,
-    numbers: Arc<[u8]>,
     initiator: Initiator,
     reach: Arc<Reach<E>>,
     shared: Arc<Shared>,
-    /// Its blocks as the initiator was told.
-    told_capacity: AtomicU64,
-    /// The same, of what it was told without asking.
-    announced_capacity: AtomicU64,
+    attentions: Mutex<Attentions>,
+    room: Mutex<RoomWatch>,
     /// The number of the last copy that was done, and its segments, until the initiator asks for it.
     copied: Mutex<Option<(u8, u16)>>,
 }
@@ -87,35 +90,37 @@ impl<E> Drop for Unit<E> {
 
 impl<E: Export> Unit<E> {
     /// A unit of a target.
-    pub fn new(
-        export: Arc<E>,
-        sector: SectorBytes,
-        surroundings: &Surroundings<E>,
-        shared: Arc<Shared>,
-    ) -> Self {
-        let Surroundings { target, port, numbers, initiator, reach } = surroundings;
+    pub fn new(export: Arc<E>, share: &Share, surroundings: &Surroundings<E>, shared: Arc<Shared>) -> Self {
+        let Surroundings { target, port, initiator, reach } = surroundings;
         let identity = Identity {
             guid: export.guid(),
             target: target.clone(),
             port: *port,
-            volume_block_bytes: export.block_bytes(),
-            block_bytes: sector.get(),
+            block_bytes: share.sector.get(),
         };
-        let unit = Self {
+        let attentions =
+            Mutex::new(Attentions::new(state(&*export, share.sector.get(), Scarcity::default())));
+        let room = RoomWatch { threshold: share.threshold, scarcity: Scarcity::default() };
+        Self {
             export,
             identity,
-            numbers: Arc::clone(numbers),
             initiator: initiator.clone(),
             reach: Arc::clone(reach),
             shared,
-            told_capacity: AtomicU64::new(0),
-            announced_capacity: AtomicU64::new(0),
+            attentions,
+            room: Mutex::new(room),
             copied: Mutex::default(),
-        };
-        let capacity = unit.shape().capacity;
-        unit.told_capacity.store(capacity, Ordering::Relaxed);
-        unit.announced_capacity.store(capacity, Ordering::Relaxed);
-        unit
+        }
+    }
+
+    /// The initiator is told when more of its room than this is taken.
+    pub fn set_threshold(&self, threshold: Percent) {
+        self.room.lock().ignore_poison().threshold = threshold;
+    }
+
+    /// Whether it is of this volume, as that is shared.
+    pub fn is_of(&self, listed: &Listed) -> bool {
+        listed.guid == self.identity.guid && listed.share.sector.get() == self.identity.block_bytes
     }
 
     /// Its name of 8 bytes.
@@ -134,18 +139,35 @@ impl<E: Export> Unit<E> {
         self.identity.block_bytes as usize
     }
 
-    /// What the initiator has to be told because the unit has another size than it knows. It is told once.
-    pub fn resized(&self) -> Option<Sense> {
-        let now = self.shape().capacity;
-        (self.told_capacity.swap(now, Ordering::Relaxed) != now).then_some(Sense::CAPACITY_CHANGED)
+    /// What the initiator has to be told before its next command is done. It is told once.
+    pub fn attention(&self) -> Option<Sense> {
+        let scarcity = self.room.lock().ignore_poison().scarcity;
+        let now = state(&*self.export, self.identity.block_bytes, scarcity);
+        self.attentions.lock().ignore_poison().next(now)
     }
 
-    /// What the initiator is told without asking: that the unit has another size. Once for each size.
-    pub fn news(&self) -> Option<Sense> {
-        let now = self.shape().capacity;
-        let is_known = self.told_capacity.load(Ordering::Relaxed) == now;
-        let is_new = self.announced_capacity.swap(now, Ordering::Relaxed) != now;
-        (is_new && !is_known).then_some(Sense::CAPACITY_CHANGED)
+    /// What the initiator is told without asking, once. Looks how much room there is.
+    pub fn news(&self) -> impl Iterator<Item = Sense> + use<E> {
+        // What could be written anew as a whole lacks nothing.
+        let size_bytes = self.export.size_bytes();
+        let room = self.export.room().filter(|room| room.left_bytes < size_bytes);
+        let scarcity = {
+            let mut watch = self.room.lock().ignore_poison();
+            watch.scarcity = watch.scarcity.next(room, watch.threshold);
+            watch.scarcity
+        };
+        let now = state(&*self.export, self.identity.block_bytes, scarcity);
+        self.attentions.lock().ignore_poison().news(now)
+    }
+
+    /// Its target has other units than before.
+    pub fn has_other_neighbours(&self) {
+        self.attentions.lock().ignore_poison().add_other_units();
+    }
+
+    /// The initiator was told which units its target has.
+    pub fn knows_its_neighbours(&self) {
+        self.attentions.lock().ignore_poison().forget_other_units();
     }
 
     /// Ends what is not to outlast a reset.
@@ -174,19 +196,6 @@ impl<E: Export> Unit<E> {
         match is_own && reservations.lets(&self.initiator, command.usage()) {
             true => Ok(()),
             false => Err(Refusal::Conflict),
-        }
-    }
-
-    /// Reads a command to a unit that does not exist.
-    ///
-    /// # Errors
-    /// What the initiator is told.
-    pub fn of_missing(&self, descriptor: &[u8; 16]) -> Result<Command, Sense> {
-        let command = self.parse(descriptor)?;
-        match command.what {
-            What::Inquiry { .. } => Ok(Command { what: What::InquiryOfMissing, ..command }),
-            What::ReportLuns => Ok(command),
-            _ => Err(Sense::NO_SUCH_UNIT),
         }
     }
 
@@ -232,14 +241,18 @@ impl<E: Export> Unit<E> {
                 self.shared.reservations.lock().ignore_poison().tell_of(action, is_kept)?
             }
             What::RequestSense => Sense::NONE.to_bytes().to_vec(),
-            What::InquiryOfMissing => inquiry::missing(),
             What::Inquiry { page: None } => inquiry::standard(),
-            What::Inquiry { page: Some(page) } => inquiry::page(page, &self.identity)?,
+            What::Inquiry { page: Some(page) } => {
+                inquiry::page(page, &self.identity, self.export.block_bytes())?
+            }
             What::ModeSense { is_long, page, subpage, control, without_blocks } => {
                 let asked = mode::Asked { is_long, page, subpage, control, without_blocks };
-                mode::sense(asked, self.shape())?
+                mode::sense(asked, self.shape(), self.provisioning())?
             }
-            What::ModeSelect { is_long } => mode::select(is_long, &data).map(|()| Vec::new())?,
+            What::ModeSelect { is_long } => {
+                mode::select(is_long, &data, self.provisioning()).map(|()| Vec::new())?
+            }
+            What::LogSense { page, subpage, first } => self.log((page, subpage), first)?,
             What::ReadCapacity => {
                 let shape = self.shape();
                 let last = u32::try_from(shape.capacity.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -270,7 +283,8 @@ impl<E: Export> Unit<E> {
                 let copied = self.copied.lock().ignore_poison().take_if(|(number, _)| *number == list);
                 copy::status(copied.ok_or(Sense::INVALID_FIELD)?.1)
             }
-            What::ReportLuns => units::list(&self.numbers),
+            // The target has answered it.
+            What::ReportLuns => return Err(Sense::INVALID_OPERATION),
             What::SupportedOperations { options, operation, action } => {
                 supported(options, operation, action)?
             }
@@ -506,12 +520,35 @@ impl<E: Export> Unit<E> {
         Ok(())
     }
 
+    /// The room for it, and its threshold.
+    fn provisioning(&self) -> Option<Provisioning> {
+        let threshold = self.room.lock().ignore_poison().threshold;
+        self.export.room().map(|room| Provisioning::new(room, threshold))
+    }
+
+    /// A page of the log, from a parameter on.
+    fn log(&self, page: (u8, u8), first: u16) -> Result<Vec<u8>, Sense> {
+        let (mut data, body) = match page {
+            (0, 0) => (vec![0, 0], vec![0, LOG_PAGE]),
+            // Pages and their subpages.
+            (0, 0xff) => (vec![0x40, 0xff], vec![0, 0, 0, 0xff, LOG_PAGE, 0]),
+            (LOG_PAGE, 0) => {
+                let provisioning = self.provisioning().ok_or(Sense::INVALID_FIELD)?;
+                (vec![0x80 | LOG_PAGE, 0], provisioning.log(first).ok_or(Sense::INVALID_FIELD)?)
+            }
+            _ => return Err(Sense::INVALID_FIELD),
+        };
+        data.extend((body.len() as u16).to_be_bytes());
+        data.extend(body);
+        Ok(data)
+    }
+
     fn capacity16(&self) -> Vec<u8> {
         let shape = self.shape();
         let mut data = shape.capacity.saturating_sub(1).to_be_bytes().to_vec();
         data.extend(shape.block_bytes.to_be_bytes());
         // No protection; the length of a physical block as a power of two; thin, and zeroes where unmapped.
-        let exponent = self.identity.best_blocks().ilog2() as u8;
+        let exponent = self.identity.best_blocks(self.export.block_bytes()).ilog2() as u8;
         data.extend([0, exponent.min(15), 0xc0, 0]);
         data.resize(32, 0);
         data
@@ -538,6 +575,12 @@ impl<E: Export> Unit<E> {
         }
         Ok(data)
     }
+}
+
+/// What an initiator may know of a unit with blocks of so many bytes.
+fn state<E: Export>(export: &E, block_bytes: u32, scarcity: Scarcity) -> State {
+    let capacity = export.size_bytes() / u64::from(block_bytes);
+    State { capacity, volume_block_bytes: export.block_bytes(), is_scarce: scarcity.is_scarce() }
 }
 
 /// Copies bytes through memory, in the order in which runs that overlap keep what they have.

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::block::Limits;
 
@@ -14,6 +14,8 @@ use crate::harness::{Initiator, Served, TARGET};
 
 const SIZE: usize = 1 << 20;
 const READ_ONE: [u8; 10] = [0x28, 0, 0, 0, 0, 5, 0, 0, 1, 0];
+/// How long a busy server may take to see its clients.
+const LIMIT: Duration = Duration::from_secs(60);
 /// More than the server takes of a login.
 const MUCH: usize = 128;
 
@@ -170,14 +172,18 @@ fn thousands_of_half_logins_take_no_place_from_others() {
             }
         }
         // What the server keeps of them is bounded, because their number is: all others were sent away.
-        let kept = |stream: &mut TcpStream| {
+        let is_kept = |stream: &mut TcpStream| {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let mut answers = Vec::new();
             // An answer to the half, and then the end, unless it is still there.
             stream.read_to_end(&mut answers).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };
-        let kept = held.iter_mut().map(kept).filter(|is_kept| *is_kept).count();
-        assert!(kept <= NEWCOMERS, "{kept} are kept");
+        // On a busy machine the server may not have seen the last ones yet.
+        let began = Instant::now();
+        while held.len() > NEWCOMERS {
+            held.retain_mut(is_kept);
+            assert!(held.len() <= NEWCOMERS || began.elapsed() < LIMIT, "{} are kept", held.len());
+        }
     }
     good.finish();
 }

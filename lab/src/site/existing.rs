@@ -180,8 +180,8 @@ fn faults_of_volume(
     // A rewritten volume is another dataset: what hangs on the old one stays with that.
     if let Some(first) = hanging(programs, volume)? {
         faults.push(format!(
-            "{BLOCK}: it has snapshots or bookmarks ({first}), which would stay with the old volume when it is \
-             rewritten: destroy them, or compare {BLOCK} on another volume"
+            "{BLOCK}: it has snapshots or bookmarks ({first}), which would stay with the old volume when it \
+             is rewritten: destroy them, or compare {BLOCK} on another volume"
         ));
     }
     if origin != "-" {

@@ -43,9 +43,9 @@
 //! 4. `impl Site`: [`Site::facts`], [`Site::used`] and [`Site::described`], then [`Site::pools`],
 //!    [`Site::below`] or [`Site::named`], and what of the rest differs from the default.
 //!
-//! The line stands in the list of `site/kinds.rs`. The tests of that module ask each kind all questions, and those
-//! of the reference ask the parser whether it has all fields. What remains is a row in the table above and in
-//! `docs/src/lab.md`, and, where its volumes are served by a program of another sort, a [`Server`].
+//! The line stands in the list of `site/kinds.rs`. The tests of that module ask each kind all questions, and
+//! those of the reference ask the parser whether it has all fields. What remains is a row in the table above
+//! and in `docs/src/lab.md`, and, where its volumes are served by a program of another sort, a [`Server`].
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -34,7 +34,7 @@
 //! Answers that follow from others are methods of `dyn Site` itself: no kind repeats them.
 //!
 //! # A further kind
-//! It is one file and one line. The file below `site/` has:
+//! It is one file, its `mod` and one line of the list. The file below `site/` has:
 //!
 //! 1. a struct with the fields of its `[target]`, which refuses unknown ones (`deny_unknown_fields`);
 //! 2. `KIND`: its name, its tables of the reference ([`crate::experiment::format`]), and the words by which

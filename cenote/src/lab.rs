@@ -8,6 +8,7 @@ mod output_file;
 mod progress;
 mod reads;
 mod record;
+mod running;
 mod scenario;
 mod server;
 
@@ -33,6 +34,7 @@ use advise::AdviseArguments;
 use model::ModelArguments;
 use new::NewArguments;
 use progress::Shown;
+use running::Running;
 use server::Private;
 
 /// Seconds of each run of `--quick`.
@@ -252,6 +254,7 @@ impl Lab {
                 let mut faults = lab::preflight::faults(&experiment, &known_properties::OwnProperties);
                 faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
                 refuse(&faults)?;
+                refuse(&bench(&experiment, &directory)?.faults_of_server()?)?;
                 if dry_run {
                     return print(&lab::preflight::told(&experiment));
                 }
@@ -363,6 +366,10 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
                 let private = Private::start(settings, &modelled, link, serves_guests);
                 Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
             }),
+            Server::Running => Box::new(|_: &Settings| {
+                let failed = |error: anyhow::Error| lab::Error::Experiment(format!("{error:#}"));
+                Ok(Box::new(Running::find().map_err(failed)?) as Box<dyn Programs>)
+            }),
             Server::Kernel => {
                 Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>))
             }
@@ -402,7 +409,14 @@ fn clean(directory: &Path) -> Result<()> {
     let left = Left::in_directory(directory)?;
     let mut bench = bench(&left.experiment, directory)?;
     remove_left(&mut bench)?;
+    let mut set_back = Ok(());
+    if bench.is_to_be_set_back() {
+        let shown = Shown::start()?;
+        set_back = bench.set_back(&shown);
+        shown.finish();
+    }
     bench.remove()?;
+    set_back?;
     server::remove_left();
     tell_left(&bench);
     Ok(())
@@ -452,8 +466,12 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;
-    let ended = lab::run::run(&mut store, &mut bench, &shown);
-    let removed = bench.remove();
+    // What a killed lab changed is set back first.
+    let ready = bench.set_back(&shown).map_err(Into::into);
+    let ready = ready.and_then(|()| refuse(&bench.faults_of_server()?));
+    let ended = ready.and_then(|()| Ok(lab::run::run(&mut store, &mut bench, &shown)?));
+    let set_back = bench.set_back(&shown);
+    let removed = set_back.and(bench.remove());
     shown.finish();
     tell_left(&bench);
     drop(bench);

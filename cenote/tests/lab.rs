@@ -827,6 +827,141 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
     assert!(!missing.status.success() && text(&missing).contains("tank/none"), "{}", text(&missing));
 }
 
+const ON_EXISTING: &str = r#"
+name = "existing"
+rounds = 2
+seed = 3
+[target]
+kind = "existing"
+volume = "tank/vol"
+size = "16M"
+[[factor]]
+name = "volblocksize"
+values = ["64K", "16K"]
+[[factor]]
+name = "primarycache"
+values = ["all", "metadata"]
+[[workload]]
+name = "reads"
+rw = "randread"
+bs = "4K"
+seconds = 0.3
+"#;
+
+impl Served {
+    /// Fills its volume with blocks that say what they are.
+    fn fill(place: &Path) {
+        Self::fio(place, &["--rw=write", "--do_verify=0"]);
+    }
+
+    /// That all of these blocks are there.
+    fn verify(place: &Path) {
+        Self::fio(place, &["--rw=read"]);
+    }
+
+    fn fio(place: &Path, arguments: &[&str]) {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=data", "--ioengine=nbd", "--bs=64k", "--size=16M", "--verify=crc32c"]);
+        fio.arg(format!("--uri=nbd+unix:///tank/vol?socket={}", place.join("nbd.sock").display()));
+        let did = fio.args(arguments).current_dir(place).output().unwrap();
+        assert!(did.status.success(), "{}", text(&did));
+    }
+
+    /// Volumes, and of the one that holds data what the lab may set, where that comes from, and its room.
+    fn state(place: &Path) -> String {
+        let properties = "volblocksize,primarycache,compression,checksum,sync,logbias,refreservation,volsize";
+        let volumes = cenote(place, &["zfs", "list", "-H", "-o", "name", "-t", "volume,snapshot"]);
+        let get = ["zfs", "get", "-Hp", "-o", "property,value,source", properties, "tank/vol"];
+        text(&volumes) + &text(&cenote(place, &get))
+    }
+}
+
+#[test]
+fn a_volume_that_holds_data_is_rewritten_for_variants_and_is_as_before_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let _served = Served::start(place);
+    for set in ["compression=gzip-2", "sync=always", "refreservation=20M"] {
+        assert!(cenote(place, &["zfs", "set", set, "tank/vol"]).status.success());
+    }
+    Served::fill(place);
+    let before = Served::state(place);
+    let (file, out) = (place.join("existing.toml"), place.join("out"));
+    fs::write(&file, ON_EXISTING).unwrap();
+    let run = |arguments: &[&str]| {
+        let named = ["lab", "run", file.to_str().unwrap(), "-o", out.to_str().unwrap()];
+        cenote(place, &[&named[..], arguments].concat())
+    };
+    let refused = |what: &str| {
+        let refused = run(&[]);
+        assert!(!refused.status.success() && text(&refused).contains(what), "{what}: {}", text(&refused));
+        assert!(!out.exists());
+    };
+    assert!(cenote(place, &["zfs", "snapshot", "tank/vol@kept"]).status.success());
+    refused("(tank/vol@kept), which would stay with the old volume");
+    assert!(cenote(place, &["zfs", "destroy", "tank/vol@kept"]).status.success());
+    fs::write(&file, ON_EXISTING.replace("randread", "randwrite")).unwrap();
+    refused("target tank/vol: workloads would overwrite what it holds");
+    fs::write(&file, ON_EXISTING.replace("16M", "32M")).unwrap();
+    refused("target tank/vol: it has 16M");
+    fs::write(&file, ON_EXISTING.replace("64K", "12K")).unwrap();
+    refused("power of 2");
+    fs::write(&file, ON_EXISTING).unwrap();
+    let planned = run(&["--dry-run"]);
+    let told = "2 block sizes take turns: the volume is rewritten for each in every round";
+    assert!(planned.status.success() && text(&planned).contains(told), "{}", text(&planned));
+    assert!(!out.exists() && Served::state(place) == before);
+
+    let ran = run(&["--json"]);
+    assert!(ran.status.success(), "{}", text(&ran));
+    assert_eq!(Served::state(place), before);
+    assert!(!out.join("existing.json").exists());
+    Served::verify(place);
+    let report = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("the volume tank/vol, which held data"), "{report}");
+    assert!(report.contains("and was read as it was found"), "{report}");
+    // At most once for each of two block sizes in each of two rounds; the first may have been there.
+    let times = report.split("before a run: ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!((2..=4).contains(&times.parse::<u32>().unwrap()), "{times}");
+    let history = text(&cenote(place, &["zpool", "history", "-i", "tank"]));
+    assert!(history.contains("reshape tank/vol"), "{history}");
+}
+
+#[test]
+fn a_volume_that_holds_data_is_as_before_after_an_experiment_that_was_stopped_or_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let _served = Served::start(place);
+    Served::fill(place);
+    let before = Served::state(place);
+    let long = ON_EXISTING.replace("seconds = 0.3", "seconds = 120");
+    let is_rewritten = || Served::state(place).contains("volblocksize\t65536");
+    interrupted_when(place, &long, |out| out.join("existing.json").exists() && is_rewritten());
+    assert_eq!(Served::state(place), before);
+    assert!(!place.join("out/existing.json").exists());
+
+    let mut resume = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    resume.args(["lab", "resume", "out"]).current_dir(place).env("CENOTE_SOCKET", place.join("api.sock"));
+    let mut resume = resume.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until(is_rewritten);
+    resume.kill().unwrap();
+    resume.wait().unwrap();
+    assert!(place.join("out/existing.json").exists());
+    // What others made meanwhile is not destroyed.
+    assert!(cenote(place, &["zfs", "snapshot", "tank/vol@theirs"]).status.success());
+    let out = place.join("out");
+    let clean = || cenote(place, &["lab", "clean", out.to_str().unwrap()]);
+    let cleaned = clean();
+    let told = "tank/vol.volblocksize-64K is what tank/vol was before it was rewritten, and is kept";
+    assert!(!cleaned.status.success() && text(&cleaned).contains(told), "{}", text(&cleaned));
+    let kept = Served::state(place);
+    assert!(kept.contains("tank/vol.volblocksize-64K@theirs\n"), "{kept}");
+    assert!(cenote(place, &["zfs", "destroy", "-r", "tank/vol.volblocksize-64K"]).status.success());
+    assert!(clean().status.success() && !out.join("existing.json").exists());
+    assert_eq!(Served::state(place), before);
+    Served::verify(place);
+}
+
 #[test]
 fn presets_that_flush_run_on_volumes() {
     let directory = tempfile::tempdir().unwrap();
@@ -851,6 +986,8 @@ fn interrupted_when(directory: &Path, experiment: &str, is_time: impl Fn(&Path) 
     fs::write(directory.join("experiment.toml"), experiment).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "experiment.toml", "-o", "out"]).current_dir(directory).process_group(0);
+    // Where a daemon runs for the test, it is that one.
+    run.env("CENOTE_SOCKET", directory.join("api.sock"));
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let signal = |signal: &str, run: &std::process::Child| {
         // As a terminal does: to all that is in the foreground.

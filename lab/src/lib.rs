@@ -47,7 +47,8 @@
 //! The lab touches only what it made: pools on files in the experiment's own directory, volumes with its own
 //! names below a named dataset, files in a directory of its own in a named directory. It writes to a file or
 //! device that the user named only if workloads write to it, no other program uses it, and its contents may
-//! be overwritten ([`target::in_use`]).
+//! be overwritten ([`target::in_use`]). What it sets on a volume that holds data it sets back, and of volumes
+//! it destroys only those that it made, or had rewritten.
 
 pub mod advice;
 pub mod analysis;

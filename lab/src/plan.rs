@@ -60,7 +60,8 @@ pub struct Plan {
     variants: Vec<Variant>,
     /// A run: a variant and a workload.
     pairs: Vec<(usize, usize)>,
-    /// Where pools take turns on disks, the pool that each of these is in, by a number.
+    /// Where runs of a round take turns, as those of pools on the same disks do, the number of the turn of
+    /// each.
     turns: Option<Vec<usize>>,
     seed: u64,
 }
@@ -97,16 +98,20 @@ impl Plan {
             }
         };
         let pairs: Vec<(usize, usize)> = all.filter(is_possible).collect();
-        let turns = (!experiment.target.disks().is_empty()).then(|| {
-            let mut pools: Vec<Settings> = Vec::new();
-            let pool = |(variant, workload): &(usize, usize)| {
-                let pool = experiment.pool_of(&variants[*variant].settings, &experiment.workloads[*workload]);
-                pools.iter().position(|known| *known == pool).unwrap_or_else(|| {
-                    pools.push(pool);
-                    pools.len() - 1
+        let turn = |(variant, workload): &(usize, usize)| {
+            let (settings, workload) = (&variants[*variant].settings, &experiment.workloads[*workload]);
+            experiment.target.turn(experiment, settings, workload)
+        };
+        let turns: Option<Vec<Settings>> = pairs.iter().map(turn).collect();
+        let turns = turns.map(|all| {
+            let mut known: Vec<Settings> = Vec::new();
+            let number = |turn: Settings| {
+                known.iter().position(|other| *other == turn).unwrap_or_else(|| {
+                    known.push(turn);
+                    known.len() - 1
                 })
             };
-            pairs.iter().map(pool).collect()
+            all.into_iter().map(number).collect()
         });
         Self { variants, pairs, turns, seed }
     }
@@ -140,12 +145,12 @@ impl Plan {
         variants.map(move |(at, variant)| (variant, of(at))).filter(|(_, workloads)| !workloads.is_empty())
     }
 
-    /// How many pools take turns on the same disks; none where they are made of files.
+    /// How many turns a round has, as of pools on the same disks; none where runs follow in any order.
     pub fn turns(&self) -> usize {
         self.turns.iter().flatten().max().map_or(0, |most| most + 1)
     }
 
-    /// The runs of a round, in their order: any, or where pools take turns, any of pools, and for each any of
+    /// The runs of a round, in their order: any, or where there are turns, any of turns, and for each any of
     /// its runs.
     pub fn round(&self, round: usize) -> Vec<Step> {
         let mut order: Vec<usize> = (0..self.pairs.len()).collect();

@@ -20,7 +20,7 @@ use crate::experiment::{
 };
 use crate::fio::{self, Endpoint};
 use crate::plan::{self, Plan, Variant, VariantKind};
-use crate::site::{Access, DatasetKind};
+use crate::site::{Access, DatasetKind, Named, Server};
 use crate::size::Size;
 use crate::store;
 use crate::target;
@@ -192,7 +192,7 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
 /// Factors and variants that make no difference to the measurement, because its server does not
 /// look at these properties. What a host's kernel looks at is not known here.
 pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
-    if experiment.target.pools().is_none() {
+    if matches!(experiment.target.server(), None | Some(Server::Kernel)) {
         return Vec::new();
     }
     let why = |name: &str| match (Place::of(name), name.strip_prefix(POOL)) {
@@ -387,14 +387,15 @@ pub fn told(experiment: &Experiment) -> String {
         let what = if experiment.overwrites() { "written" } else { "only read" };
         text.push_str(&format!("{size} of {}: {what}\n", layer.title()));
     }
+    if let Some(Named::Volume(volume)) = experiment.target.named().first() {
+        let what = if experiment.overwrites() { "written" } else { "only read" };
+        text.push_str(&format!("{size} of {volume}: {what}, and its properties are set back afterwards\n"));
+    }
     for disk in experiment.target.disks() {
         text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
     }
     if plan.turns() > 1 {
-        text.push_str(&format!(
-            "{} kinds of pools take turns on these disks: each is made and filled anew in every round\n",
-            plan.turns()
-        ));
+        text.push_str(&format!("{} {}\n", plan.turns(), experiment.target.facts().turns.planned));
     }
     text.push_str(&format!("{}:\n", counted(plan.variants().len(), "variant")));
     for variant in plan.variants() {

@@ -16,6 +16,7 @@
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::remote`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
+//! | `existing` | a volume that holds data, of a pool that the running daemon has open. Variants are set on it one after the other, another `volblocksize` by rewriting it, and it is set back afterwards. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `volume`, `size`, `overwrite` |
 //!
 //! # Questions, and who asks
 //! | question | answer | asked by |
@@ -25,14 +26,15 @@
 //! | what makes the measured datasets, and where? | [`Site::pools`], [`Site::below`], [`Site::dataset`], [`Site::server`] | [`crate::target`] |
 //! | what did the user name that is measured itself? | [`Site::named`], [`Site::measured`] | [`crate::preflight`], [`crate::target`] |
 //! | what reaches it? | [`Site::accesses`] | [`crate::preflight`], [`crate::experiment`] |
-//! | what of an experiment can it not do? | [`Site::faults`], [`Site::faults_here`], [`Site::fault_of_settings`] | [`crate::preflight`], [`crate::plan`] |
+//! | what of an experiment can it not do? | [`Site::faults`], [`Site::faults_here`], [`Site::faults_of_server`], [`Site::fault_of_settings`] | [`crate::preflight`], [`crate::plan`], [`crate::target`] |
+//! | which runs follow each other in a round? | [`Site::turn`] | [`crate::plan`] |
 //! | where does a variant run? | [`Site::endpoint`], [`Site::enter`] | [`crate::target::Bench`] |
 //! | what was measured? | [`Site::described`], [`Site::environment`] | [`crate::report`] |
 //!
 //! Answers that follow from others are methods of `dyn Site` itself: no kind repeats them.
 //!
 //! # A further kind
-//! It is one file and one line. The file below `site/` has:
+//! It is one file, its `mod` and one line of the list. The file below `site/` has:
 //!
 //! 1. a struct with the fields of its `[target]`, which refuses unknown ones (`deny_unknown_fields`);
 //! 2. `KIND`: its name, its tables of the reference ([`crate::experiment::format`]), and the words by which
@@ -41,17 +43,18 @@
 //! 4. `impl Site`: [`Site::facts`], [`Site::used`] and [`Site::described`], then [`Site::pools`],
 //!    [`Site::below`] or [`Site::named`], and what of the rest differs from the default.
 //!
-//! The line stands in the list of [`kinds`]. The tests of that module ask each kind all questions, and those
-//! of the reference ask the parser whether it has all fields. What remains is a row in the table above and in
-//! `docs/src/lab.md`, and, where its volumes are served by a program of another sort, a [`Server`].
+//! The line stands in the list of `site/kinds.rs`. The tests of that module ask each kind all questions, and
+//! those of the reference ask the parser whether it has all fields. What remains is a row in the table above
+//! and in `docs/src/lab.md`, and, where its volumes are served by a program of another sort, a [`Server`].
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `kinds` | the list of kinds |
 //! | `facts` | what holds for a kind, whatever its fields say |
 //! | `pools` | pools that the lab makes: what volumes, filesystems and guests have in common |
-//! | `volume`, `filesystem`, `guest`, `path`, `nbd`, `iscsi`, `layers`, `host` | a kind each |
+//! | `volume`, `filesystem`, `guest`, `path`, `nbd`, `iscsi`, `layers`, `host`, `existing` | a kind each |
 
+pub(crate) mod existing;
 pub(crate) mod facts;
 pub(crate) mod filesystem;
 pub(crate) mod guest;
@@ -74,9 +77,9 @@ use crate::experiment::{Experiment, Metric, Place, Settings, Workload};
 use crate::fio::Endpoint;
 use crate::run::Progress;
 use crate::size::Size;
-use crate::target::{Bench, Placement};
+use crate::target::{Bench, Placement, Programs};
 
-pub use facts::{Cold, Facts, Quick};
+pub use facts::{Cold, Facts, Quick, Turns};
 pub use kinds::{KINDS, Target};
 pub use layers::{ENGINES, Layer};
 pub use pools::Pools;
@@ -178,6 +181,19 @@ pub trait Site: Debug {
         Vec::new()
     }
 
+    /// What a server that runs anyway refuses, which is asked before anything is changed.
+    fn faults_of_server(&self, experiment: &Experiment, programs: &dyn Programs) -> Vec<String> {
+        let _ = (experiment, programs);
+        Vec::new()
+    }
+
+    /// The settings whose runs follow each other in a round, because to change them takes long; nothing where
+    /// runs follow in any order.
+    fn turn(&self, experiment: &Experiment, settings: &Settings, workload: &Workload) -> Option<Settings> {
+        let has_disks = self.pools().is_some_and(|pools| !pools.disks.is_empty());
+        has_disks.then(|| experiment.pool_of(settings, workload))
+    }
+
     /// Why these settings mean nothing together, where they do not: no variant has them.
     fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
         let _ = settings;
@@ -196,7 +212,7 @@ pub trait Site: Debug {
         progress: &dyn Progress,
     ) -> Result<Endpoint> {
         match self.measured(placement.settings()) {
-            Some(named) => bench.at_named(named, progress),
+            Some(named) => bench.at_named(named, placement, progress),
             None => bench.in_dataset(placement, workload, progress),
         }
     }
@@ -273,6 +289,16 @@ impl dyn Site {
             .collect()
     }
 
+    /// The names of what is named and whose contents cannot be examined from here: to write it needs consent.
+    pub(crate) fn unexamined(&self) -> Vec<String> {
+        let name = |named| match named {
+            Named::Path(_) => None,
+            Named::Uri(name) | Named::Volume(name) => Some(name.to_owned()),
+            Named::Elsewhere(layer) => Some(layer.title()),
+        };
+        self.named().into_iter().filter_map(name).collect()
+    }
+
     /// The URIs of named exports.
     pub fn uris(&self) -> Vec<&str> {
         self.named()
@@ -346,6 +372,8 @@ pub enum Server<'a> {
     },
     /// The OpenZFS of this host's kernel.
     Kernel,
+    /// The daemon that has the user's pools open.
+    Running,
 }
 
 /// What the user named that is measured itself.
@@ -357,6 +385,8 @@ pub enum Named<'a> {
     Uri(&'a str),
     /// A file or device where a command runs a shell ([`crate::remote`]).
     Elsewhere(&'a Layer),
+    /// A volume of a pool that the running daemon has open.
+    Volume(&'a str),
 }
 
 impl<'a> Named<'a> {
@@ -369,9 +399,13 @@ impl<'a> Named<'a> {
             Self::Path(_) | Self::Elsewhere(_) => Access::File,
             Self::Uri(uri) if Endpoint::is_iscsi(uri) => Access::Iscsi(uri),
             Self::Uri(uri) => Access::Nbd(uri),
+            Self::Volume(_) => Access::Nbd(ANY_URI),
         }
     }
 }
+
+/// A URI as those are by which fio reaches a volume.
+const ANY_URI: &str = "nbd+unix:///lab?socket=/nbd.sock";
 
 /// How a workload reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

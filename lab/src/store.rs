@@ -108,12 +108,22 @@ pub struct Prepared {
     pub bytes: u64,
     /// How long that took.
     pub seconds: f64,
+    /// How often a volume that holds data was rewritten for another block size.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rewritten: usize,
+    /// How long that took.
+    #[serde(default)]
+    pub rewrite_seconds: f64,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Run {
     /// Seconds in which what was missing was filled before it.
     pub(crate) fn seconds_to_prepare(&self) -> f64 {
-        self.prepared.map_or(0.0, |prepared| prepared.seconds)
+        self.prepared.map_or(0.0, |prepared| prepared.seconds + prepared.rewrite_seconds)
     }
 
     /// Bytes that were read from the devices so that others could be written, where the client read none and

@@ -30,6 +30,7 @@
 //! | `checks` | checks what can be checked before anything is made |
 //! | `pools` | makes pools, and volumes and filesystems in them, and removes them |
 //! | `named` | takes files, devices and exports that the user named |
+//! | `existing` | sets what variants differ in on a volume that holds data, and sets it back |
 //! | `guests` | boots the guest of a volume or image |
 //! | `filling`, `caches` | writes the data that workloads find; brings caches into the state that they want |
 //! | `job`, `space` | the work of runs; what variants take on devices |
@@ -58,6 +59,7 @@
 mod caches;
 mod checks;
 pub(crate) mod created_files;
+mod existing;
 pub(crate) mod export;
 mod filling;
 mod guests;
@@ -147,6 +149,8 @@ pub struct Bench<'a> {
     prepared: Prepared,
     /// Where all files of a workload were made.
     whole_files: BTreeSet<PathBuf>,
+    /// The volume that holds data and was changed for variants.
+    changed: Option<String>,
     /// The lab's directories inside named ones, which no other lab uses meanwhile.
     held: BTreeMap<PathBuf, File>,
 }
@@ -187,6 +191,7 @@ impl<'a> Bench<'a> {
             notes: Vec::new(),
             prepared: Prepared::default(),
             whole_files: BTreeSet::new(),
+            changed: None,
             held: BTreeMap::new(),
         }
     }
@@ -242,7 +247,7 @@ impl<'a> Bench<'a> {
     /// The filling since the last call; nothing if there was none.
     pub fn prepared(&mut self) -> Option<Prepared> {
         let prepared = std::mem::take(&mut self.prepared);
-        (prepared.count > 0).then_some(prepared)
+        (prepared.count + prepared.rewritten > 0).then_some(prepared)
     }
 
     /// Notes for readers about preparations and the job, since the last call.
@@ -289,13 +294,12 @@ impl<'a> Bench<'a> {
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
     pub fn settle(&self, lodging: &Placement) -> Result<()> {
-        match self.homes.get(lodging) {
-            Some(home) => {
-                let sync = ["sync".to_owned(), home.pool.clone()];
-                self.programs(&home.server)?.zpool(&sync).map(|_| ())
-            }
-            None => Ok(()),
-        }
+        let (server, pool) = match (self.homes.get(lodging), &self.changed) {
+            (Some(home), _) => (&home.server, home.pool.as_str()),
+            (None, Some(volume)) => (&Settings::new(), volume.split('/').next().unwrap_or_default()),
+            (None, None) => return Ok(()),
+        };
+        self.programs(server)?.zpool(&["sync".to_owned(), pool.to_owned()]).map(drop)
     }
 
     /// The cause of an error: if a pool was lost, everything else follows from that.
@@ -312,7 +316,7 @@ impl<'a> Bench<'a> {
 
     /// Removes all that was made.
     pub fn remove(&mut self) -> Result<()> {
-        let mut first = Ok(());
+        let mut first = self.set_back_silently();
         // Before what their disks are.
         self.guests.clear();
         if self.experiment.target.below().is_some() {

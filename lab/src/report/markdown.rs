@@ -118,17 +118,10 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     (!both.is_empty()).then(|| both.join(" "))
 }
 
-/// A note about pools that take turns on the same disks.
+/// A note about turns of a round.
 fn turns(experiment: &Experiment) -> Option<String> {
     let plan = Plan::new(experiment, None, 0);
-    (plan.turns() > 1).then(|| {
-        format!(
-            "{} kinds of pools took turns on the same disks, each of the first as many of them as it has \
-             devices: in each round a pool was made and filled anew, its runs followed, and then the next. \
-             So all pools are equally old and on the same disks.",
-            plan.turns()
-        )
-    })
+    (plan.turns() > 1).then(|| format!("{} {}", plan.turns(), experiment.target.facts().turns.done))
 }
 
 /// How much is worked on, beside what can be cached.
@@ -310,7 +303,10 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ));
     }
     let is_named = !experiment.target.named().is_empty();
-    if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
+    if is_named
+        && !experiment.overwrites()
+        && store.runs().iter().all(|run| run.prepared.is_none_or(|it| it.count == 0))
+    {
         facts.push(
             "No workload writes, so the target was not filled and was read as it was found. Reads of parts \
              that were never written may not reach its device."
@@ -336,6 +332,14 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         facts.push(format!(
             "Before they were measured, {count} {what} filled with {gib:.2} GiB in {seconds:.1} s, {}.",
             written(Metric::Throughput, bytes as f64 / seconds.max(1e-9))
+        ));
+    }
+    let rewritten: usize = prepared.iter().map(|it| it.rewritten).sum();
+    if rewritten > 0 {
+        let seconds: f64 = prepared.iter().map(|it| it.rewrite_seconds).sum();
+        facts.push(format!(
+            "For another block size the volume was rewritten, with all its data, before a run: {rewritten} \
+             times, in {seconds:.1} s together.",
         ));
     }
     if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {

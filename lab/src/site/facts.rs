@@ -27,6 +27,17 @@ pub struct Facts {
     pub copied_by: Option<&'static str>,
     /// How much fits into a quick form, where that is not as of other kinds.
     pub quick: Option<Quick>,
+    /// What takes turns in a round, where something does ([`super::Site::turn`]).
+    pub turns: Turns,
+}
+
+/// What takes turns in a round, in words that follow their number.
+#[derive(Debug, Clone, Copy)]
+pub struct Turns {
+    /// Before it began.
+    pub planned: &'static str,
+    /// After it ended.
+    pub done: &'static str,
 }
 
 /// Figures of the process that serves.
@@ -46,6 +57,12 @@ impl Facts {
         programs: None,
         copied_by: None,
         quick: None,
+        turns: Turns {
+            planned: "kinds of pools take turns on these disks: each is made and filled anew in every round",
+            done: "kinds of pools took turns on the same disks, each of the first as many of them as it \
+                has devices: in each round a pool was made and filled anew, its runs followed, and then the \
+                next. So all pools are equally old and on the same disks.",
+        },
     };
 
     /// Of what the user named.

@@ -53,6 +53,8 @@ kinds! {
     Layers: layers::Stack,
     /// Volumes on a host that runs OpenZFS.
     Host: host::Host,
+    /// A volume that holds data.
+    Existing: existing::Existing,
 }
 
 impl Deref for Target {
@@ -75,6 +77,7 @@ mod tests {
     use crate::environment::Environment;
     use crate::experiment::draft;
     use crate::experiment::{Experiment, Metric, Place};
+    use crate::plan::Plan;
     use crate::site::{Access, Cold, Named, Server};
 
     /// The smallest experiment with a target of this kind: the fields that the reference calls required, with
@@ -101,10 +104,11 @@ mod tests {
             let has_datasets = is_pooled || target.below().is_some();
             // It is made by the lab, or named by the user.
             assert_ne!(has_datasets, !target.named().is_empty(), "{name}");
-            assert_eq!(facts.dataset.is_some(), has_datasets, "{name}");
-            assert_eq!(target.server().is_some(), has_datasets, "{name}");
             assert_eq!(target.is_as_found(), !has_datasets, "{name}");
-            assert_eq!(target.has(Place::Dataset), has_datasets, "{name}");
+            // A dataset has properties, and a program that sets them.
+            assert_eq!(target.has(Place::Dataset), facts.dataset.is_some(), "{name}");
+            assert_eq!(target.has(Place::Dataset), target.server().is_some(), "{name}");
+            assert!(!has_datasets || facts.dataset.is_some(), "{name}");
             assert_eq!(target.has(Place::Layer), !target.layers().is_empty(), "{name}");
             assert!(target.has(Place::Job) && !target.accesses(&experiment).is_empty(), "{name}");
             // A limit is measured, or it is said why not.
@@ -128,8 +132,16 @@ mod tests {
                 assert_eq!(serves_guests, target.has(Place::Guest), "{name}");
             }
             for (named, access) in target.named().iter().zip(target.accesses(&experiment)) {
-                assert_eq!(matches!(named, Named::Uri(_)), access != Access::File, "{name}");
+                let is_export = matches!(named, Named::Uri(_) | Named::Volume(_));
+                assert_eq!(is_export, access != Access::File, "{name}");
             }
+            assert_eq!(
+                target.unexamined().is_empty(),
+                target.named().len() == target.paths().len(),
+                "{name}"
+            );
+            let plan = Plan::new(&experiment, None, 1);
+            assert!(plan.turns() <= 1 && plan.round(0).len() == plan.round_length(), "{name}");
             // What is kept with results is read again as it was.
             let again = Experiment::parse(&experiment.to_toml().unwrap()).unwrap();
             assert_eq!(again.target, experiment.target, "{name}");
@@ -141,8 +153,17 @@ mod tests {
 
     #[test]
     fn words_name_the_kind_that_says_so_and_no_other() {
-        let words = ["volume", "filesystem", "/a", "./a", "nbd+unix:///v", "iscsi://h/t/1", "host:a/b"];
-        let kinds = ["volume", "filesystem", "path", "path", "nbd", "iscsi", "host"];
+        let words = [
+            "volume",
+            "filesystem",
+            "/a",
+            "./a",
+            "nbd+unix:///v",
+            "iscsi://h/t/1",
+            "host:a/b",
+            "existing:a/b",
+        ];
+        let kinds = ["volume", "filesystem", "path", "path", "nbd", "iscsi", "host", "existing"];
         for (text, expected) in words.into_iter().zip(kinds) {
             let named: Vec<&str> = KINDS
                 .iter()
@@ -153,6 +174,6 @@ mod tests {
             assert_eq!(draft::target(text).unwrap()["kind"].as_str(), Some(expected));
         }
         let error = draft::target("guest").unwrap_err().to_string();
-        assert!(error.contains("an iSCSI URI, or host:POOL/DATASET"), "{error}");
+        assert!(error.contains("host:POOL/DATASET, or existing:POOL/VOLUME"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::pools::POOL_KEYS;
-use super::{Access, DatasetKind, Facts, Kind, Pools, Site, Used, Words};
+use super::{ANY_URI, Access, DatasetKind, Facts, Kind, Pools, Site, Used, Words};
 use crate::experiment::format::TableOf;
 use crate::experiment::{Experiment, PROCESS, Place, THROUGH};
 
@@ -29,9 +29,6 @@ const FACTS: Facts = Facts {
     copied_by: Some("nbdcopy"),
     ..Facts::POOLED
 };
-
-/// A URI as those are by which fio reaches a volume.
-const ANY_URI: &str = "nbd+unix:///lab?socket=/nbd.sock";
 
 impl Site for Volume {
     fn facts(&self) -> &'static Facts {

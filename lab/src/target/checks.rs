@@ -8,7 +8,7 @@ use super::filling::made_by;
 use super::pools::{data_devices, device_size, require_disk};
 use super::{created_files, in_use, placement};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Layer, Settings};
+use crate::experiment::{Experiment, Settings};
 use crate::fio;
 use crate::layout::Layout;
 use crate::remote;
@@ -71,25 +71,16 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     });
-    let of_uris = target.uris().into_iter().flat_map(|uri| {
-        let consent = match overwrites {
-            true => in_use::fault_of_export(uri, may_overwrite, directory)
-                .unwrap_or_else(|it| Some(it.to_string())),
-            false => None,
-        };
-        consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
+    let unexamined = target.unexamined().into_iter().filter(|_| overwrites);
+    let consent = unexamined.filter_map(|name| {
+        in_use::fault_of_export(&name, may_overwrite, directory).unwrap_or_else(|it| Some(it.to_string()))
     });
-    let of_elsewhere = target.elsewhere().flat_map(|layer| {
-        let consent = match overwrites {
-            true => in_use::fault_of_export(&layer.title(), may_overwrite, directory)
-                .unwrap_or_else(|it| Some(it.to_string())),
-            false => None,
-        };
-        let fault = remote::fault(layer, target.size(), overwrites, remote::ANSWER_LIMIT);
-        consent.into_iter().chain(fault)
-    });
+    let of_uris = target.uris().into_iter().filter_map(|uri| fault_of_uri(uri, target.size(), overwrites));
+    let of_elsewhere = target
+        .elsewhere()
+        .filter_map(|layer| remote::fault(layer, target.size(), overwrites, remote::ANSWER_LIMIT));
     let of_paths = target.paths().into_iter().filter_map(said);
-    of_paths.chain(of_disks).chain(of_uris).chain(of_elsewhere).collect()
+    of_paths.chain(of_disks).chain(consent).chain(of_uris).chain(of_elsewhere).collect()
 }
 
 /// Why what is behind a URI cannot be measured, as far as its server reports it.
@@ -136,14 +127,13 @@ pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
     let target = &experiment.target;
     let is_there = |path: &&Path| path.exists() && !path.is_dir();
     let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
-    let elsewhere: Vec<String> = target.elsewhere().map(Layer::title).collect();
-    let mut uris = Vec::new();
+    let mut unexamined = Vec::new();
     if experiment.overwrites() {
         paths.extend(target.paths().into_iter().filter(is_there));
-        uris = target.uris();
-        uris.extend(elsewhere.iter().map(String::as_str));
+        unexamined = target.unexamined();
     }
-    in_use::consent(&paths, &uris, directory)
+    let unexamined: Vec<&str> = unexamined.iter().map(String::as_str).collect();
+    in_use::consent(&paths, &unexamined, directory)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::{Bench, created_files, in_use, make_file};
+use super::{Bench, Placement, created_files, in_use, make_file};
 use crate::error::{Error, Result};
 use crate::fio::{self, Endpoint};
 use crate::run::Progress;
@@ -13,8 +13,14 @@ use crate::site::path::{require, require_device_length, require_length};
 
 impl Bench<'_> {
     /// Where fio reaches what is named; it is claimed, made and filled where it may be.
-    pub(crate) fn at_named(&mut self, named: Named<'_>, progress: &dyn Progress) -> Result<Endpoint> {
+    pub(crate) fn at_named(
+        &mut self,
+        named: Named<'_>,
+        lodging: &Placement,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
         match named {
+            Named::Volume(volume) => self.at_existing(volume, &lodging.settings, progress),
             Named::Path(path) => self.at_path(path, progress),
             Named::Uri(uri) => self.filled(Endpoint::of_uri(uri), uri, progress),
             Named::Elsewhere(layer) => {

@@ -12,6 +12,7 @@ use crate::experiment::{NBD, THROUGH};
 use crate::fio::Endpoint;
 use crate::guest::Wire;
 use crate::load::Load;
+use crate::size::Size;
 
 /// Counters that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -137,6 +138,27 @@ pub trait Programs {
                 Err(Error::Experiment(format!("the server of this target has no tunables to set: '{name}'")))
             }
         }
+    }
+    /// Why a volume that holds data cannot be given blocks of another size; nothing where it can.
+    fn reshape_fault(&self, volume: &str, block: Size) -> Result<Option<String>> {
+        Ok(Some(format!("the server of {volume} gives no volume blocks of {block}")))
+    }
+    /// Gives a volume blocks of another size while its clients go on, unless `stops` says that it is to stop;
+    /// `goes_on` gets the bytes that are done, and all. The volume that it was before has another name then.
+    fn reshape(
+        &self,
+        volume: &str,
+        block: Size,
+        goes_on: &mut dyn FnMut(Size, Size),
+        stops: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let _ = (goes_on, stops);
+        Err(Error::Experiment(format!("the server of {volume} gives no volume blocks of {block}")))
+    }
+    /// Gives that up, where it is under way.
+    fn cancel_reshape(&self, volume: &str) -> Result<()> {
+        let _ = volume;
+        Ok(())
     }
     /// Why a pool takes nothing that is written any more, if that is so and known.
     fn lost(&self, pool: &str) -> Option<String> {

@@ -41,7 +41,7 @@ const FACTS: Facts = Facts {
     dataset: Some(DatasetKind::Volume),
     programs: Some(("guests", &["qemu-system-x86_64", "qemu-img", "bash"])),
     // Guests are booted, in which fio takes its time to start.
-    quick: Some(Quick { runs: 300, seconds: 90.0, within_seconds: 480.0 }),
+    quick: Some(Quick { runs: 200, seconds: 90.0, within_seconds: 480.0 }),
     ..Facts::POOLED
 };
 

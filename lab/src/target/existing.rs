@@ -224,28 +224,36 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Destroys the volumes that the lab had rewritten, but the one that has the name still: it was not
-    /// rewritten in the end.
+    /// Destroys the volumes that the lab had rewritten. What cannot be destroyed is told once.
     fn destroy_rewritten(&self, former: &mut Former) -> Result<()> {
         let programs = self.programs(&Settings::new())?;
-        let parent = former.volume.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let (parent, _) = former.volume.rsplit_once('/').unwrap_or_default();
+        // A copy may be complete before listings show that it has the name.
+        programs.zpool(&words(["sync", parent.split('/').next().unwrap_or_default()]))?;
         let listed = words(["get", "-Hp", "-d", "1", "-t", "volume", "-o", "name,value", "guid", parent]);
         let listed = programs.zfs(&listed)?;
-        let rewritten = |(name, guid): &(&str, &str)| {
-            let is_kept = *name != former.volume && name.contains(KEPT);
-            is_kept && former.rewritten.iter().any(|rewritten| rewritten == guid)
-        };
-        for (name, _) in listed.lines().filter_map(|line| line.trim().split_once('\t')).filter(rewritten) {
-            // Without -r: a snapshot that others made of it is not the lab's to destroy.
-            programs.zfs(&words(["destroy", name])).map_err(|error| {
-                let volume = &former.volume;
-                Error::Experiment(format!(
-                    "{name} is what {volume} was before it was rewritten, and is kept: {error}"
-                ))
-            })?;
+        let listed: Vec<(&str, &str)> =
+            listed.lines().filter_map(|line| line.trim().split_once('\t')).collect();
+        let mut first = Ok(());
+        for guid in std::mem::take(&mut former.rewritten) {
+            match listed.iter().find(|(_, of)| *of == guid) {
+                // It was not rewritten in the end.
+                Some((name, _)) if *name == former.volume => former.rewritten.push(guid),
+                Some((name, _)) if name.contains(KEPT) => {
+                    // Without -r: a snapshot that others made of it is not the lab's to destroy.
+                    let destroyed = programs.zfs(&words(["destroy", name])).map_err(|error| {
+                        let volume = &former.volume;
+                        Error::Experiment(format!(
+                            "{name} is what {volume} was before it was rewritten, and is kept: {error}"
+                        ))
+                    });
+                    first = first.and(destroyed.map(drop));
+                }
+                _ => {}
+            }
         }
-        former.rewritten.clear();
-        former.keep(&self.directory)
+        former.keep(&self.directory)?;
+        first
     }
 
     /// Whether something is to be set back about a volume that holds data.
@@ -266,8 +274,6 @@ impl Bench<'_> {
         if !former.rewritten.is_empty() {
             self.programs(&Settings::new())?.cancel_reshape(&volume)?;
             kept = self.destroy_rewritten(&mut former);
-            former.rewritten.clear();
-            former.keep(&self.directory)?;
         }
         for was in &former.properties {
             let now = properties(self.programs(&Settings::new())?, &volume)?;

@@ -110,7 +110,8 @@ fn reply<R: DeserializeOwned>(body: &[u8]) -> Result<R> {
     serde_json::from_slice(body).context(OTHER_VERSION)
 }
 
-/// Largest first line of an answer that lasts, in bytes: it names the devices of one pool.
+/// Largest line of an answer that lasts or comes in parts, in bytes: it names the devices of one pool, or a
+/// few files.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// A request whose answer lasts: the daemon keeps what it gave until this is dropped.
@@ -158,6 +159,37 @@ fn ask_lasting(message: Message) -> Result<Option<(Vec<u8>, Incoming, tokio::run
         Ok(Some((line, body)))
     })?;
     Ok(answered.map(|(line, body)| (line, body, runtime)))
+}
+
+/// Sends a request whose answer comes in parts, a line for each, and takes them as they come. `None` when no
+/// daemon runs that this user may ask.
+pub fn call_in_parts<A: Action>(
+    action: &A,
+    mut take: impl FnMut(A::Reply) -> Result<()>,
+) -> Result<Option<()>> {
+    ask_in_parts(Message::of(action)?, &mut |line| take(reply(line)?))
+}
+
+fn ask_in_parts(message: Message, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<()>> {
+    runtime()?.block_on(async {
+        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let (response, _connection) = send(stream, message).await?;
+        if !response.status().is_success() {
+            return Err(refusal(response).await);
+        }
+        let mut body = response.into_body();
+        let mut waiting = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.context("the daemon's answer broke off")?;
+            waiting.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            anyhow::ensure!(waiting.len() < MAX_LINE_BYTES, OTHER_VERSION);
+            while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+                take(&waiting[..end])?;
+                waiting.drain(..=end);
+            }
+        }
+        Ok(Some(()))
+    })
 }
 
 /// Connects to the daemon; `None` where none listens. An error if another user owns the socket: no daemon

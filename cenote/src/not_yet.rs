@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 19] = [
+const COMMANDS: [(&str, &str, &str); 18] = [
     (
         "zpool",
         "ddtprune",
@@ -31,7 +31,6 @@ const COMMANDS: [(&str, &str, &str); 19] = [
         "a user who may use the daemon's socket may do everything; rules of sudo can allow single commands",
     ),
     ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
-    ("zfs", "diff", "'diff -r' compares two directories of .zfs/snapshot"),
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
     (

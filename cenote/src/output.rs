@@ -104,8 +104,13 @@ pub fn none_of<'a>(names: impl IntoIterator<Item = &'a String>, what: &str) -> V
 
 /// Writes text to standard output.
 pub fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes text that may not be UTF-8 to standard output.
+pub fn print_bytes(text: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    out.write_all(text).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 /// Writes a JSON document to standard output, on one line as OpenZFS does.
@@ -171,6 +176,11 @@ impl Numbers {
     /// A number that is never scaled.
     pub fn exact(self, number: u64) -> Value {
         self.value(number, |number| number.to_string())
+    }
+
+    /// A number that is never scaled, and may be negative.
+    pub fn signed(self, number: i64) -> Value {
+        if self.as_integers { number.into() } else { number.to_string().into() }
     }
 
     /// A date.

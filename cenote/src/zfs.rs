@@ -5,6 +5,7 @@
 
 mod create;
 mod destroy;
+mod diff;
 mod get;
 mod holds;
 mod keys;
@@ -59,6 +60,8 @@ pub enum Zfs {
     Set(set::Arguments),
     /// Take a property away from datasets: they have their parents' again
     Inherit(set::InheritArguments),
+    /// Show what happened to the files of a filesystem since a snapshot
+    Diff(diff::Arguments),
     /// Show what users use of a filesystem
     Userspace(userspace::Arguments),
     /// Show what groups use of a filesystem
@@ -106,6 +109,7 @@ impl Zfs {
             Self::Get(arguments) => arguments.run(),
             Self::Set(arguments) => arguments.run(),
             Self::Inherit(arguments) => arguments.run(),
+            Self::Diff(arguments) => arguments.run(),
             Self::Userspace(arguments) => arguments.run(Owner::User),
             Self::Groupspace(arguments) => arguments.run(Owner::Group),
             Self::Projectspace(arguments) => arguments.run(Owner::Project),

@@ -24,8 +24,8 @@ mod sink;
 mod tree;
 pub mod zap;
 
-pub use difference::differing_objects;
 pub(crate) use difference::next_difference;
+pub use difference::{DifferingObjects, differing_objects};
 pub use live::{Dirtied, LiveObject, LiveObjset, NewObject, Piece, Policy, Space, Stored, SyncedObjset};
 pub use object::{Object, Span};
 pub use objset::Objset;

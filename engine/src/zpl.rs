@@ -18,6 +18,7 @@
 mod acl;
 pub mod attr;
 pub mod create;
+pub mod diff;
 pub mod dir;
 pub mod file;
 pub mod live;
@@ -110,6 +111,7 @@ pub struct Zpl {
     version: AtomicU64,
     root: ObjectId,
     unlinked_set: Option<ObjectId>,
+    shares: Option<ObjectId>,
     case: CaseSensitivity,
     utf8_only: bool,
     rules: NameRules,
@@ -145,19 +147,22 @@ impl Zpl {
         let form = NameRules::from_flags(flags)
             .ok_or_else(|| master_node.corrupt(format!("normalization is {flags:#x}")))?;
         let rules = NameRules { form: form.form, fold_case: case != CaseSensitivity::Sensitive };
-        let root = match number(master::ROOT, 0).await? {
-            0 => return Err(master_node.corrupt("a filesystem without a root directory")),
-            root => ObjectId(root),
+        let object = async |name: &str| {
+            let id = number(name, 0).await?;
+            Ok::<_, Error>(Some(ObjectId(id)).filter(|id| !id.is_none()))
         };
-        let attributes = match number(master::SA_ATTRS, 0).await? {
-            0 => sa::Registry::default(),
-            id => sa::Registry::load(objset, ObjectId(id)).await?,
+        let root = object(master::ROOT).await?;
+        let root = root.ok_or_else(|| master_node.corrupt("a filesystem without a root directory"))?;
+        let attributes = match object(master::SA_ATTRS).await? {
+            None => sa::Registry::default(),
+            Some(id) => sa::Registry::load(objset, id).await?,
         };
         Ok(Arc::new(Self {
             options: Mutex::new(options),
             version: AtomicU64::new(version),
             root,
-            unlinked_set: Some(number(master::DELETE_QUEUE, 0).await?).filter(|id| *id != 0).map(ObjectId),
+            unlinked_set: object(master::DELETE_QUEUE).await?,
+            shares: object(master::SHARES).await?,
             case,
             utf8_only: number(master::UTF8ONLY, 0).await? != 0,
             rules,
@@ -184,6 +189,11 @@ impl Zpl {
     /// The object number of the root directory.
     pub fn root(&self) -> ObjectId {
         self.root
+    }
+
+    /// The directory of SMB shares, which no name leads to.
+    pub(crate) fn shares(&self) -> Option<ObjectId> {
+        self.shares
     }
 
     /// How names are distinguished.
@@ -241,6 +251,13 @@ impl Zpl {
         let set = Zap::open(&self.objset.object(id).await?).await?;
         let entries = set.entries(MOST).await?;
         Ok(entries.iter().filter_map(|entry| entry.value.as_u64()).map(ObjectId).collect())
+    }
+
+    /// Whether a file is among [`Zpl::unlinked`].
+    pub(crate) async fn is_unlinked(&self, id: ObjectId) -> Result<bool> {
+        let Some(set) = self.unlinked_set else { return Ok(false) };
+        let set = Zap::open(&self.objset.object(set).await?).await?;
+        Ok(set.lookup(format!("{id:x}")).await?.is_some())
     }
 
     /// The inode number of object `id`.

@@ -36,7 +36,7 @@ ASKED = ('plain', 'tunable')
 # Whole groups that need a feature to come.
 FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'rsend': 'send and receive', 'redacted_send': 'send and receive',
-    'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_diff': 'zfs diff', 'zfs_share': 'zfs share',
+    'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
     'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
     'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
@@ -68,7 +68,6 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzpool split\b', 'feature', 'split'),
     (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
-    (r'\bzfs diff\b', 'feature', 'zfs diff'),
     (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
     (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),

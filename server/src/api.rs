@@ -7,7 +7,8 @@
 //!
 //! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
-//! when its client goes away. [`HoldView`] has none either: its answer lasts as long as the connection.
+//! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
+//! as long as the connection, that of the other comes in parts.
 
 mod attached;
 mod changes;
@@ -15,6 +16,7 @@ mod counters;
 mod creating;
 mod datasets;
 mod devices;
+mod diff;
 mod events;
 mod hooks;
 mod inject;
@@ -41,6 +43,7 @@ pub use counters::*;
 pub use creating::*;
 pub use datasets::*;
 pub use devices::*;
+pub use diff::*;
 pub use events::*;
 pub use hooks::*;
 pub use inject::*;

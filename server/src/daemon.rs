@@ -49,6 +49,7 @@
 //! | `counters` | counters under OpenZFS's names |
 //! | `iostat` | counters of transfers |
 //! | `listing` | pools, datasets, properties, holds, history |
+//! | `diff` | what happened to the files of a filesystem |
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
@@ -62,6 +63,7 @@ mod counters;
 mod creating;
 mod datasets;
 mod devices;
+mod diff;
 mod disks;
 mod endpoints;
 mod events;
@@ -117,6 +119,7 @@ use crate::runtime::Shards;
 
 pub use attached::DeviceMaker;
 use closing::Ending;
+pub use diff::{FileComparison, dispatch_comparison};
 pub use endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;

@@ -17,11 +17,15 @@ use axum::serve::Listener;
 use futures_util::future::ready;
 use futures_util::{StreamExt, stream};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, ErrorKind, HoldView, RunLoad};
-use crate::daemon::{self, Daemon};
+use crate::api::{Action, ApiError, CompareFiles, ErrorKind, HoldView, RunLoad};
+use crate::daemon::{self, Daemon, FileComparison};
 use crate::socket::{self, SocketFile};
 
+/// Parts of an answer that wait for their client.
+const PARTS_AHEAD: usize = 4;
 /// Largest request body, in bytes: an action's arguments, never data.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
@@ -117,6 +121,36 @@ fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
     Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
+/// A line of JSON for each part. The comparison goes as fast as its client reads, and ends when the client
+/// goes away, or with the state that it reads.
+async fn compare_files(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiError>, JoinError> {
+    let begun = tokio::task::spawn_blocking(move || daemon::dispatch_comparison(&daemon, &body)).await?;
+    let comparison = match begun {
+        Ok(comparison) => comparison,
+        Err(error) => return Ok(Err(error)),
+    };
+    let lent = Arc::clone(comparison.lent());
+    let (sender, receiver) = mpsc::channel(PARTS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        comparison.run(|part| sender.blocking_send(part).is_ok());
+    });
+    let parts = stream::unfold(Some((receiver, lent)), async |state| {
+        let (mut receiver, lent) = state?;
+        tokio::select! {
+            biased;
+            () = lent.ended() => Some((FileComparison::taken_back(), None)),
+            part = receiver.recv() => Some((part?, Some((receiver, lent)))),
+        }
+    });
+    let lines = parts.map(|part| {
+        let mut line = serde_json::to_vec(&part)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(line)
+    });
+    let body = Body::from_stream(lines);
+    Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response()))
+}
+
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
     answer(daemon, action, body).await
 }
@@ -130,6 +164,12 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
         match hold_view(&daemon, &body) {
             Ok(held) => return held,
             Err(error) => Ok(Err(error)),
+        }
+    } else if action == CompareFiles::NAME {
+        match compare_files(daemon, body).await {
+            Ok(Ok(comparison)) => return comparison,
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(panic) => Err(panic),
         }
     } else {
         // Actions wait for devices through the calling thread's ring, which this runtime's threads do not

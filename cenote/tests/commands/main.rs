@@ -8,6 +8,7 @@ mod completion;
 mod counters;
 mod created;
 mod devices;
+mod diff;
 mod faults;
 mod golden;
 mod import;

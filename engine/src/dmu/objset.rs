@@ -19,7 +19,7 @@ use crate::cache::{PrimaryCache, Retain};
 use crate::{Bookmark, Error, Pool, Result};
 
 /// Object numbers have 48 bits (`DN_MAX_OBJECT`).
-const MAX_OBJECT: u64 = (1 << 48) - 1;
+pub(super) const MAX_OBJECT: u64 = (1 << 48) - 1;
 /// The offset in a dnode of the number of slots beyond its first.
 const EXTRA_SLOTS_OFFSET: usize = 12;
 

@@ -77,7 +77,7 @@ impl Dsl {
 
     /// Bytes written to `dataset` since `older`, which must be a snapshot of it, or of what it is a clone of.
     pub async fn written_since(&self, dataset: &Dataset, older: &Dataset) -> Result<u64> {
-        if !older.is_snapshot() || !self.is_before(dataset, older.phys.dir, older.phys.creation_txg).await? {
+        if !self.is_earlier_snapshot(older, dataset).await? {
             return Err(Error::Invalid(format!(
                 "{} is not an earlier snapshot of {}",
                 older.name, dataset.name
@@ -159,6 +159,11 @@ impl Dsl {
             + i128::from(overwritten)
             + i128::from(dead);
         Ok(u64::try_from(written).unwrap_or(0))
+    }
+
+    /// Whether `older` is an earlier snapshot of `dataset`, or of what that is a clone of.
+    pub async fn is_earlier_snapshot(&self, older: &Dataset, dataset: &Dataset) -> Result<bool> {
+        Ok(older.is_snapshot() && self.is_before(dataset, older.phys.dir, older.phys.creation_txg).await?)
     }
 
     /// Whether the snapshot of `txg` in the directory `dir` lies before `later`, directly or through its

@@ -26,8 +26,8 @@ use crate::zpl::{Zpl, ZplOptions};
 
 /// More than a log can have: OpenZFS stops to remember long before.
 const MAX_ERRORS: usize = 1 << 20;
-/// Directories above a file, before they are taken for a loop.
-const MAX_PATH_DEPTH: usize = 4096;
+/// Origins of a clone, before they are taken for a loop.
+const MAX_ORIGINS: usize = 4096;
 
 /// A damaged block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,7 +176,7 @@ async fn add_versions(
 /// (`find_top_affected_fs`).
 async fn oldest_with(dsl: &Dsl, head: ObjectId, birth: Txg) -> Result<ObjectId> {
     let mut at = head;
-    for _ in 0..MAX_PATH_DEPTH {
+    for _ in 0..MAX_ORIGINS {
         let Ok(dataset) = dsl.dataset_of_object(at).await else { break };
         let origin = dsl.dir_of_object(dataset.phys.dir).await?.phys.origin;
         if origin.is_none() {
@@ -264,28 +264,6 @@ async fn path_of(dsl: &Dsl, dataset: &Dataset, object: ObjectId) -> Result<Optio
         return Ok(None);
     }
     let zpl = Zpl::open(&objset, ZplOptions::default()).await?;
-    let mut names = Vec::new();
-    let mut at = object;
-    while at != zpl.root() {
-        if names.len() >= MAX_PATH_DEPTH {
-            return Err(objset.object(object).await?.corrupt("its directories form a loop"));
-        }
-        let parent = zpl.node(at).await?.parent()?;
-        let mut entries = zpl.node(parent).await?.read_dir(0).await?;
-        let name = loop {
-            match entries.next().await? {
-                Some(entry) if entry.object == at && !matches!(&entry.name[..], b"." | b"..") => {
-                    break entry.name;
-                }
-                Some(_) => {}
-                None => return Ok(None),
-            }
-        };
-        names.push(String::from_utf8_lossy(&name).into_owned());
-        at = parent;
-    }
-    names.push(String::new());
-    names.reverse();
-    let path = names.join("/");
-    Ok(Some(if path.is_empty() { "/".to_owned() } else { path }))
+    let path = zpl.path_of(object).await?;
+    Ok(path.map(|path| String::from_utf8_lossy(&path).into_owned()))
 }

@@ -32,7 +32,7 @@ fn encrypted_blocks_are_right_from_a_small_arc_that_keeps_them_compressed() {
     assert!(stats.compressed_size < stats.uncompressed_size && stats.deleted > 0, "{stats:?}");
 }
 
-fn load_keys(golden: &GoldenPool, pool: &Arc<Pool>) {
+pub fn load_keys(golden: &GoldenPool, pool: &Arc<Pool>) {
     for name in ["crypt/gcm", "crypt/ccm", "crypt/gcm/child", "crypt/gcm@s"] {
         let error = block_on(Zpl::open(&objset(pool, name).unwrap(), ZplOptions::default())).unwrap_err();
         assert!(matches!(error, Error::KeyNotLoaded { .. }), "{name}: {error}");

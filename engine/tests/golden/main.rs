@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod compressed;
+mod diff;
+#[path = "../live/diff_model.rs"]
+mod diff_model;
 mod discovery;
 mod encrypted;
 mod filesystems;

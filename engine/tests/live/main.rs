@@ -14,6 +14,8 @@ mod create;
 mod damaged;
 mod data;
 mod datasets;
+mod diff;
+mod diff_model;
 mod errlog;
 mod events;
 mod faults;

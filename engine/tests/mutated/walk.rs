@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use device::block_on;
+use engine::dmu::Objset;
 use engine::dsl::pool_space::PoolSpace;
 use engine::dsl::{Dataset, Dir, Dsl, Walk, history};
 use engine::pool::{errlog, status};
 use engine::properties::{Environment, Style};
+use engine::zpl::diff::{Diff, PageLimits};
 use engine::zpl::{AclType, Znode, Zpl, ZplOptions};
 use engine::zvol::Zvol;
 use engine::{Error, Pool};
@@ -102,9 +104,13 @@ pub fn everything(pool: &Arc<Pool>) {
     });
     let mut datasets = Vec::new();
     collect(&dsl, dsl.root(), 0, &mut datasets);
+    let mut before = None;
     for dataset in datasets {
         block_on(about(&dsl, &dataset));
         let Ok(objset) = block_on(dsl.open_objset(&dataset)) else { continue };
+        if let Some(before) = before.replace(Arc::clone(&objset)) {
+            block_on(differences(&before, &objset));
+        }
         if let Ok(volume) = block_on(Zvol::open(&objset)) {
             let mut piece = vec![0; MAX_READ];
             for offset in [0, volume.size() / 2, volume.size().saturating_sub(piece.len() as u64)] {
@@ -141,6 +147,18 @@ async fn about(dsl: &Dsl, dataset: &Dataset) {
     let _ = dsl.name_of_object(dataset.object).await;
     let _ = dsl.encryption_root(&dataset.dir).await;
     let _ = dsl.lookup(&dataset.name).await;
+}
+
+/// What happened to files between two states, of one filesystem or not.
+async fn differences(before: &Arc<Objset>, after: &Arc<Objset>) {
+    let limits = PageLimits { objects: MAX_NODES, places: MAX_NODES };
+    let Ok(mut diff) = Diff::open(before, after, limits).await else { return };
+    for _ in 0..3 {
+        if !diff.advance().await.unwrap_or(false) {
+            break;
+        }
+        while diff.take().is_some() {}
+    }
 }
 
 fn files(tree: &Damaged) {

@@ -1,4 +1,5 @@
-//! Committed states that other programs read from the pool's devices themselves.
+//! Committed states that are read for longer than a request takes: other programs read them from the pool's
+//! devices themselves, and `zfs diff` compares two datasets of one.
 //!
 //! # The idea
 //! A view of a pool keeps the space of its state from being used again. A program that asks for a view
@@ -58,12 +59,18 @@ impl LentViews {
 }
 
 impl OpenPool {
-    /// Its last committed state, for a program that may take its time.
-    fn lend(&self) -> (Arc<Pool>, Arc<Lent>) {
-        match self.held() {
+    /// Its last committed state, for a reader that may take its time.
+    ///
+    /// # Errors
+    /// There are many such readers already, or the pool is being closed.
+    pub(super) fn lend(&self) -> Result<(Arc<Pool>, Arc<Lent>), ApiError> {
+        let (view, lent) = match self.held() {
             Held::Reading(dsl) => (Arc::clone(dsl.pool()), Lent::of(Arc::clone(dsl.pool()))),
             Held::Writing(live, _) => live.lend_view(),
-        }
+        };
+        let added = self.holds.add(&lent);
+        added.map_err(|why| ApiError::busy(format!("cannot read '{}': {why}", self.name())))?;
+        Ok((view, lent))
     }
 }
 
@@ -74,9 +81,7 @@ impl Daemon {
     /// The pool is not open, or many programs read it already.
     pub fn hold_view(&self, request: &api::HoldView) -> Result<(api::HeldView, Arc<Lent>), ApiError> {
         let open = self.pool(&request.pool)?;
-        let (view, lent) = open.lend();
-        let added = open.holds.add(&lent);
-        added.map_err(|why| ApiError::busy(format!("cannot read '{}': {why}", open.name())))?;
+        let (view, lent) = open.lend()?;
         let told = api::HeldView {
             name: open.name().to_owned(),
             guid: view.guid().0,

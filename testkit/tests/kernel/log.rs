@@ -18,7 +18,7 @@ use testkit::kernel::{Job, KernelVm};
 
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/files.rs"]
-mod files;
+pub mod files;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/support.rs"]
 mod support;

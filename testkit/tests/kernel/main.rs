@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod diff;
+#[allow(dead_code, reason = "parts of it are for others")]
+#[path = "../../../engine/tests/live/diff_model.rs"]
+mod diff_model;
 mod heal;
 mod l2arc;
 mod log;

@@ -56,7 +56,8 @@ impl Lent {
         self.view.lock().ignore_poison().clone()
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
         self.view.lock().ignore_poison().is_none()
     }
 

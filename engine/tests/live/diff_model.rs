@@ -1,0 +1,212 @@
+//! What `zfs diff -FHt` prints, by a second way: all objects and directories of both states are read, and
+//! each object is compared in the order of OpenZFS's program. Tests of other crates take this file along.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use engine::dmu::{Objset, zap};
+use engine::zpl::diff::{Change, ChangeKind, Diff, Difference, PageLimits};
+use engine::zpl::{Stat, Zpl, ZplOptions};
+use ondisk::ObjectId;
+use ondisk::zpl::{FileType, MASTER_NODE, ZnodeFlags, master};
+
+/// All files of a state.
+#[derive(Debug)]
+pub struct State {
+    files: BTreeMap<ObjectId, (Stat, Option<Vec<u8>>)>,
+    shares: Option<u64>,
+}
+
+impl State {
+    pub async fn of(objset: &Arc<Objset>) -> Self {
+        let zpl = Zpl::open(objset, ZplOptions::default()).await.unwrap();
+        let master_node = objset.object(MASTER_NODE).await.unwrap();
+        let shares = zap::lookup_u64(&master_node, master::SHARES).await.unwrap();
+        let (mut stats, mut names) = (BTreeMap::new(), HashMap::new());
+        let mut next = ObjectId(1);
+        while let Some(id) = objset.next_object(next).await.unwrap() {
+            next = ObjectId(id.0 + 1);
+            let node = match zpl.node(id).await {
+                Ok(node) => node,
+                Err(engine::Error::WrongType { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            stats.insert(id, node.stat().unwrap());
+            if node.file_type() == FileType::Directory {
+                let mut entries = node.read_dir(2).await.unwrap();
+                while let Some(entry) = entries.next().await.unwrap() {
+                    names.entry((id, entry.object)).or_insert(entry.name);
+                }
+            }
+        }
+        let unlinked = zpl.unlinked().await.unwrap();
+        let path = |id: ObjectId| {
+            if unlinked.contains(&id) {
+                return Some(b"(on_delete_queue)".to_vec());
+            }
+            let (mut at, mut path) = (id, Vec::new());
+            while at != zpl.root() {
+                let stat = &stats[&at];
+                let parent = ObjectId(stat.parent);
+                let is_directory = |stat: &Stat| FileType::from_mode(stat.mode) == FileType::Directory;
+                let of_parent = stats.get(&parent)?;
+                let name = match is_directory(stat) && stat.flags.contains(ZnodeFlags::XATTR) {
+                    true => b"<xattrdir>".to_vec(),
+                    false if is_directory(of_parent) => names.get(&(parent, at))?.clone(),
+                    false => return None,
+                };
+                path = [b"/", &name[..], &path].concat();
+                at = parent;
+            }
+            Some(if path.is_empty() { b"/".to_vec() } else { path })
+        };
+        let files = stats.iter().map(|(id, stat)| (*id, (*stat, path(*id)))).collect();
+        Self { files, shares }
+    }
+}
+
+/// A line of the output.
+fn line(sign: &str, stat: &Stat, paths: &[&[u8]], prefix: &str, end: &str) -> String {
+    let kind = match FileType::from_mode(stat.mode) {
+        FileType::Fifo => "|",
+        FileType::CharDevice => "C",
+        FileType::Directory => "/",
+        FileType::BlockDevice => "B",
+        FileType::Regular => "F",
+        FileType::Symlink => "@",
+        FileType::Socket => "=",
+        FileType::Other(_) => "?",
+    };
+    let shown = |path: &&[u8]| {
+        let mut text = prefix.to_owned();
+        for byte in *path {
+            match byte {
+                b'!'..=b'[' | b']'..=b'~' => text.push(char::from(*byte)),
+                other => text += &format!("\\{other:04o}"),
+            }
+        }
+        text
+    };
+    let paths = paths.iter().map(shown).collect::<Vec<_>>().join("\t");
+    format!("{:>10}.{:09}\t{sign}\t{kind}\t{paths}{end}", stat.ctime.seconds, stat.ctime.nanoseconds)
+}
+
+/// The lines that OpenZFS prints.
+pub fn expected(before: &State, after: &State, prefix: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let ids: BTreeSet<ObjectId> = before.files.keys().chain(after.files.keys()).copied().collect();
+    for id in ids {
+        if [before.shares, after.shares].contains(&Some(id.0)) {
+            continue;
+        }
+        let (from, to) = (before.files.get(&id), after.files.get(&id));
+        let is_directory = |file: Option<&(Stat, _)>| {
+            file.is_some_and(|(stat, _)| FileType::from_mode(stat.mode) == FileType::Directory)
+        };
+        let links =
+            |file: Option<&(Stat, Option<Vec<u8>>)>| file.map_or(0, |(stat, _)| i64::from(stat.nlink));
+        let change = match is_directory(from) || is_directory(to) || links(from) == 0 || links(to) == 0 {
+            true => 0,
+            false => links(to) - links(from),
+        };
+        let modified = |stat: &Stat, path: &[u8]| {
+            let end = if change == 0 { String::new() } else { format!("\t({change:+})") };
+            line("M", stat, &[path], prefix, &end)
+        };
+        let is_queued = |path: &[u8]| path.starts_with(b"(");
+        let named = |file: Option<&(Stat, Option<Vec<u8>>)>| {
+            file.and_then(|(stat, path)| Some((*stat, path.clone()?)))
+        };
+        match (named(from), named(to)) {
+            (None, None) => {}
+            (None, Some((stat, path))) if change != 0 => lines.push(modified(&stat, &path)),
+            (None, Some((stat, path))) => lines.push(line("+", &stat, &[&path], prefix, "")),
+            (Some((stat, path)), None) if change != 0 => lines.push(modified(&stat, &path)),
+            (Some((_, path)), None) if is_queued(&path) => {}
+            (Some((stat, path)), None) => lines.push(line("-", &stat, &[&path], prefix, "")),
+            (Some((old, from)), Some((new, to))) => {
+                let is_same = old.generation == new.generation && old.mode >> 12 == new.mode >> 12;
+                if !is_same {
+                    lines.push(line("-", &old, &[&from], prefix, ""));
+                    lines.push(line("+", &new, &[&to], prefix, ""));
+                } else if old.ctime != new.ctime {
+                    lines.push(match from == to || change != 0 {
+                        true => modified(&new, if change > 0 { &from } else { &to }),
+                        false => line("R", &new, &[&from, &to], prefix, ""),
+                    });
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// The lines for what the engine found.
+pub async fn found(
+    before: &Arc<Objset>,
+    after: &Arc<Objset>,
+    limits: PageLimits,
+    prefix: &str,
+) -> Vec<String> {
+    let mut diff = Diff::open(before, after, limits).await.unwrap();
+    let mut lines = Vec::new();
+    while diff.advance().await.unwrap() {
+        while let Some(difference) = diff.take() {
+            match difference {
+                Difference::Change(change) => lines.push(line_of(&change, prefix)),
+                Difference::Unreadable(object, error) => panic!("object {object}: {error}"),
+            }
+        }
+    }
+    lines
+}
+
+fn line_of(change: &Change, prefix: &str) -> String {
+    let at = |sign: &str, paths: &[&[u8]], end: &str| {
+        let shown = Stat { mode: change.mode, ctime: change.ctime, ..NO_STAT };
+        line(sign, &shown, paths, prefix, end)
+    };
+    match &change.kind {
+        ChangeKind::Added(path) => at("+", &[path], ""),
+        ChangeKind::Removed(path) => at("-", &[path], ""),
+        ChangeKind::Modified(path) => at("M", &[path], ""),
+        ChangeKind::Linked(path, links) => at("M", &[path], &format!("\t({links:+})")),
+        ChangeKind::Renamed { from, to } => at("R", &[from, to], ""),
+    }
+}
+
+const NO_TIME: engine::zpl::Time = engine::zpl::Time { seconds: 0, nanoseconds: 0 };
+const NO_STAT: Stat = Stat {
+    ino: 0,
+    generation: 0,
+    mode: 0,
+    uid: 0,
+    gid: 0,
+    project: 0,
+    nlink: 0,
+    size: 0,
+    blocks: 0,
+    block_size: 0,
+    device: (0, 0),
+    atime: NO_TIME,
+    mtime: NO_TIME,
+    ctime: NO_TIME,
+    crtime: NO_TIME,
+    flags: ZnodeFlags(0),
+    parent: 0,
+};
+
+/// Compares two states by both ways, in pages of several sizes. Tells the lines.
+pub async fn agree(before: &Arc<Objset>, after: &Arc<Objset>, what: &str) -> Vec<String> {
+    let wanted = expected(&State::of(before).await, &State::of(after).await, "/m");
+    let small: &[(usize, usize)] = match wanted.len() {
+        0..300 => &[(7, 5), (1, 1), (64, 9)],
+        // Each page goes through its directories.
+        _ => &[(200, 150)],
+    };
+    for &(objects, places) in small.iter().chain(&[(8192, 1 << 18)]) {
+        let found = found(before, after, PageLimits { objects, places }, "/m").await;
+        assert_eq!(found, wanted, "{what}, pages of {objects} objects and {places} places");
+    }
+    wanted
+}

@@ -21,8 +21,9 @@
 //!
 //! # What differs from OpenZFS
 //! A file whose number lies inside a larger dnode by now was removed; OpenZFS does not see that, and where it
-//! is the other way round it complains of an object that it finds to exist (`EEXIST`). What cannot be read is
-//! reported instead of being taken for absent.
+//! is the other way round it complains of an object that it finds to exist (`EEXIST`). Extended attributes of
+//! a file that was removed while it is open did not change; OpenZFS lists as removed those of them that share
+//! a block of dnodes with a change. What cannot be read is reported instead of being taken for absent.
 //!
 //! Source of the facts: OpenZFS 2.4 `libzfs_diff.c`, `dmu_diff.c`, `zfs_znode.c` (`zfs_obj_to_stats`).
 

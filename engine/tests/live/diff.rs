@@ -79,7 +79,8 @@ async fn history(pool: &Arc<LivePool>, zpl: &Arc<LiveZpl>, name: &str, seed: u64
     assert!(lines > 100, "seed {seed}: {lines} lines show nothing");
 }
 
-/// Random histories in filesystems whose dnodes are small, large, and of both sizes, at two sector sizes.
+/// Random histories in filesystems whose dnodes are small, large, and of both sizes, and from before system
+/// attributes, at two sector sizes.
 #[test]
 fn random_histories_are_told_as_reading_both_states_shows() {
     for (ashift, seeds) in [(9, 1..3u64), (12, 3..5)] {
@@ -89,9 +90,14 @@ fn random_histories_are_told_as_reading_both_states_shows() {
             let pool = LivePool::create(new_pool(vec![top], ashift), surroundings(1)).await.unwrap();
             committing(&pool, async {
                 for seed in seeds {
-                    for (name, slots) in [("small", &[1u8][..]), ("large", &[4]), ("both", &[4, 1, 2, 1])] {
+                    for (name, version, slots) in [
+                        ("small", "5", &[1u8][..]),
+                        ("large", "5", &[4]),
+                        ("both", "5", &[4, 1, 2, 1]),
+                        ("old", "4", &[1]),
+                    ] {
                         let name = format!("{name}{seed}");
-                        let zpl = filesystem(&pool, &name, &[]).await;
+                        let zpl = filesystem(&pool, &name, &[("version", version)]).await;
                         history(&pool, &zpl, &name, seed, slots).await;
                     }
                 }

@@ -56,7 +56,8 @@ async fn history(pool: &Arc<LivePool>, slots: &[u8]) {
     }
 }
 
-/// What the module does to the files then, with a snapshot in between.
+/// What the module does to the files then, with a snapshot in between. After an import it gives free numbers
+/// to new files.
 const OF_THE_MODULE: &str = "
     cd /tank/fs
     mkdir made made/inner
@@ -64,9 +65,12 @@ const OF_THE_MODULE: &str = "
     mkfifo made/fifo; mknod made/device c 1 3; ln -s target made/link
     ln made/file1 made/inner/first; ln made/file2 second; ln made/file3 made/third
     zfs snapshot tank/fs@m1
+    cd /; zpool export tank; zpool import -d /dev tank; zfs set dnodesize=DNODESIZE tank/fs; cd /tank/fs
     rm made/inner/first made/file2 made/third
-    for i in $(seq 10 3 80); do rm made/file$i; done
-    for i in $(seq 11 3 80); do mv made/file$i made/inner/moved$i; done
+    for i in $(seq 10 3 60); do rm made/file$i; done
+    for i in $(seq 11 3 60); do mv made/file$i made/inner/moved$i; done
+    for i in $(seq 61 80); do rm made/file$i; done
+    zpool sync tank
     chmod 600 made/file6; echo more >> made/file9; truncate -s 1M made/file12
     ln made/file4 made/fourth; mv made renamed; rm renamed/fifo; mkdir renamed/fifo
     for i in $(seq 20); do echo $i > renamed/inner/again$i; done
@@ -87,7 +91,7 @@ async fn ours(pool: &Arc<LivePool>, pairs: &[(String, String)]) -> Vec<Vec<Strin
 /// Compares the lines of both programs for every pair of snapshots. Tells how many the engine has that the
 /// module does not: the module does not see files whose numbers lie inside larger dnodes now. It complains of
 /// the opposite.
-fn compare(vm: &KernelVm, slots: &[u8]) -> usize {
+fn compare(vm: &KernelVm, slots: &[u8], dnodesize: &str) -> usize {
     let folder = tempfile::tempdir().expect("a folder");
     let disks: Vec<PathBuf> = vec![folder.path().join("d0")];
     std::fs::File::create(&disks[0]).and_then(|file| file.set_len(DISK_BYTES)).expect("a disk");
@@ -107,7 +111,8 @@ fn compare(vm: &KernelVm, slots: &[u8]) -> usize {
         .collect();
     let diffs = pairs.iter().map(|(from, to)| format!("echo '## '\nzfs diff -FHt {from} {to} 2>/dev/null\n"));
     let diffs: String = diffs.collect();
-    let script = format!("set -e\nzpool import -d /dev tank\n{OF_THE_MODULE}\n{diffs}zpool export tank\n");
+    let of_the_module = OF_THE_MODULE.replace("DNODESIZE", dnodesize);
+    let script = format!("set -e\nzpool import -d /dev tank\n{of_the_module}\n{diffs}zpool export tank\n");
     let outcome = vm.run(&Job::new(script, disks.clone())).expect("the machine runs");
     assert_eq!(outcome.code, Some(0), "{}", outcome.output);
     let ours = block_on(async {
@@ -119,7 +124,10 @@ fn compare(vm: &KernelVm, slots: &[u8]) -> usize {
     let mut theirs = outcome.output.split("## \n").skip(1);
     let (mut lines, mut more) = (0, 0);
     for (pair, ours) in pairs.iter().zip(ours) {
-        let theirs: Vec<&str> = theirs.next().expect("an answer").lines().collect();
+        let mut theirs: Vec<&str> = theirs.next().expect("an answer").lines().collect();
+        // Attributes of a file that was removed while it is open.
+        let is_attribute = |line: &str| line.split('\t').nth(1) == Some("-") && line.contains("/<xattrdir>");
+        theirs.retain(|line| !is_attribute(line) || ours.iter().any(|ours| ours == line));
         let is_same = |line: &String| {
             let is_removal = line.split('\t').nth(1) == Some("-");
             !is_removal || theirs.contains(&line.as_str())
@@ -136,11 +144,11 @@ fn compare(vm: &KernelVm, slots: &[u8]) -> usize {
 #[test]
 fn the_kernel_tells_the_same_changes_of_files_with_small_dnodes() {
     let Some(vm) = KernelVm::find() else { return };
-    assert_eq!(compare(&vm, &[1]), 0);
+    assert_eq!(compare(&vm, &[1], "legacy"), 0);
 }
 
 #[test]
 fn the_kernel_tells_the_same_changes_of_files_with_large_dnodes_but_removals_that_it_does_not_see() {
     let Some(vm) = KernelVm::find() else { return };
-    assert!(compare(&vm, &[1, 4, 2]) > 0);
+    assert!(compare(&vm, &[1, 4, 2], "2k") > 0);
 }

@@ -66,7 +66,7 @@ impl HostFilesystem {
         };
         let mountpoint = folder.join("ext4");
         fs::create_dir(&mountpoint).map_err(Error::file(&mountpoint))?;
-        let mut filesystem = Self { device: device, mountpoint, is_mounted: false };
+        let mut filesystem = Self { device, mountpoint, is_mounted: false };
         let device = filesystem.device.path()?;
         output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(device))?;
         output(Command::new("mount").args(["-t", "ext4"]).arg(device).arg(&filesystem.mountpoint))?;

@@ -109,7 +109,8 @@ impl BlockDevice {
         // A comma within a value is doubled.
         let of = |text: &str| text.replace(',', ",,");
         let node = format!(
-            "driver=nbd,node-name=volume,export={},server.type=unix,server.path={},discard=unmap,cache.direct=on",
+            "driver=nbd,node-name=volume,export={},server.type=unix,server.path={},discard=unmap,\
+             cache.direct=on",
             of(name),
             of(&socket.display().to_string())
         );

@@ -143,8 +143,8 @@ fn host_filesystem(experiment: &Experiment) -> Option<String> {
     }
     if !rustix::process::geteuid().is_root() {
         return Some(format!(
-            "disk={ON_EXT4} makes and mounts a filesystem on this machine, which only root may: run it as root, \
-             or leave the value out"
+            "disk={ON_EXT4} makes and mounts a filesystem on this machine, which only root may: run it as \
+             root, or leave the value out"
         ));
     }
     let missing: Vec<&str> = guest::PROGRAMS.into_iter().filter(|it| !is_program(it)).collect();

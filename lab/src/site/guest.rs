@@ -1,5 +1,7 @@
 //! Volumes or images as the disks of guests ([`crate::guest`]).
 
+use std::process::{Command, Stdio};
+
 use serde::{Deserialize, Serialize};
 
 use super::pools::POOL_KEYS;
@@ -87,7 +89,10 @@ impl Site for Guests {
     }
 
     fn faults_here(&self, experiment: &Experiment) -> Vec<String> {
-        memory(experiment).into_iter().chain(host_filesystem(experiment)).collect()
+        [memory(experiment), host_filesystem(experiment), initiator(experiment)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
@@ -134,11 +139,30 @@ fn memory(experiment: &Experiment) -> Option<String> {
     })
 }
 
+/// Whether a variant has a disk of this sort.
+fn has_disk(experiment: &Experiment, disk: &str) -> bool {
+    experiment.all_settings().into_iter().any(|(name, value)| name == "disk" && value == disk)
+}
+
+/// That QEMU has no initiator, where a variant needs it: distributions have it in a package of its own.
+fn initiator(experiment: &Experiment) -> Option<String> {
+    // Nothing listens there. QEMU says so at once, or that it knows no such disks.
+    const NOWHERE: &str = "iscsi://127.0.0.1:1/iqn.2026-11.org.cenote:none/0";
+    if !has_disk(experiment, "iscsi") {
+        return None;
+    }
+    let looked = Command::new("qemu-img").args(["info", NOWHERE]).stdin(Stdio::null()).output().ok()?;
+    let said = String::from_utf8_lossy(&looked.stderr).into_owned();
+    ["Unable to load module", "Unknown protocol"].into_iter().any(|it| said.contains(it)).then(|| {
+        "disk=iscsi: this QEMU has no initiator: install it (in Debian it is in qemu-block-extra, in Fedora in \
+         qemu-block-iscsi), or leave the value out"
+            .to_owned()
+    })
+}
+
 /// What a filesystem of this machine on a volume lacks here, where a variant has one.
 fn host_filesystem(experiment: &Experiment) -> Option<String> {
-    let is_asked =
-        experiment.all_settings().into_iter().any(|(name, value)| name == "disk" && value == ON_EXT4);
-    if !is_asked {
+    if !has_disk(experiment, ON_EXT4) {
         return None;
     }
     if !rustix::process::geteuid().is_root() {

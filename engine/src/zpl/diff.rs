@@ -16,7 +16,7 @@
 //!
 //! # Bounds
 //! Differing objects are taken in pages, so that a directory is gone through once for many of its files
-//! ([`Paths`]), while memory holds one page. A page is smaller where directories nest so deep that it would
+//! (`Paths`), while memory holds one page. A page is smaller where directories nest so deep that it would
 //! be too much.
 //!
 //! # What differs from OpenZFS

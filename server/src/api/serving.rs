@@ -87,6 +87,8 @@ pub struct SharedThrough {
     pub addresses: Vec<String>,
     /// Bytes of a sector as clients are told, where the protocol has sectors.
     pub sector_bytes: u32,
+    /// The percentage of the room beyond which clients are told, where the protocol has that.
+    pub threshold_percent: u8,
     /// Why it is not served all the same.
     pub fault: Option<String>,
 }

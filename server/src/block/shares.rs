@@ -108,6 +108,11 @@ impl Percent {
     /// How much of the room may be taken before initiators are told, where nothing else is said.
     pub const OF_ROOM: Self = Self(90);
 
+    /// It as a number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+
     /// What is left of so many bytes when this part of them is taken.
     pub fn rest_of(self, bytes: u64) -> u64 {
         (u128::from(bytes) * u128::from(100 - self.0) / 100) as u64

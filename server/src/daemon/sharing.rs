@@ -130,6 +130,7 @@ impl Daemon {
                     initiators: share.initiators,
                     addresses: share.addresses.iter().map(ToString::to_string).collect(),
                     sector_bytes: share.sector.get(),
+                    threshold_percent: share.threshold.get(),
                     fault,
                 })
             });

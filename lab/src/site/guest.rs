@@ -154,8 +154,8 @@ fn initiator(experiment: &Experiment) -> Option<String> {
     let looked = Command::new("qemu-img").args(["info", NOWHERE]).stdin(Stdio::null()).output().ok()?;
     let said = String::from_utf8_lossy(&looked.stderr).into_owned();
     ["Unable to load module", "Unknown protocol"].into_iter().any(|it| said.contains(it)).then(|| {
-        "disk=iscsi: this QEMU has no initiator: install it (in Debian it is in qemu-block-extra, in Fedora in \
-         qemu-block-iscsi), or leave the value out"
+        "disk=iscsi: this QEMU has no initiator: install it (in Debian it is in qemu-block-extra, in Fedora \
+         in qemu-block-iscsi), or leave the value out"
             .to_owned()
     })
 }

@@ -6,6 +6,7 @@ mod harness;
 mod hostile;
 mod hosts;
 mod pool;
+mod running;
 mod units;
 
 use std::process::Command;

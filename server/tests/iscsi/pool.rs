@@ -1,9 +1,8 @@
 //! Volumes of a pool as units: what copies share, and what is kept with a volume.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::ops::Deref;
+use std::path::Path;
+use std::thread;
 
 use device::block_on;
 use server::api::{
@@ -11,13 +10,10 @@ use server::api::{
     RenameDataset, ReshapeVolume, SetProperties, TakeSnapshots,
 };
 use server::block::shares;
-use server::daemon::{Daemon, Endpoints, IscsiEndpoint};
-use server::runtime::Shards;
-use server::socket;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
 
 use crate::harness::{Initiator, Served};
+use crate::running::RunningDaemon;
 use crate::units::{copy, numbers, register, reserve, sense, told};
 
 const MIB: u64 = 1 << 20;
@@ -25,35 +21,23 @@ const VMS: &str = "iqn.2026-11.org.cenote:vms";
 
 /// A daemon that serves the pool of a folder by iSCSI.
 struct Running {
-    daemon: Arc<Daemon>,
+    running: RunningDaemon,
     served: Served,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+}
+
+impl Deref for Running {
+    type Target = RunningDaemon;
+
+    fn deref(&self) -> &RunningDaemon {
+        &self.running
+    }
 }
 
 impl Running {
     fn start(place: &Path) -> Self {
-        let daemon = Arc::new(Daemon::default());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let served = Served::elsewhere(listener.local_addr().unwrap());
-        let (stop, stopped) = oneshot::channel();
-        let (serving, path): (_, PathBuf) = (Arc::clone(&daemon), place.join("nbd.sock"));
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let socket = socket::listen(&path).await.unwrap();
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let iscsi = Some(IscsiEndpoint { listener, secrets: None });
-                let others = Endpoints { iscsi, ..Endpoints::default() };
-                let shards = Arc::new(Shards::start().unwrap());
-                tokio::select! {
-                    ended = serving.serve_volumes(socket, others, shards) => panic!("{ended:?}"),
-                    _ = stopped => {}
-                }
-            });
-        });
-        Self { daemon, served, stop: Some(stop), thread: Some(thread) }
+        let running = RunningDaemon::start(place, None);
+        let served = Served::elsewhere(running.iscsi);
+        Self { running, served }
     }
 
     /// A pool with two volumes of that size, which are units of one target.
@@ -113,19 +97,6 @@ impl Running {
     fn shared_bytes(&self) -> u64 {
         let pools = self.daemon.open_pools();
         pools[0].live().unwrap().saved_by_clones()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let all = ExportPool { all: true, force: true, ..ExportPool::default() };
-        let exported = block_on(self.daemon.export(all));
-        drop(self.stop.take());
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !thread::panicking() {
-            exported.unwrap();
-            ended.unwrap().unwrap();
-        }
     }
 }
 

@@ -64,7 +64,7 @@ impl IscsiInitiator {
     pub fn new(served: &Served) -> Self {
         let target = format!("iqn.2026-11.org.cenote:{POOL}:iscsi");
         let agreed = ["MaxRecvDataSegmentLength=262144", "FirstBurstLength=65536", "ImmediateData=Yes"];
-        Self(Initiator::log_in(&iscsi::Served::elsewhere(served.iscsi), &target, &agreed))
+        Self(Initiator::log_in(&iscsi::Served::elsewhere(served.iscsi()), &target, &agreed))
     }
 
     fn ask(&mut self, operation: u8, flags: u8, (offset, len_bytes): (u64, u64), data: &[u8]) {

@@ -20,6 +20,8 @@ mod driver;
 mod iscsi;
 #[path = "../daemon/nbd_client.rs"]
 mod nbd;
+#[path = "../iscsi/running.rs"]
+mod running;
 mod served;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/support.rs"]

@@ -61,9 +61,11 @@ pub(in crate::iscsi) struct Surroundings<E> {
     pub reach: Arc<Reach<E>>,
 }
 
-/// How scarce the room of a unit is, and when it becomes so.
-#[derive(Debug, Clone, Copy)]
-struct RoomWatch {
+/// What the initiator is told without asking.
+#[derive(Debug)]
+struct Watch {
+    attentions: Attentions,
+    /// When its room is scarce, and whether it is.
     threshold: Percent,
     scarcity: Scarcity,
 }
@@ -75,8 +77,7 @@ pub(in crate::iscsi) struct Unit<E> {
     initiator: Initiator,
     reach: Arc<Reach<E>>,
     shared: Arc<Shared>,
-    attentions: Mutex<Attentions>,
-    room: Mutex<RoomWatch>,
+    watch: Mutex<Watch>,
     /// The number of the last copy that was done, and its segments, until the initiator asks for it.
     copied: Mutex<Option<(u8, u16)>>,
 }
@@ -98,24 +99,25 @@ impl<E: Export> Unit<E> {
             port: *port,
             block_bytes: share.sector.get(),
         };
-        let attentions =
-            Mutex::new(Attentions::new(state(&*export, share.sector.get(), Scarcity::default())));
-        let room = RoomWatch { threshold: share.threshold, scarcity: Scarcity::default() };
+        let watch = Watch {
+            attentions: Attentions::new(state(&*export, share.sector.get())),
+            threshold: share.threshold,
+            scarcity: Scarcity::default(),
+        };
         Self {
             export,
             identity,
             initiator: initiator.clone(),
             reach: Arc::clone(reach),
             shared,
-            attentions,
-            room: Mutex::new(room),
+            watch: Mutex::new(watch),
             copied: Mutex::default(),
         }
     }
 
     /// The initiator is told when more of its room than this is taken.
     pub fn set_threshold(&self, threshold: Percent) {
-        self.room.lock().ignore_poison().threshold = threshold;
+        self.watch.lock().ignore_poison().threshold = threshold;
     }
 
     /// Whether it is of this volume, as that is shared.
@@ -141,9 +143,10 @@ impl<E: Export> Unit<E> {
 
     /// What the initiator has to be told before its next command is done. It is told once.
     pub fn attention(&self) -> Option<Sense> {
-        let scarcity = self.room.lock().ignore_poison().scarcity;
-        let now = state(&*self.export, self.identity.block_bytes, scarcity);
-        self.attentions.lock().ignore_poison().next(now)
+        let now = state(&*self.export, self.identity.block_bytes);
+        let mut watch = self.watch.lock().ignore_poison();
+        let is_scarce = watch.scarcity.is_scarce();
+        watch.attentions.next(State { is_scarce, ..now })
     }
 
     /// What the initiator is told without asking, once. Looks how much room there is.
@@ -151,23 +154,21 @@ impl<E: Export> Unit<E> {
         // What could be written anew as a whole lacks nothing.
         let size_bytes = self.export.size_bytes();
         let room = self.export.room().filter(|room| room.left_bytes < size_bytes);
-        let scarcity = {
-            let mut watch = self.room.lock().ignore_poison();
-            watch.scarcity = watch.scarcity.next(room, watch.threshold);
-            watch.scarcity
-        };
-        let now = state(&*self.export, self.identity.block_bytes, scarcity);
-        self.attentions.lock().ignore_poison().news(now)
+        let now = state(&*self.export, self.identity.block_bytes);
+        let mut watch = self.watch.lock().ignore_poison();
+        watch.scarcity = watch.scarcity.next(room, watch.threshold);
+        let is_scarce = watch.scarcity.is_scarce();
+        watch.attentions.news(State { is_scarce, ..now })
     }
 
     /// Its target has other units than before.
     pub fn has_other_neighbours(&self) {
-        self.attentions.lock().ignore_poison().add_other_units();
+        self.watch.lock().ignore_poison().attentions.add_other_units();
     }
 
     /// The initiator was told which units its target has.
     pub fn knows_its_neighbours(&self) {
-        self.attentions.lock().ignore_poison().forget_other_units();
+        self.watch.lock().ignore_poison().attentions.forget_other_units();
     }
 
     /// Ends what is not to outlast a reset.
@@ -522,7 +523,7 @@ impl<E: Export> Unit<E> {
 
     /// The room for it, and its threshold.
     fn provisioning(&self) -> Option<Provisioning> {
-        let threshold = self.room.lock().ignore_poison().threshold;
+        let threshold = self.watch.lock().ignore_poison().threshold;
         self.export.room().map(|room| Provisioning::new(room, threshold))
     }
 
@@ -577,10 +578,10 @@ impl<E: Export> Unit<E> {
     }
 }
 
-/// What an initiator may know of a unit with blocks of so many bytes.
-fn state<E: Export>(export: &E, block_bytes: u32, scarcity: Scarcity) -> State {
+/// What an initiator may know of a unit with blocks of so many bytes, and enough room.
+fn state<E: Export>(export: &E, block_bytes: u32) -> State {
     let capacity = export.size_bytes() / u64::from(block_bytes);
-    State { capacity, volume_block_bytes: export.block_bytes(), is_scarce: scarcity.is_scarce() }
+    State { capacity, volume_block_bytes: export.block_bytes(), is_scarce: false }
 }
 
 /// Copies bytes through memory, in the order in which runs that overlap keep what they have.

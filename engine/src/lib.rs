@@ -24,6 +24,7 @@ pub mod properties;
 mod queue;
 mod range_locks;
 pub mod range_set;
+pub mod receive;
 pub mod scan;
 pub mod space_maps;
 pub mod stats;

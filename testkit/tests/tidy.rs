@@ -56,6 +56,7 @@ const ENGINE: &[&str] = &[
     "scan",
     "jobs",
     "pool",
+    "receive",
 ];
 
 /// Imports upwards that are still there: the module, the one that it imports, and in how many files.

@@ -25,6 +25,7 @@
 //! | `account` | what a head wrote and gave up |
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
 //! | `reshape` | volumes that get another block size |
+//! | `receive` | datasets that are received from a stream |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
 //! | `errlog` | the persistent error log |
@@ -55,6 +56,7 @@ mod policy;
 mod promote;
 mod properties;
 mod rename;
+pub mod receive;
 pub(crate) mod reshape;
 mod room;
 mod snapshot;

@@ -40,6 +40,7 @@ mod old_software;
 mod old_versions;
 mod quotas;
 mod random;
+mod receive;
 mod repair;
 mod replace;
 mod reshape;

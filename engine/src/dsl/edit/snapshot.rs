@@ -85,7 +85,7 @@ pub(super) fn split(name: &str) -> Result<(&str, &str)> {
     name.split_once('@').ok_or_else(|| Error::Invalid(format!("'{name}': not a snapshot's name")))
 }
 
-fn check_name(full: &str, short: &str) -> Result<()> {
+pub(super) fn check_name(full: &str, short: &str) -> Result<()> {
     if full.len() >= MAX_DATASET_NAME_BYTES {
         return Err(Error::Invalid(format!("'{full}': the name is too long")));
     }

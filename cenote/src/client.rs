@@ -1,13 +1,15 @@
 //! Talks to the daemon: one connection for a command, the daemon started when none answers.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use futures_util::StreamExt;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
@@ -174,21 +176,82 @@ fn ask_in_parts(message: Message, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> 
     runtime()?.block_on(async {
         let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
         let (response, _connection) = send(stream, message).await?;
-        if !response.status().is_success() {
-            return Err(refusal(response).await);
+        take_lines(response, take).await.map(Some)
+    })
+}
+
+/// Takes an answer line by line.
+async fn take_lines(response: Response<Incoming>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    if !response.status().is_success() {
+        return Err(refusal(response).await);
+    }
+    let mut body = response.into_body();
+    let mut waiting = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the daemon's answer broke off")?;
+        waiting.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        anyhow::ensure!(waiting.len() < MAX_LINE_BYTES, OTHER_VERSION);
+        while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+            take(&waiting[..end])?;
+            waiting.drain(..=end);
         }
-        let mut body = response.into_body();
-        let mut waiting = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.context("the daemon's answer broke off")?;
-            waiting.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-            anyhow::ensure!(waiting.len() < MAX_LINE_BYTES, OTHER_VERSION);
-            while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
-                take(&waiting[..end])?;
-                waiting.drain(..=end);
+    }
+    Ok(())
+}
+
+/// Pieces of a stream that wait to be sent.
+const PIECES_AHEAD: usize = 4;
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Sends a request with a stream behind it, and takes the parts of the answer as they come. The stream is read
+/// until it or the answer ends. `None` when no daemon runs that this user may ask.
+pub fn call_with_stream<A: Action>(
+    action: &A,
+    stream: impl Read + Send + 'static,
+    mut take: impl FnMut(A::Reply) -> Result<()>,
+) -> Result<Option<()>> {
+    let mut message = Message::of(action)?;
+    message.body = [&message.body[..], b"\n"].concat().into();
+    ask_with_stream(message, Box::new(stream), &mut |line| take(reply(line)?))
+}
+
+fn ask_with_stream(
+    message: Message,
+    mut stream: Box<dyn Read + Send>,
+    take: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<Option<()>> {
+    let (sender, pieces) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(PIECES_AHEAD);
+    // It may wait for the stream for ever, and ends with this process.
+    std::thread::spawn(move || {
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = match stream.read(&mut piece) {
+                Ok(0) => return,
+                Ok(length) => {
+                    piece.truncate(length);
+                    Ok(Bytes::from(piece))
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            if sender.blocking_send(read).is_err() {
+                return;
             }
         }
-        Ok(Some(()))
+    });
+    runtime()?.block_on(async {
+        let Some(connection) = connect_or_read(&server::http::default_socket()).await? else {
+            return Ok(None);
+        };
+        let first = futures_util::stream::once(std::future::ready(Ok(Frame::data(message.body))));
+        let rest = futures_util::stream::unfold(pieces, async |mut pieces| {
+            let piece = pieces.recv().await?;
+            Some((piece.map(Frame::data), pieces))
+        });
+        let body = BodyExt::boxed(StreamBody::new(first.chain(rest)));
+        let (response, _connection) = send_body(connection, message.action, body).await?;
+        take_lines(response, take).await.map(Some)
     })
 }
 
@@ -275,14 +338,23 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
 type Connection = tokio::task::JoinHandle<hyper::Result<()>>;
 
 async fn send(stream: UnixStream, message: Message) -> Result<(Response<Incoming>, Connection)> {
+    let body = BodyExt::boxed(Full::new(message.body).map_err(|never| match never {}));
+    send_body(stream, message.action, body).await
+}
+
+async fn send_body(
+    stream: UnixStream,
+    action: &str,
+    body: BoxBody<Bytes, std::io::Error>,
+) -> Result<(Response<Incoming>, Connection)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .context("cannot talk to the daemon")?;
     let connection = tokio::spawn(connection);
-    let request = Request::post(format!("/v1/{}", message.action))
+    let request = Request::post(format!("/v1/{action}"))
         .header("host", "cenote")
         .header("content-type", "application/json")
-        .body(Full::new(message.body))?;
+        .body(body)?;
     let response = sender.send_request(request).await.context("the daemon closed the connection")?;
     Ok((response, connection))
 }

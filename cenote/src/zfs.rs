@@ -12,6 +12,7 @@ mod keys;
 mod list;
 mod mount;
 mod project;
+mod receive;
 mod rename;
 mod rewrite;
 mod select;
@@ -62,6 +63,9 @@ pub enum Zfs {
     Inherit(set::InheritArguments),
     /// Show what happened to the files of a filesystem since a snapshot
     Diff(diff::Arguments),
+    /// Receive a stream from standard input
+    #[command(alias = "recv", disable_help_flag = true)]
+    Receive(receive::Arguments),
     /// Show what users use of a filesystem
     Userspace(userspace::Arguments),
     /// Show what groups use of a filesystem
@@ -110,6 +114,7 @@ impl Zfs {
             Self::Set(arguments) => arguments.run(),
             Self::Inherit(arguments) => arguments.run(),
             Self::Diff(arguments) => arguments.run(),
+            Self::Receive(arguments) => arguments.run(),
             Self::Userspace(arguments) => arguments.run(Owner::User),
             Self::Groupspace(arguments) => arguments.run(Owner::Group),
             Self::Projectspace(arguments) => arguments.run(Owner::Project),

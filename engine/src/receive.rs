@@ -137,7 +137,9 @@ impl Receiver {
             let bytes = self.bytes_before.saturating_add(read);
             self.apply(&record, payload, bytes).await.map_err(|error| match error {
                 Error::Invalid(text) => Error::Invalid(format!("invalid stream at byte {started}: {text}")),
-                Error::Unsupported(text) => Error::Unsupported(format!("{text} (byte {started} of the stream)")),
+                Error::Unsupported(text) => {
+                    Error::Unsupported(format!("{text} (byte {started} of the stream)"))
+                }
                 error => error,
             })?;
         }
@@ -177,10 +179,6 @@ impl Receiver {
     /// A stream that is not incremental.
     fn is_full(&self) -> bool {
         self.begin.from_guid.get() == 0
-    }
-
-    fn has(&self, feature: u64) -> bool {
-        self.begin.features & feature != 0
     }
 }
 

@@ -8,7 +8,7 @@
 //! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
 //! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
-//! as long as the connection, that of the other comes in parts.
+//! as long as the connection, that of the other comes in parts. [`ReceiveStream`] has a stream in its request.
 
 mod attached;
 mod changes;
@@ -25,6 +25,7 @@ mod keys;
 mod loads;
 mod mounts;
 mod pools;
+mod receive;
 mod reshapes;
 mod scans;
 mod schedules;
@@ -52,6 +53,7 @@ pub use keys::*;
 pub use loads::*;
 pub use mounts::*;
 pub use pools::*;
+pub use receive::*;
 pub use reshapes::*;
 pub use scans::*;
 pub use schedules::*;

@@ -84,6 +84,7 @@ mod nested_mounts;
 mod nested_pools;
 mod pool_properties;
 mod pools;
+mod receive;
 mod recording;
 mod remount;
 mod replication;
@@ -125,6 +126,7 @@ use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
+pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
 pub use volume_list::VolumeList;
 pub use volumes::{VolumeExport, Volumes};
 
@@ -334,6 +336,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         }
         api::RenameDataset::NAME => answer(body, async |request| daemon.rename_dataset(request).await).await,
         api::Promote::NAME => answer(body, async |request| daemon.promote(request).await).await,
+        api::AbortReceive::NAME => answer(body, async |request| daemon.abort_receive(request).await).await,
         api::TakeSnapshots::NAME => answer(body, async |request| daemon.take_snapshots(request).await).await,
         api::Rollback::NAME => answer(body, async |request| daemon.rollback(request).await).await,
         api::HoldSnapshots::NAME => answer(body, async |request| daemon.hold_snapshots(request).await).await,

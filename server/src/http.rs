@@ -20,7 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, CompareFiles, ErrorKind, HoldView, RunLoad};
+use crate::api::{Action, ApiError, CompareFiles, ErrorKind, HoldView, ReceivePart, ReceiveStream, RunLoad};
 use crate::daemon::{self, Daemon, FileComparison};
 use crate::socket::{self, SocketFile};
 
@@ -95,6 +95,7 @@ pub async fn serve(
     let router = axum::Router::new()
         .route("/v1/{action}", post(act))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .route(&format!("/v1/{}", ReceiveStream::NAME), post(receive_stream))
         .with_state(daemon);
     // Connections that hold views would be waited for.
     let stop = async move {
@@ -149,6 +150,70 @@ async fn compare_files(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Respon
     });
     let body = Body::from_stream(lines);
     Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response()))
+}
+
+/// A line of JSON for each part, as JSON.
+fn lines(parts: mpsc::Receiver<ReceivePart>) -> Body {
+    let lines = stream::unfold(parts, async |mut parts| {
+        let part = parts.recv().await?;
+        Some((part, parts))
+    });
+    Body::from_stream(lines.map(|part| {
+        let mut line = serde_json::to_vec(&part)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(line)
+    }))
+}
+
+/// Receives the stream in the body of a request, behind a line of JSON. The answer begins at once and lasts
+/// until the stream was received. A stream of which no more is wanted is read on and dropped, until the client
+/// has taken the answer and goes away: an answer to a client that is writing could be lost.
+async fn receive_stream(State(daemon): State<Arc<Daemon>>, body: Body) -> Response {
+    let mut body = body.into_data_stream();
+    let mut line = Vec::new();
+    let rest = loop {
+        match body.next().await {
+            Some(Ok(piece)) => match piece.iter().position(|byte| *byte == b'\n') {
+                Some(end) => {
+                    line.extend_from_slice(&piece[..end]);
+                    break piece.slice(end + 1..);
+                }
+                None => line.extend_from_slice(&piece),
+            },
+            Some(Err(_)) | None => break Bytes::new(),
+        }
+        if line.len() > MAX_BODY_BYTES {
+            return refusal(&ApiError::invalid(format!("{}: the request is too long", ReceiveStream::NAME)));
+        }
+    };
+    let (mut source, input) = daemon::stream_of_client();
+    tokio::spawn(async move {
+        let mut wanted = source.send(rest).await;
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = source.stopped(), if wanted => {
+                    wanted = false;
+                    source.close();
+                    continue;
+                }
+                piece = body.next() => piece,
+            };
+            match piece {
+                Some(Ok(piece)) if wanted => wanted = source.send(piece).await,
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break,
+            }
+            if !wanted {
+                source.close();
+            }
+        }
+    });
+    let (sender, parts) = mpsc::channel(PARTS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        daemon::dispatch_receive(&daemon, &line, input, |part| sender.blocking_send(part).is_ok());
+    });
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], lines(parts)).into_response()
 }
 
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {

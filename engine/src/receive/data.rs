@@ -21,7 +21,8 @@ pub(super) fn block(
         _ => {
             let mut buffer = IoBuf::zeroed(bytes);
             let place = buffer.get_mut(..filled);
-            let place = place.ok_or_else(|| Error::Invalid(format!("{filled} bytes in a block of {bytes}")))?;
+            let place =
+                place.ok_or_else(|| Error::Invalid(format!("{filled} bytes in a block of {bytes}")))?;
             codec::compress::decompress(compress, payload, place)
                 .map_err(|error| Error::Invalid(format!("a block does not decompress: {error}")))?;
             buffer

@@ -37,7 +37,8 @@ impl Receiver {
             Record::Spill(spill) => self.spill(spill, payload).await,
             Record::WriteEmbedded(write) => self.write_embedded(write, payload, bytes).await,
             Record::WriteByRef(_) => Err(Error::Unsupported(
-                "deduplicated streams are no longer received: 'zstream redup' makes it a plain one".to_owned(),
+                "deduplicated streams are no longer received: 'zstream redup' makes it a plain one"
+                    .to_owned(),
             )),
             Record::Redact(_) => {
                 Err(Error::Unsupported("redacted streams cannot be received by this version".to_owned()))
@@ -181,8 +182,7 @@ impl Receiver {
             && object.bonus_type() == described.bonus_type
             && dnode.bonus.len() == bonus.len();
         // A stream that does not tell has it again behind an object that is not the same.
-        let drops_spill =
-            has_spill && if self.tells_spill() { !described.has_spill } else { !is_same };
+        let drops_spill = has_spill && if self.tells_spill() { !described.has_spill } else { !is_same };
         let spill = if has_spill && !drops_spill { Blkptr::SIZE } else { 0 };
         if bonus.len() + spill + (dnode.blkptrs.len() - 1) * Blkptr::SIZE
             > checks::bonus_capacity(described.slots)
@@ -295,7 +295,9 @@ impl Receiver {
         let range = offset..offset + block.len() as u64;
         object.prepare_write(range.clone()).await?;
         let tx = self.hold(|txg| object.newly_dirty(txg, &range, None), 0).await?;
-        object.write_payload(&tx, offset, Payload::of_blocks(std::slice::from_ref(&block), block.len())).await?;
+        object
+            .write_payload(&tx, offset, Payload::of_blocks(std::slice::from_ref(&block), block.len()))
+            .await?;
         self.note_point(&tx, object.id(), offset, bytes);
         Ok(())
     }
@@ -331,7 +333,8 @@ impl Receiver {
             return Err(Error::Invalid(format!("object {}: no room for a spill block", spill.object)));
         }
         let order = (self.order, bonus_type);
-        let block = data::block(payload, ondisk::blkptr::CompressType::Off, (size as usize, size as usize), order)?;
+        let block =
+            data::block(payload, ondisk::blkptr::CompressType::Off, (size as usize, size as usize), order)?;
         let dirtied = |_| Dirtied::attributes(size.into());
         let tx = self.hold(dirtied, size.into()).await?;
         object.set_bonus_and_spill(&tx, bonus_type, &bonus, Some(block));
@@ -354,7 +357,8 @@ fn generation(bonus_type: DmuType, bonus: &[u8]) -> Option<u64> {
     let at = match bonus_type {
         DmuType::ZNODE => ZNODE_GENERATION,
         DmuType::SA => {
-            let layout = bonus.get(4..).and_then(|bytes| bytes.first_chunk()).map(|b| u16::from_le_bytes(*b))?;
+            let layout =
+                bonus.get(4..).and_then(|bytes| bytes.first_chunk()).map(|b| u16::from_le_bytes(*b))?;
             usize::from(layout >> 10) * 8 + SA_GENERATION
         }
         _ => return None,

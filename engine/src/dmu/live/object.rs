@@ -11,9 +11,9 @@ use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
 use ondisk::{ByteOrder, ObjectId, Txg};
 
 use super::dirtied::Dirtied;
-use super::{NewObject, dnodes};
 use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
+use super::{NewObject, dnodes};
 use crate::cache::Retain;
 use crate::dmu::object::Span;
 use crate::dmu::payload::Payload;
@@ -725,7 +725,10 @@ impl LiveObject {
         let dnode = dnodes::new_dnode(new)?;
         let mut state = self.core.lock();
         if dnode.slots() != state.tree.dnode().slots() {
-            return Err(Error::Invalid(format!("{self:?}: replaced by an object of {} slots", dnode.slots())));
+            return Err(Error::Invalid(format!(
+                "{self:?}: replaced by an object of {} slots",
+                dnode.slots()
+            )));
         }
         let at = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
         if at + 1 != state.layers.len() {

@@ -55,6 +55,12 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
             head.name
         )));
     }
+    if s.is_receiving(ObjsetId(head.object.get())) {
+        return Err(Error::Busy(format!(
+            "{}: dataset is busy: a stream is being received into it",
+            head.name
+        )));
+    }
     if has_snapshots(s, head).await? {
         return Err(Error::Busy(format!("{}: has snapshots", head.name)));
     }

@@ -70,7 +70,7 @@ pub async fn snapshot(s: &SyncTask, new: &[NewSnapshot]) -> Result<()> {
     s.require_for_change(Spare::Normal, BLOCKS.saturating_mul(heads.len() as u64))?;
     for ((head, short), one) in heads.iter().zip(new) {
         let id = take(s, head.object, short).await?;
-        properties::store_snapshot(s, id, &one.properties).await?;
+        properties::store_snapshot(s, id, &one.properties, "").await?;
         events::note(s, "snapshot", &one.name, id, events::NOTHING).await?;
     }
     Ok(())

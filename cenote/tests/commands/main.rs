@@ -14,6 +14,7 @@ mod golden;
 mod import;
 mod keys;
 mod mounts;
+mod receive;
 mod replacing;
 mod reports;
 mod reshape;

@@ -41,6 +41,7 @@ mod old_versions;
 mod quotas;
 mod random;
 mod receive;
+mod receive_cut;
 mod receive_hostile;
 mod repair;
 mod replace;

@@ -10,7 +10,7 @@ use engine::pool::live::{Layout, LivePool};
 use engine::receive::{ReceiveTarget, Receiver, Records, abort_receive};
 use engine::vdev::Class;
 use engine::zvol::Zvol;
-use ondisk::send::{HeaderType, Record};
+use ondisk::send::{HeaderType, Item, Record, StreamReader};
 use ondisk::vdev_config::PoolState;
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
@@ -20,6 +20,16 @@ use crate::support::{Disks, POOL, committing, new_pool, surroundings};
 
 pub fn stream(pool: &GoldenPool, name: &str) -> Vec<u8> {
     std::fs::read(pool.expect("streams").join(name)).unwrap()
+}
+
+/// The records of a stream with their payloads.
+pub fn records(mut bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
+    let mut reader = StreamReader::new();
+    let mut all = Vec::new();
+    while let Some(Item { record, payload }) = reader.next_in(&mut bytes).unwrap() {
+        all.push((record, payload.to_vec()));
+    }
+    all
 }
 
 pub async fn pool_on(disks: &Disks) -> Arc<LivePool> {
@@ -167,7 +177,7 @@ fn a_compound_stream_is_received_with_its_children() {
 }
 
 /// All names of the pool, and what `%recv` there is.
-async fn names(pool: &Arc<LivePool>) -> Vec<String> {
+pub async fn names(pool: &Arc<LivePool>) -> Vec<String> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let walk = Walk { snapshots: true, hidden: true, ..Walk::HEADS };
     let all = dsl.list(None, walk).await.unwrap();

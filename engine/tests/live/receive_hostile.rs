@@ -4,25 +4,15 @@
 use device::block_on;
 use engine::receive::ReceiveTarget;
 use ondisk::ByteOrder;
-use ondisk::send::{Item, Record, StreamReader, StreamWriter};
+use ondisk::send::{Record, StreamWriter};
 use ondisk::vdev_config::PoolState;
 use testkit::Rng;
 
-use crate::receive::{pool_on, receive, stream};
+use crate::receive::{pool_on, receive, records, stream};
 use crate::support::{Disks, POOL, committing};
 
 /// Bytes of a record that its kind uses, behind its type and the length of its payload.
 const FIELDS: std::ops::Range<usize> = 8..120;
-
-/// The records of a stream with their payloads.
-fn records(mut bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
-    let mut reader = StreamReader::new();
-    let mut all = Vec::new();
-    while let Some(Item { record, payload }) = reader.next_in(&mut bytes).unwrap() {
-        all.push((record, payload.to_vec()));
-    }
-    all
-}
 
 /// Another record of the same kind.
 fn changed(record: &Record, rng: &mut Rng) -> Option<Record> {

@@ -1,0 +1,169 @@
+//! `zfs receive`: streams that OpenZFS made, through the command and the daemon.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::session::Session;
+
+/// A pool that is mounted below the session's directory. Where `/tank` is then.
+fn create(session: &Session) -> String {
+    let disk = session.directory().join("disk");
+    File::create(&disk).unwrap().set_len(512 << 20).unwrap();
+    let root = session.directory().join("root");
+    session.print(&["zpool", "create", "-R", root.to_str().unwrap(), "tank", disk.to_str().unwrap()]);
+    root.join("tank").to_str().unwrap().to_owned()
+}
+
+fn stream(name: &str) -> Option<Vec<u8>> {
+    let golden = testkit::golden::pool("streams")?;
+    Some(fs::read(golden.expect("streams").join(name)).unwrap())
+}
+
+/// Receives, which must do. Gives what is printed.
+fn receive(session: &Session, arguments: &[&str], stream: &[u8]) -> String {
+    let ended = session.run_with(&[&["zfs", "receive"], arguments].concat(), stream);
+    assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments:?}");
+    ended.out
+}
+
+/// Receives, which must not do. Gives the message.
+fn refused(session: &Session, arguments: &[&str], stream: &[u8]) -> String {
+    let ended = session.run_with(&[&["zfs", "receive"], arguments].concat(), stream);
+    assert_eq!((ended.code, &*ended.out), (1, ""), "{arguments:?}: {}", ended.err);
+    ended.err
+}
+
+fn names(session: &Session) -> Vec<String> {
+    let listed = session.print(&["zfs", "list", "-H", "-t", "all", "-o", "name"]);
+    listed.lines().map(str::to_owned).collect()
+}
+
+fn value(session: &Session, property: &str, name: &str) -> String {
+    session.print(&["zfs", "get", "-H", "-o", "value,source", property, name]).trim_end().replace('\t', " ")
+}
+
+#[test]
+fn a_mounted_filesystem_goes_on_with_what_it_received() {
+    if testkit::skipped("fuse", "a filesystem that is received into") {
+        return;
+    }
+    let (Some(full), Some(more)) = (stream("full"), stream("inc")) else { return };
+    let session = Session::start();
+    let at = create(&session);
+    let out = receive(&session, &["-v", "tank/copy"], &full);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "receiving full stream of streams/fs@a into tank/copy@a");
+    assert!(lines[1].starts_with("received 9.52M stream in "), "{out}");
+    let copy = Path::new(&at).join("copy");
+    let before = fs::read_dir(&copy).unwrap().count();
+    assert!(before > 0, "it is mounted");
+    let held = File::open(&copy).unwrap();
+    receive(&session, &["tank/copy"], &more);
+    assert_ne!(fs::read_dir(&copy).unwrap().count(), before, "the mount shows the new contents");
+    drop(held);
+    assert_eq!(names(&session), ["tank", "tank/copy", "tank/copy@a", "tank/copy@b"]);
+    // The same snapshot again is no mistake.
+    assert_eq!(
+        receive(&session, &["-v", "tank/copy"], &more),
+        "snap tank/copy@b already exists; ignoring\n"
+    );
+    fs::write(copy.join("mine"), "mine").unwrap();
+    let third = stream("inc-I").unwrap();
+    let message = refused(&session, &["tank/copy"], &third);
+    let expected = "cannot receive incremental stream: destination tank/copy has been modified\n\
+        since most recent snapshot\n";
+    assert_eq!(message, expected);
+    receive(&session, &["-F", "tank/copy"], &third);
+    assert!(!copy.join("mine").exists());
+    assert_eq!(names(&session).last().unwrap(), "tank/copy@c");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn what_is_received_is_called_after_what_was_sent() {
+    let Some(all) = stream("repl") else { return };
+    let session = Session::start();
+    create(&session);
+    session.print(&["zfs", "create", "-u", "tank/d"]);
+    session.print(&["zfs", "create", "-u", "tank/e"]);
+    let out = receive(&session, &["-n", "-v", "-d", "tank/d"], &all);
+    assert!(out.ends_with("would receive full stream of streams/fs/kid@c into tank/d/fs/kid@c\n"), "{out}");
+    assert_eq!(names(&session).len(), 3, "nothing was received");
+    receive(&session, &["-u", "-d", "tank/d"], &all);
+    receive(&session, &["-u", "-e", "-x", "compression", "-o", "recordsize=8K", "tank/e"], &all);
+    receive(&session, &["-u", "tank/x"], &all);
+    let expected = ["tank/x", "tank/x@a", "tank/x@b", "tank/x@c", "tank/x/kid", "tank/x/kid@c"];
+    assert_eq!(names(&session)[names(&session).len() - 6..], expected);
+    assert!(names(&session).contains(&"tank/d/fs/kid@c".to_owned()));
+    assert!(names(&session).contains(&"tank/e/fs/kid@c".to_owned()));
+    assert_eq!(value(&session, "compression", "tank/x"), "lz4 received");
+    assert_eq!(value(&session, "recordsize", "tank/x"), "1M received");
+    assert_eq!(value(&session, "recordsize", "tank/x/kid"), "1M inherited from tank/x");
+    assert_eq!(value(&session, "recordsize", "tank/e/fs"), "8K local");
+    assert_eq!(value(&session, "compression", "tank/e/fs"), "on default");
+    session.print(&["zfs", "inherit", "-S", "recordsize", "tank/e/fs"]);
+    assert_eq!(value(&session, "recordsize", "tank/e/fs"), "1M received");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn an_interrupted_receive_is_kept_or_given_up() {
+    let Some(full) = stream("full") else { return };
+    let session = Session::start();
+    create(&session);
+    let half = &full[..full.len() / 2];
+    let message = refused(&session, &["tank/copy"], half);
+    assert!(message.starts_with("cannot receive new filesystem stream: incomplete stream"), "{message}");
+    assert_eq!(names(&session), ["tank"]);
+    let message = refused(&session, &["-s", "tank/copy"], half);
+    assert!(message.contains(".\nPartially received snapshot is saved.\nA resuming stream can be generated"));
+    let token = value(&session, "receive_resume_token", "tank/copy");
+    let token = token.split(' ').next().unwrap();
+    assert!(message.trim_end().ends_with(&format!("zfs send -t {token}")), "{message}");
+    let message = refused(&session, &["-F", "tank/copy"], &full);
+    assert!(message.contains("contains partially-complete state from \"zfs receive -s\"."), "{message}");
+    // It survives the pool's way out and back.
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "import", "-N", "-d", session.directory().to_str().unwrap(), "tank"]);
+    assert_eq!(value(&session, "receive_resume_token", "tank/copy").split(' ').next().unwrap(), token);
+    let mounted = session.run(&["zfs", "mount", "tank/copy"]);
+    assert_eq!(mounted.code, 1, "{}", mounted.err);
+    session.print(&["zfs", "receive", "-A", "tank/copy"]);
+    assert_eq!(names(&session), ["tank"]);
+    let again = session.run(&["zfs", "receive", "-A", "tank"]);
+    assert_eq!(again.err, "'tank' does not have any resumable receive state to abort\n");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn refusals_are_openzfs_s() {
+    let (Some(full), Some(more)) = (stream("full"), stream("inc")) else { return };
+    let session = Session::start();
+    create(&session);
+    let says = |arguments: &[&str], bytes: &[u8]| refused(&session, arguments, bytes);
+    assert_eq!(says(&["tank/copy"], b""), "cannot receive: failed to read from stream\n");
+    assert!(says(&["tank/copy"], &[7; 4096]).starts_with("cannot receive: invalid stream (bad magic number)"));
+    assert_eq!(
+        says(&["tank/copy"], &more),
+        "cannot receive incremental stream: destination 'tank/copy' does not exist\n"
+    );
+    assert_eq!(
+        says(&["tank/no/copy"], &full),
+        "cannot receive new filesystem stream: destination 'tank/no' does not exist\n"
+    );
+    assert_eq!(
+        says(&["tank"], &full),
+        "cannot receive new filesystem stream: destination 'tank' exists\nmust specify -F to overwrite it\n"
+    );
+    receive(&session, &["-u", "tank/copy@mine"], &full);
+    assert_eq!(
+        says(&["-F", "tank/copy"], &full),
+        "cannot receive new filesystem stream: destination has snapshots (eg. tank/copy@mine)\n\
+         must destroy them to overwrite it\n"
+    );
+    session.print(&["zfs", "snapshot", "tank/copy@later"]);
+    assert_eq!(session.run_with(&["zfs", "recv", "none/copy"], &full).code, 1);
+    let usage = session.run_with(&["zfs", "receive", "-d", "-e", "tank"], &full);
+    assert_eq!(usage.code, 2, "{}", usage.err);
+    session.print(&["zpool", "export", "tank"]);
+}

@@ -49,6 +49,7 @@ use std::sync::{Arc, OnceLock};
 use ondisk::bookmark::BookmarkPhys;
 use ondisk::dsl_dataset::{self, DslDatasetPhys};
 use ondisk::dsl_dir::{self, DslDirPhys};
+use ondisk::features::Feature;
 use ondisk::holds::{DatasetName, Part};
 use ondisk::pool_directory::{self, hidden_dir};
 use ondisk::{ObjectId, ObjsetId};
@@ -485,6 +486,14 @@ impl Dsl {
             return Ok(None);
         }
         self.mos.u64(dataset.object, field).await
+    }
+
+    /// Whether a dataset has blocks that need a feature.
+    pub(crate) async fn has_feature(&self, dataset: &Dataset, feature: Feature) -> Result<bool> {
+        if !dataset.zapified {
+            return Ok(false);
+        }
+        Ok(self.mos.value(dataset.object, feature.guid()).await?.is_some())
     }
 
     /// The object that lists the blocks which a clone has of its own, where there is one.

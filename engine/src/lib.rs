@@ -25,6 +25,7 @@ mod queue;
 mod range_locks;
 pub mod range_set;
 pub mod scan;
+pub mod send;
 pub mod space_maps;
 pub mod stats;
 pub mod store;

@@ -166,6 +166,12 @@ impl Dsl {
         Ok(older.is_snapshot() && self.is_before(dataset, older.phys.dir, older.phys.creation_txg).await?)
     }
 
+    /// Whether a bookmark of `txg` in the directory `dir` lies before `dataset`, directly or through its
+    /// origins.
+    pub(crate) async fn is_earlier_place(&self, dir: &Dir, txg: Txg, dataset: &Dataset) -> Result<bool> {
+        self.is_before(dataset, dir.object, txg).await
+    }
+
     /// Whether the snapshot of `txg` in the directory `dir` lies before `later`, directly or through its
     /// origins.
     async fn is_before(&self, later: &Dataset, dir: ObjectId, txg: Txg) -> Result<bool> {

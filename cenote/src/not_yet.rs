@@ -46,12 +46,6 @@ const COMMANDS: [(&str, &str, &str); 18] = [
          that were exported here",
     ),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
-    (
-        "zfs",
-        "send",
-        "'cenote extract' copies files, filesystems and volumes out of a pool; OpenZFS sends from pools that \
-         were exported here",
-    ),
     ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
     (
         "zfs",

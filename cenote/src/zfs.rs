@@ -15,6 +15,7 @@ mod project;
 mod rename;
 mod rewrite;
 mod select;
+mod send;
 mod set;
 mod snapshot;
 mod sort;
@@ -72,6 +73,8 @@ pub enum Zfs {
     Project(project::Arguments),
     /// Write files again as they are, elsewhere and as their filesystem writes now
     Rewrite(rewrite::Arguments),
+    /// Send a snapshot, or what changed since an earlier one, as a stream
+    Send(send::Arguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -115,6 +118,7 @@ impl Zfs {
             Self::Projectspace(arguments) => arguments.run(Owner::Project),
             Self::Project(arguments) => arguments.run(),
             Self::Rewrite(arguments) => arguments.run(),
+            Self::Send(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),

@@ -20,6 +20,9 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `plan`, `gather` | which streams a command makes, and the list before them |
+//! | `estimate` | how large a stream will be |
+//! | `token` | what a receiver has got of an interrupted stream |
 //! | `begin` | features of a stream, the list after its first record, ancestors |
 //! | `found` | what the walk comes to, as steps |
 //! | `fetch` | blocks, read ahead |
@@ -29,16 +32,22 @@
 //! Source of the facts: OpenZFS 2.4 `dmu_send.c`, `dmu_traverse.c`, `libzfs_sendrecv.c`.
 
 mod begin;
+mod estimate;
 mod fetch;
 mod found;
+mod gather;
+mod plan;
 mod records;
 mod stream;
+mod token;
 
 use std::ops::Range;
 
 use ondisk::{Guid, ObjectId, Txg};
 
+pub use plan::{Order, Plan, Planned, Warning};
 pub use stream::Stream;
+pub use token::Token;
 
 use crate::Block;
 use crate::dsl::Dataset;

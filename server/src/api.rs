@@ -8,7 +8,8 @@
 //! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
 //! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
-//! as long as the connection, that of the other comes in parts.
+//! as long as the connection, that of the other comes in parts. That of [`SendSnapshot`] is a stream in
+//! frames.
 
 mod attached;
 mod changes;
@@ -28,6 +29,7 @@ mod pools;
 mod reshapes;
 mod scans;
 mod schedules;
+mod send;
 mod serving;
 mod status;
 mod traces;
@@ -55,6 +57,7 @@ pub use pools::*;
 pub use reshapes::*;
 pub use scans::*;
 pub use schedules::*;
+pub use send::*;
 pub use serving::*;
 pub use status::*;
 pub use traces::*;

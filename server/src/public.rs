@@ -33,7 +33,7 @@ use crate::api::{
     HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections,
     ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices,
     OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools,
-    Rollback, ScanPool, SetPoolProperty, SetProperties, SetScrubSchedule, SetTunables, SweepDevices,
+    Rollback, ScanPool, SetPoolProperty, SetProperties, SendSnapshot, SetScrubSchedule, SetTunables, SweepDevices,
     SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
 };
 use crate::bounded::Bounded;
@@ -156,6 +156,7 @@ const REFUSED: [(&str, &str, &str); 57] = [
     (PoolHistory::NAME, "show history for pool", "pools"),
     (HoldView::NAME, "open", "pool"),
     (CompareFiles::NAME, "compare the files of", "from"),
+    (SendSnapshot::NAME, "send", "snapshot"),
     (CreateDataset::NAME, "create", "name"),
     (DestroyDataset::NAME, "destroy", "name"),
     (RenameDataset::NAME, "rename", "from"),

@@ -7,7 +7,7 @@ use ondisk::features::Feature;
 use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 use ondisk::objset::ObjsetType;
 use ondisk::send::{Begin, HeaderType, begin_flag, begin_key, feature};
-use ondisk::{Guid, ObjectId};
+use ondisk::{ByteOrder, Guid, ObjectId};
 use std::sync::Arc;
 
 use super::{Ancestor, Flags, Request};
@@ -152,10 +152,15 @@ async fn list(dsl: &Dsl, request: &Request, objset: &Arc<Objset>, is_raw: bool) 
     if list.is_empty() {
         return Ok(Vec::new());
     }
-    let packed = list.encode(Encoding::Xdr).map_err(Error::format("send stream"))?;
-    let mut padded = packed;
-    padded.resize(padded.len().next_multiple_of(8), 0);
-    Ok(padded)
+    // As OpenZFS up to 2.3 does it. Only machines of the same byte order read that form, so that others get
+    // the form of later versions, padded for receivers that count in words.
+    let native = objset.root().byte_order() == ByteOrder::Little;
+    let encoding = if native { Encoding::Native(ByteOrder::Little) } else { Encoding::Xdr };
+    let mut packed = list.encode(encoding).map_err(Error::format("send stream"))?;
+    if !native {
+        packed.resize(packed.len().next_multiple_of(8), 0);
+    }
+    Ok(packed)
 }
 
 /// The wrapped keys of a raw stream, and what the receiver's dnode of all dnodes must be for its blocks to be

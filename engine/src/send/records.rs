@@ -1,10 +1,17 @@
 //! From steps to records.
 //!
 //! Neighbouring frees become one record, so that the last one waits until another record comes.
+//!
+//! In two cases OpenZFS makes records that no receiver can make sense of, and this module others:
+//!
+//! | case | OpenZFS with `-e` | here |
+//! |---|---|---|
+//! | a spill block that is embedded in its pointer | `WRITE_EMBEDDED` at an offset beyond all files | `SPILL` |
+//! | an embedded block larger than 128 KiB, without `-L` | `WRITE_EMBEDDED` larger than the object's blocks | `WRITE`s of 128 KiB |
 
 use std::ops::Range;
 
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, CryptParts, EmbeddedType, MIN_BLOCK_SHIFT};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, CryptParts, EmbeddedType};
 use ondisk::ddt::DdtKey;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::DNODES_PER_BLOCK;
@@ -252,6 +259,7 @@ impl Records {
         let compress = bp.compress().raw();
         bp.embedded().is_some_and(|embedded| embedded.kind == EmbeddedType::Data)
             && self.has(feature::EMBED_DATA)
+            && (bp.lsize().get() <= OLD_MAX_BLOCK_BYTES || self.has(feature::LARGE_BLOCKS))
             && (compress < CompressType::Lz4.raw() || self.has(feature::LZ4))
             && (bp.compress() != CompressType::Zstd || self.has(feature::ZSTD))
     }

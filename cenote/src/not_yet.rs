@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 18] = [
+const COMMANDS: [(&str, &str, &str); 17] = [
     (
         "zpool",
         "ddtprune",

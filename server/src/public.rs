@@ -115,7 +115,7 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 57] = [
+const REFUSED: [(&str, &str, &str); 58] = [
     (ListShares::NAME, "show the shares of", "names"),
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),

@@ -21,7 +21,7 @@ const EACH: Duration = Duration::from_secs(1);
 
 /// Arguments of `zfs send`.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true, disable_help_flag = true)]
+#[command(args_override_self = true, disable_help_flag = true, disable_version_flag = true)]
 #[allow(clippy::struct_excessive_bools, reason = "options of a command")]
 pub struct Arguments {
     /// Incremental: only what changed since this snapshot or bookmark

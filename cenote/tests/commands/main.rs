@@ -18,6 +18,7 @@ mod replacing;
 mod reports;
 mod reshape;
 mod scans;
+mod send;
 mod session;
 mod suspended;
 mod tunables;

@@ -19,11 +19,11 @@ pub const MAX_BEGIN_PAYLOAD_BYTES: u64 = 64 << 20;
 
 /// A running fletcher4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Running([u64; 4]);
+pub(super) struct Running(pub(super) [u64; 4]);
 
 impl Running {
     /// Adds whole 32-bit words; bytes beyond the last whole word do not count.
-    fn add(&mut self, bytes: &[u8], order: ByteOrder) {
+    pub(super) fn add(&mut self, bytes: &[u8], order: ByteOrder) {
         let [mut a, mut b, mut c, mut d] = self.0;
         for &word in bytes.as_chunks::<4>().0 {
             a = a.wrapping_add(order.u32(word).into());

@@ -9,11 +9,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use futures_util::StreamExt;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Frame as BodyFrame, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use server::api::{Action, ApiError, ListPools, Listed, PoolEntry};
+use server::api::{Action, ApiError, FRAME_HEAD_BYTES, FrameKind, ListPools, Listed, PoolEntry};
 use server::public;
 use tokio::net::UnixStream;
 
@@ -244,15 +244,128 @@ fn ask_with_stream(
         let Some(connection) = connect_or_read(&server::http::default_socket()).await? else {
             return Ok(None);
         };
-        let first = futures_util::stream::once(std::future::ready(Ok(Frame::data(message.body))));
+        let first = futures_util::stream::once(std::future::ready(Ok(BodyFrame::data(message.body))));
         let rest = futures_util::stream::unfold(pieces, async |mut pieces| {
             let piece = pieces.recv().await?;
-            Some((piece.map(Frame::data), pieces))
+            Some((piece.map(BodyFrame::data), pieces))
         });
         let body = BodyExt::boxed(StreamBody::new(first.chain(rest)));
         let (response, _connection) = send_body(connection, message.action, body).await?;
         take_lines(response, take).await.map(Some)
     })
+}
+
+/// What comes in an answer that is a stream.
+#[derive(Debug)]
+pub enum Frame<'a, P> {
+    /// Bytes of the stream.
+    Bytes(&'a [u8]),
+    /// What is told beside it.
+    Part(P),
+    /// Nothing came for a while.
+    Nothing,
+}
+
+/// Sends a request whose answer is a stream in frames, and takes them as they come, or [`Frame::Nothing`]
+/// when none came for `patience`. `None` when no daemon runs that this user may ask.
+pub fn call_in_frames<A: Action>(
+    action: &A,
+    patience: Duration,
+    mut take: impl FnMut(Frame<'_, A::Reply>) -> Result<()>,
+) -> Result<Option<()>> {
+    ask_in_frames(Message::of(action)?, patience, &mut |frame| match frame {
+        Frame::Bytes(bytes) => take(Frame::Bytes(bytes)),
+        Frame::Part(part) => take(Frame::Part(reply(part)?)),
+        Frame::Nothing => take(Frame::Nothing),
+    })
+}
+
+fn ask_in_frames(
+    message: Message,
+    patience: Duration,
+    take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>,
+) -> Result<Option<()>> {
+    runtime()?.block_on(async {
+        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let (response, _connection) = send(stream, message).await?;
+        if !response.status().is_success() {
+            return Err(refusal(response).await);
+        }
+        let mut body = response.into_body();
+        let mut unframing = Unframing::new();
+        loop {
+            let Ok(frame) = tokio::time::timeout(patience, body.frame()).await else {
+                take(Frame::Nothing)?;
+                continue;
+            };
+            let Some(frame) = frame else { return Ok(Some(())) };
+            let frame = frame.context("the daemon's answer broke off")?;
+            unframing.add(frame.data_ref().map_or(&[][..], |data| data), take)?;
+        }
+    })
+}
+
+/// Takes an answer in frames apart. The bytes of the stream are not copied.
+#[derive(Debug)]
+enum Unframing {
+    /// The head of a frame comes, of which this came already.
+    Head(Vec<u8>),
+    /// So many bytes of the stream come.
+    Stream(usize),
+    /// A part comes, of which this came already; so many bytes are still to come.
+    Part(Vec<u8>, usize),
+}
+
+impl Unframing {
+    const fn new() -> Self {
+        Self::Head(Vec::new())
+    }
+
+    fn add(&mut self, mut bytes: &[u8], take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>) -> Result<()> {
+        while !bytes.is_empty() {
+            let wanted = match self {
+                Self::Head(came) => FRAME_HEAD_BYTES.saturating_sub(came.len()),
+                Self::Stream(left) | Self::Part(_, left) => *left,
+            };
+            let (here, rest) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = rest;
+            let left = wanted - here.len();
+            let next = match self {
+                Self::Head(came) => {
+                    came.extend_from_slice(here);
+                    came.first_chunk().map(|head| Self::begun(*head)).transpose()?
+                }
+                Self::Stream(wanted) => {
+                    *wanted = left;
+                    take(Frame::Bytes(here))?;
+                    (left == 0).then(Self::new)
+                }
+                Self::Part(came, wanted) => {
+                    *wanted = left;
+                    came.extend_from_slice(here);
+                    if left == 0 {
+                        take(Frame::Part(came))?;
+                    }
+                    (left == 0).then(Self::new)
+                }
+            };
+            if let Some(next) = next {
+                *self = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows this head.
+    fn begun(head: [u8; FRAME_HEAD_BYTES]) -> Result<Self> {
+        let (kind, length) = FrameKind::parse(head).context(OTHER_VERSION)?;
+        let length = usize::try_from(length).context(OTHER_VERSION)?;
+        Ok(match (kind, length) {
+            (_, 0) => Self::new(),
+            (FrameKind::Stream, length) => Self::Stream(length),
+            (FrameKind::Part, length) => Self::Part(Vec::new(), length),
+        })
+    }
 }
 
 /// Connects to the daemon; `None` where none listens. An error if another user owns the socket: no daemon
@@ -397,6 +510,38 @@ mod tests {
     use server::public::PublicSocket;
 
     use super::*;
+
+    #[test]
+    fn frames_are_taken_apart_wherever_they_are_cut() {
+        let frames = [
+            &FrameKind::Stream.head(3)[..],
+            b"abc",
+            &FrameKind::Part.head(2),
+            b"{}",
+            &FrameKind::Stream.head(0),
+            &FrameKind::Stream.head(1),
+            b"d",
+        ];
+        let all = frames.concat();
+        for size in 1..=all.len() {
+            let (mut stream, mut parts) = (Vec::new(), Vec::new());
+            let mut unframing = Unframing::new();
+            for bytes in all.chunks(size) {
+                let mut take = |frame: Frame<'_, &[u8]>| {
+                    match frame {
+                        Frame::Bytes(bytes) => stream.extend_from_slice(bytes),
+                        Frame::Part(part) => parts.push(part.to_vec()),
+                        Frame::Nothing => {}
+                    }
+                    Ok(())
+                };
+                unframing.add(bytes, &mut take).unwrap();
+            }
+            assert_eq!((&stream[..], &parts[..]), (&b"abcd"[..], &[b"{}".to_vec()][..]), "{size}");
+        }
+        let refused = Unframing::new().add(&[9; FRAME_HEAD_BYTES], &mut |_| Ok(()));
+        assert!(refused.is_err());
+    }
 
     #[test]
     fn a_daemon_without_pools_leaves_questions_to_the_machines() {

@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 16] = [
+const COMMANDS: [(&str, &str, &str); 15] = [
     (
         "zpool",
         "ddtprune",
@@ -34,12 +34,6 @@ const COMMANDS: [(&str, &str, &str); 16] = [
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
-    (
-        "zfs",
-        "send",
-        "'cenote extract' copies files, filesystems and volumes out of a pool; OpenZFS sends from pools that \
-         were exported here",
-    ),
     ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
     (
         "zfs",

@@ -16,6 +16,7 @@ mod receive;
 mod rename;
 mod rewrite;
 mod select;
+mod send;
 mod set;
 mod snapshot;
 mod sort;
@@ -76,6 +77,8 @@ pub enum Zfs {
     Project(project::Arguments),
     /// Write files again as they are, elsewhere and as their filesystem writes now
     Rewrite(rewrite::Arguments),
+    /// Send a snapshot, or what changed since an earlier one, as a stream
+    Send(send::Arguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -120,6 +123,7 @@ impl Zfs {
             Self::Projectspace(arguments) => arguments.run(Owner::Project),
             Self::Project(arguments) => arguments.run(),
             Self::Rewrite(arguments) => arguments.run(),
+            Self::Send(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),

@@ -26,6 +26,7 @@ mod range_locks;
 pub mod range_set;
 pub mod receive;
 pub mod scan;
+pub mod send;
 pub mod space_maps;
 pub mod stats;
 pub mod store;

@@ -8,7 +8,8 @@
 //! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
 //! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
-//! as long as the connection, that of the other comes in parts. [`ReceiveStream`] has a stream in its request.
+//! as long as the connection, that of the other comes in parts. That of [`SendSnapshot`] is a stream in
+//! frames, and the request of [`ReceiveStream`] has a stream behind it.
 
 mod attached;
 mod changes;
@@ -29,6 +30,7 @@ mod receive;
 mod reshapes;
 mod scans;
 mod schedules;
+mod send;
 mod serving;
 mod status;
 mod traces;
@@ -57,6 +59,7 @@ pub use receive::*;
 pub use reshapes::*;
 pub use scans::*;
 pub use schedules::*;
+pub use send::*;
 pub use serving::*;
 pub use status::*;
 pub use traces::*;

@@ -91,6 +91,7 @@ mod replication;
 mod reshapes;
 mod scans;
 mod scrub_schedule;
+mod send;
 mod sharing;
 mod status;
 mod sync_tasks;
@@ -127,6 +128,7 @@ pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
 pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
+pub use send::{Sending, dispatch_send};
 pub use volume_list::VolumeList;
 pub use volumes::{VolumeExport, Volumes};
 

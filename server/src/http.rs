@@ -20,12 +20,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, CompareFiles, ErrorKind, HoldView, ReceivePart, ReceiveStream, RunLoad};
-use crate::daemon::{self, Daemon, FileComparison};
+use crate::api::{
+    Action, ApiError, CompareFiles, ErrorKind, HoldView, ReceivePart, ReceiveStream, RunLoad, SendSnapshot,
+};
+use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::socket::{self, SocketFile};
 
 /// Parts of an answer that wait for their client.
 const PARTS_AHEAD: usize = 4;
+/// Frames of a stream that wait for their client, or pairs of them.
+const FRAMES_AHEAD: usize = 8;
 /// Largest request body, in bytes: an action's arguments, never data.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
@@ -216,6 +220,30 @@ async fn receive_stream(State(daemon): State<Arc<Daemon>>, body: Body) -> Respon
     (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], lines(parts)).into_response()
 }
 
+/// Frames of a stream. It goes as fast as its client reads, and ends when the client goes away, or with the
+/// state that it reads.
+async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiError>, JoinError> {
+    let begun = tokio::task::spawn_blocking(move || daemon::dispatch_send(&daemon, &body)).await?;
+    let sending = match begun {
+        Ok(sending) => sending,
+        Err(error) => return Ok(Err(error)),
+    };
+    let lent = Arc::clone(sending.lent());
+    let (sender, receiver) = mpsc::channel::<Vec<Bytes>>(FRAMES_AHEAD);
+    tokio::task::spawn_blocking(move || sending.run(|frames| sender.blocking_send(frames).is_ok()));
+    let frames = stream::unfold(Some((receiver, lent)), async |state| {
+        let (mut receiver, lent) = state?;
+        tokio::select! {
+            biased;
+            () = lent.ended() => Some((vec![Sending::taken_back()], None)),
+            frames = receiver.recv() => Some((frames?, Some((receiver, lent)))),
+        }
+    });
+    let bytes = frames.flat_map(|frames| stream::iter(frames.into_iter().map(Ok::<_, Infallible>)));
+    let body = Body::from_stream(bytes);
+    Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/octet-stream")], body).into_response()))
+}
+
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
     answer(daemon, action, body).await
 }
@@ -233,6 +261,12 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
     } else if action == CompareFiles::NAME {
         match compare_files(daemon, body).await {
             Ok(Ok(comparison)) => return comparison,
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(panic) => Err(panic),
+        }
+    } else if action == SendSnapshot::NAME {
+        match send(daemon, body).await {
+            Ok(Ok(sending)) => return sending,
             Ok(Err(error)) => Ok(Err(error)),
             Err(panic) => Err(panic),
         }

@@ -33,7 +33,7 @@ use crate::api::{
     HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks,
     ListInjections, ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount,
     OfflineDevices, OnlineDevices, PoolHistory, Promote, ReceiveStream, ReguidPool, RemoveDevices,
-    RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SetPoolProperty, SetProperties,
+    RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SendSnapshot, SetPoolProperty, SetProperties,
     SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount,
     UpgradePools,
 };
@@ -116,7 +116,7 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 59] = [
+const REFUSED: [(&str, &str, &str); 60] = [
     (ReceiveStream::NAME, "receive", "name"),
     (AbortReceive::NAME, "abort receive into", "name"),
     (ListShares::NAME, "show the shares of", "names"),
@@ -159,6 +159,7 @@ const REFUSED: [(&str, &str, &str); 59] = [
     (PoolHistory::NAME, "show history for pool", "pools"),
     (HoldView::NAME, "open", "pool"),
     (CompareFiles::NAME, "compare the files of", "from"),
+    (SendSnapshot::NAME, "send", "snapshot"),
     (CreateDataset::NAME, "create", "name"),
     (DestroyDataset::NAME, "destroy", "name"),
     (RenameDataset::NAME, "rename", "from"),

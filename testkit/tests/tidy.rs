@@ -55,6 +55,7 @@ const ENGINE: &[&str] = &[
     "dsl",
     "scan",
     "jobs",
+    "send",
     "pool",
     "receive",
 ];

@@ -19,6 +19,7 @@ mod replacing;
 mod reports;
 mod reshape;
 mod scans;
+mod send;
 mod session;
 mod suspended;
 mod tunables;

@@ -63,10 +63,7 @@ fn a_mounted_filesystem_goes_on_with_what_it_received() {
     drop(held);
     assert_eq!(names(&session), ["tank", "tank/copy", "tank/copy@a", "tank/copy@b"]);
     // The same snapshot again is no mistake.
-    assert_eq!(
-        receive(&session, &["-v", "tank/copy"], &more),
-        "snap tank/copy@b already exists; ignoring\n"
-    );
+    assert_eq!(receive(&session, &["-v", "tank/copy"], &more), "snap tank/copy@b already exists; ignoring\n");
     fs::write(copy.join("mine"), "mine").unwrap();
     let third = stream("inc-I").unwrap();
     let message = refused(&session, &["tank/copy"], &third);
@@ -142,7 +139,9 @@ fn refusals_are_openzfs_s() {
     create(&session);
     let says = |arguments: &[&str], bytes: &[u8]| refused(&session, arguments, bytes);
     assert_eq!(says(&["tank/copy"], b""), "cannot receive: failed to read from stream\n");
-    assert!(says(&["tank/copy"], &[7; 4096]).starts_with("cannot receive: invalid stream (bad magic number)"));
+    assert!(
+        says(&["tank/copy"], &[7; 4096]).starts_with("cannot receive: invalid stream (bad magic number)")
+    );
     assert_eq!(
         says(&["tank/copy"], &more),
         "cannot receive incremental stream: destination 'tank/copy' does not exist\n"

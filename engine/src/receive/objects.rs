@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ondisk::blkptr::Blkptr;
+use ondisk::blkptr::{Blkptr, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODES_PER_BLOCK, Dnode, MAX_OBJECT};
 use ondisk::send::{ByteRange, FreeObjects, Object, Record, Spill, Write, WriteEmbedded, record_flag};
@@ -22,6 +22,8 @@ use crate::txg::Tx;
 
 /// Roughly, the dirty bytes of a change that writes no data: a few indirect blocks.
 const METADATA_BYTES: u64 = 128 << 10;
+/// Number of the spill block among the blocks of an object (`DMU_SPILL_BLKID`).
+const SPILL_BLOCK_ID: u64 = u64::MAX - 1;
 /// Offsets of the generation of a file: behind the header of attributes, and in old bonus areas.
 const SA_GENERATION: usize = 16;
 const ZNODE_GENERATION: usize = 64;
@@ -283,8 +285,13 @@ impl Receiver {
         let compress = checks::embedded(write, self.begin.features)?;
         let range = &write.range;
         let object = self.existing(range.object).await?;
-        self.go_on(range.object, range.offset.get())?;
         let payload = payload.get(..write.physical_bytes as usize).unwrap_or(payload);
+        if range.offset.get() == SPILL_BLOCK_ID.wrapping_mul(object.block_size()) {
+            // OpenZFS sends embedded spill blocks as if they were data, and loses them when it receives.
+            let size = checks::spill_bytes(write.logical_bytes.into(), self.begin.features)?;
+            return self.store_spill(&object, payload, (compress, size)).await;
+        }
+        self.go_on(range.object, range.offset.get())?;
         let sizes = (write.logical_bytes as usize, usize::try_from(range.length).unwrap_or(usize::MAX));
         let block = data::block(payload, compress, sizes, (self.order, object.dnode().dmu_type))?;
         self.store(&object, range.offset.get(), block, bytes).await
@@ -327,16 +334,24 @@ impl Receiver {
             return Err(Error::Invalid("a part of a raw stream in a plain one".to_owned()));
         }
         let object = self.existing(spill.object).await?;
+        self.store_spill(&object, payload, (CompressType::Off, size)).await
+    }
+
+    /// Sets the spill block of an object, of so many bytes.
+    async fn store_spill(
+        &self,
+        object: &Arc<LiveObject>,
+        payload: &[u8],
+        (compress, size): (CompressType, u32),
+    ) -> Result<()> {
         let (bonus, bonus_type, dnode) = (object.bonus(), object.bonus_type(), object.dnode());
         let used = bonus.len() + dnode.blkptrs.len() * Blkptr::SIZE;
         if used > checks::bonus_capacity(dnode.extra_slots.saturating_add(1)) {
-            return Err(Error::Invalid(format!("object {}: no room for a spill block", spill.object)));
+            return Err(Error::Invalid(format!("object {}: no room for a spill block", object.id())));
         }
-        let order = (self.order, bonus_type);
-        let block =
-            data::block(payload, ondisk::blkptr::CompressType::Off, (size as usize, size as usize), order)?;
-        let dirtied = |_| Dirtied::attributes(size.into());
-        let tx = self.hold(dirtied, size.into()).await?;
+        let sizes = (size as usize, size as usize);
+        let block = data::block(payload, compress, sizes, (self.order, bonus_type))?;
+        let tx = self.hold(|_| Dirtied::attributes(size.into()), size.into()).await?;
         object.set_bonus_and_spill(&tx, bonus_type, &bonus, Some(block));
         Ok(())
     }

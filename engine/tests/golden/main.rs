@@ -14,6 +14,7 @@ mod mos;
 mod names;
 mod redundancy;
 mod replay;
+mod send;
 mod support;
 mod verify;
 mod volumes;

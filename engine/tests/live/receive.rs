@@ -8,6 +8,7 @@ use engine::Error;
 use engine::dsl::{Dsl, Walk, edit};
 use engine::pool::live::{Layout, LivePool};
 use engine::receive::{ReceiveTarget, Receiver, Records, abort_receive};
+use engine::send::{Order, Plan, Stream};
 use engine::vdev::Class;
 use engine::zvol::Zvol;
 use ondisk::send::{HeaderType, Item, Record, StreamReader};
@@ -286,4 +287,48 @@ fn what_was_changed_since_is_given_up_by_force_only() {
     });
     disks.judge(POOL);
     assert_same(&golden, &import(&disks), "streams/fs@b", "tank/copy");
+}
+
+/// The records of what is sent of a received snapshot, without what is about its name and place.
+fn told(bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
+    let mut all = records(bytes);
+    for (record, _) in &mut all {
+        match record {
+            Record::Begin(begin) => begin.to_name.clear(),
+            Record::End(end) => end.checksum = [0; 4],
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn what_was_received_is_sent_again_as_it_came() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let (full, more, volume) = (stream(&golden, "full"), stream(&golden, "inc"), stream(&golden, "vol"));
+    let streams = [(&full[..], "tank/copy"), (&more, "tank/copy"), (&volume, "tank/vol")];
+    let (_, pool) = received(&disks, &streams);
+    let from = Some("tank/copy@a".to_owned());
+    for (name, to, from, came) in [
+        ("full", "tank/copy@a", None, &full),
+        ("inc", "tank/copy@b", from, &more),
+        ("vol", "tank/vol@x", None, &volume),
+    ] {
+        let order = Order { to: to.to_owned(), from, ..Order::default() };
+        let sent = block_on(async {
+            let dsl = Dsl::open(&pool).await.unwrap();
+            let plan = Plan::make(&dsl, &order).await.unwrap();
+            let mut bytes = Vec::new();
+            let mut sent = Stream::open(&dsl, &plan.streams[0].request).await.unwrap();
+            while let Some(pieces) = sent.next().await.unwrap() {
+                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
+            }
+            bytes
+        });
+        let (sent, came) = (told(&sent), told(came));
+        let part = sent.iter().zip(&came).position(|(sent, came)| sent != came);
+        let differing = part.map(|at| (&sent[at].0, &came[at].0));
+        assert!(sent == came, "{name}: {part:?} {differing:#?}, {} and {}", sent.len(), came.len());
+    }
 }

@@ -10,11 +10,13 @@
 //! |---|---|
 //! | `input` | the bytes, and receives that end with their pool |
 //! | `target` | names of what is received |
+//! | `replication` | names that changed on the sender, and what it no longer has |
 //! | `stream` | one stream: what it fits, its properties, its end |
 //!
 //! Source of the facts: OpenZFS 2.3 `libzfs_sendrecv.c`, `zfs_ioctl.c` (`zfs_ioc_recv_impl`).
 
 pub(super) mod input;
+mod replication;
 mod stream;
 mod target;
 
@@ -148,6 +150,7 @@ impl Receive<'_> {
             Some((Record::End(_), _)) => {}
             _ => return Err(broken(records)),
         }
+        self.follow_sender().await?;
         while let Some((begin, payload)) = next_begin(records)? {
             if begin.header == HeaderType::Compound {
                 return Err(broken(records));

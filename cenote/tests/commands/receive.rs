@@ -1,7 +1,10 @@
 //! `zfs receive`: streams that OpenZFS made, through the command and the daemon.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::session::Session;
 
@@ -165,4 +168,131 @@ fn refusals_are_openzfs_s() {
     let usage = session.run_with(&["zfs", "receive", "-d", "-e", "tank"], &full);
     assert_eq!(usage.code, 2, "{}", usage.err);
     session.print(&["zpool", "export", "tank"]);
+}
+
+/// A command that receives and waits for more.
+fn receiving(session: &Session, arguments: &[&str], part: &[u8]) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
+        .args([&["zfs", "receive"], arguments].concat())
+        .env("CENOTE_SOCKET", session.directory().join("api.sock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(part).unwrap();
+    until(|| names(session).contains(&"tank/copy".to_owned()));
+    child
+}
+
+/// Waits for a condition.
+fn until(is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_or_a_pool_that_goes_away_ends_the_receive() {
+    let Some(full) = stream("full") else { return };
+    let session = Session::start();
+    create(&session);
+    let half = &full[..full.len() / 2];
+    let mut child = receiving(&session, &["tank/copy"], half);
+    let busy = session.run(&["zpool", "export", "tank"]);
+    assert_eq!(busy.err, "cannot export 'tank': pool is busy: a stream is being received\n");
+    let busy = session.run(&["zfs", "destroy", "tank/copy"]);
+    assert!(busy.code == 1 && busy.err.contains("dataset is busy"), "{}", busy.err);
+    let busy = refused(&session, &["-F", "tank/copy"], &full);
+    assert!(busy.contains("is being received into"), "{busy}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until(|| names(&session) == ["tank"]);
+
+    let child = receiving(&session, &["-s", "tank/copy"], half);
+    session.print(&["zpool", "export", "-f", "tank"]);
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.starts_with("cannot receive"), "{said}");
+    session.print(&["zpool", "import", "-N", "-d", session.directory().to_str().unwrap(), "tank"]);
+    assert_eq!(names(&session), ["tank", "tank/copy"]);
+    // The daemon's end is one too.
+    session.print(&["zfs", "receive", "-A", "tank/copy"]);
+    let mut child = receiving(&session, &["tank/copy"], half);
+    session.stop();
+    child.wait().unwrap();
+}
+
+/// What `zfs send` writes.
+fn sent(session: &Session, arguments: &[&str]) -> Vec<u8> {
+    let (bytes, ended) = session.run_bytes(&[&["zfs", "send"], arguments].concat());
+    assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments:?}");
+    bytes
+}
+
+/// The guids of snapshots below a dataset, by their names below it.
+fn guids(session: &Session, below: &str) -> Vec<(String, String)> {
+    let arguments = ["zfs", "get", "-r", "-H", "-t", "snapshot", "-o", "name,value", "guid", below];
+    let listed = session.print(&arguments);
+    let pair = |line: &str| {
+        let (name, guid) = line.split_once('\t').unwrap();
+        (name.strip_prefix(below).unwrap().to_owned(), guid.to_owned())
+    };
+    listed.lines().map(pair).collect()
+}
+
+#[test]
+fn a_tree_of_datasets_is_kept_like_that_of_its_sender() {
+    let session = Session::start();
+    create(&session);
+    let make = |line: &str| drop(session.print(&line.split(' ').collect::<Vec<_>>()));
+    for line in [
+        "zfs create -u -o quota=100M tank/s",
+        "zfs create -u -o org.test:note=yes tank/s/kid",
+        "zfs create -u tank/s/old",
+        "zfs create -s -V 8M tank/s/vol",
+        "zfs snapshot -r tank/s@one",
+        "zfs clone -o mountpoint=none tank/s/kid@one tank/s/clone",
+        "zfs snapshot -r tank/s@two",
+        "zfs hold keep tank/s/kid@two",
+    ] {
+        make(line);
+    }
+    receive(&session, &["-u", "tank/r"], &sent(&session, &["-R", "-h", "tank/s@two"]));
+    assert_eq!(guids(&session, "tank/r"), guids(&session, "tank/s"));
+    assert_eq!(value(&session, "quota", "tank/r"), "100M received");
+    assert_eq!(value(&session, "org.test:note", "tank/r/kid"), "yes received");
+    assert_eq!(value(&session, "origin", "tank/r/clone"), "tank/r/kid@one -");
+    assert_eq!(value(&session, "volsize", "tank/r/vol"), "8M local");
+    assert!(session.print(&["zfs", "holds", "tank/r/kid@two"]).contains("keep"));
+
+    for line in [
+        "zfs rename tank/s/old tank/s/renamed",
+        "zfs rename tank/s@one tank/s@first",
+        "zfs create -u tank/s/kid/new",
+        "zfs destroy tank/s/vol@one",
+        "zfs inherit org.test:note tank/s/kid",
+        "zfs set quota=50M tank/s",
+        "zfs snapshot -r tank/s@three",
+        // The receiver has something of its own.
+        "zfs create -u tank/r/mine",
+    ] {
+        make(line);
+    }
+    let more = sent(&session, &["-R", "-I", "@two", "tank/s@three"]);
+    receive(&session, &["-u", "-F", "tank/r"], &more);
+    assert_eq!(guids(&session, "tank/r"), guids(&session, "tank/s"));
+    assert!(!names(&session).contains(&"tank/r/mine".to_owned()));
+    assert_eq!(value(&session, "quota", "tank/r"), "50M received");
+    assert_eq!(value(&session, "org.test:note", "tank/r/kid"), "- -");
+    // The same again changes nothing.
+    receive(&session, &["-u", "-F", "tank/r"], &more);
+    assert_eq!(guids(&session, "tank/r"), guids(&session, "tank/s"));
+    session.print(&["zpool", "export", "tank"]);
+    let disk = session.directory().to_owned();
+    if let Some(complaint) = testkit::oracle::complaint(&disk, "tank") {
+        panic!("{complaint}");
+    }
 }

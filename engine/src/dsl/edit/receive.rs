@@ -255,10 +255,6 @@ async fn make(
     origin: Option<ObjectId>,
 ) -> Result<ObjsetId> {
     let dir = create::create_dir(s, Some(above), short).await?;
-    if short == RECEIVE_CHILD {
-        // It is no dataset of a user's.
-        limits::adjust(s, above, Counted::Filesystems, -1).await?;
-    }
     limits::begin(s, dir).await?;
     let kind = kind_of(begin)?;
     let id = match origin {

@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::existing::{is_modified_since, modified, snapshots_after};
 use super::resume::{forget_stream, is_resumable, partial_of};
-use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, head_of};
+use super::{BegunReceive, ReceiveTarget, head_of};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
@@ -126,11 +126,6 @@ pub(super) async fn finish(
 /// Destroys a dataset that was filled.
 pub(super) async fn destroy_filled(s: &SyncTask, id: ObjectId, name: &str) -> Result<()> {
     let phys = objects::dataset(s, id).await?;
-    if name.ends_with(RECEIVE_CHILD) {
-        // It was not counted.
-        let above = objects::dir(s, phys.dir).await?.parent;
-        limits::adjust(s, above, Counted::Filesystems, 1).await?;
-    }
     let filled = FoundHead { name: name.to_owned(), object: id, phys };
     destroy::destroy_head(s, &filled).await?;
     events::note(s, "destroy", name, id, events::NOTHING).await

@@ -107,7 +107,8 @@ impl Receiver {
             begin: begin.clone(),
             target: target.clone(),
             bytes_before: point.bytes,
-            last: (point.object, point.offset),
+            // A resuming stream may begin with the whole block in which it broke off.
+            last: (0, 0),
             begun,
             order,
             current: None,

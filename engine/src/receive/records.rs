@@ -62,7 +62,7 @@ impl<'a> Records<'a> {
                 return Err(Error::Invalid(format!("incomplete stream: it ends at byte {}", self.position)));
             }
             // The payload is asked for after the record was verified, and lies in the buffer then.
-            let accepted = self.reader.accept(&self.buffer).map_err(|error| at(started, &error))?;
+            let accepted = self.reader.accept(&self.buffer).map_err(|error| at(started, error))?;
             if let Some(item) = accepted {
                 let record = item.record;
                 let has_payload = !item.payload.is_empty();
@@ -120,14 +120,13 @@ impl<'a> Records<'a> {
     }
 }
 
-fn at(position: u64, error: &ondisk::Error) -> Error {
-    match error {
-        ondisk::Error::BadChecksum { .. } => {
-            Error::Invalid(format!("invalid stream (checksum mismatch) at byte {position}"))
-        }
-        ondisk::Error::BadMagic { .. } => {
-            Error::Invalid(format!("invalid stream (bad magic number) at byte {position}"))
-        }
-        other => Error::Invalid(format!("invalid stream at byte {position}: {other}")),
-    }
+fn at(position: u64, error: ondisk::Error) -> Error {
+    let what = match error {
+        ondisk::Error::BadChecksum { .. } => "invalid stream (checksum mismatch)".to_owned(),
+        // What does not begin like a stream is none.
+        ondisk::Error::BadMagic { .. } => "invalid stream (bad magic number)".to_owned(),
+        _ if position == 0 => "invalid stream (bad magic number)".to_owned(),
+        other => return Error::Invalid(format!("invalid stream at byte {position}: {other}")),
+    };
+    Error::Invalid(format!("{what} at byte {position}"))
 }

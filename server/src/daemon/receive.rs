@@ -66,7 +66,7 @@ struct Receive<'a> {
     pool: Arc<OpenPool>,
     request: &'a ReceiveStream,
     tell: Tell<'a>,
-    /// Filesystems that are new.
+    /// Filesystems that are new, or would be.
     new: Vec<String>,
     /// Those that came together, as their sender described them.
     package: Option<Package>,
@@ -89,7 +89,7 @@ impl Daemon {
             Receive { daemon: self, pool, request, tell, new: Vec::new(), package: None, top: String::new() };
         let mut records = Records::new(input);
         let received = receive.run(&mut records).await;
-        if received.is_ok() && !request.no_mount {
+        if received.is_ok() && !request.no_mount && !request.dry_run {
             receive.mount_new().await;
         }
         received

@@ -78,6 +78,7 @@ impl Receive<'_> {
         if self.request.dry_run {
             engine::receive::check_stream(begin).map_err(|error| refusal(plan.doing, &plan.to, error))?;
             records.skip().map_err(|error| super::failed_to_read(&error))?;
+            self.new.push(plan.to.dataset.clone());
             return Ok(true);
         }
         let mut receiver = self.begin(&plan, begin, payload, records).await?;
@@ -145,6 +146,7 @@ impl Receive<'_> {
                 return Err(ApiError::busy(message));
             }
             Some(_) => {}
+            None if self.request.dry_run && self.new.contains(&to.dataset) => {}
             None if !wants_new => {
                 let name = &to.dataset;
                 return Err(ApiError::not_found(format!("{doing}: destination '{name}' does not exist")));
@@ -178,6 +180,7 @@ impl Receive<'_> {
         let mut above = names::parent_of(&to.dataset);
         while let Some(parent) = above {
             match entry(dsl, parent).await.map_err(|error| said(doing, error))? {
+                None if self.request.dry_run && self.new.iter().any(|new| new == parent) => break,
                 Some(found) if found.kind == Kind::Filesystem => break,
                 Some(_) => {
                     let why = format!("destination parent '{parent}' is not a filesystem.");

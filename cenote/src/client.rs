@@ -204,8 +204,8 @@ const PIECES_AHEAD: usize = 4;
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Sends a request with a stream behind it, and takes the parts of the answer as they come. The stream is read
-/// until it or the answer ends. `None` when no daemon runs that this user may ask.
+/// Sends a request with a stream behind it, and takes the parts of the answer as they come. The stream is
+/// read until it or the answer ends. `None` when no daemon runs that this user may ask.
 pub fn call_with_stream<A: Action>(
     action: &A,
     stream: impl Read + Send + 'static,

@@ -50,6 +50,7 @@
 //! | `iostat` | counters of transfers |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `diff` | what happened to the files of a filesystem |
+//! | `receive` | streams that become datasets |
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |

@@ -170,8 +170,8 @@ fn lines(parts: mpsc::Receiver<ReceivePart>) -> Body {
 }
 
 /// Receives the stream in the body of a request, behind a line of JSON. The answer begins at once and lasts
-/// until the stream was received. A stream of which no more is wanted is read on and dropped, until the client
-/// has taken the answer and goes away: an answer to a client that is writing could be lost.
+/// until the stream was received. A stream of which no more is wanted is read on and dropped, until the
+/// client has taken the answer and goes away: an answer to a client that is writing could be lost.
 async fn receive_stream(State(daemon): State<Arc<Daemon>>, body: Body) -> Response {
     let mut body = body.into_data_stream();
     let mut line = Vec::new();

@@ -329,7 +329,10 @@ fn what_was_received_is_sent_again_as_it_came() {
         });
         let (sent, mut came) = (told(&sent), told(came));
         // Without the list that goes before it, and the end behind it.
-        let is_plain = |(record, _): &(Record, Vec<u8>)| matches!(record, Record::Begin(begin) if begin.header == HeaderType::Plain);
+        let is_plain = |(record, _): &(Record, Vec<u8>)| match record {
+            Record::Begin(begin) => begin.header == HeaderType::Plain,
+            _ => false,
+        };
         came.drain(..came.iter().position(is_plain).unwrap());
         came.truncate(sent.len());
         let part = sent.iter().zip(&came).position(|(sent, came)| sent != came);

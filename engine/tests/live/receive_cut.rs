@@ -1,5 +1,5 @@
-//! Power cuts while streams are received: after the import a dataset is as before, as it was sent, or received
-//! in part; then a resuming stream completes it. And streams that end at each place do the same.
+//! Power cuts while streams are received: after the import a dataset is as before, as it was sent, or
+//! received in part; then a resuming stream completes it. Streams that end at each place do the same.
 
 use std::sync::Arc;
 

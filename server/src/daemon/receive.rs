@@ -3,8 +3,8 @@
 //! # The idea
 //! The stream comes as the body of a request, and is applied while it comes; what there is to tell goes back
 //! meanwhile. The pool's right to change is held only where a stream begins and ends, so that a slow sender
-//! keeps no other request waiting. At the end of an incremental stream the users of the destination wait for a
-//! moment, as for a rollback, and go on with the new contents.
+//! keeps no other request waiting. At the end of an incremental stream the users of the destination wait for
+//! a moment, as for a rollback, and go on with the new contents.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -1,18 +1,18 @@
 //! Datasets that are received from a stream: their beginning, how far they are, and their end.
 //!
 //! # The idea
-//! A stream fills a dataset that nothing else uses: a new filesystem or volume, or the hidden child `%recv` of
-//! one that is there, a clone of the snapshot from which the stream goes on. Until the stream has ended that
-//! dataset has the flag *inconsistent*: it is not mounted, served or snapshotted. At the end the contents of
-//! `%recv` and of the head are exchanged, as going back to a snapshot does it, and the snapshot is taken that
-//! was sent, with its guid. So what was there before is whole until then.
+//! A stream fills a dataset that nothing else uses: a new filesystem or volume, or the hidden child `%recv`
+//! of one that is there, a clone of the snapshot from which the stream goes on. Until the stream has ended
+//! that dataset has the flag *inconsistent*: it is not mounted, served or snapshotted. At the end the
+//! contents of `%recv` and of the head are exchanged, as going back to a snapshot does it, and the snapshot
+//! is taken that was sent, with its guid. So what was there before is whole until then.
 //!
 //! A receive that may be resumed notes in the dataset's object what it builds on and how far it is, with each
 //! group that has data of it. What cannot be resumed is destroyed: when the receive fails, or at the next
 //! import.
 //!
-//! All that can be refused is refused in [`begin`], before anything was changed, and again in [`end`] where it
-//! may have changed meanwhile.
+//! All that can be refused is refused in [`begin`], before anything was changed, and again in [`end()`] where
+//! it may have changed meanwhile.
 //!
 //! | module | what it does |
 //! |---|---|

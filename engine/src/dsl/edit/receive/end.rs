@@ -48,7 +48,8 @@ pub(crate) async fn end(
     Ok(full)
 }
 
-/// Whether the contents of a head can be exchanged for what was received. Gives the snapshots that have to go.
+/// Whether the contents of a head can be exchanged for what was received. Gives the snapshots that have to
+/// go.
 pub(super) async fn check_swap(
     s: &SyncTask,
     target: &ReceiveTarget,

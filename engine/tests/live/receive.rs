@@ -11,7 +11,9 @@ use engine::receive::{ReceiveTarget, Receiver, Records, abort_receive};
 use engine::send::{Flags, Order, Plan, Stream};
 use engine::vdev::Class;
 use engine::zvol::Zvol;
-use ondisk::send::{HeaderType, Item, Record, StreamReader};
+use ondisk::ByteOrder;
+use ondisk::dmu::DmuType;
+use ondisk::send::{HeaderType, Item, Record, StreamReader, StreamWriter};
 use ondisk::vdev_config::PoolState;
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
@@ -143,14 +145,19 @@ fn a_volume_is_received_with_its_bytes() {
     let disks = Disks::new(512 << 20);
     let bytes = stream(&golden, "vol");
     let (_, pool) = received(&disks, &[(&bytes, "tank/vol")]);
-    let objset = golden_support::objset(&pool, "tank/vol@x").unwrap();
+    assert_eq!(volume_sum(&pool), golden.volume_sha256("streams/v").unwrap());
+}
+
+/// The checksum of the bytes of the volume.
+fn volume_sum(pool: &Arc<engine::Pool>) -> String {
+    let objset = golden_support::objset(pool, "tank/vol@x").unwrap();
     let bytes = block_on(async {
         let volume = Zvol::open(&objset).await.unwrap();
         let mut bytes = vec![0; volume.size() as usize];
         volume.read_at(0, &mut bytes).await.unwrap();
         bytes
     });
-    assert_eq!(hex_sha256(&bytes), golden.volume_sha256("streams/v").unwrap());
+    hex_sha256(&bytes)
 }
 
 #[test]
@@ -339,4 +346,118 @@ fn what_was_received_is_sent_again_as_it_came() {
         let differing = part.map(|at| (&sent[at].0, &came[at].0));
         assert!(sent == came, "{name}: {part:?} {differing:#?}, {} and {}", sent.len(), came.len());
     }
+}
+
+/// The words of a small ZAP in the other byte order.
+fn turned_zap(block: &mut [u8]) {
+    let (header, entries) = block.split_at_mut(64);
+    header.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+    for entry in entries.chunks_exact_mut(64) {
+        entry[..8].reverse();
+        entry[8..12].reverse();
+    }
+}
+
+#[test]
+fn a_volume_of_a_big_endian_machine_is_turned() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let mut writer = StreamWriter::new(ByteOrder::Big);
+    let mut bytes = Vec::new();
+    for (record, mut payload) in records(&stream(&golden, "vol")) {
+        if matches!(&record, Record::Write(write) if write.dmu_type == u32::from(DmuType::ZVOL_PROP.raw())) {
+            turned_zap(&mut payload);
+        }
+        bytes.extend(writer.put(&record, &payload).unwrap());
+        bytes.extend(payload);
+    }
+    let (_, pool) = received(&disks, &[(&bytes, "tank/vol")]);
+    assert_eq!(volume_sum(&pool), golden.volume_sha256("streams/v").unwrap());
+}
+
+#[test]
+fn a_stream_without_room_is_refused_and_leaves_nothing() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let full = stream(&golden, "full");
+    block_on(async {
+        let pool = pool_on(&disks).await;
+        let new = edit::NewDataset {
+            name: "tank/small".into(),
+            contents: edit::NewContents::Filesystem,
+            properties: vec![("quota".into(), "2M".into())],
+        };
+        committing(&pool, pool.change(|s| async move { edit::create(&s, &new).await })).await.unwrap();
+        let settings = ReceiveTarget { resumable: true, ..ReceiveTarget::default() };
+        let error = committing(&pool, receive(&pool, &full, "tank/small/copy", &settings)).await.unwrap_err();
+        assert!(matches!(error, Error::Quota(_) | Error::NoSpace(_)), "{error}");
+        let name = "tank/small/copy".to_owned();
+        let abort = pool.change(|s| async move { abort_receive(&s, &name).await });
+        committing(&pool, abort).await.unwrap();
+        assert_eq!(names(&pool).await, ["tank", "tank/small"]);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge(POOL);
+}
+
+#[test]
+fn streams_of_openzfs_2_4_are_received() {
+    let Some(golden) = testkit::golden::pool("clones24") else { return };
+    let disks = Disks::new(512 << 20);
+    let (full, more) = (stream(&golden, "full"), stream(&golden, "inc-after-rewrite"));
+    let (_, pool) = received(&disks, &[(&full, "tank/copy"), (&more, "tank/copy")]);
+    for snapshot in ["a", "b"] {
+        assert_same(&golden, &pool, &format!("clones24/fs@{snapshot}"), &format!("tank/copy@{snapshot}"));
+    }
+}
+
+#[test]
+fn a_full_stream_takes_the_place_of_a_dataset_by_force() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let (full, volume) = (stream(&golden, "full"), stream(&golden, "vol"));
+    block_on(async {
+        let pool = pool_on(&disks).await;
+        let force = ReceiveTarget { force: true, ..ReceiveTarget::default() };
+        for (name, contents) in [
+            ("tank/fs", edit::NewContents::Filesystem),
+            ("tank/vol", edit::NewContents::Volume { size: 4 << 20, sparse: true }),
+        ] {
+            let new = edit::NewDataset { name: name.into(), contents, properties: Vec::new() };
+            committing(&pool, pool.change(|s| async move { edit::create(&s, &new).await })).await.unwrap();
+        }
+        // The root too, below which there are others.
+        for (bytes, name) in [(&full, "tank"), (&full, "tank/fs"), (&volume, "tank/vol")] {
+            committing(&pool, receive(&pool, bytes, name, &force)).await.unwrap();
+        }
+        let other = committing(&pool, receive(&pool, &volume, "tank/fs", &force)).await.unwrap_err();
+        assert!(other.to_string().contains("another type"), "{other}");
+        assert_eq!(names(&pool).await, ["tank", "tank@a", "tank/fs", "tank/fs@a", "tank/vol", "tank/vol@x"]);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge(POOL);
+    let pool = import(&disks);
+    assert_same(&golden, &pool, "streams/fs@a", "tank@a");
+    assert_same(&golden, &pool, "streams/fs@a", "tank/fs");
+    assert_eq!(volume_sum(&pool), golden.volume_sha256("streams/v").unwrap());
+}
+
+#[test]
+fn later_snapshots_without_changes_stay() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let (full, more) = (stream(&golden, "full"), stream(&golden, "inc"));
+    block_on(async {
+        let pool = pool_on(&disks).await;
+        let settings = ReceiveTarget::default();
+        committing(&pool, receive(&pool, &full, "tank/copy", &settings)).await.unwrap();
+        let new = vec![edit::NewSnapshot { name: "tank/copy@later".into(), properties: Vec::new() }];
+        committing(&pool, pool.change(|s| async move { edit::snapshot(&s, &new).await })).await.unwrap();
+        committing(&pool, receive(&pool, &more, "tank/copy", &settings)).await.unwrap();
+        let all = ["tank", "tank/copy", "tank/copy@a", "tank/copy@later", "tank/copy@b"];
+        assert_eq!(names(&pool).await, all);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge(POOL);
+    assert_same(&golden, &import(&disks), "streams/fs@b", "tank/copy@b");
 }

@@ -34,14 +34,12 @@ use ondisk::nvlist::Nvlist;
 use ondisk::send::{Begin, Record, begin_flag, begin_key, feature};
 use ondisk::{ByteOrder, ObjsetId};
 
-pub use crate::dsl::edit::receive::{
-    BegunReceive, RECEIVE_CHILD, ReceiveTarget, ResumePoint, abort as abort_receive, check_stream,
-};
+pub use crate::dsl::edit::receive::{RECEIVE_CHILD, ReceiveTarget, abort as abort_receive, check_stream};
 pub use records::Records;
 
 use crate::dmu::{LiveObject, LiveObjset};
 use crate::dsl::LiveDataset;
-use crate::dsl::edit::receive as edit;
+use crate::dsl::edit::receive::{self as edit, BegunReceive, ResumePoint};
 use crate::error::{Error, Result};
 use crate::pool::live::LivePool;
 
@@ -115,9 +113,14 @@ impl Receiver {
         })
     }
 
-    /// What was begun.
-    pub fn begun(&self) -> &BegunReceive {
-        &self.begun
+    /// Whether there was no such dataset.
+    pub fn is_new(&self) -> bool {
+        self.begun.is_new()
+    }
+
+    /// The dataset that gets the contents.
+    pub fn head(&self) -> ObjsetId {
+        self.begun.head
     }
 
     /// Applies the records of the stream, up to its end.

@@ -90,8 +90,8 @@ pub async fn receive(
 }
 
 async fn close_log(pool: &Arc<LivePool>, receiver: &Receiver) {
-    if !receiver.begun().is_new() {
-        pool.dataset(receiver.begun().head).await.unwrap().zil.close().await.unwrap();
+    if !receiver.is_new() {
+        pool.dataset(receiver.head()).await.unwrap().zil.close().await.unwrap();
     }
 }
 

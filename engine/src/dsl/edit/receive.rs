@@ -85,7 +85,7 @@ pub struct ReceiveTarget {
 
 /// A receive that has begun.
 #[derive(Debug, Clone)]
-pub struct BegunReceive {
+pub(crate) struct BegunReceive {
     /// What is filled.
     pub objset: ObjsetId,
     /// What gets the contents at the end; the same for a new dataset.
@@ -105,7 +105,7 @@ impl BegunReceive {
 
 /// How far a stream was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ResumePoint {
+pub(crate) struct ResumePoint {
     /// The object of the last record.
     pub object: u64,
     /// The offset of the last record, in bytes.

@@ -296,7 +296,7 @@ impl Receive<'_> {
     async fn end(&mut self, plan: &Plan, receiver: &mut Receiver) -> Result<(), ApiError> {
         let pool = std::sync::Arc::clone(&self.pool);
         let live = pool.writable(plan.doing)?;
-        if receiver.begun().is_new() {
+        if receiver.is_new() {
             receiver.end().await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
             self.new.push(plan.to.dataset.clone());
             let _changing = pool.change().await?;

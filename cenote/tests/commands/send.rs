@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -93,7 +94,7 @@ fn what_cannot_be_sent_is_refused_in_openzfs_words() {
         (&["-R", "streams/fs"], "Error: Unsupported flag with filesystem or bookmark.\n"),
         (&["-I", "#bm", "streams/fs@b"], "Error: multiple snapshots cannot be sent from a bookmark.\n"),
         (&["-X", "streams/fs/kid", "streams/fs@a"], "Cannot specify dataset exclusion (-X) on a non-recursive send.\n"),
-        (&["-t", "1-0-0-00"], "cannot resume send: resume token is corrupt (nvlist_unpack failed)\n"),
+        (&["-t", "1-0-0-00"], "cannot resume send: resume token is corrupt (decompression failed)\n"),
     ];
     for (arguments, why) in refused {
         let (bytes, ended) = session.run_bytes(&[&["zfs", "send"], arguments].concat());
@@ -188,11 +189,7 @@ fn a_client_that_goes_away_ends_its_stream() {
     out.read_exact(&mut [0; 4096]).unwrap();
     drop(out);
     let ended = command.wait_with_output().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(
-        (ended.status.code(), said.as_str()),
-        (Some(1), "warning: cannot send 'tank/v@a': Broken pipe\n")
-    );
+    assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{ended:?}");
     // The pool would wait for a stream that reads it.
     session.print(&["zpool", "export", "tank"]);
 }

@@ -258,11 +258,7 @@ impl Unframing {
         Self::Head(Vec::new())
     }
 
-    fn add(
-        &mut self,
-        mut bytes: &[u8],
-        take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    fn add(&mut self, mut bytes: &[u8], take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self {
                 Self::Head(came) => FRAME_HEAD_BYTES.saturating_sub(came.len()),

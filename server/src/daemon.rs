@@ -121,12 +121,12 @@ use crate::runtime::Shards;
 pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};
-pub use send::{Sending, dispatch_send};
 pub use endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
+pub use send::{Sending, dispatch_send};
 pub use volume_list::VolumeList;
 pub use volumes::{VolumeExport, Volumes};
 

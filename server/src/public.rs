@@ -33,8 +33,8 @@ use crate::api::{
     HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections,
     ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices,
     OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools,
-    Rollback, ScanPool, SetPoolProperty, SetProperties, SendSnapshot, SetScrubSchedule, SetTunables, SweepDevices,
-    SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
+    Rollback, ScanPool, SendSnapshot, SetPoolProperty, SetProperties, SetScrubSchedule, SetTunables,
+    SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
 };
 use crate::bounded::Bounded;
 use crate::daemon::Daemon;

@@ -161,7 +161,8 @@ impl Arguments {
         if !self.exclude.is_empty() && !self.replicate {
             anyhow::bail!("Cannot specify dataset exclusion (-X) on a non-recursive send.");
         }
-        if let Some(name) = self.exclude.iter().find(|name| !name.contains('/') || name.contains(['@', '#'])) {
+        if let Some(name) = self.exclude.iter().find(|name| !name.contains('/') || name.contains(['@', '#']))
+        {
             return Err(usage(format!("-X {name}: not a valid non-root dataset name.")));
         }
         if self.token.is_some() {

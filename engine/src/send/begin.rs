@@ -105,11 +105,9 @@ async fn features(dsl: &Dsl, request: &Request, objset: &Arc<Objset>, is_encrypt
     let mut set = |feature: u64, is_set: bool| features |= if is_set { feature } else { 0 };
     let has_sa = objset.objset_type() == ObjsetType::Zfs && version(objset).await? >= VERSION_WITH_SA;
     set(feature::SA_SPILL, has_sa);
-    let has_large_blocks =
-        (raw || large_blocks) && dsl.has_feature(dataset, Feature::LargeBlocks).await?;
+    let has_large_blocks = (raw || large_blocks) && dsl.has_feature(dataset, Feature::LargeBlocks).await?;
     set(feature::LARGE_BLOCKS, has_large_blocks);
-    let has_embedded =
-        (embedded || raw) && !is_encrypted && pool.is_active(Feature::EmbeddedData);
+    let has_embedded = (embedded || raw) && !is_encrypted && pool.is_active(Feature::EmbeddedData);
     set(feature::EMBED_DATA, has_embedded);
     let is_compressed = compressed || raw;
     set(feature::COMPRESSED, is_compressed);
@@ -245,4 +243,3 @@ impl Ancestor {
         })
     }
 }
-

@@ -17,7 +17,7 @@ use device::IgnorePoison;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
 use ondisk::ByteOrder;
-use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::byteswap::{Turned, to_little};
 
 use crate::error::{Error, Result};
@@ -63,9 +63,9 @@ impl Fetched {
     pub fn pieces(&self) -> impl Iterator<Item = (Range<usize>, [u64; 4])> + '_ {
         let length = self.block.len();
         let ranges = (0..length).step_by(self.piece_bytes.max(1));
-        ranges.zip(&self.sums).map(move |(start, sums)| {
-            (start..start.saturating_add(self.piece_bytes).min(length), *sums)
-        })
+        ranges
+            .zip(&self.sums)
+            .map(move |(start, sums)| (start..start.saturating_add(self.piece_bytes).min(length), *sums))
     }
 }
 
@@ -138,7 +138,9 @@ impl Fetching {
             Form::Plain { piece_bytes } => piece_bytes.max(1),
             Form::Compressed | Form::Raw => block.len().max(1),
         };
+        let is_stored = is_stored || bp.compress() == CompressType::Off && !bp.is_embedded();
         let is_sum = is_stored
+            && piece_bytes >= block.len()
             && bp.checksum_type() == ChecksumType::Fletcher4
             && !bp.uses_crypt()
             && !bp.is_gang()

@@ -105,8 +105,6 @@ pub(super) struct Found {
     is_encrypted: bool,
     /// The steps that were found and not taken.
     pub steps: VecDeque<Step>,
-    /// Blocks and holes that were visited.
-    pub visited: u64,
     failed: Option<Error>,
 }
 
@@ -118,7 +116,6 @@ impl Found {
             after,
             is_encrypted,
             steps: VecDeque::new(),
-            visited: 0,
             failed: None,
         }
     }
@@ -153,7 +150,6 @@ impl Visitor for Found {
         if object == 0 {
             return;
         }
-        self.visited += 1;
         self.object = Some((object, Shape::of(dnode)));
         let unmodified = dnode.spill.filter(|spill| !spill.is_hole() && spill.logical_birth() <= self.after);
         let step = Object { number: object, dnode: dnode.clone(), slots: slots.to_vec() };
@@ -166,12 +162,10 @@ impl Visitor for Found {
     }
 
     fn free_slot(&mut self, object: u64) {
-        self.visited += 1;
         self.steps.push_back(Step::FreeObjects { first: object, count: 1 });
     }
 
     fn hole(&mut self, node: &Node) {
-        self.visited += 1;
         let at = &node.at;
         let Some(shape) = self.shape(at.object).filter(|_| at.blkid != Bookmark::BLKID_SPILL) else { return };
         let Some((first, end)) = shape.blocks(at) else { return };
@@ -187,7 +181,6 @@ impl Visitor for Found {
     }
 
     fn block(&mut self, node: &Node) -> Descend {
-        self.visited += 1;
         let at = &node.at;
         self.check(&node.bp, at);
         if at.level != 0 {
@@ -203,7 +196,8 @@ impl Visitor for Found {
         let is_spill = at.blkid == Bookmark::BLKID_SPILL;
         if is_spill || shape.blocks(at).is_some() {
             if !is_spill && node.bp.lsize().get() != shape.block_bytes {
-                let why = format!("the pointer says {} bytes, the dnode {}", node.bp.lsize(), shape.block_bytes);
+                let why =
+                    format!("the pointer says {} bytes, the dnode {}", node.bp.lsize(), shape.block_bytes);
                 self.failed.get_or_insert_with(|| Error::corrupt(at.to_string(), why));
                 return Descend::Past;
             }

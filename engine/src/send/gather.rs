@@ -178,12 +178,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The snapshots that are looked at, oldest first.
-    async fn snapshots(
-        &self,
-        head: &Dataset,
-        from: Option<&Dataset>,
-        to: &Dataset,
-    ) -> Result<Vec<Dataset>> {
+    async fn snapshots(&self, head: &Dataset, from: Option<&Dataset>, to: &Dataset) -> Result<Vec<Dataset>> {
         if !self.scope.has_all_snapshots {
             return Ok(vec![to.clone()]);
         }
@@ -203,7 +198,8 @@ impl<'a> Gatherer<'a> {
         to_txg: Txg,
     ) -> Result<Guid> {
         let mut from_guid = Guid(0);
-        let (mut has_begun, mut has_ended) = (self.scope.from.is_some() && !self.scope.has_all_snapshots, false);
+        let (mut has_begun, mut has_ended) =
+            (self.scope.from.is_some() && !self.scope.has_all_snapshots, false);
         for snapshot in snapshots {
             let name = snapshot.name.rsplit('@').next().unwrap_or_default();
             let (is_from, is_to) = (self.scope.from == Some(name), self.scope.to == name);
@@ -259,10 +255,7 @@ fn chosen(set: &PropertySet, received_only: bool, is_snapshot: bool) -> Vec<Pack
         false => set.all_kept().map(|(name, value, origin)| (name, value, Some(origin))).collect(),
     };
     let is_limit = |prop: Option<Prop>| {
-        matches!(
-            prop,
-            Some(Prop::Quota | Prop::Reservation | Prop::Refquota | Prop::Refreservation)
-        )
+        matches!(prop, Some(Prop::Quota | Prop::Reservation | Prop::Refquota | Prop::Refreservation))
     };
     let mut chosen = Vec::new();
     for (name, value, origin) in all {
@@ -280,7 +273,8 @@ fn chosen(set: &PropertySet, received_only: bool, is_snapshot: bool) -> Vec<Pack
         if !is_own {
             continue;
         }
-        let is_text = is_user(name) || prop.is_some_and(|prop| matches!(prop.desc().kind, ValueKind::Text(_)));
+        let is_text =
+            is_user(name) || prop.is_some_and(|prop| matches!(prop.desc().kind, ValueKind::Text(_)));
         let value = match value {
             Value::Text(text) if is_text => PackagedValue::Text(text.as_str().into()),
             Value::Number(number) if !is_text => PackagedValue::Number(*number),

@@ -130,8 +130,7 @@ impl Plan {
         let (mut list, mut warnings) = (None, Vec::new());
         if order.has_list() {
             let snapshot = order.to.split_once('@').map_or("", |(_, snapshot)| snapshot);
-            let scope =
-                Scope { from: None, to: snapshot, is_recursive: false, has_all_snapshots: false };
+            let scope = Scope { from: None, to: snapshot, is_recursive: false, has_all_snapshots: false };
             let gathered = Gatherer::new(dsl, order, scope).gather(&to.dir).await?;
             warnings = gathered.warnings;
             list = Some((order.to.clone(), features(order), Some(gathered.package)));
@@ -368,12 +367,7 @@ impl<'a> Many<'a> {
     }
 
     /// The snapshots of a dataset that are looked at, oldest first.
-    async fn candidates(
-        &self,
-        head: &Dataset,
-        from: Option<&Dataset>,
-        to: &Dataset,
-    ) -> Result<Vec<Dataset>> {
+    async fn candidates(&self, head: &Dataset, from: Option<&Dataset>, to: &Dataset) -> Result<Vec<Dataset>> {
         if !self.has_all && !self.order.replicate {
             return Ok(from.into_iter().chain([to]).cloned().collect());
         }

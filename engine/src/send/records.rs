@@ -53,8 +53,6 @@ pub(super) struct Records {
     /// What was made and not taken.
     made: Vec<Piece>,
     made_bytes: u64,
-    /// Bytes of the stream so far.
-    pub bytes: u64,
 }
 
 impl Records {
@@ -69,7 +67,6 @@ impl Records {
             pending: None,
             made: Vec::new(),
             made_bytes: 0,
-            bytes: 0,
         }
     }
 
@@ -90,7 +87,6 @@ impl Records {
 
     fn add(&mut self, piece: Piece) {
         let length = piece.as_ref().len() as u64;
-        self.bytes += length;
         self.made_bytes += length;
         match (self.made.last_mut(), piece) {
             (Some(Piece::Bytes(last)), Piece::Bytes(bytes)) => last.extend_from_slice(&bytes),

@@ -1,8 +1,8 @@
 //! The token with which an interrupted stream is resumed: what a receiver has got so far.
 //!
-//! `zfs get receive_resume_token` of the receiver shows it. It is `version-checksum-length-payload`: the first
-//! word of the payload's fletcher4 checksum and the length of the list in it, in hexadecimal, and the list
-//! itself, compressed with zlib, in hexadecimal digits. Source of the facts: OpenZFS 2.4
+//! `zfs get receive_resume_token` of the receiver shows it. It is `version-checksum-length-payload`: the
+//! first word of the payload's fletcher4 checksum and the length of the list in it, in hexadecimal, and the
+//! list itself, compressed with zlib, in hexadecimal digits. Source of the facts: OpenZFS 2.4
 //! `libzfs_sendrecv.c`.
 
 use codec::checksum::fletcher4;

@@ -64,7 +64,8 @@ fn dnodes<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below<'_>)) {
         match Dnode::parse(bytes, node.bp.byte_order()) {
             Ok(Some(dnode)) => {
                 slot += usize::try_from(dnode.slots()).unwrap_or(usize::MAX).max(1);
-                let size = usize::try_from(dnode.slots()).unwrap_or(usize::MAX).saturating_mul(DNODE_MIN_SIZE);
+                let size =
+                    usize::try_from(dnode.slots()).unwrap_or(usize::MAX).saturating_mul(DNODE_MIN_SIZE);
                 found(Below::Object(object, dnode, bytes.get(..size).unwrap_or_default()));
             }
             Ok(None) => {

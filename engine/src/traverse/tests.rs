@@ -362,7 +362,8 @@ fn a_walk_with_gaps_comes_to_what_is_not_there_too_and_goes_on_where_it_stopped(
         let walk = || walk_of(&pool, of, Births::ALL, Order::ParentsFirst);
         let plain = seen(walk(), Seen::default());
         let whole = with_gaps(walk().with_gaps(), usize::MAX);
-        let objects: Vec<u64> = plain.objects.iter().copied().filter(|object| *object < u64::MAX - 2).collect();
+        let objects: Vec<u64> =
+            plain.objects.iter().copied().filter(|object| *object < u64::MAX - 2).collect();
         assert_eq!(whole.objects, objects, "all but those that count space");
         let blocks = plain.blocks.iter().filter(|node| node.at.object < u64::MAX - 2).count();
         assert_eq!(whole.blocks, blocks);

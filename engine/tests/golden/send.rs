@@ -21,7 +21,8 @@ pub fn made(pool: &Arc<Pool>, order: &Order) -> engine::Result<Vec<u8>> {
         let dsl = Dsl::open(pool).await?;
         let plan = Plan::make(&dsl, order).await?;
         let mut bytes = Vec::new();
-        let mut add = |pieces: Vec<Piece>| pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
+        let mut add =
+            |pieces: Vec<Piece>| pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
         add(plan.header()?);
         for planned in &plan.streams {
             let mut stream = Stream::open(&dsl, &planned.request).await?;
@@ -75,13 +76,14 @@ fn compare(pool: &Arc<Pool>, folder: &Path, name: &str, order: &Order) {
     assert_same(name, &found, &expected);
 }
 
-/// Compares record by record but for spill blocks: where one is embedded in its pointer, OpenZFS makes a record
-/// of it that says to write beyond the end of all files.
+/// Compares record by record but for spill blocks: where one is embedded in its pointer, OpenZFS makes a
+/// record of it that says to write beyond the end of all files.
 fn compare_records(pool: &Arc<Pool>, folder: &Path, name: &str, order: &Order) {
     let (found, expected) = (made(pool, order).unwrap(), fs::read(folder.join(name)).unwrap());
     let (found, expected) = (records(&found), records(&expected));
     assert_eq!(found.len(), expected.len(), "{name}");
-    let differing: Vec<_> = found.iter().zip(&expected).filter(|(found, expected)| found != expected).collect();
+    let differing: Vec<_> =
+        found.iter().zip(&expected).filter(|(found, expected)| found != expected).collect();
     let [(spill, beyond), (end, of_expected)] = differing[..] else { panic!("{name}: {differing:#?}") };
     assert!(spill.starts_with("Spill(") && beyond.starts_with("WriteEmbedded("), "{name}: {spill} {beyond}");
     assert!(end.starts_with("End(") && of_expected.starts_with("End("), "{name}: {end}");
@@ -184,7 +186,10 @@ fn a_resumed_stream_goes_on_where_the_first_one_was_cut() {
             let rest = resumed(&pool, &order, *at);
             let begin = StreamReader::new().next_in(&mut &rest[..]).unwrap().unwrap();
             let list = ondisk::nvlist::Nvlist::parse(begin.payload).unwrap();
-            assert_eq!((list.find_u64("resume_object"), list.find_u64("resume_offset")), (Some(at.0), Some(at.1)));
+            assert_eq!(
+                (list.find_u64("resume_object"), list.find_u64("resume_offset")),
+                (Some(at.0), Some(at.1))
+            );
             let Record::Begin(begin) = begin.record else { panic!("{name}") };
             assert!(begin.features & ondisk::send::feature::RESUMING != 0);
             let rest = records(&rest);

@@ -109,6 +109,9 @@ fn failed(name: &str, from: Option<&str>, error: engine::Error) -> ApiError {
     use engine::Error as E;
     match error {
         E::NotFound(missing) if missing != name => match from {
+            Some(from) if from.contains('@') => {
+                ApiError::not_found(format!("cannot open '{from}': dataset does not exist"))
+            }
             Some(from) => ApiError::not_found(format!(
                 "warning: cannot send '{name}': incremental source ({from}) does not exist"
             )),

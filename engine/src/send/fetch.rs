@@ -60,7 +60,7 @@ pub(super) struct Fetched {
 
 impl Fetched {
     /// The ranges of its pieces, with their checksums.
-    pub fn pieces(&self) -> impl Iterator<Item = (Range<usize>, [u64; 4])> + '_ {
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (Range<usize>, [u64; 4])> + '_ {
         let length = self.block.len();
         let ranges = (0..length).step_by(self.piece_bytes.max(1));
         ranges
@@ -97,7 +97,7 @@ impl Drop for Delivery {
 
 impl Arrival {
     /// Waits until it is there.
-    pub async fn wait(self) -> Result<Fetched> {
+    pub(super) async fn wait(self) -> Result<Fetched> {
         poll_fn(|context| {
             self.0.waker.register(context.waker());
             match self.0.outcome.lock().ignore_poison().take() {
@@ -111,7 +111,7 @@ impl Arrival {
 
 impl Fetching {
     /// Begins to read a block.
-    pub fn begin(self: &Arc<Self>, bp: Blkptr, at: Bookmark, form: Form) -> Arrival {
+    pub(super) fn begin(self: &Arc<Self>, bp: Blkptr, at: Bookmark, form: Form) -> Arrival {
         let slot = Arc::<Slot>::default();
         let delivery = Delivery(Arc::clone(&slot), at);
         let fetching = Arc::clone(self);

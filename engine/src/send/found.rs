@@ -109,7 +109,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub fn new(meta: &Dnode, after: Txg, is_encrypted: bool) -> Found {
+    pub(super) fn new(meta: &Dnode, after: Txg, is_encrypted: bool) -> Found {
         Found {
             meta: Shape::of(meta),
             object: None,
@@ -121,7 +121,7 @@ impl Found {
     }
 
     /// An error that a visit could not return.
-    pub fn take_error(&mut self) -> Result<()> {
+    pub(super) fn take_error(&mut self) -> Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
@@ -176,7 +176,7 @@ impl Visitor for Found {
             return;
         }
         let Some(offset) = first.checked_mul(shape.block_bytes) else { return };
-        let length = end.checked_mul(shape.block_bytes).unwrap_or(u64::MAX) - offset;
+        let length = end.saturating_mul(shape.block_bytes) - offset;
         self.steps.push_back(Step::Free { object: at.object, offset, length });
     }
 

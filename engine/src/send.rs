@@ -2,21 +2,21 @@
 //!
 //! # The idea
 //! A [`Stream`] walks an object set in order ([`crate::traverse::Walk`] with gaps) and makes a record, or a
-//! few, of all that it comes to: objects, blocks, holes, free slots. What was born before the ancestor is left
-//! out with all that it leads to, so that an incremental stream costs what changed. The caller takes the
-//! stream piece by piece ([`Stream::next`]), as fast as it likes; nothing is made ahead but reads.
+//! few, of all that it comes to: objects, blocks, holes, free slots. What was born before the ancestor is
+//! left out with all that it leads to, so that an incremental stream costs what changed. The caller takes
+//! the stream piece by piece ([`Stream::next`]), as fast as it likes; nothing is made ahead but reads.
 //!
 //! The stream is byte for byte the one that OpenZFS makes of the same snapshot with the same flags: the judge
 //! of this module.
 //!
 //! # Invariants
 //! - A stream reads one committed state, which it holds: its space is not reused meanwhile.
-//! - Memory: at most [`AHEAD_BYTES`] of blocks that are read ahead (one block more, if blocks are larger), 512
-//!   steps of the walk, and what the walk itself reads ahead (8 MiB).
+//! - Memory: at most `AHEAD_BYTES` (16 MiB) of blocks that are read ahead and one block more, 512 steps of
+//!   the walk, and what the walk itself reads ahead (8 MiB).
 //! - Damage ends the stream with an error. A stream without its end is refused by every receiver.
 //! - What cannot be told to a receiver is refused before the first byte: redacted datasets.
-//! - A stream has the byte order of the dataset's own block, so that nothing is converted. What was written in
-//!   another order since is converted where that is possible, and refused otherwise.
+//! - A stream has the byte order of the dataset's own block, so that nothing is converted. What was written
+//!   in another order since is converted where that is possible, and refused otherwise.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -53,7 +53,7 @@ use crate::Block;
 use crate::dsl::Dataset;
 
 /// Most bytes of blocks that are read ahead of the record that is made (`zfs_send_queue_length`).
-pub const AHEAD_BYTES: u64 = 16 << 20;
+const AHEAD_BYTES: u64 = 16 << 20;
 /// The message of ancestors that are none.
 const NOT_EARLIER: &str = "not an earlier snapshot from the same fs";
 

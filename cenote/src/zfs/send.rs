@@ -120,8 +120,8 @@ impl Arguments {
         self.check()?;
         if self.dedup {
             eprintln!(
-                "WARNING: deduplicated send is no longer supported.  A regular,\nnon-deduplicated stream will \
-                 be generated.\n"
+                "WARNING: deduplicated send is no longer supported.  A regular,\n\
+                 non-deduplicated stream will be generated.\n"
             );
         }
         if !self.dryrun && std::io::stdout().is_terminal() {

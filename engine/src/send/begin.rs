@@ -37,7 +37,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub async fn open(dsl: &Dsl, request: &Request) -> Result<Opened> {
+    pub(super) async fn open(dsl: &Dsl, request: &Request) -> Result<Opened> {
         let dataset = &request.dataset;
         let is_encrypted = dsl.crypto_object(&dataset.dir).await?.is_some();
         let is_raw = request.flags.raw && is_encrypted;

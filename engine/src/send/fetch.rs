@@ -17,7 +17,7 @@ use device::IgnorePoison;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
 use ondisk::ByteOrder;
-use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::byteswap::{Turned, to_little};
 
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ pub(super) struct Fetched {
 
 impl Fetched {
     /// The ranges of its pieces, with their checksums.
-    pub fn pieces(&self) -> impl Iterator<Item = (Range<usize>, [u64; 4])> + '_ {
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (Range<usize>, [u64; 4])> + '_ {
         let length = self.block.len();
         let ranges = (0..length).step_by(self.piece_bytes.max(1));
         ranges
@@ -97,7 +97,7 @@ impl Drop for Delivery {
 
 impl Arrival {
     /// Waits until it is there.
-    pub async fn wait(self) -> Result<Fetched> {
+    pub(super) async fn wait(self) -> Result<Fetched> {
         poll_fn(|context| {
             self.0.waker.register(context.waker());
             match self.0.outcome.lock().ignore_poison().take() {
@@ -111,7 +111,7 @@ impl Arrival {
 
 impl Fetching {
     /// Begins to read a block.
-    pub fn begin(self: &Arc<Self>, bp: Blkptr, at: Bookmark, form: Form) -> Arrival {
+    pub(super) fn begin(self: &Arc<Self>, bp: Blkptr, at: Bookmark, form: Form) -> Arrival {
         let slot = Arc::<Slot>::default();
         let delivery = Delivery(Arc::clone(&slot), at);
         let fetching = Arc::clone(self);
@@ -138,7 +138,9 @@ impl Fetching {
             Form::Plain { piece_bytes } => piece_bytes.max(1),
             Form::Compressed | Form::Raw => block.len().max(1),
         };
+        let is_stored = is_stored || bp.compress() == CompressType::Off && !bp.is_embedded();
         let is_sum = is_stored
+            && piece_bytes >= block.len()
             && bp.checksum_type() == ChecksumType::Fletcher4
             && !bp.uses_crypt()
             && !bp.is_gang()

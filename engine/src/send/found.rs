@@ -105,26 +105,23 @@ pub(super) struct Found {
     is_encrypted: bool,
     /// The steps that were found and not taken.
     pub steps: VecDeque<Step>,
-    /// Blocks and holes that were visited.
-    pub visited: u64,
     failed: Option<Error>,
 }
 
 impl Found {
-    pub fn new(meta: &Dnode, after: Txg, is_encrypted: bool) -> Found {
+    pub(super) fn new(meta: &Dnode, after: Txg, is_encrypted: bool) -> Found {
         Found {
             meta: Shape::of(meta),
             object: None,
             after,
             is_encrypted,
             steps: VecDeque::new(),
-            visited: 0,
             failed: None,
         }
     }
 
     /// An error that a visit could not return.
-    pub fn take_error(&mut self) -> Result<()> {
+    pub(super) fn take_error(&mut self) -> Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
@@ -153,7 +150,6 @@ impl Visitor for Found {
         if object == 0 {
             return;
         }
-        self.visited += 1;
         self.object = Some((object, Shape::of(dnode)));
         let unmodified = dnode.spill.filter(|spill| !spill.is_hole() && spill.logical_birth() <= self.after);
         let step = Object { number: object, dnode: dnode.clone(), slots: slots.to_vec() };
@@ -166,12 +162,10 @@ impl Visitor for Found {
     }
 
     fn free_slot(&mut self, object: u64) {
-        self.visited += 1;
         self.steps.push_back(Step::FreeObjects { first: object, count: 1 });
     }
 
     fn hole(&mut self, node: &Node) {
-        self.visited += 1;
         let at = &node.at;
         let Some(shape) = self.shape(at.object).filter(|_| at.blkid != Bookmark::BLKID_SPILL) else { return };
         let Some((first, end)) = shape.blocks(at) else { return };
@@ -182,12 +176,11 @@ impl Visitor for Found {
             return;
         }
         let Some(offset) = first.checked_mul(shape.block_bytes) else { return };
-        let length = end.checked_mul(shape.block_bytes).unwrap_or(u64::MAX) - offset;
+        let length = end.saturating_mul(shape.block_bytes) - offset;
         self.steps.push_back(Step::Free { object: at.object, offset, length });
     }
 
     fn block(&mut self, node: &Node) -> Descend {
-        self.visited += 1;
         let at = &node.at;
         self.check(&node.bp, at);
         if at.level != 0 {

@@ -51,12 +51,12 @@ pub(super) struct Gatherer<'a> {
 }
 
 impl<'a> Gatherer<'a> {
-    pub fn new(dsl: &'a Dsl, order: &'a Order, scope: Scope<'a>) -> Self {
+    pub(super) fn new(dsl: &'a Dsl, order: &'a Order, scope: Scope<'a>) -> Self {
         Self { dsl, order, scope, warnings: Vec::new() }
     }
 
     /// Lists a dataset, and those below it where that is wanted.
-    pub async fn gather(mut self, start: &Arc<Dir>) -> Result<Gathered> {
+    pub(super) async fn gather(mut self, start: &Arc<Dir>) -> Result<Gathered> {
         let mut datasets = Vec::new();
         let mut waiting = vec![(Arc::clone(start), Above::default())];
         let mut seen: HashMap<ObjectId, ()> = HashMap::new();

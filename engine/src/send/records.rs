@@ -53,12 +53,10 @@ pub(super) struct Records {
     /// What was made and not taken.
     made: Vec<Piece>,
     made_bytes: u64,
-    /// Bytes of the stream so far.
-    pub bytes: u64,
 }
 
 impl Records {
-    pub fn new(begin: &Begin, from: Txg, order: ByteOrder, last_dnode_block: u64) -> Records {
+    pub(super) fn new(begin: &Begin, from: Txg, order: ByteOrder, last_dnode_block: u64) -> Records {
         Records {
             writer: StreamWriter::new(order),
             order,
@@ -69,7 +67,6 @@ impl Records {
             pending: None,
             made: Vec::new(),
             made_bytes: 0,
-            bytes: 0,
         }
     }
 
@@ -78,19 +75,18 @@ impl Records {
     }
 
     /// Bytes of [`Records::take`].
-    pub fn made_bytes(&self) -> u64 {
+    pub(super) fn made_bytes(&self) -> u64 {
         self.made_bytes
     }
 
     /// What was made since it was last taken.
-    pub fn take(&mut self) -> Vec<Piece> {
+    pub(super) fn take(&mut self) -> Vec<Piece> {
         self.made_bytes = 0;
         std::mem::take(&mut self.made)
     }
 
     fn add(&mut self, piece: Piece) {
         let length = piece.as_ref().len() as u64;
-        self.bytes += length;
         self.made_bytes += length;
         match (self.made.last_mut(), piece) {
             (Some(Piece::Bytes(last)), Piece::Bytes(bytes)) => last.extend_from_slice(&bytes),
@@ -129,15 +125,15 @@ impl Records {
         }
     }
 
-    pub fn begin(&mut self, begin: Begin, payload: &[u8]) -> Result<()> {
+    pub(super) fn begin(&mut self, begin: Begin, payload: &[u8]) -> Result<()> {
         self.put(&Record::Begin(begin), payload)
     }
 
-    pub fn end(&mut self) -> Result<()> {
+    pub(super) fn end(&mut self) -> Result<()> {
         self.put(&Record::End(ondisk::send::End { checksum: [0; 4], to_guid: self.to_guid }), &[])
     }
 
-    pub fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
+    pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         // Old receivers take forever to free objects that cannot be.
         if first >= self.objects_end {
             return Ok(());
@@ -155,7 +151,7 @@ impl Records {
         Ok(())
     }
 
-    pub fn free(&mut self, object: u64, offset: u64, length: u64) -> Result<()> {
+    pub(super) fn free(&mut self, object: u64, offset: u64, length: u64) -> Result<()> {
         let has_end = length != TO_THE_END && offset.checked_add(length).is_some();
         if let Some(Pending::Range(range)) = &mut self.pending
             && range.object.0 == object
@@ -175,7 +171,7 @@ impl Records {
         Ok(())
     }
 
-    pub fn object(&mut self, object: &Object) -> Result<()> {
+    pub(super) fn object(&mut self, object: &Object) -> Result<()> {
         let dnode = &object.dnode;
         let at = Bookmark::data(0, object.number, 0);
         if dnode.order != self.order {
@@ -219,7 +215,7 @@ impl Records {
         self.free(object.number, end, TO_THE_END)
     }
 
-    pub fn object_range(&mut self, first: u64, slots: u64, bp: &Blkptr) -> Result<()> {
+    pub(super) fn object_range(&mut self, first: u64, slots: u64, bp: &Blkptr) -> Result<()> {
         if !self.has(feature::RAW) {
             return Ok(());
         }
@@ -234,7 +230,7 @@ impl Records {
     }
 
     /// The form in which a block goes into the stream; none for one that is sent as it is embedded.
-    pub fn form(&self, data: &Data) -> Option<Form> {
+    pub(super) fn form(&self, data: &Data) -> Option<Form> {
         let bp = &data.bp;
         let is_spill = data.at.blkid == Bookmark::BLKID_SPILL;
         if self.is_sent_embedded(bp) && !is_spill {
@@ -264,7 +260,7 @@ impl Records {
             && (bp.compress() != CompressType::Zstd || self.has(feature::ZSTD))
     }
 
-    pub fn embedded(&mut self, data: &Data) -> Result<()> {
+    pub(super) fn embedded(&mut self, data: &Data) -> Result<()> {
         let (bp, at) = (&data.bp, &data.at);
         let lost = || Error::corrupt(at.to_string(), "an embedded block without contents");
         let embedded = bp.embedded().ok_or_else(lost)?;
@@ -288,7 +284,7 @@ impl Records {
     }
 
     /// The record, or records, of a block that was read in this form.
-    pub fn data(&mut self, data: &Data, form: Form, fetched: &Fetched) -> Result<()> {
+    pub(super) fn data(&mut self, data: &Data, form: Form, fetched: &Fetched) -> Result<()> {
         let (bp, at) = (&data.bp, &data.at);
         if at.blkid == Bookmark::BLKID_SPILL {
             return self.spill(bp, at, fetched);

@@ -12,7 +12,7 @@ use super::records::Records;
 use super::{AHEAD_BYTES, Piece, Request};
 use crate::Bookmark;
 use crate::dsl::Dsl;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::traverse::{Births, End, Order, ReadBlocks, Walk};
 
 /// Bytes after which pieces are handed over, if no more are at hand.
@@ -80,16 +80,6 @@ impl Stream {
             ahead: VecDeque::new(),
             ahead_bytes: 0,
         })
-    }
-
-    /// Bytes that were made.
-    pub fn bytes(&self) -> u64 {
-        self.records.bytes
-    }
-
-    /// Blocks and holes that were visited.
-    pub fn visited(&self) -> u64 {
-        self.found.visited
     }
 
     /// The next pieces; nothing at the end.
@@ -170,10 +160,5 @@ impl Stream {
             Ahead::Step(Step::FreeObjects { first, count }) => records.free_objects(first, count),
             Ahead::Step(Step::Free { object, offset, length }) => records.free(object, offset, length),
         }
-    }
-
-    /// The error of a state that was taken back.
-    pub fn taken_back(name: &str) -> Error {
-        Error::Busy(format!("'{name}': the pool is closed, or needs the space that the stream keeps"))
     }
 }

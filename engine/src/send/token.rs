@@ -1,8 +1,8 @@
 //! The token with which an interrupted stream is resumed: what a receiver has got so far.
 //!
-//! `zfs get receive_resume_token` of the receiver shows it. It is `version-checksum-length-payload`: the first
-//! word of the payload's fletcher4 checksum and the length of the list in it, in hexadecimal, and the list
-//! itself, compressed with zlib, in hexadecimal digits. Source of the facts: OpenZFS 2.4
+//! `zfs get receive_resume_token` of the receiver shows it. It is `version-checksum-length-payload`: the
+//! first word of the payload's fletcher4 checksum and the length of the list in it, in hexadecimal, and the
+//! list itself, compressed with zlib, in hexadecimal digits. Source of the facts: OpenZFS 2.4
 //! `libzfs_sendrecv.c`.
 
 use codec::checksum::fletcher4;
@@ -186,6 +186,37 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A token of this list.
+    fn packed(list: &Nvlist) -> String {
+        let bytes = list.encode(ondisk::nvlist::Encoding::Native(ByteOrder::Little)).unwrap();
+        let mut compressed = vec![0; bytes.len() + 64];
+        let length = codec::compress::compress(CompressType::Gzip6, 0, &bytes, &mut compressed).unwrap();
+        let compressed = &compressed[..length];
+        let [sum, ..] = fletcher4(compressed, ByteOrder::Little);
+        let digits: String = compressed.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("1-{sum:x}-{:x}-{digits}", bytes.len())
+    }
+
+    #[test]
+    fn a_token_says_what_is_missing() {
+        let mut list = Nvlist::new();
+        for (name, number) in [("object", 17u64), ("offset", 131_072), ("bytes", 9), ("toguid", 5)] {
+            list.push(name, number);
+        }
+        list.push("toname", "pool/fs@snap");
+        list.push("compressok", ondisk::nvlist::NvValue::Boolean);
+        let token = Token::parse(&packed(&list)).unwrap();
+        assert_eq!((token.object, token.offset, token.bytes), (ObjectId(17), 131_072, 9));
+        assert_eq!((token.to_name.as_str(), token.to_guid, token.from_guid), ("pool/fs@snap", Guid(5), None));
+        assert_eq!(token.flags, Flags { compressed: true, ..Flags::default() });
+        assert_eq!(token.list(), &list);
+        list.remove("toname");
+        assert_eq!(
+            Token::parse(&packed(&list)).unwrap_err().to_string(),
+            "cannot resume send: resume token is corrupt"
+        );
+    }
 
     #[test]
     fn what_was_changed_is_no_token() {

@@ -227,7 +227,7 @@ impl Walk {
     /// The same walk, which also comes to what is not there: holes and free slots. For
     /// [`Order::ParentsFirst`].
     #[must_use]
-    pub fn with_gaps(mut self) -> Walk {
+    pub(crate) fn with_gaps(mut self) -> Walk {
         self.range.gaps = true;
         self
     }

@@ -15,6 +15,7 @@ mod names;
 mod redundancy;
 mod replay;
 mod send;
+mod send_model;
 mod support;
 mod verify;
 mod volumes;

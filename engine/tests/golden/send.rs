@@ -76,8 +76,8 @@ fn compare(pool: &Arc<Pool>, folder: &Path, name: &str, order: &Order) {
     assert_same(name, &found, &expected);
 }
 
-/// Compares record by record but for spill blocks: where one is embedded in its pointer, OpenZFS makes a record
-/// of it that says to write beyond the end of all files.
+/// Compares record by record but for spill blocks: where one is embedded in its pointer, OpenZFS makes a
+/// record of it that says to write beyond the end of all files.
 fn compare_records(pool: &Arc<Pool>, folder: &Path, name: &str, order: &Order) {
     let (found, expected) = (made(pool, order).unwrap(), fs::read(folder.join(name)).unwrap());
     let (found, expected) = (records(&found), records(&expected));

@@ -16,7 +16,7 @@ use super::{BeforeRequests, Daemon, OpenPool, dataset_error};
 use crate::api::{Action, ApiError, FrameKind, SendPart, SendSnapshot};
 
 /// Pieces of a stream that are as large go into frames of their own, without a copy.
-const LARGE_BYTES: usize = 16 << 10;
+const LARGE_BYTES: usize = 64 << 10;
 /// Bytes of smaller ones after which a frame is sent.
 const FRAME_BYTES: usize = 256 << 10;
 
@@ -109,6 +109,9 @@ fn failed(name: &str, from: Option<&str>, error: engine::Error) -> ApiError {
     use engine::Error as E;
     match error {
         E::NotFound(missing) if missing != name => match from {
+            Some(from) if from.contains('@') => {
+                ApiError::not_found(format!("cannot open '{from}': dataset does not exist"))
+            }
             Some(from) => ApiError::not_found(format!(
                 "warning: cannot send '{name}': incremental source ({from}) does not exist"
             )),

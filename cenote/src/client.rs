@@ -1,17 +1,19 @@
 //! Talks to the daemon: one connection for a command, the daemon started when none answers.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use futures_util::StreamExt;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame as BodyFrame, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use server::api::{Action, ApiError, ListPools, Listed, PoolEntry};
+use server::api::{Action, ApiError, FRAME_HEAD_BYTES, FrameKind, ListPools, Listed, PoolEntry};
 use server::public;
 use tokio::net::UnixStream;
 
@@ -174,22 +176,196 @@ fn ask_in_parts(message: Message, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> 
     runtime()?.block_on(async {
         let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
         let (response, _connection) = send(stream, message).await?;
+        take_lines(response, take).await.map(Some)
+    })
+}
+
+/// Takes an answer line by line.
+async fn take_lines(response: Response<Incoming>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    if !response.status().is_success() {
+        return Err(refusal(response).await);
+    }
+    let mut body = response.into_body();
+    let mut waiting = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the daemon's answer broke off")?;
+        waiting.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        anyhow::ensure!(waiting.len() < MAX_LINE_BYTES, OTHER_VERSION);
+        while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+            take(&waiting[..end])?;
+            waiting.drain(..=end);
+        }
+    }
+    Ok(())
+}
+
+/// Pieces of a stream that wait to be sent.
+const PIECES_AHEAD: usize = 4;
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Sends a request with a stream behind it, and takes the parts of the answer as they come. The stream is
+/// read until it or the answer ends. `None` when no daemon runs that this user may ask.
+pub fn call_with_stream<A: Action>(
+    action: &A,
+    stream: impl Read + Send + 'static,
+    mut take: impl FnMut(A::Reply) -> Result<()>,
+) -> Result<Option<()>> {
+    let mut message = Message::of(action)?;
+    message.body = [&message.body[..], b"\n"].concat().into();
+    ask_with_stream(message, Box::new(stream), &mut |line| take(reply(line)?))
+}
+
+fn ask_with_stream(
+    message: Message,
+    mut stream: Box<dyn Read + Send>,
+    take: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<Option<()>> {
+    let (sender, pieces) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(PIECES_AHEAD);
+    // It may wait for the stream for ever, and ends with this process.
+    std::thread::spawn(move || {
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = match stream.read(&mut piece) {
+                Ok(0) => return,
+                Ok(length) => {
+                    piece.truncate(length);
+                    Ok(Bytes::from(piece))
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            if sender.blocking_send(read).is_err() {
+                return;
+            }
+        }
+    });
+    runtime()?.block_on(async {
+        let Some(connection) = connect_or_read(&server::http::default_socket()).await? else {
+            return Ok(None);
+        };
+        let first = futures_util::stream::once(std::future::ready(Ok(BodyFrame::data(message.body))));
+        let rest = futures_util::stream::unfold(pieces, async |mut pieces| {
+            let piece = pieces.recv().await?;
+            Some((piece.map(BodyFrame::data), pieces))
+        });
+        let body = BodyExt::boxed(StreamBody::new(first.chain(rest)));
+        let (response, _connection) = send_body(connection, message.action, body).await?;
+        take_lines(response, take).await.map(Some)
+    })
+}
+
+/// What comes in an answer that is a stream.
+#[derive(Debug)]
+pub enum Frame<'a, P> {
+    /// Bytes of the stream.
+    Bytes(&'a [u8]),
+    /// What is told beside it.
+    Part(P),
+    /// Nothing came for a while.
+    Nothing,
+}
+
+/// Sends a request whose answer is a stream in frames, and takes them as they come, or [`Frame::Nothing`]
+/// when none came for `patience`. `None` when no daemon runs that this user may ask.
+pub fn call_in_frames<A: Action>(
+    action: &A,
+    patience: Duration,
+    mut take: impl FnMut(Frame<'_, A::Reply>) -> Result<()>,
+) -> Result<Option<()>> {
+    ask_in_frames(Message::of(action)?, patience, &mut |frame| match frame {
+        Frame::Bytes(bytes) => take(Frame::Bytes(bytes)),
+        Frame::Part(part) => take(Frame::Part(reply(part)?)),
+        Frame::Nothing => take(Frame::Nothing),
+    })
+}
+
+fn ask_in_frames(
+    message: Message,
+    patience: Duration,
+    take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>,
+) -> Result<Option<()>> {
+    runtime()?.block_on(async {
+        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let (response, _connection) = send(stream, message).await?;
         if !response.status().is_success() {
             return Err(refusal(response).await);
         }
         let mut body = response.into_body();
-        let mut waiting = Vec::new();
-        while let Some(frame) = body.frame().await {
+        let mut unframing = Unframing::new();
+        loop {
+            let Ok(frame) = tokio::time::timeout(patience, body.frame()).await else {
+                take(Frame::Nothing)?;
+                continue;
+            };
+            let Some(frame) = frame else { return Ok(Some(())) };
             let frame = frame.context("the daemon's answer broke off")?;
-            waiting.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-            anyhow::ensure!(waiting.len() < MAX_LINE_BYTES, OTHER_VERSION);
-            while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
-                take(&waiting[..end])?;
-                waiting.drain(..=end);
+            unframing.add(frame.data_ref().map_or(&[][..], |data| data), take)?;
+        }
+    })
+}
+
+/// Takes an answer in frames apart. The bytes of the stream are not copied.
+#[derive(Debug)]
+enum Unframing {
+    /// The head of a frame comes, of which this came already.
+    Head(Vec<u8>),
+    /// So many bytes of the stream come.
+    Stream(usize),
+    /// A part comes, of which this came already; so many bytes are still to come.
+    Part(Vec<u8>, usize),
+}
+
+impl Unframing {
+    const fn new() -> Self {
+        Self::Head(Vec::new())
+    }
+
+    fn add(&mut self, mut bytes: &[u8], take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>) -> Result<()> {
+        while !bytes.is_empty() {
+            let wanted = match self {
+                Self::Head(came) => FRAME_HEAD_BYTES.saturating_sub(came.len()),
+                Self::Stream(left) | Self::Part(_, left) => *left,
+            };
+            let (here, rest) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = rest;
+            let left = wanted - here.len();
+            let next = match self {
+                Self::Head(came) => {
+                    came.extend_from_slice(here);
+                    came.first_chunk().map(|head| Self::begun(*head)).transpose()?
+                }
+                Self::Stream(wanted) => {
+                    *wanted = left;
+                    take(Frame::Bytes(here))?;
+                    (left == 0).then(Self::new)
+                }
+                Self::Part(came, wanted) => {
+                    *wanted = left;
+                    came.extend_from_slice(here);
+                    if left == 0 {
+                        take(Frame::Part(came))?;
+                    }
+                    (left == 0).then(Self::new)
+                }
+            };
+            if let Some(next) = next {
+                *self = next;
             }
         }
-        Ok(Some(()))
-    })
+        Ok(())
+    }
+
+    /// What follows this head.
+    fn begun(head: [u8; FRAME_HEAD_BYTES]) -> Result<Self> {
+        let (kind, length) = FrameKind::parse(head).context(OTHER_VERSION)?;
+        let length = usize::try_from(length).context(OTHER_VERSION)?;
+        Ok(match (kind, length) {
+            (_, 0) => Self::new(),
+            (FrameKind::Stream, length) => Self::Stream(length),
+            (FrameKind::Part, length) => Self::Part(Vec::new(), length),
+        })
+    }
 }
 
 /// Connects to the daemon; `None` where none listens. An error if another user owns the socket: no daemon
@@ -275,14 +451,23 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
 type Connection = tokio::task::JoinHandle<hyper::Result<()>>;
 
 async fn send(stream: UnixStream, message: Message) -> Result<(Response<Incoming>, Connection)> {
+    let body = BodyExt::boxed(Full::new(message.body).map_err(|never| match never {}));
+    send_body(stream, message.action, body).await
+}
+
+async fn send_body(
+    stream: UnixStream,
+    action: &str,
+    body: BoxBody<Bytes, std::io::Error>,
+) -> Result<(Response<Incoming>, Connection)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .context("cannot talk to the daemon")?;
     let connection = tokio::spawn(connection);
-    let request = Request::post(format!("/v1/{}", message.action))
+    let request = Request::post(format!("/v1/{action}"))
         .header("host", "cenote")
         .header("content-type", "application/json")
-        .body(Full::new(message.body))?;
+        .body(body)?;
     let response = sender.send_request(request).await.context("the daemon closed the connection")?;
     Ok((response, connection))
 }
@@ -325,6 +510,38 @@ mod tests {
     use server::public::PublicSocket;
 
     use super::*;
+
+    #[test]
+    fn frames_are_taken_apart_wherever_they_are_cut() {
+        let frames = [
+            &FrameKind::Stream.head(3)[..],
+            b"abc",
+            &FrameKind::Part.head(2),
+            b"{}",
+            &FrameKind::Stream.head(0),
+            &FrameKind::Stream.head(1),
+            b"d",
+        ];
+        let all = frames.concat();
+        for size in 1..=all.len() {
+            let (mut stream, mut parts) = (Vec::new(), Vec::new());
+            let mut unframing = Unframing::new();
+            for bytes in all.chunks(size) {
+                let mut take = |frame: Frame<'_, &[u8]>| {
+                    match frame {
+                        Frame::Bytes(bytes) => stream.extend_from_slice(bytes),
+                        Frame::Part(part) => parts.push(part.to_vec()),
+                        Frame::Nothing => {}
+                    }
+                    Ok(())
+                };
+                unframing.add(bytes, &mut take).unwrap();
+            }
+            assert_eq!((&stream[..], &parts[..]), (&b"abcd"[..], &[b"{}".to_vec()][..]), "{size}");
+        }
+        let refused = Unframing::new().add(&[9; FRAME_HEAD_BYTES], &mut |_| Ok(()));
+        assert!(refused.is_err());
+    }
 
     #[test]
     fn a_daemon_without_pools_leaves_questions_to_the_machines() {

@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 18] = [
+const COMMANDS: [(&str, &str, &str); 15] = [
     (
         "zpool",
         "ddtprune",
@@ -33,25 +33,7 @@ const COMMANDS: [(&str, &str, &str); 18] = [
     ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
-    (
-        "zfs",
-        "receive",
-        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools \
-         that were exported here",
-    ),
-    (
-        "zfs",
-        "recv",
-        "copy the files into a new filesystem or the bytes into a new volume; OpenZFS receives into pools \
-         that were exported here",
-    ),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
-    (
-        "zfs",
-        "send",
-        "'cenote extract' copies files, filesystems and volumes out of a pool; OpenZFS sends from pools that \
-         were exported here",
-    ),
     ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
     (
         "zfs",

@@ -252,6 +252,12 @@ pub fn history_date(seconds: u64) -> String {
     )
 }
 
+/// The time of day on the user's clock: `06:06:33`.
+pub fn clock(seconds: u64) -> String {
+    civil(seconds)
+        .map_or_else(|| seconds.to_string(), |at| format!("{:02}:{:02}:{:02}", at.hour, at.minute, at.second))
+}
+
 /// The moment that a user's date names, in seconds since 1970: `2026-11-27`, or `2026-11-27 12:00`. The end
 /// of that day or minute with `is_end`.
 pub fn date_in(text: &str, is_end: bool) -> Option<u64> {

@@ -12,9 +12,11 @@ mod keys;
 mod list;
 mod mount;
 mod project;
+mod receive;
 mod rename;
 mod rewrite;
 mod select;
+mod send;
 mod set;
 mod snapshot;
 mod sort;
@@ -62,6 +64,9 @@ pub enum Zfs {
     Inherit(set::InheritArguments),
     /// Show what happened to the files of a filesystem since a snapshot
     Diff(diff::Arguments),
+    /// Receive a stream from standard input
+    #[command(alias = "recv", disable_help_flag = true)]
+    Receive(receive::Arguments),
     /// Show what users use of a filesystem
     Userspace(userspace::Arguments),
     /// Show what groups use of a filesystem
@@ -72,6 +77,8 @@ pub enum Zfs {
     Project(project::Arguments),
     /// Write files again as they are, elsewhere and as their filesystem writes now
     Rewrite(rewrite::Arguments),
+    /// Send a snapshot, or what changed since an earlier one, as a stream
+    Send(send::Arguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -110,11 +117,13 @@ impl Zfs {
             Self::Set(arguments) => arguments.run(),
             Self::Inherit(arguments) => arguments.run(),
             Self::Diff(arguments) => arguments.run(),
+            Self::Receive(arguments) => arguments.run(),
             Self::Userspace(arguments) => arguments.run(Owner::User),
             Self::Groupspace(arguments) => arguments.run(Owner::Group),
             Self::Projectspace(arguments) => arguments.run(Owner::Project),
             Self::Project(arguments) => arguments.run(),
             Self::Rewrite(arguments) => arguments.run(),
+            Self::Send(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),

@@ -49,6 +49,7 @@ use std::sync::{Arc, OnceLock};
 use ondisk::bookmark::BookmarkPhys;
 use ondisk::dsl_dataset::{self, DslDatasetPhys};
 use ondisk::dsl_dir::{self, DslDirPhys};
+use ondisk::features::Feature;
 use ondisk::holds::{DatasetName, Part};
 use ondisk::pool_directory::{self, hidden_dir};
 use ondisk::{ObjectId, ObjsetId};
@@ -63,6 +64,7 @@ pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;
 pub(crate) use pool::Parts;
 use pool_space::PoolSpace;
+pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};
 pub use sync_task::SyncTask;
 pub use walk::{Entry, Kind, Walk, order};
@@ -230,13 +232,19 @@ impl Dsl {
     /// All children of a directory, those that the pool has for itself too, by name. Nothing that changes
     /// datasets may go by this.
     pub async fn all_children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
+        let mut children = self.children_as_kept(dir).await?;
+        children.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(children)
+    }
+
+    /// The same in the order in which the pool keeps them, which is OpenZFS's.
+    pub(crate) async fn children_as_kept(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let mut children = Vec::new();
         if !dir.phys.child_dir_zap.is_none() {
             for (name, object) in self.mos.u64_entries(dir.phys.child_dir_zap).await? {
                 children.push(self.open_child(dir, &name, ObjectId(object)).await?);
             }
         }
-        children.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(children)
     }
 
@@ -485,6 +493,14 @@ impl Dsl {
             return Ok(None);
         }
         self.mos.u64(dataset.object, field).await
+    }
+
+    /// Whether a dataset has blocks that need a feature.
+    pub(crate) async fn has_feature(&self, dataset: &Dataset, feature: Feature) -> Result<bool> {
+        if !dataset.zapified {
+            return Ok(false);
+        }
+        Ok(self.mos.value(dataset.object, feature.guid()).await?.is_some())
     }
 
     /// The object that lists the blocks which a clone has of its own, where there is one.

@@ -18,6 +18,11 @@
 //! ([`Births`]). A pointer is never older than what it leads to, so that what was born too early leads to
 //! nothing that is in the range. What was born too late is not visited, but may lead to what is.
 //!
+//! # Gaps
+//! A walk for a stream ([`Walk::with_gaps`]) also comes to what is not there: holes that were made in the
+//! range, or whose time of birth is not known, and slots of dnodes that are in no object. Its range goes by
+//! logical births: a block that was only rewritten is as old as it was.
+//!
 //! # Damage
 //! A block that cannot be read, or that makes no sense, is reported to the visitor with its bookmark. What is
 //! below it is left out, and the walk goes on, unless the visitor makes an error of it.
@@ -147,7 +152,8 @@ pub enum Descend {
 /// What a [`Walk`] is for.
 pub trait Visitor {
     /// Whether to stop before this block, which is one that a walk can go on at: of level 0. Asked before
-    /// it is visited. This is where a budget ends.
+    /// it is visited. This is where a budget ends. A walk [with gaps](Walk::with_gaps) asks before everything
+    /// that it comes to, and only goes on itself from there.
     fn stops(&mut self, at: &Bookmark) -> bool {
         let _ = at;
         false
@@ -157,6 +163,22 @@ pub trait Visitor {
     /// walk goes on.
     fn object(&mut self, objset: u64, object: u64, dnode: &Dnode) {
         let _ = (objset, object, dnode);
+    }
+
+    /// An object comes in a walk [with gaps](Walk::with_gaps), in the place of [`Visitor::object`], and also
+    /// where the walk goes on in the middle of it. `slots` are the bytes of its dnode.
+    fn dnode(&mut self, object: u64, dnode: &Dnode, slots: &[u8]) {
+        let _ = (object, dnode, slots);
+    }
+
+    /// A slot that is in no object comes, in a walk [with gaps](Walk::with_gaps).
+    fn free_slot(&mut self, object: u64) {
+        let _ = object;
+    }
+
+    /// A hole comes, in a walk [with gaps](Walk::with_gaps). It may be of any level.
+    fn hole(&mut self, node: &Node) {
+        let _ = node;
     }
 
     /// A block comes. With [`Order::ParentsFirst`] the answer says whether what it leads to comes next; with

@@ -65,6 +65,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reconstruct", geometry::reconstruct),
     ("redaction", lists::redaction),
     ("sa", pools::files::sa),
+    ("send_package", streams::send_package),
     ("send_record", streams::send_record),
     ("send_stream", streams::send_stream),
     ("space_map", lists::space_map),

@@ -1,8 +1,8 @@
 //! Send streams and intent logs.
 
 use ondisk::blkptr::{Blkptr, ChecksumType};
-use ondisk::send::Record as SendRecord;
 use ondisk::send::stream::{StreamReader, StreamWriter};
+use ondisk::send::{Package, Record as SendRecord};
 use ondisk::zil::record::Record;
 use ondisk::zil::{LogBlock, ZilChain};
 use ondisk::{ByteOrder, Txg};
@@ -15,6 +15,18 @@ pub fn send_record(bytes: &[u8]) {
     for order in ORDERS {
         if let Ok(record) = SendRecord::parse(bytes, order) {
             let _ = (record.kind_number(), record.payload_bytes());
+        }
+    }
+}
+
+/// What compound streams say of their datasets.
+pub fn send_package(bytes: &[u8]) {
+    let Ok(package) = Package::parse(bytes) else { return };
+    let Ok(encoded) = package.encode() else { return };
+    assert_eq!(Package::parse(&encoded).as_ref(), Ok(&package));
+    for dataset in &package.datasets {
+        for (name, guid) in &dataset.snapshots {
+            assert!(dataset.guid_of(name.as_bytes()).is_some() && package.with_snapshot(*guid).is_some());
         }
     }
 }

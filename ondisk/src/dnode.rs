@@ -254,6 +254,11 @@ impl Dnode {
         self.flags & FLAG_USEROBJUSED_ACCOUNTED != 0
     }
 
+    /// Where the bonus area begins in the bytes of the slots.
+    pub fn bonus_offset(&self) -> usize {
+        DNODE_CORE_SIZE + self.blkptrs.len() * Blkptr::SIZE
+    }
+
     /// Bytes that the bonus area could hold.
     pub fn bonus_capacity(&self) -> usize {
         let end = (usize::from(self.extra_slots) + 1) * DNODE_MIN_SIZE;

@@ -86,6 +86,8 @@ pub const USERREFS: u64 = 18;
 pub const HOLES: u64 = 19;
 /// The compression zle.
 pub const ZLE: u64 = 20;
+/// Received values of properties.
+pub const RECVD_PROPS: u64 = 22;
 /// Filesystems of version 5.
 pub const SYSTEM_ATTRIBUTES: u64 = 24;
 /// Deadlists in parts; directories know their clones (`SPA_VERSION_DEADLISTS`, `SPA_VERSION_DIR_CLONES`).

@@ -40,8 +40,10 @@ use crate::ddt::DdtKey;
 use crate::words::{Word, word_struct};
 use crate::{ByteOffset, ByteOrder, Error, Guid, ObjectId, Reader, Result, Writer};
 
+pub mod package;
 pub mod stream;
 
+pub use package::{Hold, Package, PackagedDataset, PackagedProperty, PackagedValue};
 pub use stream::{Item, StreamReader, StreamWriter};
 
 const WHAT: &str = "send stream";

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ondisk::send::{Record, StreamReader};
+use ondisk::send::{Package, Record, StreamReader};
 
 /// Name, then the number of records of each kind as `zstream dump NAME` counts them: BEGIN, OBJECT,
 /// FREEOBJECTS, WRITE, FREE, END, WRITE_BYREF, SPILL, WRITE_EMBEDDED.
@@ -37,5 +37,19 @@ fn every_stream_is_read_to_its_end_with_all_checksums() {
             }
         }
         assert_eq!(counts[..9], expected, "{name}");
+    }
+}
+
+#[test]
+fn what_a_compound_stream_says_of_its_datasets_is_written_as_openzfs_does() {
+    let Some(pool) = testkit::golden::pool("streams") else { return };
+    for (name, datasets) in [("repl", 2), ("full-Lp", 1)] {
+        let bytes = fs::read(pool.expect("streams").join(name)).expect(name);
+        let mut input = &bytes[..];
+        let item = StreamReader::new().next_in(&mut input).unwrap().unwrap();
+        let package = Package::parse(item.payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(package.datasets.len(), datasets, "{name}");
+        assert_eq!(package.not_recursive, name == "full-Lp");
+        assert_eq!(package.encode().unwrap(), item.payload, "{name}");
     }
 }

@@ -8,7 +8,8 @@
 //! Adding an action takes a request type here with its [`Action`] implementation, and its line in
 //! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
 //! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
-//! as long as the connection, that of the other comes in parts.
+//! as long as the connection, that of the other comes in parts. That of [`SendSnapshot`] is a stream in
+//! frames, and the request of [`ReceiveStream`] has a stream behind it.
 
 mod attached;
 mod changes;
@@ -25,9 +26,11 @@ mod keys;
 mod loads;
 mod mounts;
 mod pools;
+mod receive;
 mod reshapes;
 mod scans;
 mod schedules;
+mod send;
 mod serving;
 mod status;
 mod traces;
@@ -52,9 +55,11 @@ pub use keys::*;
 pub use loads::*;
 pub use mounts::*;
 pub use pools::*;
+pub use receive::*;
 pub use reshapes::*;
 pub use scans::*;
 pub use schedules::*;
+pub use send::*;
 pub use serving::*;
 pub use status::*;
 pub use traces::*;

@@ -50,6 +50,7 @@
 //! | `iostat` | counters of transfers |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `diff` | what happened to the files of a filesystem |
+//! | `receive` | streams that become datasets |
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
@@ -84,12 +85,14 @@ mod nested_mounts;
 mod nested_pools;
 mod pool_properties;
 mod pools;
+mod receive;
 mod recording;
 mod remount;
 mod replication;
 mod reshapes;
 mod scans;
 mod scrub_schedule;
+mod send;
 mod sharing;
 mod status;
 mod sync_tasks;
@@ -125,6 +128,8 @@ use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
+pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
+pub use send::{Sending, dispatch_send};
 pub use volume_list::VolumeList;
 pub use volumes::{VolumeExport, Volumes};
 
@@ -334,6 +339,7 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
         }
         api::RenameDataset::NAME => answer(body, async |request| daemon.rename_dataset(request).await).await,
         api::Promote::NAME => answer(body, async |request| daemon.promote(request).await).await,
+        api::AbortReceive::NAME => answer(body, async |request| daemon.abort_receive(request).await).await,
         api::TakeSnapshots::NAME => answer(body, async |request| daemon.take_snapshots(request).await).await,
         api::Rollback::NAME => answer(body, async |request| daemon.rollback(request).await).await,
         api::HoldSnapshots::NAME => answer(body, async |request| daemon.hold_snapshots(request).await).await,

@@ -20,12 +20,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, CompareFiles, ErrorKind, HoldView, RunLoad};
-use crate::daemon::{self, Daemon, FileComparison};
+use crate::api::{
+    Action, ApiError, CompareFiles, ErrorKind, HoldView, ReceivePart, ReceiveStream, RunLoad, SendSnapshot,
+};
+use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::socket::{self, SocketFile};
 
 /// Parts of an answer that wait for their client.
 const PARTS_AHEAD: usize = 4;
+/// Frames of a stream that wait for their client, or pairs of them.
+const FRAMES_AHEAD: usize = 8;
 /// Largest request body, in bytes: an action's arguments, never data.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
@@ -95,6 +99,7 @@ pub async fn serve(
     let router = axum::Router::new()
         .route("/v1/{action}", post(act))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .route(&format!("/v1/{}", ReceiveStream::NAME), post(receive_stream))
         .with_state(daemon);
     // Connections that hold views would be waited for.
     let stop = async move {
@@ -151,6 +156,94 @@ async fn compare_files(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Respon
     Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response()))
 }
 
+/// A line of JSON for each part, as JSON.
+fn lines(parts: mpsc::Receiver<ReceivePart>) -> Body {
+    let lines = stream::unfold(parts, async |mut parts| {
+        let part = parts.recv().await?;
+        Some((part, parts))
+    });
+    Body::from_stream(lines.map(|part| {
+        let mut line = serde_json::to_vec(&part)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(line)
+    }))
+}
+
+/// Receives the stream in the body of a request, behind a line of JSON. The answer begins at once and lasts
+/// until the stream was received. A stream of which no more is wanted is read on and dropped, until the
+/// client has taken the answer and goes away: an answer to a client that is writing could be lost.
+async fn receive_stream(State(daemon): State<Arc<Daemon>>, body: Body) -> Response {
+    let mut body = body.into_data_stream();
+    let mut line = Vec::new();
+    let rest = loop {
+        match body.next().await {
+            Some(Ok(piece)) => match piece.iter().position(|byte| *byte == b'\n') {
+                Some(end) => {
+                    line.extend_from_slice(&piece[..end]);
+                    break piece.slice(end + 1..);
+                }
+                None => line.extend_from_slice(&piece),
+            },
+            Some(Err(_)) | None => break Bytes::new(),
+        }
+        if line.len() > MAX_BODY_BYTES {
+            return refusal(&ApiError::invalid(format!("{}: the request is too long", ReceiveStream::NAME)));
+        }
+    };
+    let (mut source, input) = daemon::stream_of_client();
+    tokio::spawn(async move {
+        let mut wanted = source.send(rest).await;
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = source.stopped(), if wanted => {
+                    wanted = false;
+                    source.close();
+                    continue;
+                }
+                piece = body.next() => piece,
+            };
+            match piece {
+                Some(Ok(piece)) if wanted => wanted = source.send(piece).await,
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break,
+            }
+            if !wanted {
+                source.close();
+            }
+        }
+    });
+    let (sender, parts) = mpsc::channel(PARTS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        daemon::dispatch_receive(&daemon, &line, input, |part| sender.blocking_send(part).is_ok());
+    });
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], lines(parts)).into_response()
+}
+
+/// Frames of a stream. It goes as fast as its client reads, and ends when the client goes away, or with the
+/// state that it reads.
+async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiError>, JoinError> {
+    let begun = tokio::task::spawn_blocking(move || daemon::dispatch_send(&daemon, &body)).await?;
+    let sending = match begun {
+        Ok(sending) => sending,
+        Err(error) => return Ok(Err(error)),
+    };
+    let lent = Arc::clone(sending.lent());
+    let (sender, receiver) = mpsc::channel::<Vec<Bytes>>(FRAMES_AHEAD);
+    tokio::task::spawn_blocking(move || sending.run(|frames| sender.blocking_send(frames).is_ok()));
+    let frames = stream::unfold(Some((receiver, lent)), async |state| {
+        let (mut receiver, lent) = state?;
+        tokio::select! {
+            biased;
+            () = lent.ended() => Some((vec![Sending::taken_back()], None)),
+            frames = receiver.recv() => Some((frames?, Some((receiver, lent)))),
+        }
+    });
+    let bytes = frames.flat_map(|frames| stream::iter(frames.into_iter().map(Ok::<_, Infallible>)));
+    let body = Body::from_stream(bytes);
+    Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/octet-stream")], body).into_response()))
+}
+
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
     answer(daemon, action, body).await
 }
@@ -168,6 +261,12 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
     } else if action == CompareFiles::NAME {
         match compare_files(daemon, body).await {
             Ok(Ok(comparison)) => return comparison,
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(panic) => Err(panic),
+        }
+    } else if action == SendSnapshot::NAME {
+        match send(daemon, body).await {
+            Ok(Ok(sending)) => return sending,
             Ok(Err(error)) => Ok(Err(error)),
             Err(panic) => Err(panic),
         }

@@ -26,15 +26,16 @@ use device::IgnorePoison;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::api::{
-    Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool, ClearErrors,
-    ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CompareFiles, CreateBookmark, CreateDataset,
-    CreatePool, DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool, FreezePool,
-    GetCounters, GetEvents, GetIoStats, GetScrubSchedules, GetStatus, GetWhatIf, Hello, HoldSnapshots,
-    HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks, ListInjections,
-    ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount, OfflineDevices,
-    OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RemoveHook, RenameDataset, ReopenPools,
-    Rollback, ScanPool, SetPoolProperty, SetProperties, SetScrubSchedule, SetTunables, SweepDevices,
-    SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount, UpgradePools,
+    AbortReceive, Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool,
+    ClearErrors, ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CompareFiles, CreateBookmark,
+    CreateDataset, CreatePool, DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool,
+    FreezePool, GetCounters, GetEvents, GetIoStats, GetScrubSchedules, GetStatus, GetWhatIf, Hello,
+    HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks,
+    ListInjections, ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount,
+    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReceiveStream, ReguidPool, RemoveDevices,
+    RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SendSnapshot, SetPoolProperty, SetProperties,
+    SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount,
+    UpgradePools,
 };
 use crate::bounded::Bounded;
 use crate::daemon::Daemon;
@@ -115,7 +116,9 @@ fn attempted(action: &str, body: &[u8]) -> String {
 
 /// Actions that are refused to users: the action, its operation in words, and the field with the name of its
 /// object.
-const REFUSED: [(&str, &str, &str); 57] = [
+const REFUSED: [(&str, &str, &str); 60] = [
+    (ReceiveStream::NAME, "receive", "name"),
+    (AbortReceive::NAME, "abort receive into", "name"),
     (ListShares::NAME, "show the shares of", "names"),
     (GetScrubSchedules::NAME, "show the schedule of", "pools"),
     (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
@@ -156,6 +159,7 @@ const REFUSED: [(&str, &str, &str); 57] = [
     (PoolHistory::NAME, "show history for pool", "pools"),
     (HoldView::NAME, "open", "pool"),
     (CompareFiles::NAME, "compare the files of", "from"),
+    (SendSnapshot::NAME, "send", "snapshot"),
     (CreateDataset::NAME, "create", "name"),
     (DestroyDataset::NAME, "destroy", "name"),
     (RenameDataset::NAME, "rename", "from"),

@@ -55,7 +55,9 @@ const ENGINE: &[&str] = &[
     "dsl",
     "scan",
     "jobs",
+    "send",
     "pool",
+    "receive",
 ];
 
 /// Imports upwards that are still there: the module, the one that it imports, and in how many files.

@@ -58,7 +58,7 @@ fn the_prompt_knows_pools_datasets_and_what_is_missing() {
     for (line, code, text) in [
         ("zpool split tank b", 1, "zpool split is not there yet; OpenZFS splits pools"),
         ("zpool remove -s tank", 1, "zpool remove -s is not there yet; "),
-        ("zfs send tank@a", 1, "zfs send is not there yet; "),
+        ("zfs redact tank@a b", 1, "zfs redact is not there yet; "),
         ("zpool sync -Q", 2, "invalid option 'Q'\n"),
         ("zpool set", 2, "missing property=value argument\nusage: zpool set "),
         ("zfs create -V 1T tank/v", 1, "is available; -s reserves nothing for a volume"),

@@ -150,6 +150,19 @@ impl Session {
         self.run_with(arguments, b"")
     }
 
+    /// Runs a command whose output is bytes: those, and how it ended.
+    pub fn run_bytes(&self, arguments: &[&str]) -> (Vec<u8>, Ended) {
+        let mut output = self.command(arguments).stdin(Stdio::null()).output().unwrap();
+        let bytes = std::mem::take(&mut output.stdout);
+        (bytes, ended(output))
+    }
+
+    /// Starts a command of which the test reads the output.
+    pub fn start_command(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     /// What a command prints that must not fail. It may only note what is not used yet.
     pub fn print(&self, arguments: &[&str]) -> String {
         let ended = self.run(arguments);

@@ -25,6 +25,7 @@
 //! | `account` | what a head wrote and gave up |
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
 //! | `reshape` | volumes that get another block size |
+//! | `receive`, `received_properties` | datasets that are received from a stream |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
 //! | `errlog` | the persistent error log |
@@ -54,6 +55,8 @@ mod objects;
 mod policy;
 mod promote;
 mod properties;
+pub mod receive;
+mod received_properties;
 mod rename;
 pub(crate) mod reshape;
 mod room;
@@ -76,6 +79,7 @@ pub use livelist::has_livelist;
 pub use policy::{policy, settings};
 pub use promote::promote;
 pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
+pub use received_properties::receive_properties;
 pub use rename::{objsets_below, rename};
 pub use room::{Room, room};
 pub use snapshot::{NewSnapshot, hold, release, rename_snapshots, snapshot};

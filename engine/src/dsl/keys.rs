@@ -194,7 +194,7 @@ impl Dsl {
     }
 
     /// The key of one directory as it is stored.
-    async fn wrapped_key(&self, dir: &Dir) -> Result<DslCryptoKey> {
+    pub(crate) async fn wrapped_key(&self, dir: &Dir) -> Result<DslCryptoKey> {
         let object = self.crypto_object(dir).await?;
         let object = object.ok_or_else(|| Error::corrupt(&dir.name, "encrypted without a key"))?;
         let entries = self.mos().entries(object).await?;

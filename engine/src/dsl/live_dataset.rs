@@ -8,8 +8,9 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `opening` | that the filesystem is opened once; held across awaits | first |
-//! | `settings`, `volume`, `filesystem` | the values; for a few lines, never across an await | after it, alone |
+//! | `settings`, `volume`, `filesystem`, `resume_points` | the values; for a few lines, never across an await | after it, alone |
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -20,6 +21,7 @@ use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 
 use super::edit;
+use super::edit::receive::ResumePoint;
 use super::space_check::DatasetRoom;
 use super::sync_task::SyncTask;
 use crate::cache::Primary;
@@ -53,6 +55,8 @@ pub struct LiveDataset {
     /// Its log may have records of extended attributes inside files when the group that is being written is
     /// committed.
     begins_xattr_log: AtomicBool,
+    /// How far a stream that is received into it is, by groups that are not written yet.
+    resume_points: Mutex<BTreeMap<Txg, ResumePoint>>,
     /// Groups committed since it was last used.
     idle_txgs: AtomicU32,
 }
@@ -86,6 +90,7 @@ impl LiveDataset {
             filesystem: Mutex::default(),
             opening: AsyncMutex::new(()),
             begins_xattr_log: AtomicBool::new(false),
+            resume_points: Mutex::default(),
             idle_txgs: AtomicU32::new(0),
         })
     }
@@ -128,6 +133,16 @@ impl LiveDataset {
         if let Some(filesystem) = self.open_filesystem() {
             filesystem.set(&settings.filesystem);
         }
+    }
+
+    /// Notes how far a stream that is received into it is with the group of `tx`.
+    pub(crate) fn note_resume_point(&self, txg: Txg, point: ResumePoint) {
+        self.resume_points.lock().ignore_poison().insert(txg, point);
+    }
+
+    /// How far the stream is with a group that is written now.
+    pub(super) fn take_resume_point(&self, txg: Txg) -> Option<ResumePoint> {
+        self.resume_points.lock().ignore_poison().remove(&txg)
     }
 
     /// The filesystem in it, if it is used.

@@ -15,7 +15,7 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `datasets`, `stalled_trees`, `lineage` | the map, the set, the notes; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
+//! | `datasets`, `stalled_trees`, `receiving`, `lineage` | the map, the sets, the notes; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -66,6 +66,8 @@ pub struct DslPool {
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     /// Places of the list of destroyed datasets' trees that cannot be freed, as they are damaged.
     stalled_trees: Mutex<BTreeSet<u64>>,
+    /// Datasets into which a stream is being received.
+    receiving: Mutex<BTreeSet<ObjsetId>>,
     /// Changes of who follows whom that the sync of the group has not taken yet.
     pub(super) lineage: Mutex<Vec<Lineage>>,
 }
@@ -86,6 +88,7 @@ impl DslPool {
             shares: Arc::default(),
             datasets: Mutex::default(),
             stalled_trees: Mutex::default(),
+            receiving: Mutex::default(),
             lineage: Mutex::default(),
         })
     }
@@ -128,6 +131,11 @@ impl DslPool {
     /// Places in the list of destroyed datasets' trees that are not tried again for now.
     pub(crate) fn stalled_trees(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.stalled_trees.lock().ignore_poison()
+    }
+
+    /// Datasets into which a stream is being received: they belong to the receiver.
+    pub(crate) fn receiving(&self) -> MutexGuard<'_, BTreeSet<ObjsetId>> {
+        self.receiving.lock().ignore_poison()
     }
 
     /// For reading the MOS as it is now. For those who have the turn.
@@ -225,6 +233,9 @@ impl SyncTask {
             if dataset.objset.is_dirty(self.txg()) {
                 let synced = dataset.objset.sync(self.writer(), self.txg()).await?;
                 edit::synced(self, dataset.objset.id(), &synced).await?;
+            }
+            if let Some(point) = dataset.take_resume_point(self.txg()) {
+                edit::receive::note_point(self, dataset.objset.id(), point).await?;
             }
         }
         Ok(open)

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use ondisk::blkptr::Blkptr;
-use ondisk::bookmark::BookmarkPhys;
+use ondisk::bookmark::{BookmarkPhys, BookmarkSpace};
 use ondisk::{ObjectId, Txg};
 
 use super::{Dataset, Dir, Dsl, deadlist};
@@ -18,6 +18,35 @@ use crate::error::{Error, Result};
 
 /// More snapshots than a dataset can have in a chain that does not loop.
 const MAX_CHAIN: usize = 1 << 24;
+
+/// A time since which space was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Since {
+    txg: Txg,
+    /// What was referenced then.
+    referenced: BookmarkSpace,
+    /// What a bookmark noted for the deadlist behind it, which a snapshot still has.
+    freed_before_next: Option<BookmarkSpace>,
+}
+
+impl Since {
+    /// Since a snapshot.
+    pub(crate) fn snapshot(snapshot: &Dataset) -> Since {
+        let phys = &snapshot.phys;
+        let referenced = BookmarkSpace {
+            referenced_bytes: phys.referenced_bytes,
+            compressed_bytes: phys.compressed_bytes,
+            uncompressed_bytes: phys.uncompressed_bytes,
+        };
+        Since { txg: phys.creation_txg, referenced, freed_before_next: None }
+    }
+
+    /// Since a bookmark, if it says what was referenced.
+    pub(crate) fn bookmark(mark: &BookmarkPhys) -> Option<Since> {
+        let (referenced, freed) = mark.written()?;
+        Some(Since { txg: mark.creation_txg, referenced, freed_before_next: Some(freed) })
+    }
+}
 
 impl Dsl {
     /// The pool's space. Computed when first asked for; nothing changes it afterwards.
@@ -70,9 +99,8 @@ impl Dsl {
             return Ok(None);
         }
         let previous = self.mos.dataset(dataset.phys.prev_snap, dataset.name.clone(), &dataset.dir).await?;
-        self.written_after(dataset, previous.phys.creation_txg, previous.phys.referenced_bytes, None)
-            .await
-            .map(Some)
+        let written = self.written_after(dataset, &Since::snapshot(&previous)).await?;
+        Ok(Some(written.referenced_bytes))
     }
 
     /// Bytes written to `dataset` since `older`, which must be a snapshot of it, or of what it is a clone of.
@@ -83,7 +111,13 @@ impl Dsl {
                 older.name, dataset.name
             )));
         }
-        self.written_after(dataset, older.phys.creation_txg, older.phys.referenced_bytes, None).await
+        let written = self.written_after(dataset, &Since::snapshot(older)).await?;
+        Ok(written.referenced_bytes)
+    }
+
+    /// Space written to a snapshot since an earlier one, or since a bookmark that says what was referenced.
+    pub(crate) async fn space_written(&self, dataset: &Dataset, since: &Since) -> Result<BookmarkSpace> {
+        self.written_after(dataset, since).await
     }
 
     /// Bytes written to `dataset` since a bookmark of the directory `dir`.
@@ -96,16 +130,10 @@ impl Dsl {
         if !self.is_before(dataset, dir.object, mark.creation_txg).await? {
             return Err(Error::Invalid(format!("the bookmark is not of {}, or later", dataset.name)));
         }
-        let Some((referenced, freed)) = mark.written() else {
+        let Some(since) = Since::bookmark(mark) else {
             return Err(Error::Unsupported("the bookmark does not say what was referenced".to_owned()));
         };
-        self.written_after(
-            dataset,
-            mark.creation_txg,
-            referenced.referenced_bytes,
-            Some(freed.referenced_bytes),
-        )
-        .await
+        Ok(self.written_after(dataset, &since).await?.referenced_bytes)
     }
 
     /// Bytes that destroying all snapshots of one dataset from `first` to `last` gives back
@@ -123,47 +151,66 @@ impl Dsl {
             let all = deadlist::total(&self.mos, phys.deadlist).await?;
             let older =
                 deadlist::born_until(&self.mos, phys.deadlist, first.phys.prev_snap_txg, &dsize).await?;
-            freed = freed.saturating_add(all.saturating_sub(older));
+            let of_range = all.referenced_bytes.saturating_sub(older.referenced_bytes);
+            freed = freed.saturating_add(of_range);
             next = phys.prev_snap;
         }
         Err(Error::corrupt(&last.name, "its snapshots form a loop"))
     }
 
-    /// `freed_before_next` is what a bookmark noted for the deadlist behind it, which a snapshot still has.
-    async fn written_after(
-        &self,
-        dataset: &Dataset,
-        since: Txg,
-        referenced: u64,
-        freed_before_next: Option<u64>,
-    ) -> Result<u64> {
-        let mut overwritten = 0u64;
+    async fn written_after(&self, dataset: &Dataset, since: &Since) -> Result<BookmarkSpace> {
+        let mut overwritten = BookmarkSpace::default();
         let mut phys = dataset.phys;
         let mut steps = 0;
-        while phys.prev_snap_txg > since {
+        while phys.prev_snap_txg > since.txg {
             let space = self.pool_space().await?;
             let dsize = |bp: &Blkptr| space.block_bytes(bp);
-            let dead = deadlist::born_until(&self.mos, phys.deadlist, since, &dsize).await?;
-            overwritten = overwritten.saturating_add(dead);
+            let dead = deadlist::born_until(&self.mos, phys.deadlist, since.txg, &dsize).await?;
+            deadlist::add(&mut overwritten, &dead);
             phys = self.mos.dataset(phys.prev_snap, dataset.name.clone(), &dataset.dir).await?.phys;
             steps += 1;
             if steps > MAX_CHAIN {
                 return Err(Error::corrupt(&dataset.name, "its snapshots form a loop"));
             }
         }
-        let dead = match freed_before_next {
+        let dead = match since.freed_before_next {
             Some(freed) => freed,
             None => deadlist::total(&self.mos, phys.deadlist).await?,
         };
-        let written = i128::from(dataset.phys.referenced_bytes) - i128::from(referenced)
-            + i128::from(overwritten)
-            + i128::from(dead);
-        Ok(u64::try_from(written).unwrap_or(0))
+        deadlist::add(&mut overwritten, &dead);
+        let (now, then) = (&dataset.phys, &since.referenced);
+        let written = |now: u64, then: u64, overwritten: u64| {
+            let written = i128::from(now) - i128::from(then) + i128::from(overwritten);
+            u64::try_from(written).unwrap_or(0)
+        };
+        Ok(BookmarkSpace {
+            referenced_bytes: written(
+                now.referenced_bytes,
+                then.referenced_bytes,
+                overwritten.referenced_bytes,
+            ),
+            compressed_bytes: written(
+                now.compressed_bytes,
+                then.compressed_bytes,
+                overwritten.compressed_bytes,
+            ),
+            uncompressed_bytes: written(
+                now.uncompressed_bytes,
+                then.uncompressed_bytes,
+                overwritten.uncompressed_bytes,
+            ),
+        })
     }
 
     /// Whether `older` is an earlier snapshot of `dataset`, or of what that is a clone of.
     pub async fn is_earlier_snapshot(&self, older: &Dataset, dataset: &Dataset) -> Result<bool> {
         Ok(older.is_snapshot() && self.is_before(dataset, older.phys.dir, older.phys.creation_txg).await?)
+    }
+
+    /// Whether a bookmark of `txg` in the directory `dir` lies before `dataset`, directly or through its
+    /// origins.
+    pub(crate) async fn is_earlier_place(&self, dir: &Dir, txg: Txg, dataset: &Dataset) -> Result<bool> {
+        self.is_before(dataset, dir.object, txg).await
     }
 
     /// Whether the snapshot of `txg` in the directory `dir` lies before `later`, directly or through its

@@ -64,6 +64,20 @@ impl SyncTask {
         self.dsl_pool.datasets().get(&id).cloned()
     }
 
+    /// Whether a stream is being received into a dataset.
+    pub(crate) fn is_receiving(&self, id: ObjsetId) -> bool {
+        self.dsl_pool.receiving().contains(&id)
+    }
+
+    /// Notes whether a stream is being received into a dataset.
+    pub(crate) fn set_receiving(&self, id: ObjsetId, is: bool) {
+        let mut receiving = self.dsl_pool.receiving();
+        match is {
+            true => receiving.insert(id),
+            false => receiving.remove(&id),
+        };
+    }
+
     /// A reference to a block of a dataset is gone. True when it was the last one, so that the block is to be
     /// freed.
     pub(crate) async fn release(&self, bp: &Blkptr) -> Result<bool> {

@@ -219,6 +219,16 @@ impl PropertySet {
         self.values.push((name.to_owned(), value, origin));
     }
 
+    /// All stored and computed values with their origins, in the order in which they were found.
+    pub(crate) fn all_kept(&self) -> impl Iterator<Item = (&str, &Value, &Origin)> {
+        self.values.iter().map(|(name, value, origin)| (name.as_str(), value, origin))
+    }
+
+    /// All values that were received with a send stream.
+    pub(crate) fn all_received(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.received.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
     fn kept(&self, name: &str) -> Option<(&Value, &Origin)> {
         let (_, value, origin) = &self.values[*self.places.get(name)?];
         Some((value, origin))

@@ -9,11 +9,13 @@ use crate::Bookmark;
 use crate::error::{Error, Result};
 
 /// What a block leads to.
-pub(super) enum Below {
+pub(super) enum Below<'a> {
     /// A pointer, which may be a hole.
     Pointer(Blkptr, Bookmark),
-    /// An object and its number.
-    Object(u64, Dnode),
+    /// An object, its number, and the bytes of its slots; those of an object set's own have none.
+    Object(u64, Dnode, &'a [u8]),
+    /// A slot of a dnode that is in no object.
+    FreeSlot(u64),
     /// Something that makes no sense. What comes after it may.
     Damage(Bookmark, Error),
 }
@@ -22,7 +24,7 @@ pub(super) enum Below {
 ///
 /// # Errors
 /// The block as a whole makes no sense.
-pub(super) fn each<T>(node: &Node<T>, block: &[u8], mut found: impl FnMut(Below)) -> Result<()> {
+pub(super) fn each<T>(node: &Node<T>, block: &[u8], mut found: impl FnMut(Below<'_>)) -> Result<()> {
     match node.leads() {
         Leads::Nowhere => {}
         Leads::ToPointers => pointers(node, block, &mut found),
@@ -32,7 +34,7 @@ pub(super) fn each<T>(node: &Node<T>, block: &[u8], mut found: impl FnMut(Below)
     Ok(())
 }
 
-fn pointers<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) {
+fn pointers<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below<'_>)) {
     let order = node.bp.byte_order();
     let per_block = (block.len() / Blkptr::SIZE) as u64;
     for (index, bytes) in (0u64..).zip(block.chunks_exact(Blkptr::SIZE)) {
@@ -46,7 +48,7 @@ fn pointers<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) {
 }
 
 /// A pointer, if it is of the level of its place.
-fn checked(bp: Blkptr, at: Bookmark) -> Below {
+fn checked(bp: Blkptr, at: Bookmark) -> Below<'static> {
     if !bp.is_hole() && !bp.is_redacted() && i64::from(bp.level().get()) != at.level.max(0) {
         let detail = format!("the pointer says level {}", bp.level());
         return Below::Damage(at, Error::corrupt(at.to_string(), detail));
@@ -54,7 +56,7 @@ fn checked(bp: Blkptr, at: Bookmark) -> Below {
     Below::Pointer(bp, at)
 }
 
-fn dnodes<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) {
+fn dnodes<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below<'_>)) {
     let per_block = (block.len() / DNODE_MIN_SIZE) as u64;
     let mut slot = 0;
     while let Some(bytes) = block.get(slot * DNODE_MIN_SIZE..).filter(|bytes| !bytes.is_empty()) {
@@ -62,9 +64,14 @@ fn dnodes<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) {
         match Dnode::parse(bytes, node.bp.byte_order()) {
             Ok(Some(dnode)) => {
                 slot += usize::try_from(dnode.slots()).unwrap_or(usize::MAX).max(1);
-                found(Below::Object(object, dnode));
+                let size =
+                    usize::try_from(dnode.slots()).unwrap_or(usize::MAX).saturating_mul(DNODE_MIN_SIZE);
+                found(Below::Object(object, dnode, bytes.get(..size).unwrap_or_default()));
             }
-            Ok(None) => slot += 1,
+            Ok(None) => {
+                slot += 1;
+                found(Below::FreeSlot(object));
+            }
             Err(error) => {
                 slot += 1;
                 let at = Bookmark { object, level: 0, blkid: 0, ..node.at };
@@ -76,21 +83,21 @@ fn dnodes<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) {
 }
 
 /// The objects that count space have the numbers -3 (projects), -2 (groups) and -1 (users).
-fn objects<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below)) -> Result<()> {
+fn objects<T>(node: &Node<T>, block: &[u8], found: &mut impl FnMut(Below<'_>)) -> Result<()> {
     let phys = ObjsetPhys::parse(block, node.bp.byte_order());
     let phys = phys.map_err(Error::format(format!("objset {}", node.at.objset)))?;
-    found(Below::Object(0, phys.meta_dnode));
+    found(Below::Object(0, phys.meta_dnode, &[]));
     let accounting = [phys.project_used_dnode, phys.group_used_dnode, phys.user_used_dnode];
     for (number, dnode) in (u64::MAX - 2..=u64::MAX).zip(accounting) {
         if let Some(dnode) = dnode {
-            found(Below::Object(number, dnode));
+            found(Below::Object(number, dnode, &[]));
         }
     }
     Ok(())
 }
 
 /// Gives the pointers of an object, in order.
-pub(super) fn each_of_object(objset: u64, object: u64, dnode: &Dnode, mut found: impl FnMut(Below)) {
+pub(super) fn each_of_object(objset: u64, object: u64, dnode: &Dnode, mut found: impl FnMut(Below<'_>)) {
     let level = i64::from(dnode.levels.max(1)) - 1;
     for (blkid, bp) in (0u64..).zip(&dnode.blkptrs) {
         found(checked(*bp, Bookmark { objset, object, level, blkid }));

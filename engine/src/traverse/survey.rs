@@ -155,13 +155,13 @@ fn expand<S: Survey>(
     found: &mut S::Found,
 ) -> Result<()> {
     let births = Births::after(survey.after(&node.tag));
-    let add = |below: Below, work: &mut Vec<Node<S::Tag>>, found: &mut S::Found| match below {
+    let add = |below: Below<'_>, work: &mut Vec<Node<S::Tag>>, found: &mut S::Found| match below {
         Below::Pointer(bp, at) if births.may_lead_there(&bp) => work.push(Node { bp, at, tag: node.tag }),
         Below::Damage(at, error) => survey.damaged(at, error, found),
-        Below::Pointer(..) | Below::Object(..) => {}
+        Below::Pointer(..) | Below::Object(..) | Below::FreeSlot(_) => {}
     };
     below::each(node, block, |below| match below {
-        Below::Object(object, dnode) => {
+        Below::Object(object, dnode, _) => {
             let root = survey.object(node, object, &dnode, found);
             below::each_of_object(node.at.objset, object, &dnode, |below| add(below, work, found));
             match root {

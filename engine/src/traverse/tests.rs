@@ -296,3 +296,86 @@ fn many_at_a_time_are_the_same_blocks() {
         assert_same(name, &found, &expected);
     }
 }
+
+/// What a walk with gaps comes to, in words.
+#[derive(Default)]
+struct WithGaps {
+    seen: Vec<String>,
+    objects: Vec<u64>,
+    blocks: usize,
+    free: usize,
+    /// Stops before so many of all that comes.
+    budget: usize,
+}
+
+impl Visitor for WithGaps {
+    fn stops(&mut self, _: &Bookmark) -> bool {
+        let stops = self.budget == 0;
+        self.budget = if stops { 7 } else { self.budget - 1 };
+        stops
+    }
+
+    fn object(&mut self, _: u64, object: u64, _: &Dnode) {
+        panic!("object {object} comes with its slots");
+    }
+
+    fn dnode(&mut self, object: u64, dnode: &Dnode, slots: &[u8]) {
+        if object != 0 {
+            assert_eq!(slots.len() as u64, dnode.slots() * 512, "{object}");
+        }
+        self.objects.push(object);
+        self.seen.push(format!("object {object}"));
+    }
+
+    fn free_slot(&mut self, object: u64) {
+        self.free += 1;
+        self.seen.push(format!("free {object}"));
+    }
+
+    fn hole(&mut self, node: &Node) {
+        assert!(node.bp.is_hole());
+        self.seen.push(format!("hole {}", node.at));
+    }
+
+    fn block(&mut self, node: &Node) -> Descend {
+        assert!(!node.bp.is_hole());
+        self.blocks += 1;
+        self.seen.push(format!("block {}", node.at));
+        Descend::Into
+    }
+
+    fn damaged(&mut self, _: Bookmark, error: Error) -> Result<()> {
+        Err(error)
+    }
+}
+
+fn with_gaps(mut walk: Walk, budget: usize) -> WithGaps {
+    let mut seen = WithGaps { budget, ..WithGaps::default() };
+    while block_on(walk.run(&mut seen)).unwrap() != End::Complete {}
+    seen
+}
+
+#[test]
+fn a_walk_with_gaps_comes_to_what_is_not_there_too_and_goes_on_where_it_stopped() {
+    let Some(pool) = golden("single") else { return };
+    for of in objsets(&pool).into_iter().skip(1) {
+        let walk = || walk_of(&pool, of, Births::ALL, Order::ParentsFirst);
+        let plain = seen(walk(), Seen::default());
+        let whole = with_gaps(walk().with_gaps(), usize::MAX);
+        let objects: Vec<u64> =
+            plain.objects.iter().copied().filter(|object| *object < u64::MAX - 2).collect();
+        assert_eq!(whole.objects, objects, "all but those that count space");
+        let blocks = plain.blocks.iter().filter(|node| node.at.object < u64::MAX - 2).count();
+        assert_eq!(whole.blocks, blocks);
+        assert_eq!(whole.seen, with_gaps(walk().with_gaps(), 7).seen, "stops change nothing");
+        // Each slot of a block of dnodes is in an object, or free.
+        assert!(whole.free > 0);
+        let Some(last) = objects.last().filter(|last| **last > 0) else { continue };
+        let rest = with_gaps(walk().with_gaps().resume_at(Bookmark::data(of.0, *last, 0)), usize::MAX);
+        assert_eq!(rest.objects.last(), Some(last), "an object in the middle of which a walk goes on comes");
+        let from = whole.seen.iter().position(|seen| *seen == format!("object {last}")).unwrap();
+        let begun = rest.seen.iter().position(|seen| *seen == format!("object {last}")).unwrap();
+        assert_eq!(rest.seen[begun..], whole.seen[from..]);
+        assert!(rest.objects.iter().all(|object| *object == 0 || object >= last));
+    }
+}

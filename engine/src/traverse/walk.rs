@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::{DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode};
 
@@ -25,6 +26,8 @@ use crate::Bookmark;
 use crate::error::{Error, Result};
 use crate::store::Store;
 
+/// The lowest number of an object that counts space.
+const FIRST_ACCOUNTING: u64 = u64::MAX - 2;
 /// Items of one block on the path that are read ahead.
 const ITEMS_AHEAD: usize = 16;
 
@@ -48,7 +51,10 @@ struct Placed {
 #[derive(Debug)]
 enum Item {
     Block(Placed),
-    Object(u64, Box<Dnode>),
+    Hole(Placed),
+    /// An object, and the bytes of its slots where the walk has gaps.
+    Object(u64, Box<(Dnode, Vec<u8>)>),
+    FreeSlot(u64),
     Damage(Bookmark, Error),
 }
 
@@ -65,6 +71,19 @@ struct Step {
     ahead: usize,
 }
 
+impl Item {
+    /// Its place.
+    fn at(&self, objset: u64) -> Bookmark {
+        match self {
+            Item::Block(block) | Item::Hole(block) => block.node.at,
+            Item::Object(object, _) | Item::FreeSlot(object) => {
+                Bookmark { objset, object: *object, level: 0, blkid: 0 }
+            }
+            Item::Damage(at, _) => *at,
+        }
+    }
+}
+
 /// What of an object set is walked, and from where on.
 #[derive(Debug, Clone, Copy)]
 struct Range {
@@ -72,6 +91,8 @@ struct Range {
     births: Births,
     order: Order,
     resume: Option<Resume>,
+    /// Whether what is not there is visited too.
+    gaps: bool,
 }
 
 /// A walk over the blocks of an object set.
@@ -106,10 +127,35 @@ impl Range {
         Resume::is_stop(&block.node.at, self.order) && self.births.has(&block.node.bp)
     }
 
+    /// Whether a block is visited.
+    fn is_visited(&self, bp: &Blkptr) -> bool {
+        self.gaps || self.births.has(bp)
+    }
+
     /// The item for a pointer, if there is anything to be walked.
     fn item(&self, bp: Blkptr, at: Bookmark, span_shift: u32) -> Option<Item> {
         let block = Placed { node: Node { bp, at, tag: () }, span_shift };
-        self.births.may_lead_there(&bp).then_some(Item::Block(block))
+        if !self.gaps {
+            return self.births.may_lead_there(&bp).then_some(Item::Block(block));
+        }
+        let birth = bp.logical_birth();
+        if bp.is_redacted() {
+            let detail = "the block was left out of a redacted stream";
+            return Some(Item::Damage(at, Error::Unsupported(format!("{at}: {detail}"))));
+        }
+        match bp.is_hole() {
+            // When a hole without a time of birth was made is not known.
+            true => (birth == Txg::NONE || birth > self.births.after).then_some(Item::Hole(block)),
+            false => (birth > self.births.after).then_some(Item::Block(block)),
+        }
+    }
+
+    /// The item for an object.
+    fn object(&self, object: u64, dnode: Dnode, slots: &[u8]) -> Option<Item> {
+        let slots = if self.gaps { slots.to_vec() } else { Vec::new() };
+        // A stream has no accounting.
+        let is_left_out = self.gaps && object >= FIRST_ACCOUNTING;
+        (!is_left_out).then(|| Item::Object(object, Box::new((dnode, slots))))
     }
 
     /// What an object leads to, in order.
@@ -121,7 +167,7 @@ impl Range {
                 items.extend(self.item(bp, at, levels.saturating_mul(dnode.pointers_per_indirect_shift())));
             }
             Below::Damage(at, error) => items.push(Item::Damage(at, error)),
-            Below::Object(..) => {}
+            Below::Object(..) | Below::FreeSlot(_) => {}
         });
         items
     }
@@ -140,8 +186,8 @@ impl Range {
         };
         match item {
             Item::Object(object, _) if self.relation_of_object(*object) == Relation::Done => Vec::new(),
-            Item::Object(object, dnode) if dnode.levels > 1 || *object == 0 => {
-                self.items_of(*object, dnode).iter().filter_map(is_block).collect()
+            Item::Object(object, of) if of.0.levels > 1 || *object == 0 => {
+                self.items_of(*object, &of.0).iter().filter_map(is_block).collect()
             }
             item => is_block(item).into_iter().collect(),
         }
@@ -163,7 +209,7 @@ impl Walk {
         births: Births,
         order: Order,
     ) -> Walk {
-        let range = Range { objset, births, order, resume: None };
+        let range = Range { objset, births, order, resume: None, gaps: false };
         let mut walk = Walk { range, path: Vec::new(), ahead: ReadAhead::new(reader) };
         walk.descend(None, range.item(root, Bookmark::objset_root(objset), 0).into_iter().collect());
         walk
@@ -178,18 +224,33 @@ impl Walk {
         self
     }
 
+    /// The same walk, which also comes to what is not there: holes and free slots. For
+    /// [`Order::ParentsFirst`].
+    #[must_use]
+    pub(crate) fn with_gaps(mut self) -> Walk {
+        self.range.gaps = true;
+        self
+    }
+
     /// Walks until all is visited or the visitor stops it.
     ///
     /// # Errors
     /// Those that the visitor makes of damage.
     pub async fn run(&mut self, visitor: &mut impl Visitor) -> Result<End> {
         while let Some(step) = self.path.last() {
+            if self.range.gaps
+                && let Some(item) = step.left.last()
+                && visitor.stops(&item.at(self.range.objset))
+            {
+                return Ok(End::Stopped(item.at(self.range.objset)));
+            }
             let next = match (step.left.last(), &step.after) {
                 (Some(Item::Block(block)), _) if self.range.order == Order::ParentsFirst => Some(block),
                 (None, Some(block)) => Some(block),
                 _ => None,
             };
             if let Some(block) = next
+                && !self.range.gaps
                 && self.range.may_stop(block)
                 && matches!(self.range.relation(block), Relation::Open | Relation::Last)
                 && visitor.stops(&block.node.at)
@@ -198,7 +259,17 @@ impl Walk {
             }
             match self.next_item() {
                 Some(Item::Block(block)) => self.enter(block, visitor).await?,
-                Some(Item::Object(object, dnode)) => self.enter_object(object, &dnode, visitor),
+                Some(Item::Hole(hole)) => {
+                    if self.range.relation(&hole) != Relation::Done {
+                        visitor.hole(&hole.node);
+                    }
+                }
+                Some(Item::Object(object, of)) => self.enter_object(object, &of.0, &of.1, visitor),
+                Some(Item::FreeSlot(object)) => {
+                    if self.range.relation_of_object(object) != Relation::Done {
+                        visitor.free_slot(object);
+                    }
+                }
                 Some(Item::Damage(at, error)) => visitor.damaged(at, error)?,
                 None => {
                     let after = self.path.pop().and_then(|step| step.after);
@@ -249,9 +320,15 @@ impl Walk {
                 return Ok(());
             }
             (_, Order::ChildrenFirst) => Some(block),
-            (Relation::Within, Order::ParentsFirst) => None,
+            (Relation::Within, Order::ParentsFirst) => {
+                // What the dnodes of a block belong to must be told again.
+                if self.range.gaps && block.node.leads() == Leads::ToDnodes {
+                    visitor.block(&block.node);
+                }
+                None
+            }
             (Relation::Open, Order::ParentsFirst) => {
-                let is_visited = self.range.births.has(&block.node.bp);
+                let is_visited = self.range.is_visited(&block.node.bp);
                 if is_visited && visitor.block(&block.node) == Descend::Past {
                     self.ahead.forget(&block.node);
                     return Ok(());
@@ -281,12 +358,14 @@ impl Walk {
         let mut dnodes_per_block = DNODES_PER_BLOCK;
         below::each(&block.node, &contents, |below| match below {
             Below::Pointer(bp, at) => items.extend(self.range.item(bp, at, span_shift)),
-            Below::Object(object, dnode) => {
+            Below::Object(object, dnode, slots) => {
                 if object == 0 {
                     dnodes_per_block = dnode.data_block_size() / DNODE_MIN_SIZE as u64;
                 }
-                items.push(Item::Object(object, Box::new(dnode)));
+                items.extend(self.range.object(object, dnode, slots));
             }
+            Below::FreeSlot(object) if self.range.gaps && object != 0 => items.push(Item::FreeSlot(object)),
+            Below::FreeSlot(_) => {}
             Below::Damage(at, error) => items.push(Item::Damage(at, error)),
         })?;
         if let Some(resume) = self.range.resume.as_mut().filter(|_| block.node.leads() == Leads::ToObjects) {
@@ -295,9 +374,10 @@ impl Walk {
         Ok(items)
     }
 
-    fn enter_object(&mut self, object: u64, dnode: &Dnode, visitor: &mut impl Visitor) {
+    fn enter_object(&mut self, object: u64, dnode: &Dnode, slots: &[u8], visitor: &mut impl Visitor) {
         match self.range.relation_of_object(object) {
             Relation::Done => return,
+            _ if self.range.gaps => visitor.dnode(object, dnode, slots),
             Relation::Open => visitor.object(self.range.objset, object, dnode),
             Relation::Within | Relation::Last => {}
         }

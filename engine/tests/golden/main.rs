@@ -14,6 +14,8 @@ mod mos;
 mod names;
 mod redundancy;
 mod replay;
+mod send;
+mod send_model;
 mod support;
 mod verify;
 mod volumes;

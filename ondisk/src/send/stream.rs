@@ -19,11 +19,11 @@ pub const MAX_BEGIN_PAYLOAD_BYTES: u64 = 64 << 20;
 
 /// A running fletcher4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Running([u64; 4]);
+pub(super) struct Running(pub(super) [u64; 4]);
 
 impl Running {
     /// Adds whole 32-bit words; bytes beyond the last whole word do not count.
-    fn add(&mut self, bytes: &[u8], order: ByteOrder) {
+    pub(super) fn add(&mut self, bytes: &[u8], order: ByteOrder) {
         let [mut a, mut b, mut c, mut d] = self.0;
         for &word in bytes.as_chunks::<4>().0 {
             a = a.wrapping_add(order.u32(word).into());
@@ -32,6 +32,24 @@ impl Running {
             d = d.wrapping_add(c);
         }
         self.0 = [a, b, c, d];
+    }
+
+    /// Adds so many 32-bit words of which the checksum by themselves is known.
+    fn append(&mut self, words: u64, sums: [u64; 4]) {
+        let n = u128::from(words);
+        // Sums of the first `n` numbers, and of the first `n` of such sums. All sums are modulo 2^64.
+        let (triangle, tetrahedron) = (n * (n + 1) / 2, n * (n + 1) / 2 * (n + 2) / 3);
+        let times = |factor: u128, sum: u64| (factor as u64).wrapping_mul(sum);
+        let ([a, b, c, d], [a2, b2, c2, d2]) = (self.0, sums);
+        self.0 = [
+            a.wrapping_add(a2),
+            b.wrapping_add(times(n, a)).wrapping_add(b2),
+            c.wrapping_add(times(n, b)).wrapping_add(times(triangle, a)).wrapping_add(c2),
+            d.wrapping_add(times(n, c))
+                .wrapping_add(times(triangle, b))
+                .wrapping_add(times(tetrahedron, a))
+                .wrapping_add(d2),
+        ];
     }
 }
 
@@ -201,9 +219,37 @@ impl StreamWriter {
     /// The bytes of a record, after which the same payload must be sent. The checksum of [`Record::End`] is
     /// filled in. Fails when the payload is not as long as the record says.
     pub fn put(&mut self, record: &Record, payload: &[u8]) -> Result<Vec<u8>> {
-        if payload.len() as u64 != record.payload_bytes() {
+        let bytes = self.put_record(record, payload.len() as u64)?;
+        self.running.add(payload, self.order);
+        Ok(bytes)
+    }
+
+    /// Like [`StreamWriter::put`], for a payload of which the caller has the fletcher4 checksum in the order
+    /// of the stream: so another thread can compute it.
+    pub fn put_summed(&mut self, record: &Record, bytes: u64, sums: [u64; 4]) -> Result<Vec<u8>> {
+        let put = self.put_record(record, bytes)?;
+        self.running.append(bytes / 4, sums);
+        Ok(put)
+    }
+
+    /// The record that ends the list of a compound stream. It has a checksum of what came before it, but none
+    /// of itself, as `zfs` makes it and not the kernel.
+    pub fn end_of_list(&mut self) -> Vec<u8> {
+        let end = super::End { checksum: self.running.0, to_guid: crate::Guid(0) };
+        self.running = Running::default();
+        Record::End(end).encode(self.order)
+    }
+
+    /// The record after all streams of a compound one: it claims nothing.
+    pub fn conclusion(&self) -> Vec<u8> {
+        Record::End(super::End { checksum: [0; 4], to_guid: crate::Guid(0) }).encode(self.order)
+    }
+
+    /// Adds a record, but not its payload.
+    fn put_record(&mut self, record: &Record, payload_bytes: u64) -> Result<Vec<u8>> {
+        if payload_bytes != record.payload_bytes() {
             let expected = record.payload_bytes();
-            return Err(Error::invalid(WHAT, format!("payload of {} bytes, not {expected}", payload.len())));
+            return Err(Error::invalid(WHAT, format!("payload of {payload_bytes} bytes, not {expected}")));
         }
         let order = self.order;
         let mut bytes = match record {
@@ -224,7 +270,6 @@ impl StreamWriter {
             }
         }
         self.running.add(place, order);
-        self.running.add(payload, order);
         if matches!(record, Record::End(_)) {
             self.running = Running::default();
         }

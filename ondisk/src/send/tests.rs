@@ -228,3 +228,38 @@ fn records_outside_of_a_stream_are_refused() {
     let twice = begin(HeaderType::Plain, 0).encode(ByteOrder::Little).repeat(2);
     assert!(matches!(read(&twice), Err(Error::Invalid { .. })));
 }
+
+#[test]
+fn a_payload_with_a_known_checksum_gives_the_same_stream() {
+    for order in [ByteOrder::Little, ByteOrder::Big] {
+        let payload: Vec<u8> = (0..131_072u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        let write = Record::Write(Write { logical_bytes: payload.len() as u64, ..Write::default() });
+        let mut alone = stream::Running::default();
+        alone.add(&payload, order);
+        let [mut whole, mut summed] = [StreamWriter::new(order), StreamWriter::new(order)];
+        for _ in 0..3 {
+            let expected = whole.put(&write, &payload).unwrap();
+            let found = summed.put_summed(&write, payload.len() as u64, alone.0).unwrap();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(summed.put(&end(), &[]).unwrap(), whole.put(&end(), &[]).unwrap());
+        assert!(summed.put_summed(&write, 8, alone.0).is_err());
+    }
+}
+
+#[test]
+fn the_ends_of_a_compound_stream_claim_nothing_of_themselves() {
+    let mut writer = StreamWriter::new(ByteOrder::Little);
+    let mut stream = Vec::new();
+    write(&mut writer, &begin(HeaderType::Compound, 0), &mut stream);
+    stream.extend(writer.end_of_list());
+    stream.extend(writer.conclusion());
+    let (mut reader, mut input) = (StreamReader::new(), &stream[..]);
+    let mut kinds = Vec::new();
+    while let Some(item) = reader.next_in(&mut input).unwrap() {
+        kinds.push(item.record.kind_number());
+    }
+    assert_eq!(kinds, [0, 5, 5]);
+    let last = &stream[stream.len() - RECORD_SIZE..];
+    assert!(last[4..].iter().all(|byte| *byte == 0));
+}

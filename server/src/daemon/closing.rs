@@ -320,6 +320,10 @@ impl Daemon {
                 return Err(refused(&doing, error));
             }
         }
+        if !order.force && open.receives.are_under_way() {
+            return Err(ApiError::busy(format!("{doing}: pool is busy: a stream is being received")));
+        }
+        open.receives.end();
         let mut changing = open.change().await?;
         if closing.is_called_off() {
             return Err(suspended(&doing));

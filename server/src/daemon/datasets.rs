@@ -58,7 +58,7 @@ impl Daemon {
     }
 
     /// Gives back the intent log of a filesystem or volume that is about to go.
-    async fn close_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
+    pub(super) async fn close_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
         let doing = format!("cannot close '{name}'");
         let live = pool.writable(&doing)?;
         let closed = async {
@@ -70,7 +70,7 @@ impl Daemon {
 }
 
 /// The dataset called `name`, if there is one.
-async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>> {
+pub(super) async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>> {
     match dsl.entry(name).await {
         Ok(entry) => Ok(Some(entry)),
         Err(engine::Error::NotFound(_)) => Ok(None),

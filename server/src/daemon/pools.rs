@@ -39,6 +39,7 @@ use super::lent_views::LentViews;
 use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
+use super::receive::input::Receives;
 use super::recording::Recorders;
 use super::{Daemon, VolumeExport, VolumeList, lock, pool_properties, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
@@ -69,6 +70,8 @@ pub struct OpenPool {
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
     pub(super) holds: LentViews,
+    /// Streams that are being received.
+    pub(super) receives: Arc<Receives>,
     pub(super) devices: Devices,
     /// Its volumes have other names, and their devices do not know it yet.
     pub(super) devices_are_old: AtomicBool,
@@ -127,6 +130,7 @@ impl OpenPool {
             leaving: Mutex::default(),
             recorders: Recorders::default(),
             holds: LentViews::default(),
+            receives: Arc::default(),
             devices: Devices::default(),
             devices_are_old: AtomicBool::new(false),
         }

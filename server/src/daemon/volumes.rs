@@ -418,7 +418,7 @@ impl OpenPool {
         let dsl = self.dsl().await?;
         for entry in dsl.list(None, Walk::HEADS).await? {
             let (Kind::Volume, Some(head)) = (entry.kind, entry.dataset()) else { continue };
-            if dsl.is_unfinished_copy(head).await? {
+            if head.is_inconsistent() || dsl.is_unfinished_copy(head).await? {
                 continue;
             }
             let snapshots = dsl.snapshots(head).await?;

@@ -68,6 +68,9 @@ pub(super) struct Layer {
     /// The new spill block, or its removal.
     pub(super) spill: Option<Option<Block>>,
     pub(super) freed: bool,
+    /// The object is a new one from this group on, which begins with this dnode; `punched` has everything
+    /// before.
+    pub(super) reborn: Option<Dnode>,
     /// Blocks that are on disk already, with the contents that were written. See [`super::dmu_sync`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
     /// Blocks that are rewritten with the same contents: while the layer still has the same block, the
@@ -261,12 +264,29 @@ impl State {
         dropped
     }
 
+    /// Makes the object a new one in layer `at`, the newest. Returns the previous blocks, which the caller
+    /// drops without the lock.
+    pub(super) fn rebear(&mut self, at: usize, dnode: Dnode) -> Vec<Block> {
+        let dropped = self.punch(at, 0, u64::MAX);
+        self.block_size = dnode.data_block_size() as u32;
+        if let Some(layer) = self.layers.get_mut(at) {
+            (layer.bonus, layer.dmu_type, layer.block_size) = (None, None, None);
+            layer.spill = Some(None);
+            layer.rewritten.clear();
+            layer.reborn = Some(dnode);
+        }
+        dropped
+    }
+
     /// The dnode with all changes of the layers up to `upto` (not included). Pointers and used space are
     /// those of the last sync.
     pub(super) fn dnode_below(&self, upto: usize) -> Dnode {
         let mut dnode = self.tree.dnode().clone();
         let mut end = self.committed_end;
         for layer in self.layers.iter().take(upto) {
+            if let Some(reborn) = &layer.reborn {
+                dnode = reborn.clone();
+            }
             if let Some((bonus_type, bonus)) = &layer.bonus {
                 dnode.bonus_type = *bonus_type;
                 dnode.bonus = (&**bonus).into();
@@ -295,8 +315,15 @@ impl State {
 
     /// The bonus area according to the layers before `at`.
     pub(super) fn bonus_below(&self, at: usize) -> Arc<[u8]> {
-        let newest = self.layers.iter().take(at).rev().find_map(|layer| layer.bonus.as_ref());
-        newest.map_or_else(|| (&*self.tree.dnode().bonus).into(), |(_, bonus)| Arc::clone(bonus))
+        for layer in self.layers.iter().take(at).rev() {
+            if let Some((_, bonus)) = &layer.bonus {
+                return Arc::clone(bonus);
+            }
+            if let Some(reborn) = &layer.reborn {
+                return (&*reborn.bonus).into();
+            }
+        }
+        (&*self.tree.dnode().bonus).into()
     }
 
     /// The spill block: in a layer, removed, or (`None`) that of the committed dnode.

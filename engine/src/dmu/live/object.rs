@@ -13,6 +13,7 @@ use ondisk::{ByteOrder, ObjectId, Txg};
 use super::dirtied::Dirtied;
 use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
+use super::{NewObject, dnodes};
 use crate::cache::Retain;
 use crate::dmu::object::Span;
 use crate::dmu::payload::Payload;
@@ -82,8 +83,15 @@ impl LiveObject {
     /// The type of the bonus area.
     pub fn bonus_type(&self) -> DmuType {
         let state = self.core.lock();
-        let newest = state.layers.iter().rev().find_map(|layer| layer.bonus.as_ref());
-        newest.map_or_else(|| state.tree.dnode().bonus_type, |(bonus_type, _)| *bonus_type)
+        for layer in state.layers.iter().rev() {
+            if let Some((bonus_type, _)) = &layer.bonus {
+                return *bonus_type;
+            }
+            if let Some(reborn) = &layer.reborn {
+                return reborn.bonus_type;
+            }
+        }
+        state.tree.dnode().bonus_type
     }
 
     /// Sets the bonus area. It must fit the dnode.
@@ -708,6 +716,28 @@ impl LiveObject {
             return Ok(());
         }
         self.write_at(tx, from, &Block::zero((to - from) as usize)).await
+    }
+
+    /// Makes it a new object under the same number, in as many slots as before: all that it had is freed, its
+    /// spill block too. Only for objects that nothing else uses, and whose indirect blocks can be read
+    /// ([`LiveObject::prepare_free`]).
+    pub(crate) fn replace(&self, tx: &Tx, new: &NewObject) -> Result<()> {
+        let dnode = dnodes::new_dnode(new)?;
+        let mut state = self.core.lock();
+        if dnode.slots() != state.tree.dnode().slots() {
+            return Err(Error::Invalid(format!(
+                "{self:?}: replaced by an object of {} slots",
+                dnode.slots()
+            )));
+        }
+        let at = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+        if at + 1 != state.layers.len() {
+            return Err(Error::Invalid(format!("{self:?}: replaced in a group before its last change")));
+        }
+        let dropped = state.rebear(at, dnode);
+        drop(state);
+        drop(dropped);
+        Ok(())
     }
 
     /// Adds an empty layer for the group of `tx`, so that its dnode is written with that group.

@@ -47,6 +47,8 @@ pub(super) struct Work {
     /// Early copies that are not in the tree.
     outdated: Vec<Blkptr>,
     freed: bool,
+    /// It is a new object, and all that it had goes.
+    reborn: bool,
 }
 
 /// The result for one dirty object.
@@ -196,13 +198,23 @@ impl LiveObjset {
         families: usize,
         counted: Option<Counted>,
     ) -> Result<Written> {
-        let Work { core, tree, mut dnode, changes, outdated, freed } = work;
+        let Work { core, tree, mut dnode, changes, outdated, freed, reborn } = work;
         for pointer in &outdated {
             batcher.writer().free(txg, pointer).await?;
         }
         let before = Usage::of(tree.dnode());
         dnode.flags |= counted.map_or(0, Counted::flags);
         let slots = dnode.slots() as usize;
+        let mut gone = Account::default();
+        let tree = match reborn && !freed {
+            true => {
+                let old = tree.dnode().clone();
+                gone = TreeSync::new(batcher, policy, self.id(), &tree, old, families).free().await?;
+                let blank = dnode.clone();
+                Arc::new(Tree::new(self.id(), core.id, blank, false, self.primary().clone()))
+            }
+            false => tree,
+        };
         let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, families);
         if freed {
             let account = sync.free().await?;
@@ -210,7 +222,8 @@ impl LiveObjset {
             drop(dropped);
             return Ok(Written { core, dnode: None, slots, account, before });
         }
-        let (dnode, account) = sync.write(changes).await?;
+        let (dnode, mut account) = sync.write(changes).await?;
+        account.add(gone);
         let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false, self.primary().clone()));
         let dropped = core.lock().commit(txg, tree);
         drop(dropped);
@@ -335,10 +348,13 @@ impl Work {
             spill: layer.spill.clone(),
         };
         let mut dnode = state.dnode_below(at + 1);
-        // The committed spill block, until it is written or removed.
-        dnode.spill = state.tree.dnode().spill;
-        dnode.flags = state.tree.dnode().flags;
-        let freed = layer.freed;
-        Some(Self { core: Arc::clone(core), tree: Arc::clone(&state.tree), dnode, changes, outdated, freed })
+        let (freed, reborn) = (layer.freed, layer.reborn.is_some());
+        if !reborn {
+            // The committed spill block, until it is written or removed.
+            dnode.spill = state.tree.dnode().spill;
+            dnode.flags = state.tree.dnode().flags;
+        }
+        let tree = Arc::clone(&state.tree);
+        Some(Self { core: Arc::clone(core), tree, dnode, changes, outdated, freed, reborn })
     }
 }

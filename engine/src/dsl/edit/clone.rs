@@ -105,7 +105,7 @@ async fn check_version(s: &SyncTask, origin: &FoundHead, wanted: u64) -> Result<
 }
 
 /// A head that has the contents of a snapshot must not have its intent log (`dsl_dataset_zero_zil`).
-async fn forget_log(s: &SyncTask, head: ObjectId) -> Result<()> {
+pub(super) async fn forget_log(s: &SyncTask, head: ObjectId) -> Result<()> {
     let phys = objects::dataset(s, head).await?;
     let id = ObjsetId(head.get());
     let policy = policy::of_dir(s, phys.dir).await?;
@@ -175,7 +175,7 @@ async fn check_rollback(s: &SyncTask, head: &FoundHead, snapshot: Option<&str>) 
 
 /// Exchanges the contents of a head with those of a clone of its last snapshot
 /// (`dsl_dataset_clone_swap_sync_impl`). The clone has no snapshots and no refreservation.
-async fn swap(s: &SyncTask, clone: ObjectId, head: ObjectId) -> Result<()> {
+pub(super) async fn swap(s: &SyncTask, clone: ObjectId, head: ObjectId) -> Result<()> {
     let of_clone = objects::dataset(s, clone).await?;
     let of_head = objects::dataset(s, head).await?;
     let origin = of_clone.prev_snap;

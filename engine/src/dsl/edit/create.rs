@@ -226,6 +226,11 @@ pub(super) async fn write(s: &SyncTask, objset: &Arc<LiveObjset>) -> Result<()> 
     account::synced(s, objset.id(), &done).await
 }
 
+/// Whether a directory is no dataset of a user's, but for what is done to one: it counts for no limit.
+pub(super) fn is_temporary(name: &str) -> bool {
+    name.starts_with('%')
+}
+
 /// Creates a directory below `parent` (`dsl_dir_create_sync`).
 pub(super) async fn create_dir(s: &SyncTask, parent: Option<ObjectId>, name: &str) -> Result<ObjectId> {
     let phys = DslDirPhys {
@@ -243,7 +248,9 @@ pub(super) async fn create_dir(s: &SyncTask, parent: Option<ObjectId>, name: &st
         Some(parent) => {
             let children = objects::dir(s, parent).await?.child_dir_zap;
             objects::add(s, children, &objects::name(name), &value).await?;
-            limits::adjust(s, parent, Counted::Filesystems, 1).await?;
+            if !is_temporary(name) {
+                limits::adjust(s, parent, Counted::Filesystems, 1).await?;
+            }
         }
     }
     Ok(dir)

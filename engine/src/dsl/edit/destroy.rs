@@ -18,8 +18,8 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, errlog,
-    events, features, find_head, livelist, objects, properties, snapshot,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, deadlist, destroy_snapshot,
+    errlog, events, features, find_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Lineage, SyncTask};
@@ -52,6 +52,12 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
     if dir.parent.is_none() {
         return Err(Error::Invalid(format!(
             "{}: the pool's own filesystem goes with the pool only",
+            head.name
+        )));
+    }
+    if s.is_receiving(ObjsetId(head.object.get())) {
+        return Err(Error::Busy(format!(
+            "{}: dataset is busy: a stream is being received into it",
             head.name
         )));
     }
@@ -187,7 +193,13 @@ async fn give_blocks_away(s: &SyncTask, head: &FoundHead) -> Result<()> {
 /// Removes a directory that has no head any more (`dsl_dir_destroy_sync`).
 async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
     let dir = objects::dir(s, id).await?;
-    limits::adjust(s, dir.parent, Counted::Filesystems, -1).await?;
+    let children = objects::dir(s, dir.parent).await?.child_dir_zap;
+    let entries = objects::entries(s, children).await?;
+    let name = entries.into_iter().find(|(_, child)| *child == id.get());
+    let (name, _) = name.ok_or_else(|| objects::corrupt(id, "its parent does not name it"))?;
+    if !create::is_temporary(&name) {
+        limits::adjust(s, dir.parent, Counted::Filesystems, -1).await?;
+    }
     space::set_reservation(s, id, 0).await?;
     let left = objects::dir(s, id).await?.used_bytes;
     if left != 0 {
@@ -206,10 +218,6 @@ async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
         }
         objects::free_object(s, dir.deleg_zap).await?;
     }
-    let children = objects::dir(s, dir.parent).await?.child_dir_zap;
-    let entries = objects::entries(s, children).await?;
-    let name = entries.into_iter().find(|(_, child)| *child == id.get());
-    let (name, _) = name.ok_or_else(|| objects::corrupt(id, "its parent does not name it"))?;
     objects::take(s, children, &objects::name(&name)).await?;
     objects::free_zapified(s, id).await
 }

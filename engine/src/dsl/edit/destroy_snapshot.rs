@@ -61,7 +61,7 @@ pub async fn destroy_snapshots(s: &SyncTask, names: &[String], defer: bool) -> R
     Ok(())
 }
 
-async fn check(s: &SyncTask, snapshot: &FoundSnapshot) -> Result<()> {
+pub(super) async fn check(s: &SyncTask, snapshot: &FoundSnapshot) -> Result<()> {
     if snapshot::count_holds(s, &snapshot.phys).await? > 0 {
         return Err(Error::Busy(format!("{}: is held", snapshot.name)));
     }

@@ -168,7 +168,9 @@ pub(super) async fn activate_features(s: &SyncTask, dataset: ObjectId) -> Result
     let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     needed.extend(features::of_compression(compress));
     let record = properties::effective(s, &chain, Prop::Recordsize).await?;
-    if record.max(volume_block(s, dataset).await?) > LARGE_BLOCK_BYTES {
+    // A stream says itself whether it has large blocks, and what goes on from it relies on that.
+    let is_received = s.is_receiving(ObjsetId(dataset.get()));
+    if !is_received && record.max(volume_block(s, dataset).await?) > LARGE_BLOCK_BYTES {
         needed.push(Feature::LargeBlocks);
     }
     if properties::effective(s, &chain, Prop::Dnodesize).await? != 0 {

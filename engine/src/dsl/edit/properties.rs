@@ -140,7 +140,7 @@ pub(super) async fn effective(s: &SyncTask, chain: &[(ObjectId, DslDirPhys)], pr
 
 // ---- Storing.
 
-fn stored(value: &Value) -> ZapValue {
+pub(super) fn stored(value: &Value) -> ZapValue {
     match value {
         Value::Number(number) => objects::one(*number),
         Value::Text(text) => ZapValue::U8(text.bytes().chain([0]).collect()),
@@ -181,11 +181,12 @@ pub(super) async fn store(s: &SyncTask, dir: ObjectId, assignment: &Assignment) 
     store_at(s, objects::dir(s, dir).await?.props_zap, assignment).await
 }
 
-/// Stores user properties of a snapshot.
+/// Stores user properties of a snapshot, as local ones, or with [`RECEIVED`] as those of a stream.
 pub(super) async fn store_snapshot(
     s: &SyncTask,
     snapshot: ObjectId,
     properties: &[(String, String)],
+    suffix: &str,
 ) -> Result<()> {
     if properties.is_empty() {
         return Ok(());
@@ -197,7 +198,7 @@ pub(super) async fn store_snapshot(
     }
     for (name, text) in properties {
         let value = Value::Text(text.clone());
-        let assignment = Assignment { name: name.clone(), value, setting: Setting::Stored };
+        let assignment = Assignment { name: format!("{name}{suffix}"), value, setting: Setting::Stored };
         store_at(s, zap, &assignment).await?;
     }
     Ok(())
@@ -303,7 +304,11 @@ fn check_pool_version(version: u64, prop: Prop, value: u64) -> Result<()> {
 }
 
 /// Checks a value against what the pool can do, and its own bounds.
-fn check_value(version: u64, is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) -> Result<()> {
+pub(super) fn check_value(
+    version: u64,
+    is_enabled: impl Fn(Feature) -> bool,
+    assignment: &Assignment,
+) -> Result<()> {
     let Some(prop) = Prop::from_stored_name(&assignment.name) else {
         return match &assignment.value {
             Value::Text(text) => check_length(version, text),
@@ -530,7 +535,13 @@ async fn count_refreservation(s: &SyncTask, head: ObjectId, old: u64, new: u64) 
 }
 
 /// Checks a space property of a head that is there (`dsl_dir_set_quota_check` and its kin).
-async fn check_space(s: &SyncTask, head: &FoundHead, prop: Prop, old: u64, new: u64) -> Result<()> {
+pub(super) async fn check_space(
+    s: &SyncTask,
+    head: &FoundHead,
+    prop: Prop,
+    old: u64,
+    new: u64,
+) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     let phys = &head.phys;
     let refuse = |why: &str| Err(Error::Invalid(why.to_owned()));
@@ -589,7 +600,7 @@ pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, Str
         check_user_only(s, properties)?;
         let snapshot = find_snapshot(s, name).await?;
         s.require_for_change(Spare::Reserved, BLOCKS.saturating_mul(properties.len() as u64))?;
-        store_snapshot(s, snapshot.object, properties).await?;
+        store_snapshot(s, snapshot.object, properties, "").await?;
         return Ok(Changed::default());
     }
     let head = find_head(s, name).await?;
@@ -729,7 +740,7 @@ async fn check_inheritable(s: &SyncTask, head: &FoundHead, prop: Prop, received:
     Ok(())
 }
 
-async fn types_of(s: &SyncTask, head: &FoundHead) -> Result<Types> {
+pub(super) async fn types_of(s: &SyncTask, head: &FoundHead) -> Result<Types> {
     Ok(match contents::kind(s, head).await? {
         ObjsetType::Zvol => Types::VOLUME,
         _ => Types::FILESYSTEM,
@@ -784,7 +795,7 @@ async fn check_resize(s: &SyncTask, head: &FoundHead, size: u64) -> Result<()> {
 }
 
 /// Counts are kept from now on, at a directory and below it.
-async fn keep_counts(s: &SyncTask, dir: ObjectId) -> Result<()> {
+pub(super) async fn keep_counts(s: &SyncTask, dir: ObjectId) -> Result<()> {
     if !features::is_active(s, Feature::FilesystemLimits).await? {
         s.use_feature(Feature::FilesystemLimits, 1).await?;
     }

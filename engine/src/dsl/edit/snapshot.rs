@@ -70,7 +70,7 @@ pub async fn snapshot(s: &SyncTask, new: &[NewSnapshot]) -> Result<()> {
     s.require_for_change(Spare::Normal, BLOCKS.saturating_mul(heads.len() as u64))?;
     for ((head, short), one) in heads.iter().zip(new) {
         let id = take(s, head.object, short).await?;
-        properties::store_snapshot(s, id, &one.properties).await?;
+        properties::store_snapshot(s, id, &one.properties, "").await?;
         events::note(s, "snapshot", &one.name, id, events::NOTHING).await?;
     }
     Ok(())
@@ -85,7 +85,7 @@ pub(super) fn split(name: &str) -> Result<(&str, &str)> {
     name.split_once('@').ok_or_else(|| Error::Invalid(format!("'{name}': not a snapshot's name")))
 }
 
-fn check_name(full: &str, short: &str) -> Result<()> {
+pub(super) fn check_name(full: &str, short: &str) -> Result<()> {
     if full.len() >= MAX_DATASET_NAME_BYTES {
         return Err(Error::Invalid(format!("'{full}': the name is too long")));
     }

@@ -14,11 +14,10 @@ use ondisk::dsl_dataset::field;
 use ondisk::features::Feature;
 use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 
+use crate::dsl::edit::receive::RECEIVE_CHILD;
 use crate::dsl::{Dataset, Dsl, ValueExt};
 use crate::error::{Error, Result};
 
-/// Name of the child that an incremental receive fills.
-const RECEIVE_CHILD: &str = "%recv";
 /// Version of the token's form.
 const TOKEN_VERSION: u32 = 1;
 

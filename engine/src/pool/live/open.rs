@@ -30,6 +30,7 @@ use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, errlog, sweeps_
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
+use crate::dsl::edit::receive;
 use crate::dsl::pool_features::Features;
 use crate::dsl::{Dsl, LiveDataset};
 use crate::error::{Error, Result};
@@ -93,6 +94,7 @@ impl LivePool {
         }
         live.change(|s| async move { claim(&s).await }).await.map_err(refused)?;
         live.replay().await.map_err(refused)?;
+        live.destroy_remains().await.map_err(refused)?;
         Ok(live)
     }
 
@@ -116,6 +118,22 @@ impl LivePool {
                 self.replay_dataset(&dataset).await?;
             } else {
                 self.datasets().remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys what receives left that cannot be resumed.
+    async fn destroy_remains(self: &Arc<Self>) -> Result<()> {
+        let remains = {
+            let _turn = self.syncing.take().await;
+            inconsistent(self.mos()).await?
+        };
+        for id in remains {
+            if let Err(error) =
+                self.change(move |s| async move { receive::destroy_remains(&s, id).await }).await
+            {
+                tracing::warn!(objset = %id, %error, "what a receive left is not destroyed");
             }
         }
         Ok(())
@@ -186,6 +204,19 @@ async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
     }
     heads.sort_unstable();
     Ok(heads)
+}
+
+/// Head datasets that a receive did not finish.
+async fn inconsistent(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
+    let dsl = Dsl::open_in(mos.view()).await?;
+    let mut found = Vec::new();
+    for dir in dsl.dirs(dsl.root()).await? {
+        let head = dsl.head(&dir).await?;
+        if head.is_inconsistent() {
+            found.push(head.objset_id());
+        }
+    }
+    Ok(found)
 }
 
 /// The first group of an import.

@@ -14,7 +14,7 @@ use crate::api::{ApiError, Mounted};
 use crate::fuse::{Difference, FrozenMount, LiveSource, Source};
 
 /// A filesystem whose contents are about to be others.
-pub(super) enum RollbackMount {
+pub(in crate::daemon) enum RollbackMount {
     /// Its mount waits for the new ones.
     Held(FrozenMount, Difference),
     /// It is to be mounted again, if it was.
@@ -23,7 +23,7 @@ pub(super) enum RollbackMount {
 
 impl Daemon {
     /// Holds back who uses a filesystem that goes back to a snapshot, until one of the other two is called.
-    pub(super) async fn begin_rollback(
+    pub(in crate::daemon) async fn begin_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
@@ -43,7 +43,7 @@ impl Daemon {
     }
 
     /// Its contents are others: goes on with them.
-    pub(super) async fn finish_rollback(
+    pub(in crate::daemon) async fn finish_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
@@ -81,7 +81,7 @@ impl Daemon {
     }
 
     /// Its contents stay what they were.
-    pub(super) async fn cancel_rollback(
+    pub(in crate::daemon) async fn cancel_rollback(
         &self,
         pool: &Arc<OpenPool>,
         changing: &Changing<'_>,
@@ -94,7 +94,7 @@ impl Daemon {
     }
 }
 
-/// The differences between a frozen filesystem and a snapshot.
+/// The differences between a frozen filesystem and a snapshot, or what is received for it.
 async fn difference(pool: &OpenPool, of: &str, snapshot: &str) -> engine::Result<Difference> {
     if let Some(live) = pool.live() {
         live.txgs().wait_synced(live.txgs().open_txg()).await?;

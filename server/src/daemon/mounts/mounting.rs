@@ -103,6 +103,10 @@ impl OpenPool {
     ) -> engine::Result<Result<Plan, Left>> {
         let properties = self.properties(dsl, entry, mounted).await?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        if dataset.is_inconsistent() {
+            let why = "a stream is being received into it, or was in part";
+            return Ok(Err(Left::With(format!("'{}' is not mounted: {why}", dataset.name))));
+        }
         let mountpoint = word(Prop::Mountpoint);
         if word(Prop::Canmount) != "on" || word(Prop::Zoned) == "on" || !mountpoint.starts_with('/') {
             return Ok(Err(Left::AsConfigured));

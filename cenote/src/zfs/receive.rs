@@ -1,0 +1,156 @@
+//! `zfs receive`: a stream on standard input becomes a filesystem or volume with its snapshots.
+//!
+//! The stream goes through to the daemon as it comes. What the daemon tells of it is printed meanwhile.
+//!
+//! Source of the facts: OpenZFS 2.4 `zfs_main.c` (`zfs_do_receive`), `zfs-receive.8`.
+
+use std::io::IsTerminal as _;
+
+use anyhow::{Result, bail};
+use server::api::{AbortReceive, Appends, ReceivePart, ReceiveStream};
+
+use super::{absent, change};
+use crate::output::{self, Exit, FAILED, complain, usage};
+use crate::{client, command_line};
+
+/// Arguments of `zfs receive`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct Arguments {
+    /// Give up what was changed since the last common snapshot
+    #[arg(short = 'F')]
+    force: bool,
+    /// Unmount the destination by force where it is in the way
+    #[arg(short = 'M')]
+    force_unmount: bool,
+    /// Only say what would be received
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Keep what was received when the stream breaks off
+    #[arg(short = 's')]
+    resumable: bool,
+    /// Do not mount what is received
+    #[arg(short = 'u')]
+    no_mount: bool,
+    /// Tell of each stream
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Leave out holds
+    #[arg(short = 'h')]
+    skip_holds: bool,
+    /// Append the sent name without its pool
+    #[arg(short = 'd')]
+    all_but_pool: bool,
+    /// Append the last part of the sent name
+    #[arg(short = 'e')]
+    last: bool,
+    /// A property of what is received, or origin=SNAPSHOT (may be repeated)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// A property that is not received (may be repeated)
+    #[arg(short = 'x', value_name = "PROPERTY")]
+    excluded: Vec<String>,
+    /// Give up what an interrupted receive left
+    #[arg(short = 'A')]
+    abort: bool,
+    /// Repair a snapshot with a stream of it
+    #[arg(short = 'c')]
+    corrective: bool,
+    /// Where it goes
+    #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
+    name: Option<String>,
+}
+
+impl Arguments {
+    /// Receives the stream.
+    pub fn run(self) -> Result<()> {
+        let Some(name) = self.name.clone() else { return Err(usage("missing snapshot argument")) };
+        if self.all_but_pool && self.last {
+            return Err(usage("invalid option combination: -d and -e are mutually exclusive"));
+        }
+        if self.corrective {
+            bail!("zfs receive -c is not there yet; 'zpool scrub' repairs what has another copy");
+        }
+        if self.abort {
+            return self.abort(name);
+        }
+        if std::io::stdin().is_terminal() {
+            bail!(
+                "Error: Backup stream can not be read from a terminal.\n\
+                 You must redirect standard input."
+            );
+        }
+        let request = self.request(name)?;
+        let mut failed = None;
+        let answered = client::call_with_stream(&request, std::io::stdin(), |part| match part {
+            ReceivePart::Told(text) => output::print(&format!("{text}\n")),
+            ReceivePart::Warning(text) => {
+                eprintln!("{text}");
+                Ok(())
+            }
+            ReceivePart::Failed(error) => {
+                failed = Some(Err(error));
+                Ok(())
+            }
+            ReceivePart::Complete => {
+                failed = Some(Ok(()));
+                Ok(())
+            }
+        })?;
+        match (answered, failed) {
+            (None, _) => bail!(absent(request.name.split('@').next().unwrap_or_default())),
+            (Some(()), Some(Ok(()))) => Ok(()),
+            (Some(()), Some(Err(error))) => {
+                complain(std::slice::from_ref(&error))?;
+                Err(Exit(FAILED).into())
+            }
+            (Some(()), None) => bail!("cannot receive: the daemon's answer broke off"),
+        }
+    }
+
+    fn request(&self, name: String) -> Result<ReceiveStream> {
+        let mut properties = command_line::properties(&self.properties)?;
+        let mut origin = None;
+        properties.retain(|(property, value)| match property == "origin" {
+            true => {
+                origin = Some(value.clone());
+                false
+            }
+            false => true,
+        });
+        if let Some(twice) = self.excluded.iter().find(|name| properties.iter().any(|(p, _)| p == *name)) {
+            return Err(usage(format!("property '{twice}' specified multiple times")));
+        }
+        Ok(ReceiveStream {
+            name,
+            appends: match (self.all_but_pool, self.last) {
+                (true, _) => Appends::AllButPool,
+                (_, true) => Appends::Last,
+                _ => Appends::Below,
+            },
+            force: self.force,
+            force_unmount: self.force_unmount,
+            resumable: self.resumable,
+            dry_run: self.dry_run,
+            verbose: self.verbose,
+            no_mount: self.no_mount,
+            skip_holds: self.skip_holds,
+            origin,
+            properties,
+            excluded: self.excluded.clone(),
+            command: command_line::command(),
+        })
+    }
+
+    fn abort(self, name: String) -> Result<()> {
+        let others = self.force || self.dry_run || self.resumable || self.no_mount || self.verbose;
+        if others || self.all_but_pool || self.last || !self.properties.is_empty() {
+            return Err(usage("invalid option combination: -A may only be combined with a name"));
+        }
+        if name.contains(['@', '#']) {
+            return Err(usage(format!("invalid name '{name}': a filesystem or volume is needed")));
+        }
+        let request = AbortReceive { name: name.clone(), command: command_line::command() };
+        change(&request, || absent(&name))
+    }
+}

@@ -1,0 +1,315 @@
+//! Datasets that are received from a stream: their beginning, how far they are, and their end.
+//!
+//! # The idea
+//! A stream fills a dataset that nothing else uses: a new filesystem or volume, or the hidden child `%recv`
+//! of one that is there, a clone of the snapshot from which the stream goes on. Until the stream has ended
+//! that dataset has the flag *inconsistent*: it is not mounted, served or snapshotted. At the end the
+//! contents of `%recv` and of the head are exchanged, as going back to a snapshot does it, and the snapshot
+//! is taken that was sent, with its guid. So what was there before is whole until then.
+//!
+//! A receive that may be resumed notes in the dataset's object what it builds on and how far it is, with each
+//! group that has data of it. What cannot be resumed is destroyed: when the receive fails, or at the next
+//! import.
+//!
+//! All that can be refused is refused in [`begin`], before anything was changed, and again in [`end()`] where
+//! it may have changed meanwhile.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `existing` | what a dataset that exists must be like |
+//! | `resume` | what a receive notes that may be resumed, and how it goes on |
+//! | `end` | contents and snapshot take their place, or all of it goes |
+//!
+//! Source of the facts: OpenZFS 2.3 `dmu_recv.c`, `dsl_dataset.c` (`dsl_dataset_clone_swap_check_impl`).
+
+mod end;
+mod existing;
+mod resume;
+
+use ondisk::dsl_dataset::{self, DslDatasetPhys, FLAG_INCONSISTENT};
+use ondisk::features::Feature;
+use ondisk::objset::ObjsetType;
+use ondisk::pool_version as version;
+use ondisk::send::{Begin, begin_flag, feature};
+use ondisk::{Guid, ObjectId, ObjsetId};
+
+pub use end::abort;
+pub(crate) use end::{abandon, destroy_remains, end};
+pub(crate) use resume::note_point;
+
+use super::limits::{self, Counted};
+use super::{
+    FoundHead, FoundSnapshot, clone, contents, create, events, features, find_head, find_snapshot,
+    name_of_dir, objects, origin_snapshot, policy, snapshot,
+};
+use crate::dmu::LiveObjset;
+use crate::dsl::{Spare, SyncTask};
+use crate::error::{Error, Result};
+
+/// Name of the hidden child that is filled for a dataset that exists.
+pub const RECEIVE_CHILD: &str = "%recv";
+
+/// Features of streams, and the pool's feature without which they cannot be received.
+const NEEDS: [(u64, Feature); 7] = [
+    (feature::LZ4, Feature::Lz4Compress),
+    (feature::ZSTD, Feature::ZstdCompress),
+    (feature::EMBED_DATA, Feature::EmbeddedData),
+    (feature::LARGE_BLOCKS, Feature::LargeBlocks),
+    (feature::LARGE_DNODE, Feature::LargeDnode),
+    (feature::LARGE_MICROZAP, Feature::LargeMicrozap),
+    (feature::LONGNAME, Feature::Longname),
+];
+
+/// Features of streams that the dataset has from then on.
+const ACTIVATES: [(u64, Feature); 4] = [
+    (feature::LARGE_BLOCKS, Feature::LargeBlocks),
+    (feature::LARGE_DNODE, Feature::LargeDnode),
+    (feature::LARGE_MICROZAP, Feature::LargeMicrozap),
+    (feature::LONGNAME, Feature::Longname),
+];
+
+/// Where a stream is to be received.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiveTarget {
+    /// The filesystem or volume.
+    pub dataset: String,
+    /// The part of the snapshot's name behind the `@`.
+    pub snapshot: String,
+    /// The snapshot that a new dataset is to be a clone of.
+    pub origin: Option<String>,
+    /// What was changed since the last common snapshot is given up.
+    pub force: bool,
+    /// What was received stays when the stream breaks off.
+    pub resumable: bool,
+}
+
+/// A receive that has begun.
+#[derive(Debug, Clone)]
+pub(crate) struct BegunReceive {
+    /// What is filled.
+    pub objset: ObjsetId,
+    /// What gets the contents at the end; the same for a new dataset.
+    pub head: ObjsetId,
+    /// Full name of the latter.
+    pub name: String,
+    /// Goes on from here, where an interrupted receive is resumed.
+    pub resumes: Option<ResumePoint>,
+}
+
+impl BegunReceive {
+    /// Whether there was no such dataset.
+    pub fn is_new(&self) -> bool {
+        self.objset == self.head
+    }
+}
+
+/// How far a stream was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ResumePoint {
+    /// The object of the last record.
+    pub object: u64,
+    /// The offset of the last record, in bytes.
+    pub offset: u64,
+    /// Bytes of the stream.
+    pub bytes: u64,
+}
+
+fn invalid<T>(text: impl Into<String>) -> Result<T> {
+    Err(Error::Invalid(text.into()))
+}
+
+fn unsupported<T>(text: impl Into<String>) -> Result<T> {
+    Err(Error::Unsupported(text.into()))
+}
+
+/// Refuses streams of a kind that cannot be received here.
+pub fn check_stream(begin: &Begin) -> Result<()> {
+    for (flag, what) in [
+        (feature::DEDUP, "deduplicated streams are no longer received: 'zstream redup' makes it a plain one"),
+        (feature::RAW, "raw streams of encrypted datasets cannot be received by this version"),
+        (feature::REDACTED, "redacted streams cannot be received by this version"),
+    ] {
+        if begin.features & flag != 0 {
+            return unsupported(what);
+        }
+    }
+    // What dedup keys are good for is no matter here.
+    let unknown = begin.unknown_features() & !feature::DEDUPPROPS;
+    if unknown != 0 {
+        return unsupported(format!("stream has unsupported feature, feature flags = {unknown:#x}"));
+    }
+    kind_of(begin).map(drop)
+}
+
+fn kind_of(begin: &Begin) -> Result<ObjsetType> {
+    match begin.objset_type {
+        2 => Ok(ObjsetType::Zfs),
+        3 => Ok(ObjsetType::Zvol),
+        other => invalid(format!("invalid stream: it is of an object set of type {other}")),
+    }
+}
+
+fn check_features(s: &SyncTask, begin: &Begin) -> Result<()> {
+    check_stream(begin)?;
+    let too_old = || Error::Unsupported("pool must be upgraded to receive this stream".to_owned());
+    if begin.features & feature::SA_SPILL != 0 && !s.has_version(version::SYSTEM_ATTRIBUTES) {
+        return Err(too_old());
+    }
+    for (flag, needed) in NEEDS {
+        if begin.features & flag != 0 && !s.feature_enabled(needed) {
+            return Err(Error::Unsupported(format!("{}: it lacks feature@{}", too_old(), needed.name())));
+        }
+    }
+    Ok(())
+}
+
+/// Begins to receive a stream, or goes on with one that broke off.
+pub(crate) async fn begin(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) -> Result<BegunReceive> {
+    check_features(s, begin)?;
+    if begin.features & feature::RESUMING != 0 {
+        return resume::resume(s, begin, target).await;
+    }
+    if target.resumable && !s.feature_enabled(Feature::ExtensibleDataset) {
+        return unsupported("pool must be upgraded to receive this stream");
+    }
+    let found = match find_head(s, &target.dataset).await {
+        Ok(head) => Some(head),
+        Err(Error::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let begun = match &found {
+        Some(head) => existing::begin_existing(s, begin, target, head).await?,
+        None => begin_new(s, begin, target).await?,
+    };
+    // The dataset is there: with an error nothing of the group is committed.
+    let filled = mark(s, begin, target, &begun).await;
+    if let Err(error) = &filled {
+        s.tx.note_half_done(error.clone());
+    }
+    filled.map(|()| begun)
+}
+
+/// A dataset that does not exist yet.
+async fn begin_new(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) -> Result<BegunReceive> {
+    let name = &target.dataset;
+    if begin.from_guid != Guid(0) && target.origin.is_none() {
+        return Err(Error::NotFound(format!("destination '{name}'")));
+    }
+    let origin = match &target.origin {
+        Some(origin) => Some(check_origin(s, begin, origin).await?),
+        None => None,
+    };
+    let Some((above, short)) = name.rsplit_once('/') else {
+        return invalid(format!("'{name}': a dataset's name begins with its pool's"));
+    };
+    create::check_name(name, short)?;
+    snapshot::check_name(&format!("{name}@{}", target.snapshot), &target.snapshot)?;
+    let parent = find_head(s, above).await?;
+    create::check_parent(s, &parent, short, name).await?;
+    policy::of_dir(s, parent.phys.dir).await?;
+    limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
+    limits::check(s, parent.phys.dir, Counted::Snapshots, 1, None).await?;
+    s.require_for_change(Spare::Normal, create::BLOCKS)?;
+    let made = make(s, begin, (parent.phys.dir, short), origin).await;
+    let id = made.inspect_err(|error| s.tx.note_half_done(error.clone()))?;
+    Ok(BegunReceive { objset: id, head: id, name: name.clone(), resumes: None })
+}
+
+/// The snapshot that a new dataset is to be a clone of.
+async fn check_origin(s: &SyncTask, begin: &Begin, origin: &str) -> Result<ObjectId> {
+    let FoundSnapshot { name, object, phys } = find_snapshot(s, origin).await?;
+    if begin.from_guid == Guid(0) && begin.flags & begin_flag::FREERECORDS == 0 {
+        return invalid("a full stream without records of what is free cannot be received as a clone");
+    }
+    if begin.from_guid != Guid(0) && phys.guid != begin.from_guid {
+        return invalid(format!("the stream is not incremental from its origin '{name}'"));
+    }
+    let head = FoundHead { name: name.clone(), object, phys };
+    if contents::kind(s, &head).await? != kind_of(begin)? {
+        return invalid(format!("the origin '{name}' is of another type than the stream"));
+    }
+    check_base(s, begin, object, &phys).await?;
+    Ok(object)
+}
+
+/// Whether a stream can go on from a snapshot.
+async fn check_base(s: &SyncTask, begin: &Begin, id: ObjectId, phys: &DslDatasetPhys) -> Result<()> {
+    if policy::is_encrypted(s, phys.dir).await? {
+        return unsupported("encrypted datasets cannot be written by this version");
+    }
+    if objects::field(s, id, Feature::RedactedDatasets.guid()).await?.is_some() {
+        return unsupported("redacted datasets cannot be written by this version");
+    }
+    let has_large = objects::field(s, id, Feature::LargeBlocks.guid()).await?.is_some();
+    if has_large && begin.features & feature::LARGE_BLOCKS == 0 && begin.from_guid != Guid(0) {
+        return invalid("incremental send stream requires -L (--large-block), to match previous receive.");
+    }
+    Ok(())
+}
+
+/// Creates the dataset that is filled, as a clone of a snapshot or empty.
+async fn make(
+    s: &SyncTask,
+    begin: &Begin,
+    (above, short): (ObjectId, &str),
+    origin: Option<ObjectId>,
+) -> Result<ObjsetId> {
+    let dir = create::create_dir(s, Some(above), short).await?;
+    limits::begin(s, dir).await?;
+    let kind = kind_of(begin)?;
+    let id = match origin {
+        Some(origin) => {
+            let id = create::create_dataset(s, dir, Some(origin)).await?;
+            clone::forget_log(s, id).await?;
+            id
+        }
+        None => create::create_dataset(s, dir, origin_snapshot(s).await?).await?,
+    };
+    let objset_id = ObjsetId(id.get());
+    if origin.is_none() {
+        let objset = LiveObjset::create(s.pool(), objset_id, kind, policy::of_dir(s, dir).await?, &s.tx);
+        if kind == ObjsetType::Zfs && !s.has_version(version::USERSPACE) {
+            objset.count_nothing();
+        } else if kind == ObjsetType::Zfs {
+            let counts = |feature| s.feature_enabled(feature);
+            objset.count_also(counts(Feature::UserobjAccounting), counts(Feature::ProjectQuota));
+            features::count_files(s, objset_id).await?;
+        }
+        create::write(s, &objset).await?;
+    }
+    Ok(objset_id)
+}
+
+/// Makes a dataset one that is being received.
+async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &BegunReceive) -> Result<()> {
+    let id = ObjectId(begun.objset.get());
+    let is_case_insensitive = begin.flags & begin_flag::CI_DATA != 0;
+    objects::change_dataset(s, id, |phys| {
+        phys.flags |= FLAG_INCONSISTENT;
+        if is_case_insensitive {
+            phys.flags |= dsl_dataset::FLAG_CI_DATASET;
+        }
+    })
+    .await?;
+    for (flag, feature) in ACTIVATES {
+        if begin.features & flag != 0 {
+            features::activate_all(s, id, &[feature]).await?;
+        }
+    }
+    if target.resumable {
+        resume::note_stream(s, begin, id).await?;
+    }
+    let name = match begun.is_new() {
+        true => begun.name.clone(),
+        false => format!("{}/{RECEIVE_CHILD}", begun.name),
+    };
+    s.set_receiving(begun.objset, true);
+    events::note(s, "receive", &name, id, events::NOTHING).await
+}
+
+/// The head that is this object.
+async fn head_of(s: &SyncTask, id: ObjsetId) -> Result<FoundHead> {
+    let object = ObjectId(id.get());
+    let phys = objects::dataset(s, object).await?;
+    Ok(FoundHead { name: name_of_dir(s, phys.dir).await?, object, phys })
+}

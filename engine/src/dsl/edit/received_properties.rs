@@ -1,0 +1,161 @@
+//! Properties that came with a stream: the source *received*.
+//!
+//! They are stored beside the local values and count where there is none and where the user did not say that
+//! the property is inherited. A property that cannot be received here is left out, with the reason: the data
+//! are worth more than it.
+//!
+//! Source of the facts: OpenZFS 2.3 `zfs_ioctl.c` (`zfs_ioc_recv_impl`), `dsl_prop.c`.
+
+use ondisk::ObjectId;
+use ondisk::dsl_dir::prop_suffix::RECEIVED;
+use ondisk::pool_version as version;
+use ondisk::send::{PackagedProperty, PackagedValue};
+
+use super::properties::{self, Assignment, Setting};
+use super::{FoundHead, events, find_head, find_snapshot, objects, policy};
+use crate::dsl::{Spare, SyncTask};
+use crate::error::{Error, Result};
+use crate::properties::table::Kind;
+use crate::properties::{Prop, Value};
+
+/// Says in the ZAP of properties that some were received.
+const HAS_RECEIVED: &str = "$hasrecvd";
+
+/// Gives a filesystem, volume or snapshot the properties of a stream. Those that it received before and that
+/// are not among them go. Gives what was left out, and why.
+pub async fn receive_properties(
+    s: &SyncTask,
+    name: &str,
+    received: &[PackagedProperty],
+) -> Result<Vec<String>> {
+    if !s.has_version(version::RECVD_PROPS) {
+        return Ok(vec![format!("cannot receive properties of {name}: pool must be upgraded")]);
+    }
+    if name.contains('@') {
+        return of_snapshot(s, name, received).await;
+    }
+    let head = find_head(s, name).await?;
+    s.require_for_change(Spare::Reserved, received.len() as u64 + 1)?;
+    let zap = objects::dir(s, head.phys.dir).await?.props_zap;
+    let mut left_out = Vec::new();
+    let mut kept = Vec::new();
+    objects::set(s, zap, &objects::name(HAS_RECEIVED), &objects::one(s.version())).await?;
+    for property in received {
+        let property_name = property.name.to_string();
+        let assignment = match plan(s, &head, property).await {
+            Ok(Some(assignment)) => assignment,
+            Ok(None) => continue,
+            Err(error) => {
+                left_out.push(format!("cannot receive {property_name} property on {name}: {error}"));
+                continue;
+            }
+        };
+        set_received(s, &head, zap, &assignment).await?;
+        kept.push(assignment.name);
+    }
+    for (stored, _) in objects::mos(s).entries(zap).await? {
+        let Some(old) = stored.strip_suffix(RECEIVED) else { continue };
+        if !kept.iter().any(|name| name == old) {
+            forget_received(s, &head, zap, old).await?;
+        }
+    }
+    let below = super::objsets_below(s, name).await?;
+    policy::refresh(s, &below).await?;
+    Ok(left_out)
+}
+
+/// What a property of a stream is for this dataset; `None` where its contents say it.
+async fn plan(s: &SyncTask, head: &FoundHead, property: &PackagedProperty) -> Result<Option<Assignment>> {
+    let Some(name) = property.name.to_str() else {
+        return Err(Error::Invalid("its name is no text".to_owned()));
+    };
+    let Some(prop) = Prop::from_stored_name(name) else {
+        let PackagedValue::Text(text) = &property.value else {
+            return Err(Error::Invalid("invalid property".to_owned()));
+        };
+        let text = text.to_string();
+        properties::check_user_only(s, &[(name.to_owned(), text.clone())])?;
+        let value = Value::Text(text);
+        return Ok(Some(Assignment { name: name.to_owned(), value, setting: Setting::Stored }));
+    };
+    let desc = prop.desc();
+    let value = match (&property.value, &desc.kind) {
+        (PackagedValue::Number(number), Kind::Number(_) | Kind::Index(..)) => Value::Number(*number),
+        (PackagedValue::Text(text), Kind::Text(_)) => Value::Text(text.to_string()),
+        _ => return Err(Error::Invalid("its value is of another kind".to_owned())),
+    };
+    let assignment = Assignment::of(prop, value);
+    if matches!(assignment.setting, Setting::Contents(_)) || desc.set_once() {
+        return Ok(None);
+    }
+    if desc.readonly() {
+        return Err(Error::Invalid("it is readonly".to_owned()));
+    }
+    if !desc.valid_for(properties::types_of(s, head).await?, false) {
+        return Err(Error::Invalid("it does not apply to datasets of this type".to_owned()));
+    }
+    if desc.knows_index(assignment.number()) == Some(false) {
+        return Err(Error::Invalid(format!("it has the unknown value {}", assignment.number())));
+    }
+    properties::check_value(s.version(), |feature| s.feature_enabled(feature), &assignment)?;
+    if let Setting::Space(prop) = assignment.setting {
+        let old = properties::number(s, head.phys.dir, prop).await?;
+        properties::check_space(s, head, prop, old, assignment.number()).await?;
+    }
+    Ok(Some(assignment))
+}
+
+async fn set_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, assignment: &Assignment) -> Result<()> {
+    let dir = head.phys.dir;
+    let space = match assignment.setting {
+        Setting::Space(prop) => Some((prop, properties::number(s, dir, prop).await?)),
+        _ => None,
+    };
+    match Prop::from_stored_name(&assignment.name) {
+        Some(Prop::FilesystemLimit | Prop::SnapshotLimit) => properties::keep_counts(s, dir).await?,
+        _ => {}
+    }
+    let key = objects::name(&format!("{}{RECEIVED}", assignment.name));
+    objects::set(s, zap, &key, &properties::stored(&assignment.value)).await?;
+    if let Some((prop, old)) = space {
+        let new = properties::number(s, dir, prop).await?;
+        properties::apply_space(s, head.object, prop, old, new).await?;
+    }
+    let text = match &assignment.value {
+        Value::Number(number) => format!("{}={number}", assignment.name),
+        Value::Text(text) => format!("{}={text}", assignment.name),
+    };
+    events::note(s, "set", &head.name, head.object, &text).await
+}
+
+/// A property that was received before is not any more.
+async fn forget_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, name: &str) -> Result<()> {
+    let assignment = Prop::from_stored_name(name).map(|prop| Assignment::of(prop, Value::Number(0)));
+    let space = match assignment.map(|assignment| assignment.setting) {
+        Some(Setting::Space(prop)) => Some((prop, properties::number(s, head.phys.dir, prop).await?)),
+        _ => None,
+    };
+    objects::remove(s, zap, &objects::name(&format!("{name}{RECEIVED}"))).await?;
+    if let Some((prop, old)) = space {
+        let new = properties::number(s, head.phys.dir, prop).await?;
+        properties::apply_space(s, head.object, prop, old, new).await?;
+    }
+    Ok(())
+}
+
+/// User properties of a snapshot.
+async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) -> Result<Vec<String>> {
+    let snapshot = find_snapshot(s, name).await?;
+    s.require_for_change(Spare::Reserved, received.len() as u64 + 1)?;
+    let (mut left_out, mut kept) = (Vec::new(), Vec::new());
+    for property in received {
+        let PackagedValue::Text(text) = &property.value else { continue };
+        let one = (property.name.to_string(), text.to_string());
+        match properties::check_user_only(s, std::slice::from_ref(&one)) {
+            Ok(()) => kept.push(one),
+            Err(error) => left_out.push(format!("cannot receive {} property on {name}: {error}", one.0)),
+        }
+    }
+    properties::store_snapshot(s, snapshot.object, &kept, RECEIVED).await?;
+    Ok(left_out)
+}

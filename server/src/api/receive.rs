@@ -1,0 +1,87 @@
+//! Receiving streams of `zfs send`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, ApiError};
+
+/// Receives a stream. The body of the request is this as one line of JSON, and the stream behind it.
+///
+/// The answer is a line of JSON for each [`ReceivePart`], sent while the stream is received. When it ends
+/// with an error, the rest of the stream is not read any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReceiveStream {
+    /// A filesystem, volume or snapshot.
+    pub name: String,
+    /// Which part of the sent name follows `name`.
+    pub appends: Appends,
+    /// Give up what was changed since the last common snapshot (`-F`).
+    pub force: bool,
+    /// Unmount by force where a mounted filesystem cannot be held (`-M`).
+    pub force_unmount: bool,
+    /// What was received stays when the stream breaks off (`-s`).
+    pub resumable: bool,
+    /// Only say what would be received (`-n`).
+    pub dry_run: bool,
+    /// Tell of each stream (`-v`).
+    pub verbose: bool,
+    /// Do not mount what is new (`-u`).
+    pub no_mount: bool,
+    /// Leave out holds (`-h`).
+    pub skip_holds: bool,
+    /// The snapshot that a new dataset is to be a clone of.
+    pub origin: Option<String>,
+    /// Properties as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// Properties that are not to be received (`-x`).
+    pub excluded: Vec<String>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+/// Which part of the name of what was sent becomes part of the name of what is received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Appends {
+    /// What is below the sent dataset.
+    #[default]
+    Below,
+    /// All but the pool (`-d`).
+    AllButPool,
+    /// The last component and what is below it (`-e`).
+    Last,
+}
+
+impl Action for ReceiveStream {
+    const NAME: &'static str = "receive-stream";
+    type Reply = ReceivePart;
+}
+
+/// A line of the answer. A whole answer ends with [`ReceivePart::Complete`] or [`ReceivePart::Failed`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceivePart {
+    /// What is being received, for `-v`.
+    Told(String),
+    /// Something that is not as the stream has it.
+    Warning(String),
+    /// It failed.
+    Failed(ApiError),
+    /// All was received.
+    Complete,
+}
+
+/// Gives up what an interrupted receive left (`zfs receive -A`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AbortReceive {
+    /// The filesystem or volume.
+    pub name: String,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for AbortReceive {
+    const NAME: &'static str = "receive-abort";
+    type Reply = ();
+}

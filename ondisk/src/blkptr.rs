@@ -75,6 +75,8 @@ pub use functions::{ChecksumType, CompressType};
 pub const MIN_BLOCK_SHIFT: u32 = 9;
 /// Largest block.
 pub const MAX_BLOCK_SIZE: u64 = 1 << 24;
+/// Blocks with more bytes need the feature `large_blocks` (`SPA_OLD_MAXBLOCKSIZE`).
+pub const LARGE_BLOCK_BYTES: u64 = 128 << 10;
 /// Smallest size of a gang header: what it is in pools without the feature `dynamic_gang_header`, whatever
 /// the sector size of the vdev.
 pub const GANG_HEADER_SIZE: usize = 512;

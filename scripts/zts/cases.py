@@ -35,8 +35,7 @@ ASKED = ('plain', 'tunable')
 
 # Whole groups that need a feature to come.
 FEATURES = {
-    'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'rsend': 'send and receive', 'redacted_send': 'send and receive',
-    'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_share': 'zfs share',
+    'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
     'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
     'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
@@ -64,7 +63,7 @@ REMOVAL = re.compile(r'REMOVAL|\bzpool remove\b')
 DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon|swapctl|is_swap'
 # What a script says -> class, reason; the first that is found counts.
 WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
-    (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
+    (r'\bzfs redact\b', 'feature', 'redaction'),
     (r'\bzpool split\b', 'feature', 'split'),
     (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
@@ -87,7 +86,7 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
 ]]
 
 # What is looked for in the functions that a script calls, too.
-BY_LIBRARY = {'send and receive', 'split', 'device nodes of volumes'}
+BY_LIBRARY = {'redaction', 'split', 'device nodes of volumes'}
 
 # OpenZFS 2.3's defaults of the parameters that cases read. All others are 0.
 PARAMETERS = {

@@ -105,6 +105,10 @@ pub struct SyncedObjset {
     pub killed: Vec<Blkptr>,
     /// Some written blocks keep their previous logical birth.
     pub keeps_births: bool,
+    /// Some blocks of `born` are larger than 128 KiB.
+    pub has_large_blocks: bool,
+    /// Some written dnodes have more than one slot.
+    pub has_large_dnodes: bool,
 }
 
 /// Space in the three ways in which datasets count it.

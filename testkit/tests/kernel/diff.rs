@@ -20,7 +20,7 @@ use super::scrub::import;
 use super::{DISK_BYTES, content, create};
 
 /// Snapshots of the history.
-const STATES: usize = 5;
+pub const STATES: usize = 5;
 
 async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<Objset> {
     let dsl = Dsl::open(&pool.view()).await.expect("datasets");
@@ -28,7 +28,7 @@ async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<Objset> {
 }
 
 /// Changes files and takes snapshots of them.
-async fn history(pool: &Arc<LivePool>, slots: &[u8]) {
+pub async fn history(pool: &Arc<LivePool>, slots: &[u8]) {
     let id = Dsl::open(&pool.view()).await.unwrap().find("tank/fs").await.unwrap().objset_id();
     let zpl = pool.filesystem(id).await.expect("a filesystem");
     let random = Seeded::new(77);

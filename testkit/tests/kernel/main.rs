@@ -15,6 +15,7 @@ mod log;
 mod old_versions;
 mod reshaped;
 mod scrub;
+mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;

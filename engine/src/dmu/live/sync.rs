@@ -143,6 +143,7 @@ impl LiveObjset {
             account.add(self.drop_projects(batcher, policy, &mut phys).await?);
         }
         account.add(self.count(batcher, policy, txg, deltas, &mut phys).await?);
+        let has_large_dnodes = dnodes.values().any(|(dnode, slots)| dnode.is_some() && *slots > 1);
         if !dnodes.is_empty() {
             let blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
             let last = blocks.last().map_or(0, |(id, _)| id + 1);
@@ -185,8 +186,8 @@ impl LiveObjset {
         }
         drop(state);
         let born_blocks = batcher.lists_births().then_some(account.born_blocks);
-        let Account { born, killed, keeps_births, .. } = account;
-        Ok(SyncedObjset { root, born, born_blocks, killed, keeps_births })
+        let Account { born, killed, keeps_births, has_large_blocks, .. } = account;
+        Ok(SyncedObjset { root, born, born_blocks, killed, keeps_births, has_large_blocks, has_large_dnodes })
     }
 
     async fn write_object(

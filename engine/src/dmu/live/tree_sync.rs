@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard};
 use device::{IgnorePoison, IoBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use ondisk::blkptr::{Blkptr, hole};
+use ondisk::blkptr::{Blkptr, LARGE_BLOCK_BYTES, hole};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
 use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
@@ -78,6 +78,8 @@ pub(super) struct Account {
     pub(super) killed: Vec<Blkptr>,
     /// Some blocks of `born` have an older logical birth.
     pub(super) keeps_births: bool,
+    /// Some blocks of `born` are larger than 128 KiB.
+    pub(super) has_large_blocks: bool,
     /// The change of the used space.
     used: i64,
 }
@@ -94,6 +96,7 @@ impl Account {
             if batcher.lists_births() {
                 self.born_blocks.push(*new);
             }
+            self.has_large_blocks |= new.lsize().0 > LARGE_BLOCK_BYTES;
             self.born += space;
             self.used = self.used.wrapping_add_unsigned(space.used);
         }
@@ -117,6 +120,7 @@ impl Account {
     pub(super) fn add(&mut self, other: Account) {
         self.born += other.born;
         self.keeps_births |= other.keeps_births;
+        self.has_large_blocks |= other.has_large_blocks;
         if self.killed.is_empty() {
             self.killed = other.killed;
         } else {

@@ -86,8 +86,13 @@ pub async fn synced(s: &SyncTask, dataset: ObjsetId, done: &SyncedObjset) -> Res
     if done.born != Space::default() {
         policy::activate_features(s, id).await?;
     }
-    if done.keeps_births {
-        features::activate_all(s, id, &[Feature::PhysicalRewrite]).await?;
+    let of_what_was_written = [
+        (done.has_large_blocks, Feature::LargeBlocks),
+        (done.has_large_dnodes, Feature::LargeDnode),
+        (done.keeps_births, Feature::PhysicalRewrite),
+    ];
+    for (_, feature) in of_what_was_written.iter().filter(|(is_so, _)| *is_so) {
+        features::activate_all(s, id, &[*feature]).await?;
     }
     let origin_txg = origin_txg(s, phys.dir).await?;
     livelist::synced(s, phys.dir, origin_txg, done).await?;

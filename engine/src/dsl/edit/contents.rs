@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ondisk::ObjsetId;
+use ondisk::blkptr::LARGE_BLOCK_BYTES;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::pool_version;
@@ -165,7 +166,7 @@ pub(super) async fn fill(
             let block = number(Prop::Volblocksize);
             let bytes = u32::try_from(block).map_err(|_| Error::Invalid("'volblocksize'".to_owned()))?;
             create_volume(objset, &s.tx, size, bytes).await?;
-            if block > super::policy::LARGE_BLOCK_BYTES {
+            if block > LARGE_BLOCK_BYTES {
                 let head = ondisk::ObjectId(objset.id().get());
                 features::activate_all(s, head, &[Feature::LargeBlocks]).await?;
             }

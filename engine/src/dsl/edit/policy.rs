@@ -11,7 +11,6 @@ use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
-use ondisk::objset::ObjsetType;
 use ondisk::{ObjsetId, Txg};
 
 use super::{features, objects, properties, space};
@@ -23,14 +22,11 @@ use crate::properties::Prop;
 use crate::zil::SyncMode;
 use crate::zpl::live::XattrPlace;
 use crate::zpl::{self, AclRules, AclType};
-use crate::zvol;
 
 /// `on` of `checksum` and `compression`.
 const ON: u64 = 1;
 /// `off` of `dedup`.
 const OFF: u64 = 2;
-/// Records larger than this need a feature.
-pub(super) const LARGE_BLOCK_BYTES: u64 = 128 << 10;
 /// Level code of compressions without levels, and of zstd's default level.
 const DEFAULT_LEVEL: u8 = 255;
 
@@ -167,30 +163,11 @@ pub(super) async fn activate_features(s: &SyncTask, dataset: ObjectId) -> Result
     needed.extend(features::of_checksum(checksum(properties::effective(s, &chain, Prop::Checksum).await?)));
     let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     needed.extend(features::of_compression(compress));
-    let record = properties::effective(s, &chain, Prop::Recordsize).await?;
-    // A stream says itself whether it has large blocks, and what goes on from it relies on that.
-    let is_received = s.is_receiving(ObjsetId(dataset.get()));
-    if !is_received && record.max(volume_block(s, dataset).await?) > LARGE_BLOCK_BYTES {
-        needed.push(Feature::LargeBlocks);
-    }
-    if properties::effective(s, &chain, Prop::Dnodesize).await? != 0 {
-        needed.push(Feature::LargeDnode);
-    }
     if properties::effective(s, &chain, Prop::Longname).await? != 0 {
         needed.push(Feature::Longname);
     }
     needed.retain(|feature| s.feature_enabled(*feature));
     features::activate_all(s, dataset, &needed).await
-}
-
-/// Bytes in a block of a volume; 0 of anything else, and of what is not open and so writes nothing.
-async fn volume_block(s: &SyncTask, dataset: ObjectId) -> Result<u64> {
-    match s.open_dataset(ObjsetId(dataset.get())) {
-        Some(open) if open.objset.kind() == ObjsetType::Zvol => {
-            Ok(open.objset.object(zvol::CONTENT).await?.block_size())
-        }
-        _ => Ok(0),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dir.c`, `dsl_dataset.c`, `zfs_ioctl.c`,
 //! `libzfs_dataset.c`.
 
-use ondisk::blkptr::ChecksumType;
+use ondisk::blkptr::{ChecksumType, LARGE_BLOCK_BYTES};
 use ondisk::dmu::DmuType;
 use ondisk::dsl_dataset::FLAG_UNIQUE_ACCURATE;
 use ondisk::dsl_dir::DslDirPhys;
@@ -24,7 +24,7 @@ use ondisk::zap::ZapValue;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::create::{NewContents, NewDataset};
-use super::policy::{self, LARGE_BLOCK_BYTES};
+use super::policy;
 use super::space::{self, Change, Used, did_use};
 use super::{FoundHead, account, contents, events, features, find_head, find_snapshot, limits, objects};
 use crate::dmu::zap::edit::NewZap;

@@ -33,6 +33,7 @@ pub mod traverse;
 pub mod tunables;
 pub mod txg;
 pub mod vdev;
+pub mod waits;
 pub mod zil;
 pub mod zio;
 pub mod zpl;

@@ -72,7 +72,7 @@ impl Bench<'_> {
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })
     }
 
-    /// What the guest of a variant, and the server of its disk, are doing, for the error of a run that did not
+    /// What the guest of a variant and the server of its disk are doing: for the error of a run that does not
     /// end.
     pub(crate) fn seen(&self, lodging: &Placement) -> Option<String> {
         let guest = self.guests.get(lodging)?.machine.seen();

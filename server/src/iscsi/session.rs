@@ -23,10 +23,10 @@
 //!
 //! # Bounds
 //! At most [`MOST_COMMANDS`] are under way: initiators are told with MaxCmdSN, and more are passed over. The
-//! bytes of commands under way are bounded as for all clients ([`Loan`]). A command that has to wait for them
-//! keeps only the data that came with it, and the input is read on meanwhile: the data of older writes are in
-//! it, and their memory becomes free when they are there. An initiator that holds a loan and does not send
-//! what it was asked for is sent away when others wait.
+//! bytes of commands under way are bounded as for all clients ([`Loan`]), and by [`MOST_HELD_BYTES`]. A
+//! command that has to wait for them keeps only the data that came with it, and the input is read on meanwhile: the
+//! data of older writes are in it, and their memory becomes free when they are there. An initiator that holds
+//! a loan and does not send what it was asked for is sent away when others wait.
 //!
 //! Source of the facts: RFC 7143, sections 4.2, 4.6 and 11.
 
@@ -63,6 +63,8 @@ use writes::Transfer;
 
 /// Commands under way.
 const MOST_COMMANDS: usize = 128;
+/// Bytes of commands under way, whatever other clients leave; one alone may be larger.
+const MOST_HELD_BYTES: usize = 64 << 20;
 /// Bytes of answers that are collected before they are sent.
 const SEND_BYTES: usize = 512 << 10;
 /// How often it is looked whether units are other than they were.
@@ -183,31 +185,10 @@ where
     E: Export,
     D: Directory<E>,
 {
-    let Session { agreed, command, status, place, .. } = session;
-    let mut connection = Connection {
-        units,
-        agreed,
-        // The login was immediate: the first command has its number.
-        expected_command: command,
-        window_end: command,
-        status,
-        incoming: HashMap::new(),
-        active: HashMap::new(),
-        aborted: HashSet::new(),
-        aborts: Vec::new(),
-        running: FuturesUnordered::new(),
-        ended: VecDeque::new(),
-        postponed: VecDeque::new(),
-        loan: Loan::none(place),
-        held_bytes: 0,
-        moved_bytes: 0,
-        next_transfer: 0,
-        text: Vec::new(),
-        out: Vec::new(),
-        is_leaving: false,
-    };
+    let mut connection = Connection::new(session, units);
+    let digests = connection.agreed.digests;
     let (input, mut output) = tokio::io::split(socket);
-    let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), agreed.digests).boxed();
+    let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), digests).boxed();
     let mut looks = time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changes = if connection.units.is_some() { directory.changes() } else { Changes::none() };
@@ -236,7 +217,7 @@ where
                 if let Err(error) = connection.take(unit, directory).await {
                     break Err(error);
                 }
-                reading = read(input, agreed.digests).boxed();
+                reading = read(input, digests).boxed();
             }
             Some(Event::Read(Ok((_, None)))) => break Ok(()),
             Some(Event::Read(Err(error))) => break Err(error),
@@ -316,6 +297,33 @@ fn admit<E: Export>(
 }
 
 impl<E: Export> Connection<E> {
+    /// That of a session after its login.
+    fn new(session: Session<E>, units: Option<Units<E>>) -> Self {
+        let Session { agreed, command, status, place, .. } = session;
+        Self {
+            units,
+            agreed,
+            // The login was immediate: the first command has its number.
+            expected_command: command,
+            window_end: command,
+            status,
+            incoming: HashMap::new(),
+            active: HashMap::new(),
+            aborted: HashSet::new(),
+            aborts: Vec::new(),
+            running: FuturesUnordered::new(),
+            ended: VecDeque::new(),
+            postponed: VecDeque::new(),
+            loan: Loan::none(place),
+            held_bytes: 0,
+            moved_bytes: 0,
+            next_transfer: 0,
+            text: Vec::new(),
+            out: Vec::new(),
+            is_leaving: false,
+        }
+    }
+
     fn poll<S>(
         &mut self,
         reading: &mut BoxFuture<'static, Read<S>>,
@@ -327,15 +335,15 @@ impl<E: Export> Connection<E> {
         if let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(context) {
             return Poll::Ready(Event::Ended(ended));
         }
-        match self.postponed.front() {
-            Some(first) => {
-                let needed = self.held_bytes + first.command.memory_bytes();
+        match self.postponed.front().map(|first| first.command) {
+            Some(first) if self.has_room(first) => {
+                let needed = self.held_bytes + first.memory_bytes();
                 if self.loan.poll_cover(needed, context).is_ready() {
                     return Poll::Ready(Event::Covered);
                 }
             }
-            // The one that waited was aborted.
-            None => self.loan.leave_line(),
+            // The one that waited was aborted, or has to wait for its own session's.
+            _ => self.loan.leave_line(),
         }
         if let Poll::Ready(read) = reading.poll_unpin(context) {
             return Poll::Ready(Event::Read(read));
@@ -351,6 +359,11 @@ impl<E: Export> Connection<E> {
     /// Commands under way.
     fn under_way(&self) -> usize {
         self.active.len() + self.incoming.len() + self.postponed.len()
+    }
+
+    /// Whether the session may have this one under way, too: alone it may in any case.
+    fn has_room(&self, command: Command) -> bool {
+        self.held_bytes == 0 || self.held_bytes + command.memory_bytes() <= MOST_HELD_BYTES
     }
 
     fn is_known(&self, tag: u32) -> bool {
@@ -521,7 +534,7 @@ impl<E: Export> Connection<E> {
         match admitted {
             Err(outcome) => self.respond(&Ended { task, outcome, sends: 0, held_bytes: 0 }),
             Ok((unit, command)) => {
-                let is_first = self.postponed.is_empty();
+                let is_first = self.postponed.is_empty() && self.has_room(command);
                 self.postponed.push_back(Postponed { task, unit, command, came: data, listed: None });
                 let needed = self.held_bytes + command.memory_bytes();
                 // Ready at once as long as the client has memory of its own.

@@ -144,6 +144,14 @@ impl Served {
         self.command(0x2a, first, 1, &[1; 512], false).await
     }
 
+    /// Asks for an answer, which comes when all that was sent before has been looked at.
+    async fn ping(&mut self) {
+        let mut ping = [0; 48];
+        (ping[0], ping[1]) = (0x40, 0x80);
+        ping[16..20].copy_from_slice(&7u32.to_be_bytes());
+        self.send(ping, &[]).await;
+    }
+
     /// The next answer's header; its data are read, too.
     async fn answer(&mut self) -> Header {
         let read = async {
@@ -220,10 +228,7 @@ async fn the_window_that_was_told_is_kept_whatever_comes_beside_it() {
         served.write((number % 200) as u8).await;
     }
     // None is answered before all have come.
-    let mut ping = [0; 48];
-    (ping[0], ping[1]) = (0x40, 0x80);
-    ping[16..20].copy_from_slice(&7u32.to_be_bytes());
-    served.send(ping, &[]).await;
+    served.ping().await;
     assert_eq!(served.answer().await.operation(), answer::NOP_IN);
     served.disk.gate.add_permits(8 + MOST_COMMANDS);
     let mut told = end;
@@ -265,4 +270,17 @@ async fn a_command_that_was_aborted_is_not_in_line_for_memory() {
     third.waits_for("memory").await;
     drop(first);
     while third.answer().await.operation() != answer::R2T {}
+}
+
+#[tokio::test]
+async fn a_session_has_a_bound_of_its_own_where_it_has_all_shared_memory() {
+    let mut served = Served::start(&resources(1 << 20), 1 << 20);
+    // Each has almost 32 MiB: the first takes all that is shared, and two are more than a session may have.
+    for at in 0..3 {
+        served.command(0x2a, at, u16::MAX, &[], false).await;
+    }
+    served.ping().await;
+    let answers = [served.answer().await.operation(), served.answer().await.operation()];
+    assert_eq!(answers, [answer::R2T, answer::NOP_IN]);
+    served.waits_for("memory").await;
 }

@@ -24,9 +24,9 @@
 //! # Bounds
 //! At most [`MOST_COMMANDS`] are under way: initiators are told with MaxCmdSN, and more are passed over. The
 //! bytes of commands under way are bounded as for all clients ([`Loan`]), and by [`MOST_HELD_BYTES`]. A
-//! command that has to wait for them keeps only the data that came with it, and the input is read on meanwhile: the
-//! data of older writes are in it, and their memory becomes free when they are there. An initiator that holds
-//! a loan and does not send what it was asked for is sent away when others wait.
+//! command that has to wait for them keeps only the data that came with it, and the input is read on
+//! meanwhile: the data of older writes are in it, and their memory becomes free when they are there. An
+//! initiator that holds a loan and does not send what it was asked for is sent away when others wait.
 //!
 //! Source of the facts: RFC 7143, sections 4.2, 4.6 and 11.
 

@@ -148,7 +148,13 @@ fn show(volumes: &[VolumeShares]) -> Result<()> {
     }
     let layout = Layout { columns: columns.into(), scripted: false };
     let lines: String = rows.iter().map(|row| layout.row(row)).collect();
-    output::print(&(layout.header() + &lines))
+    let waiting: String = volumes.iter().flat_map(waiting).collect();
+    output::print(&(layout.header() + &lines + &waiting))
+}
+
+/// What clients of a volume wait for, as sentences.
+fn waiting(volume: &VolumeShares) -> impl Iterator<Item = String> {
+    volume.waiting.iter().map(|request| format!("{}: {request}\n", volume.name))
 }
 
 fn rows_of(volume: &VolumeShares) -> Vec<[String; 4]> {

@@ -35,6 +35,7 @@ pub mod traverse;
 pub mod tunables;
 pub mod txg;
 pub mod vdev;
+pub mod waits;
 pub mod zil;
 pub mod zio;
 pub mod zpl;

@@ -21,6 +21,8 @@ use std::task::{Poll, Waker};
 
 use device::IgnorePoison;
 
+use crate::waits;
+
 /// Whether other holders may have the same bytes at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
@@ -101,6 +103,7 @@ impl RangeLocks {
             if ranges.is_held(locked.ticket) {
                 return Poll::Ready(());
             }
+            waits::note("earlier requests of the same bytes");
             if let Some(entry) = ranges.list.iter_mut().find(|entry| entry.ticket == locked.ticket) {
                 entry.waker = Some(context.waker().clone());
             }

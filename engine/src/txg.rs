@@ -55,7 +55,7 @@ use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 use crate::queue::{Place, Queue, Queued};
 use crate::stats::{DMU_TX, TxgHistory};
-use crate::tunables;
+use crate::{tunables, waits};
 
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 8;
@@ -296,6 +296,7 @@ impl Txgs {
                 count_wait(verdict, dirty > most);
             }
             waited = Some(verdict);
+            waits::note("dirty data that are being written");
             place.wait(&mut state.lanes.of(who).queue, context.waker());
             self.due.notify_all();
             Poll::Pending
@@ -471,6 +472,7 @@ impl Txgs {
                 return Poll::Ready(Err(frozen()));
             }
             state.wanted = state.wanted.max(txg);
+            waits::note("the commit of a transaction group");
             state.waiters.push(context.waker().clone());
             self.due.notify_all();
             Poll::Pending

@@ -46,10 +46,12 @@ pub enum Error {
     },
     /// A remote run of fio does not end.
     #[error(
-        "{run}'{by}' did not end within {} s, a minute longer than the run takes: the machine that it \
-         connects to may be gone. Check whether that answers ('{by} true'); to notice sooner, let ssh check \
-         it (ssh -o ServerAliveInterval=5)",
-        limit.as_secs_f64().round()
+        "{run}'{by}' did not end within {} s, a minute longer than the run takes: {}",
+        limit.as_secs_f64().round(),
+        seen.clone().unwrap_or_else(|| format!(
+            "the machine that it connects to may be gone. Check whether that answers ('{by} true'); to \
+             notice sooner, let ssh check it (ssh -o ServerAliveInterval=5)"
+        ))
     )]
     Silent {
         /// The command that leads there.
@@ -58,6 +60,9 @@ pub enum Error {
         limit: std::time::Duration,
         /// Which run it was, where that is known, with what stands between.
         run: String,
+        /// What the machine, and the server of its disk, were seen to do meanwhile; nothing where that is
+        /// not known.
+        seen: Option<String>,
     },
     /// The user stopped it.
     #[error("it was stopped")]
@@ -84,5 +89,23 @@ impl Error {
     /// For [`std::io::Result`]s about a file.
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |error| Self::File { path: path.to_owned(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_does_not_end_says_what_was_seen_meanwhile() {
+        let silent = |seen: Option<&str>| {
+            let (by, run, limit) =
+                ("ssh host".into(), "round 2: ".into(), std::time::Duration::from_secs(61));
+            Error::Silent { by, limit, run, seen: seen.map(str::to_owned) }.to_string()
+        };
+        assert!(silent(None).starts_with("round 2: 'ssh host' did not end within 61 s, a minute longer"));
+        assert!(silent(None).contains("'ssh host true'"));
+        let seen = silent(Some("the guest is stuck"));
+        assert!(seen.ends_with(": the guest is stuck") && !seen.contains("ssh check"), "{seen}");
     }
 }

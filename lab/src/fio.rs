@@ -218,7 +218,8 @@ fn run_with(
             }
             (None, Some(limit)) => {
                 end(&child, Signal::TERM);
-                told = Some((Instant::now(), Error::Silent { by: by.join(" "), limit, run: String::new() }));
+                let silent = Error::Silent { by: by.join(" "), limit, run: String::new(), seen: None };
+                told = Some((Instant::now(), silent));
             }
             (None, None) => {}
         }

@@ -16,6 +16,7 @@
 //! | `disk` | how QEMU reaches a disk, and images |
 //! | `host_filesystem` | a filesystem of the host on a volume, which holds an image |
 //! | `machine` | the process of QEMU, from its start to its end |
+//! | `monitor` | what QEMU says of a guest that does not answer |
 //! | [`shell`] | scripts that the guest carries out |
 //!
 //! The settings ([`KNOBS`]) and what they mean together (`Spec`) are here. Sources: QEMU 10's manual
@@ -25,6 +26,7 @@ mod disk;
 mod host_filesystem;
 mod image;
 mod machine;
+mod monitor;
 pub mod shell;
 
 use crate::error::{Error, Result};

@@ -222,7 +222,9 @@ pub(crate) fn one(
     measured(bench, progress, stage, round, variant, workload).map_err(|error| match error {
         Error::Silent { by, limit, .. } => {
             let run = format!("round {}, {}, {}: ", round + 1, variant.name, workload.name);
-            Error::Silent { by, limit, run }
+            let lodging = workload.with(&variant.settings).map(|workload| Placement::of(variant, &workload));
+            let seen = lodging.ok().and_then(|lodging| bench.seen(&lodging));
+            Error::Silent { by, limit, run, seen }
         }
         error => bench.explained(error),
     })

@@ -12,11 +12,13 @@
 //! | `limits` | the number of clients, and the memory that they may use together |
 //! | `newcomers` | clients that have not chosen an export yet |
 //! | `shares` | which protocols serve a volume, and to whom |
+//! | `under_way` | requests that are not done yet, for a person who asks why a client waits |
 
 mod changes;
 mod limits;
 mod newcomers;
 pub mod shares;
+mod under_way;
 
 use std::{future::Future, sync::Arc};
 
@@ -28,6 +30,7 @@ pub use limits::{Limits, OWN_BYTES};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
 pub use shares::{Caller, Percent, Protocol, SectorBytes, Share, Shares};
+pub use under_way::{Asked, Entry, Pending, SLOW, UnderWay};
 
 /// The exports that a protocol serves, by name.
 pub trait Exports: Send + Sync + 'static {
@@ -111,6 +114,11 @@ pub trait Export: Send + Sync + 'static {
     /// A number that it keeps, whatever its name is; 0 for one that has none.
     fn guid(&self) -> u64 {
         0
+    }
+
+    /// Where requests of its client are listed that are not done yet; nothing where that is not done.
+    fn under_way(&self) -> Option<&Arc<UnderWay>> {
+        None
     }
 
     /// Whether it can be written.

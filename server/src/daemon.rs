@@ -21,6 +21,7 @@
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
 //! | `import_cached` | the pools that come back when the daemon starts again |
+//! | `clients` | clients of volumes, and their requests that take long |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
 //! | `endpoints` | where volumes are served beside the socket of NBD |
@@ -58,6 +59,7 @@
 mod agents;
 mod attached;
 mod attaching;
+mod clients;
 mod closing;
 mod compatibility;
 mod counters;

@@ -243,17 +243,18 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         inventory::members(self.portal.exports.listed(self.caller).await, target, own)
     }
 
-    async fn open(&self, target: String, members: BTreeMap<u8, Listed>) -> Opened<X::Export> {
-        let mut units = Opened::new();
+    async fn open(&self, target: String, members: BTreeMap<u8, Listed>) -> (Opened<X::Export>, bool) {
+        let (mut units, mut is_all) = (Opened::new(), true);
         for (number, Listed { name, share, .. }) in members {
             // What cannot be opened now is left out, as it is at the login.
-            let Ok(export) = self.portal.exports.open(&name, self.caller).await else { continue };
-            let volume = (number, (export, share));
-            if let Ok(unit) = self.portal.unit(&target, volume, self.initiator).await {
-                units.push((number, unit));
-            }
+            let opened = match self.portal.exports.open(&name, self.caller).await {
+                Ok(export) => self.portal.unit(&target, (number, (export, share)), self.initiator).await.ok(),
+                Err(_) => None,
+            };
+            is_all &= opened.is_some();
+            units.extend(opened.map(|unit| (number, unit)));
         }
         self.portal.reach.add(&self.initiator.name, units.iter().map(|(_, unit)| unit));
-        units
+        (units, is_all)
     }
 }

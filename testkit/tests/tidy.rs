@@ -33,6 +33,7 @@ const ENGINE: &[&str] = &[
     "env",
     "stats",
     "queue",
+    "waits",
     "range_set",
     "cache",
     "txg",

@@ -33,7 +33,7 @@ use rustix::io::FdFlags;
 use rustix::process::Signal;
 use serde_json::json;
 use server::api::{
-    AttachVolume, GetIoStats, ListVolumes, Loaded, Requested, RunLoad, SetTunables, SizeShare,
+    AttachVolume, GetIoStats, ListShares, ListVolumes, Loaded, Requested, RunLoad, SetTunables, SizeShare,
 };
 use tempfile::TempDir;
 
@@ -280,6 +280,12 @@ impl Programs for Private {
         let loaded = client::call_at_unless(&self.sockets.path().join("api.sock"), &asked, stops);
         let loaded = loaded.map_err(|error| failed(format!("{error:#}")))?.ok_or(lab::Error::Stopped)?;
         Ok(as_fio(load, &loaded))
+    }
+
+    fn waiting(&self, name: &str) -> Option<Vec<String>> {
+        let asked = ListShares { names: vec![name.to_owned()] };
+        let listed = client::call_at(&self.sockets.path().join("api.sock"), &asked).ok()?;
+        Some(listed.entries.iter().flat_map(|volume| &volume.waiting).map(ToString::to_string).collect())
     }
 
     fn lost(&self, pool: &str) -> Option<String> {

@@ -338,8 +338,10 @@ mod tests {
                 id: 1,
                 pool: "tank".into(),
                 dataset: "tank/vol".into(),
+                client: None,
                 mountpoint: None,
                 counters: numbers(&[("reads", 8 * factor)]),
+                waiting: Vec::new(),
             }],
             ..Counters::default()
         }

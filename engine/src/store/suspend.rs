@@ -43,6 +43,7 @@ use device::IgnorePoison;
 use crate::error::{Error, Result};
 use crate::events::Reporter;
 use crate::txg::Txgs;
+use crate::waits;
 
 /// What the users of a pool experience when it cannot write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -184,6 +185,7 @@ impl Suspension {
             if state.resumed != since {
                 return Poll::Ready(Ok(()));
             }
+            waits::note("the devices of a suspended pool");
             state.waiters.push(context.waker().clone());
             Poll::Pending
         })

@@ -37,6 +37,7 @@ use super::{Inner, lock};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::vdev::read::yield_now;
+use crate::waits;
 
 /// The number of blocks of a batch whose bytes are in memory at once.
 const WAVE_BLOCKS: usize = 32;
@@ -100,7 +101,7 @@ impl Inner {
                 }
             };
             match running {
-                Some(running) => running.await,
+                Some(running) => waits::noting("the intent log", running).await,
                 None => {
                     turns -= 1;
                     yield_now().await;

@@ -10,13 +10,14 @@
 //! |---|---|---|
 //! | block device of the volume | the daemon that serves it | the daemon, as soon as the volume goes |
 //! | file of the export | `qemu-storage-daemon` | its end |
-//! | loop device | `losetup` | the end of its mount: `losetup -d` while it is in use asks for that |
+//! | loop device | `losetup`, with direct I/O where that keeps what is written | the end of its mount: `losetup -d` while it is in use asks for that |
 //! | filesystem | `mkfs.ext4`, `mount` | `umount` |
 //!
 //! All of it needs root. Parts go in the opposite order, also where a later one could not be made. Of a lab
 //! that was killed the mount remains, and the next lab takes it away with the folder.
 
 use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,9 @@ use crate::target::output;
 pub(crate) const PROGRAMS: [&str; 5] = ["qemu-storage-daemon", "losetup", "mkfs.ext4", "mount", "umount"];
 /// How long the file of an export may take to come, and a filesystem to be free.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Numbers of four bytes that are written to find out whether a loop device works: 4 MiB, which are several
+/// requests.
+const PROBE_WORDS: u32 = 1 << 20;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -127,11 +131,19 @@ impl BlockDevice {
         let daemon = command.spawn().map_err(|error| Error::Missing { program, error })?;
         let mut made = Self::Loop { device: None, file: file.clone(), daemon };
         made.wait_for_file(&said)?;
-        let device = output(Command::new("losetup").args(["--direct-io=on", "-f", "--show"]).arg(&file))?;
-        if let Self::Loop { device: its, .. } = &mut made {
-            *its = Some(PathBuf::from(device.trim()));
+        for direct in ["on", "off"] {
+            made.go_with_the_mount()?;
+            let mut command = Command::new("losetup");
+            command.arg(format!("--direct-io={direct}")).args(["-f", "--show"]).arg(&file);
+            let looped = PathBuf::from(output(&mut command)?.trim());
+            if let Self::Loop { device, .. } = &mut made {
+                *device = Some(looped.clone());
+            }
+            if keeps_what_is_written(&looped, &file).map_err(Error::file(&looped))? {
+                return Ok(made);
+            }
         }
-        Ok(made)
+        Err(unfit(format!("a loop device of {uri} has other bytes than those that were written to it")))
     }
 
     /// Waits until the file has the size of the volume.
@@ -171,6 +183,18 @@ impl BlockDevice {
     }
 }
 
+/// Whether the file has what is written to its loop device, which is overwritten: Linux 6.18 writes bytes to
+/// wrong places there when a loop device does direct I/O to a file of FUSE.
+fn keeps_what_is_written(device: &Path, file: &Path) -> io::Result<bool> {
+    let written: Vec<u8> = (0..PROBE_WORDS).flat_map(|number| number.to_le_bytes()).collect();
+    let mut device = File::options().write(true).open(device)?;
+    device.write_all(&written)?;
+    device.sync_all()?;
+    let mut found = vec![0; written.len()];
+    File::open(file)?.read_exact(&mut found)?;
+    Ok(found == written)
+}
+
 impl Drop for BlockDevice {
     fn drop(&mut self) {
         let _ = self.go_with_the_mount();
@@ -181,5 +205,61 @@ impl Drop for BlockDevice {
             }
             let _ = daemon.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Format, make_image};
+    use super::*;
+    use crate::preflight::is_program;
+    use crate::size::Size;
+
+    /// Needs root, loop devices, FUSE and QEMU's programs; `CENOTE_SKIP=fuse` leaves it out.
+    #[test]
+    fn an_image_lies_on_ext4_on_a_volume_and_nothing_is_left_of_it() {
+        if testkit::skipped("fuse", "an image on ext4 on a volume") {
+            return;
+        }
+        let missing: Vec<_> =
+            PROGRAMS.iter().chain(&["qemu-nbd", "qemu-img"]).filter(|it| !is_program(it)).collect();
+        assert!(missing.is_empty(), "{missing:?} are missing: install them, or set CENOTE_SKIP=fuse");
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, socket) = (folder.path().join("volume"), folder.path().join("nbd"));
+        File::create(&volume).unwrap().set_len(256 << 20).unwrap();
+        let mut server = Command::new("qemu-nbd")
+            .args(["-t", "-f", "raw", "-x", "tank/v", "--discard=unmap", "-k"])
+            .args([&socket, &volume])
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while !socket.exists() {
+            assert!(began.elapsed() < LIMIT && server.try_wait().unwrap().is_none(), "no NBD server");
+            std::thread::yield_now();
+        }
+        let uri = format!("nbd+unix:///tank/v?socket={}", socket.display());
+        let loops = || output(Command::new("losetup").arg("-a")).unwrap();
+        let place = folder.path().join("host");
+        let no_device = Err(Error::Experiment("this kernel makes none".into()));
+        let made = HostFilesystem::make(no_device, &uri, &place).map(|filesystem| {
+            let file = place.join("export").display().to_string();
+            let image = filesystem.path().join("disk.img");
+            make_image(Format::Qcow2, &image, Size(64 << 20)).unwrap();
+            let checked =
+                output(Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(&image)).unwrap();
+            let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+            (
+                checked,
+                mounts.contains(&filesystem.path().display().to_string()),
+                loops().contains(&file),
+                file,
+            )
+        });
+        let _ = server.kill();
+        server.wait().unwrap();
+        let (checked, is_mounted, has_loop, file) = made.unwrap();
+        assert!(checked.contains("No errors") && is_mounted && has_loop, "{checked} {is_mounted} {has_loop}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&place.display().to_string()) && !loops().contains(&file), "{mounts}");
     }
 }

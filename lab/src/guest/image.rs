@@ -1,7 +1,6 @@
 //! The kernel and the initial RAM disk of guests: made of Debian packages at first use, by a script that does
 //! the same without the lab (`scripts/make-guest`).
 
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,7 +18,12 @@ const MOST_SAID: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The script that makes them.
-const SCRIPT: &str = include_str!("../../../scripts/make-guest");
+const SCRIPT: &str = "make-guest";
+/// The script and its parts.
+const FILES: [(&str, &str); 2] = [
+    (SCRIPT, include_str!("../../../scripts/make-guest")),
+    ("guest-image.sh", include_str!("../../../scripts/guest-image.sh")),
+];
 
 /// The folder that keeps them: `$CENOTE_GUEST`, or one in the user's cache.
 fn folder() -> Result<PathBuf> {
@@ -40,10 +44,12 @@ fn folder() -> Result<PathBuf> {
 pub(super) fn ready(stops: &dyn Fn() -> bool) -> Result<[PathBuf; 2]> {
     let folder = folder()?;
     std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-    // A file, so that the version is that of the script, as where it is called by hand.
-    let script = folder.join("make-guest");
-    let mut file = std::fs::File::create(&script).map_err(Error::file(&script))?;
-    file.write_all(SCRIPT.as_bytes()).map_err(Error::file(&script))?;
+    // Files, so that the version is that of the scripts, as where they are called by hand.
+    for (name, text) in FILES {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map_err(Error::file(&file))?;
+    }
+    let script = folder.join(SCRIPT);
     let mut command = Command::new("bash");
     command.arg(&script).arg(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = command.process_group(0).spawn();

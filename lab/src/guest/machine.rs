@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{Attached, Luks, Spec, disk, image, shell};
+use super::{Attached, Luks, Spec, disk, image, monitor, shell};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
@@ -23,6 +23,8 @@ const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const PREPARED_WITHIN: Duration = Duration::from_secs(300);
 /// How long it may take with KVM: where a guest does not run by then, KVM is of no use here.
 const KVM_LIMIT: Duration = Duration::from_secs(15);
+/// The file of what it says.
+const CONSOLE: &str = "console";
 /// What the guest says when it takes scripts.
 const READY: &str = "cenote-lab ready";
 /// How often it is looked whether it does.
@@ -98,11 +100,17 @@ impl Machine {
         command.arg("-kernel").arg(&kernel).arg("-initrd").arg(&initrd);
         command
             .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check nowatchdog cryptomgr.notests=1"]);
-        let console = folder.join("console");
+        let console = folder.join(CONSOLE);
         command.args(["-chardev", &format!("file,id=console,path={}", console.display())]);
         command.args(["-serial", "chardev:console", "-chardev", &socket("requests", shell::REQUESTS)]);
         command.args(["-serial", "chardev:requests", "-chardev", &socket("replies", shell::REPLIES)]);
         command.args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=replies,name=lab"]);
+        command.args([
+            "-chardev",
+            &socket("monitor", monitor::SOCKET),
+            "-mon",
+            "chardev=monitor,mode=control",
+        ]);
         command.args(disk::arguments(spec, attached));
         let said = folder.join("qemu");
         let log = File::create(&said).map_err(Error::file(&said))?;
@@ -121,25 +129,19 @@ impl Machine {
     /// Waits until the guest takes scripts.
     fn wait(&mut self, console: &Path, said: &Path, limit: Duration, stops: &dyn Fn() -> bool) -> Result<()> {
         let began = Instant::now();
-        let words = |path: &Path| {
-            let text = fs::read(path).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text).into_owned();
-            let last: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            last[last.len().saturating_sub(4)..].join("; ")
-        };
         let failed = |output: String| Error::Failed { command: "qemu-system-x86_64".into(), output };
         loop {
-            if words(console).contains(READY) {
+            if last_words(console).contains(READY) {
                 return Ok(());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(failed(format!("it ended at once ({status}): {}", words(said))));
+                return Err(failed(format!("it ended at once ({status}): {}", last_words(said))));
             }
             if stops() {
                 return Err(Error::Stopped);
             }
             if began.elapsed() > limit {
-                let console = words(console);
+                let console = last_words(console);
                 return Err(failed(format!(
                     "the guest did not boot within {} s: {console}",
                     limit.as_secs()
@@ -169,6 +171,14 @@ impl Machine {
         Ok(String::from_utf8_lossy(&said.stdout).into_owned())
     }
 
+    /// What it is doing, for a person who asks why it does not answer.
+    pub(crate) fn seen(&self) -> String {
+        let disk = monitor::seen(&self.folder).unwrap_or_else(|error| format!("QEMU does not say ({error})"));
+        let console = last_words(&self.folder.join(CONSOLE));
+        let console = if console.contains(READY) { String::new() } else { format!("; it said: {console}") };
+        format!("{disk}{console}")
+    }
+
     /// The command that runs a shell in it, by the program that this process runs.
     ///
     /// # Errors
@@ -178,6 +188,14 @@ impl Machine {
         let words = [program.display().to_string(), "lab".into(), "in-guest".into()];
         Ok(words.into_iter().chain([self.folder.display().to_string()]).collect())
     }
+}
+
+/// The last lines of a file.
+fn last_words(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let last: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    last[last.len().saturating_sub(4)..].join("; ")
 }
 
 /// A lab that is killed takes the process along.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pools::POOL_KEYS;
-use super::{DatasetKind, Facts, Kind, Pools, Site, Used, Words};
+use super::pools::{POOL_KEYS, of_pools};
+use super::{DatasetKind, Facts, Kind, Pools, Site, Words};
 use crate::experiment::Experiment;
 use crate::experiment::format::TableOf;
 
@@ -29,17 +29,7 @@ impl Site for Filesystem {
         &FACTS
     }
 
-    fn used(&self) -> Used {
-        self.0.used()
-    }
-
-    fn pools(&self) -> Option<&Pools> {
-        Some(&self.0)
-    }
-
-    fn pools_mut(&mut self) -> Option<&mut Pools> {
-        Some(&mut self.0)
-    }
+    of_pools!();
 
     fn described(&self, experiment: &Experiment) -> String {
         let Pools { size, .. } = &self.0;

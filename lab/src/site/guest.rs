@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::pools::POOL_KEYS;
-use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site, Used};
+use super::pools::{POOL_KEYS, of_pools};
+use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site};
 use crate::error::Result;
 use crate::experiment::format::TableOf;
 use crate::experiment::{CacheState, Experiment, NBD, PROCESS, Place, Settings, Work, Workload, fault};
@@ -52,17 +52,7 @@ impl Site for Guests {
         &FACTS
     }
 
-    fn used(&self) -> Used {
-        self.0.used()
-    }
-
-    fn pools(&self) -> Option<&Pools> {
-        Some(&self.0)
-    }
-
-    fn pools_mut(&mut self) -> Option<&mut Pools> {
-        Some(&mut self.0)
-    }
+    of_pools!();
 
     fn dataset(&self, settings: &Settings) -> Result<Option<Dataset>> {
         let (spec, size) = (Spec::of(settings)?, self.0.size);

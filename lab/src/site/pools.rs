@@ -82,6 +82,24 @@ pub(super) const POOL_KEYS: [Key; 7] = [
     OVERWRITE,
 ];
 
+/// What every site does alike that is a wrapper of [`Pools`]: for its implementation of [`super::Site`].
+macro_rules! of_pools {
+    () => {
+        fn used(&self) -> $crate::site::Used {
+            self.0.used()
+        }
+
+        fn pools(&self) -> Option<&$crate::site::Pools> {
+            Some(&self.0)
+        }
+
+        fn pools_mut(&mut self) -> Option<&mut $crate::site::Pools> {
+            Some(&mut self.0)
+        }
+    };
+}
+pub(super) use of_pools;
+
 impl Pools {
     pub(super) fn used(&self) -> Used {
         Used { size: self.size, overwrite: self.overwrite }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pools::POOL_KEYS;
-use super::{ANY_URI, Access, DatasetKind, Facts, Kind, Pools, Site, Used, Words};
+use super::pools::{POOL_KEYS, of_pools};
+use super::{ANY_URI, Access, DatasetKind, Facts, Kind, Pools, Site, Words};
 use crate::experiment::format::TableOf;
 use crate::experiment::{Experiment, PROCESS, Place, THROUGH};
 
@@ -35,17 +35,7 @@ impl Site for Volume {
         &FACTS
     }
 
-    fn used(&self) -> Used {
-        self.0.used()
-    }
-
-    fn pools(&self) -> Option<&Pools> {
-        Some(&self.0)
-    }
-
-    fn pools_mut(&mut self) -> Option<&mut Pools> {
-        Some(&mut self.0)
-    }
+    of_pools!();
 
     fn accesses<'a>(&'a self, experiment: &'a Experiment) -> Vec<Access<'a>> {
         let ways = experiment.values_of(THROUGH);

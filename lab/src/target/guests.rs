@@ -16,7 +16,7 @@ const KVM: &str = "/dev/kvm";
 
 /// The guest of a variant. The machine ends before the filesystem that its disk is on.
 pub(super) struct Guest {
-    _machine: Machine,
+    machine: Machine,
     _filesystem: Option<HostFilesystem>,
 }
 
@@ -68,8 +68,22 @@ impl Bench<'_> {
         let folder = folder.join(format!("guest-{number}"));
         let machine = Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
         let (by, path) = (machine.by()?, machine.at.clone());
-        self.guests.insert(lodging.clone(), Guest { _machine: machine, _filesystem: filesystem });
+        self.guests.insert(lodging.clone(), Guest { machine, _filesystem: filesystem });
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })
+    }
+
+    /// What the guest of a variant and the server of its disk are doing: for the error of a run that does not
+    /// end.
+    pub(crate) fn seen(&self, lodging: &Placement) -> Option<String> {
+        let guest = self.guests.get(lodging)?.machine.seen();
+        let home = self.homes.get(lodging);
+        let waiting = home.and_then(|home| self.programs(&home.server).ok()?.waiting(&home.dataset));
+        let server = match waiting.as_deref() {
+            None => "it is not known what the server of its disk does".to_owned(),
+            Some([]) => "its server has no request of its disk that takes long".to_owned(),
+            Some(some) => format!("its server has requests of its disk that take long: {}", some.join("; ")),
+        };
+        Some(format!("the guest is stuck, or slower than it should be; {guest}; {server}"))
     }
 
     /// What carries out the guests' instructions: KVM where a guest boots with it, which is tried once.

@@ -160,6 +160,12 @@ pub trait Programs {
         let _ = volume;
         Ok(())
     }
+    /// Requests of the clients of the volume `name` that take long, with what each waits for; nothing where
+    /// that is not known.
+    fn waiting(&self, name: &str) -> Option<Vec<String>> {
+        let _ = name;
+        None
+    }
     /// Why a pool takes nothing that is written any more, if that is so and known.
     fn lost(&self, pool: &str) -> Option<String> {
         let _ = pool;

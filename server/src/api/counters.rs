@@ -151,11 +151,48 @@ pub struct Client {
     pub pool: String,
     /// The volume or filesystem.
     pub dataset: String,
+    /// The initiator's name, or the address that it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// Where it is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mountpoint: Option<std::path::PathBuf>,
     /// What it did: `reads`, `nread`, `writes`, `nwritten`. Of a mount, what its filesystem did.
     pub counters: Numbers,
+    /// Its requests that are under way for more than 10 s, the oldest first. None of a mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingRequest>,
+}
+
+/// A request of a volume's client that takes long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaitingRequest {
+    /// The protocol of the client.
+    pub protocol: String,
+    /// The initiator's name, or the address that it came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// What is asked for, as `write`.
+    pub what: String,
+    /// The first byte.
+    pub offset: u64,
+    /// The bytes.
+    pub length: u64,
+    /// How long it is under way.
+    pub seconds: u64,
+    /// What it waits for, as `the intent log`.
+    pub waits_for: String,
+}
+
+impl fmt::Display for WaitingRequest {
+    /// A phrase for a person.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, client, what, offset, length, seconds, waits_for } = self;
+        let client = client.as_ref().map_or(String::new(), |name| format!(" {name}"));
+        let bytes = if *length > 0 { format!(" of {length} bytes at {offset}") } else { String::new() };
+        write!(f, "{protocol}{client}: {what}{bytes}, under way for {seconds} s, waits for {waits_for}")
+    }
 }
 
 /// The last transaction groups of a pool, the oldest first.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed};
+use super::{Action, Listed, WaitingRequest};
 
 /// Asks who answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -72,6 +72,9 @@ pub struct VolumeShares {
     pub through: Vec<SharedThrough>,
     /// Why the property is not understood. Then no protocol serves the volume.
     pub fault: Option<String>,
+    /// Requests of its clients that are under way for more than 10 s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingRequest>,
 }
 
 /// How a protocol serves a volume.

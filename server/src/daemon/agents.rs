@@ -9,6 +9,7 @@
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
 //! | none; a volume was exchanged for a copy with another block size | block devices of its snapshots get their new names |
+//! | none; every few seconds | requests of volumes' clients that take long are told of |
 //! | none; every minute | scrubs that are due by schedule begin |
 //! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
 //!
@@ -117,6 +118,7 @@ impl Agents {
             device::block_on(daemon.settle_devices());
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
+            daemon.open_pools().iter().for_each(|open| open.tell_of_slow_requests());
             take_back(&daemon);
             replace_absent(&daemon);
             if self.looked_for_scrubs.elapsed() >= LOOK_FOR_SCRUBS {

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use engine::properties::{Environment, Prop};
 
+use super::clients::Client;
 use super::datasets::is_at_or_below;
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, AttachedVolume, ErrorKind, Through};
@@ -301,7 +302,7 @@ impl Daemon {
             return Err(refused("this daemon serves no volumes"));
         };
         let open = || {
-            let opened = device::block_on(pool.connect(name, "ublk", self.link.clone()));
+            let opened = device::block_on(pool.connect(name, Client::unnamed("ublk"), self.link.clone()));
             opened.map_err(|error| match error {
                 engine::Error::Busy(_) => io::Error::new(io::ErrorKind::ResourceBusy, error.to_string()),
                 _ => io::Error::other(error.to_string()),

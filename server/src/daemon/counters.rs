@@ -235,6 +235,8 @@ async fn clients(pool: &OpenPool) -> Vec<Client> {
                 mountpoint: Some(mountpoint.clone()),
                 dataset: name,
                 counters: transfers([done.reads, done.nread, done.writes, done.nwritten]),
+                client: None,
+                waiting: Vec::new(),
             });
         }
     }

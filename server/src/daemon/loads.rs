@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::oneshot;
 
+use super::clients::Client;
 use super::{Daemon, OpenPool};
 use crate::api::{self, ApiError};
 use crate::load::{self, Noise, Tally};
@@ -36,7 +37,7 @@ impl Run {
     async fn client(&self, number: u32) -> Result<Tally, ApiError> {
         let api::RunLoad { volume, load } = &self.request;
         // No link is modelled: nothing is between this and the volume.
-        let export = self.pool.connect(volume, "load", None).await?;
+        let export = self.pool.connect(volume, Client::unnamed("load"), None).await?;
         let done = load::client(&*export, load, number, &self.noise, &self.is_over).await;
         done.map_err(|error| ApiError::failed(format!("the load on '{volume}' failed: {error}")))
     }

@@ -41,7 +41,7 @@ use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::receive::input::Receives;
 use super::recording::Recorders;
-use super::{Daemon, VolumeExport, VolumeList, lock, pool_properties, sync_tasks};
+use super::{Daemon, VolumeExport, VolumeList, lock, pool_properties, sharing, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
 use crate::block::Announcer;
 use crate::fuse;
@@ -394,6 +394,9 @@ impl Daemon {
         }
         if let Err(error) = open.find_volumes().await {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
+        }
+        if let Err(error) = sharing::leave_targets(open).await {
+            opened.warnings.push(format!("two volumes of '{}' may be one unit: {error}", open.name()));
         }
         open.serve_reshapes();
         opened.volumes = self.served_volumes(open);

@@ -3,6 +3,7 @@
 //! Both are user properties, so that they go where the pool goes: [`shares::PROPERTY`], which people set, and
 //! [`KEPT`], which is a protocol's own.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -64,6 +65,48 @@ pub(super) async fn leave_target(pool: &OpenPool, live: &Arc<LivePool>, name: &s
         sync_tasks::set(&s, &name, &[property]).await.map(drop)
     });
     change.await
+}
+
+/// Has volumes that were exchanged for a copy leave their targets, where a crash came between both.
+///
+/// An exchange gives each of the two volumes the other one's number to be recognized by. The one that was
+/// made earlier is the old one; where the other one is still the same unit, this one leaves.
+pub(super) async fn leave_targets(pool: &OpenPool) -> engine::Result<()> {
+    let Some(live) = pool.live() else { return Ok(()) };
+    let old = {
+        let volumes = pool.volumes();
+        let mut by_unit: HashMap<(String, u8), Vec<&Volume>> = HashMap::new();
+        for volume in volumes.iter() {
+            let Some(share) = volume.share(Protocol::Iscsi) else { continue };
+            let Some(target) = share.target else { continue };
+            by_unit.entry((target, share.lun)).or_default().push(volume);
+        }
+        by_unit.retain(|_, volumes| volumes.len() > 1);
+        if by_unit.is_empty() {
+            return Ok(());
+        }
+        let (dsl, mut old) = (pool.dsl().await?, Vec::new());
+        for volumes in by_unit.values() {
+            let mut datasets = Vec::new();
+            for volume in volumes {
+                datasets.push((volume, dsl.find(&volume.name).await?));
+            }
+            for (volume, dataset) in &datasets {
+                let is_exchanged = |other: &Dataset| {
+                    other.phys.guid == volume.guid && dataset.phys.creation_txg < other.phys.creation_txg
+                };
+                if datasets.iter().any(|(_, other)| is_exchanged(other)) {
+                    old.push(volume.name.clone());
+                }
+            }
+        }
+        old
+    };
+    for name in &old {
+        tracing::info!(volume = name, "an old volume leaves its target, where a copy has its place");
+        leave_target(pool, live, name).await?;
+    }
+    if old.is_empty() { Ok(()) } else { pool.find_volumes().await }
 }
 
 /// Refuses a value of the property that makes no sense.
@@ -138,6 +181,7 @@ impl Daemon {
                 name: volume.name().to_owned(),
                 through: through.collect(),
                 fault: volume.shares.as_ref().err().cloned(),
+                waiting: pools.iter().flat_map(|pool| pool.waiting_requests(volume.name())).collect(),
             });
         }
         Ok(listed)

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use engine::waits;
 use tokio::sync::Notify;
 
 /// How often it is looked whether all requests have come out.
@@ -57,7 +58,7 @@ impl<A> Freezable<A> {
                 State::Gone => return None,
                 State::Frozen(_) => {}
             }
-            changed.await;
+            waits::noting("the volume, which is being exchanged for another one", changed).await;
         }
     }
 

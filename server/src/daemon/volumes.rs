@@ -32,7 +32,7 @@ use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
 use tokio::net::UnixListener;
 
-use super::counters::transfers;
+use super::clients::{Client, Done};
 use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
@@ -41,8 +41,8 @@ use super::volume_list::Volume;
 use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
-    Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits, Listed,
-    Protocol, Room, Unopened, shares,
+    Asked, Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits,
+    Listed, Protocol, Room, UnderWay, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -59,8 +59,8 @@ pub struct VolumeExport {
     /// It changes when the volume of a snapshot gets another name.
     name: RwLock<Arc<str>>,
     /// The protocol of its client.
-    protocol: &'static str,
-    id: u64,
+    pub(super) protocol: &'static str,
+    pub(super) id: u64,
     guid: Guid,
     is_writable: bool,
     /// The modelled link between the client and this.
@@ -69,28 +69,10 @@ pub struct VolumeExport {
     pub(super) access: Freezable<Access>,
     /// Told of each request.
     recorder: Arc<Recorder>,
-    done: Done,
-}
-
-/// What a client did.
-#[derive(Debug, Default)]
-struct Done {
-    reads: AtomicU64,
-    nread: AtomicU64,
-    writes: AtomicU64,
-    nwritten: AtomicU64,
-}
-
-impl Done {
-    fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.nread.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn wrote(&self, bytes: usize) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.nwritten.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
+    pub(super) done: Done,
+    /// Its client: the initiator's name, or an address; nothing where it has neither.
+    pub(super) client: Option<String>,
+    pub(super) under_way: Arc<UnderWay>,
 }
 
 /// The number of the next connection.
@@ -193,6 +175,10 @@ impl Export for VolumeExport {
         self.guid.0
     }
 
+    fn under_way(&self) -> Option<&Arc<UnderWay>> {
+        Some(&self.under_way)
+    }
+
     fn is_writable(&self) -> bool {
         self.is_writable
     }
@@ -204,14 +190,17 @@ impl Export for VolumeExport {
     async fn read_to(&self, offset: u64, len_bytes: usize, sink: &mut dyn Sink) -> Result<(), ExportError> {
         let length = len_bytes as u64;
         self.recorder.note(TracedOperation::Read, offset, length);
-        let read = match &*self.access().await? {
-            Access::Reading(zvol) => zvol.read_to(offset, length, sink).await,
-            Access::Writing(reader, _) => reader.read_to(offset, length, sink).await,
+        let read = async {
+            let read = match &*self.access().await? {
+                Access::Reading(zvol) => zvol.read_to(offset, length, sink).await,
+                Access::Writing(reader, _) => reader.read_to(offset, length, sink).await,
+            };
+            read.map_err(|error| self.failed(error))?;
+            self.done.read(len_bytes);
+            self.replied(len_bytes).await;
+            Ok(())
         };
-        read.map_err(|error| self.failed(error))?;
-        self.done.read(len_bytes);
-        self.replied(len_bytes).await;
-        Ok(())
+        self.under_way.watch(Asked::of("read", offset, length), read).await
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
@@ -232,21 +221,27 @@ impl Export for VolumeExport {
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Write, offset, data.len() as u64);
         self.note_stable(stable);
-        let (volume, _inside) = self.writing().await?;
-        if let Some(link) = &self.link {
-            link.bring(data.len() as u64).await;
-        }
-        let written = with_room(volume.txgs(), || volume.write_at(offset, &data, stable)).await;
-        written.map_err(|error| self.failed(error))?;
-        self.done.wrote(data.len());
-        Ok(())
+        let write = async {
+            let (volume, _inside) = self.writing().await?;
+            if let Some(link) = &self.link {
+                link.bring(data.len() as u64).await;
+            }
+            let written = with_room(volume.txgs(), || volume.write_at(offset, &data, stable)).await;
+            written.map_err(|error| self.failed(error))?;
+            self.done.wrote(data.len());
+            Ok(())
+        };
+        self.under_way.watch(Asked::of("write", offset, data.len() as u64), write).await
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        let (volume, _inside) = self.writing().await?;
-        volume.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
+        let trim = async {
+            let (volume, _inside) = self.writing().await?;
+            volume.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
+        };
+        self.under_way.watch(Asked::of("trim", offset, len_bytes), trim).await
     }
 
     async fn write_zeroes(
@@ -258,10 +253,13 @@ impl Export for VolumeExport {
     ) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        let (volume, _inside) = self.writing().await?;
-        let written =
-            with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
-        written.map_err(|error| self.failed(error))
+        let write = async {
+            let (volume, _inside) = self.writing().await?;
+            let written =
+                with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
+            written.map_err(|error| self.failed(error))
+        };
+        self.under_way.watch(Asked::of("write of zeroes", offset, len_bytes), write).await
     }
 
     fn durability(&self) -> Option<Durability> {
@@ -282,11 +280,14 @@ impl Export for VolumeExport {
 
     async fn flush(&self) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Flush, 0, 0);
-        if let Access::Writing(reader, _) = &*self.access().await? {
-            reader.volume().flush().await.map_err(|error| self.failed(error))?;
-        }
-        self.replied(0).await;
-        Ok(())
+        let flush = async {
+            if let Access::Writing(reader, _) = &*self.access().await? {
+                reader.volume().flush().await.map_err(|error| self.failed(error))?;
+            }
+            self.replied(0).await;
+            Ok(())
+        };
+        self.under_way.watch(Asked::of("flush", 0, 0), flush).await
     }
 
     async fn copy_from(
@@ -296,31 +297,34 @@ impl Export for VolumeExport {
         offset: u64,
         len_bytes: u64,
     ) -> Result<Option<Copied>, ExportError> {
-        let (volume, _inside) = self.writing().await?;
-        let from = source.access().await?;
-        let Access::Writing(reader, _) = &*from else { return Ok(None) };
-        if !Arc::ptr_eq(volume.txgs(), reader.volume().txgs()) {
-            return Ok(None);
-        }
-        let clone = || volume.clone_range_from(reader.volume(), source_offset, offset, len_bytes);
-        let cloned_bytes = with_room(volume.txgs(), clone).await.map_err(|error| self.failed(error))?;
-        source.recorder.note(TracedOperation::Read, source_offset, len_bytes);
-        self.recorder.note(TracedOperation::Write, offset, len_bytes);
-        let mut piece = IoBuf::zeroed(0);
-        let mut at = cloned_bytes;
-        while at < len_bytes {
-            let size = (len_bytes - at).min(COPY_BYTES) as usize;
-            if piece.len() != size {
-                piece = IoBuf::for_overwrite(size);
+        let copy = async {
+            let (volume, _inside) = self.writing().await?;
+            let from = source.access().await?;
+            let Access::Writing(reader, _) = &*from else { return Ok(None) };
+            if !Arc::ptr_eq(volume.txgs(), reader.volume().txgs()) {
+                return Ok(None);
             }
-            let read = reader.read_at(source_offset + at, &mut piece).await;
-            read.map_err(|error| source.failed(error))?;
-            let written = with_room(volume.txgs(), || volume.write_at(offset + at, &piece, false)).await;
-            written.map_err(|error| self.failed(error))?;
-            at += size as u64;
-        }
-        self.done.wrote(len_bytes as usize);
-        Ok(Some(Copied { cloned_bytes }))
+            let clone = || volume.clone_range_from(reader.volume(), source_offset, offset, len_bytes);
+            let cloned_bytes = with_room(volume.txgs(), clone).await.map_err(|error| self.failed(error))?;
+            source.recorder.note(TracedOperation::Read, source_offset, len_bytes);
+            self.recorder.note(TracedOperation::Write, offset, len_bytes);
+            let mut piece = IoBuf::zeroed(0);
+            let mut at = cloned_bytes;
+            while at < len_bytes {
+                let size = (len_bytes - at).min(COPY_BYTES) as usize;
+                if piece.len() != size {
+                    piece = IoBuf::for_overwrite(size);
+                }
+                let read = reader.read_at(source_offset + at, &mut piece).await;
+                read.map_err(|error| source.failed(error))?;
+                let written = with_room(volume.txgs(), || volume.write_at(offset + at, &piece, false)).await;
+                written.map_err(|error| self.failed(error))?;
+                at += size as u64;
+            }
+            self.done.wrote(len_bytes as usize);
+            Ok(Some(Copied { cloned_bytes }))
+        };
+        self.under_way.watch(Asked::of("copy", offset, len_bytes), copy).await
     }
 
     async fn kept(&self) -> Result<Option<String>, ExportError> {
@@ -380,7 +384,9 @@ impl Exports for Volumes {
         if let Some((why, FailMode::Continue)) = pool.live().and_then(|live| live.suspended()) {
             return Err(Unopened::Unavailable(format!("pool '{}' is suspended: {why}", pool.name())));
         }
-        pool.connect(name, self.protocol.name(), self.daemon.link.clone()).await.map_err(|error| {
+        let client = caller.name.map(str::to_owned).or_else(|| caller.address.map(|from| from.to_string()));
+        let client = Client { protocol: self.protocol.name(), name: client };
+        pool.connect(name, client, self.daemon.link.clone()).await.map_err(|error| {
             tracing::debug!(name, %error, "an export cannot be opened");
             match error {
                 engine::Error::Io { .. }
@@ -452,12 +458,12 @@ impl OpenPool {
     pub(super) async fn connect(
         self: &Arc<Self>,
         name: &str,
-        protocol: &'static str,
+        client: Client,
         link: Option<Arc<Link>>,
     ) -> engine::Result<Arc<VolumeExport>> {
         loop {
             let before = lock(&self.leaving).admits(name)?;
-            let export = self.open_export(name, protocol, link.clone()).await?;
+            let export = self.open_export(name, client.clone(), link.clone()).await?;
             // A request that takes the volume away looks for clients after it said so: either it has seen
             // this one, or this one sees that.
             if lock(&self.leaving).admits(name)? == before {
@@ -469,7 +475,7 @@ impl OpenPool {
     async fn open_export(
         self: &Arc<Self>,
         name: &str,
-        protocol: &'static str,
+        client: Client,
         link: Option<Arc<Link>>,
     ) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
@@ -498,7 +504,7 @@ impl OpenPool {
                 let export = VolumeExport {
                     home: Arc::downgrade(self),
                     name: RwLock::new(name.into()),
-                    protocol,
+                    protocol: client.protocol,
                     id,
                     guid,
                     is_writable,
@@ -506,39 +512,14 @@ impl OpenPool {
                     access,
                     recorder,
                     done,
+                    client: client.name,
+                    under_way: Arc::default(),
                 };
                 let export = Arc::new(export);
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
             }
             None => Err(engine::Error::NotFound(name)),
-        }
-    }
-
-    /// The clients of its volumes.
-    pub(super) fn connected_clients(&self) -> Vec<api::Client> {
-        let connections = lock(&self.connections);
-        let connected = connections.iter().flatten().filter_map(Weak::upgrade);
-        let client = |export: Arc<VolumeExport>| {
-            let Done { reads, nread, writes, nwritten } = &export.done;
-            let numbers = [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed));
-            api::Client {
-                kind: export.protocol.to_owned(),
-                id: export.id,
-                pool: self.name().to_owned(),
-                dataset: export.name().to_string(),
-                mountpoint: None,
-                counters: transfers(numbers),
-            }
-        };
-        connected.map(client).collect()
-    }
-
-    /// Takes the volumes from all clients, for good: what they read from now on fails.
-    pub(super) fn disconnect(&self) {
-        let connections = lock(&self.connections).take();
-        for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
-            connection.access.remove();
         }
     }
 }

@@ -2,12 +2,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
 use device::block_on;
 use server::api::{CompareFiles, DiffPart, ErrorKind, ExportPool, FileChange};
-use server::http::{self, ApiSocket};
-use tokio::sync::oneshot;
 
 use crate::harness::{Running, golden, import_request};
 
@@ -97,25 +94,12 @@ fn asked(socket: &std::path::Path, body: &str) -> (String, Vec<DiffPart>) {
 #[test]
 fn parts_are_lines_of_an_answer_and_refusals_have_their_status() {
     let Some(running) = start() else { return };
-    let socket = running.place.path().join("api.sock");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let (daemon, path) = (Arc::clone(&running.daemon), socket.clone());
-    let serving = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let socket = ApiSocket::bind(&path).await.unwrap();
-            ready.send(()).unwrap();
-            http::serve(socket, daemon, async move { drop(stopped.await) }).await.unwrap();
-        });
-    });
-    is_ready.recv().unwrap();
-    let (status, sent) = asked(&socket, r#"{"from": "single/fs@one", "to": "@two"}"#);
+    let api = running.serve_api();
+    let (status, sent) = asked(&api.socket, r#"{"from": "single/fs@one", "to": "@two"}"#);
     assert!(status.ends_with("200 OK"), "{status}");
     assert_eq!(changes(&sent), changes(&parts(&running, usize::MAX)));
     assert!(matches!(sent.last(), Some(DiffPart::Complete)));
-    let (status, sent) = asked(&socket, r#"{"from": "single/none@one"}"#);
+    let (status, sent) = asked(&api.socket, r#"{"from": "single/none@one"}"#);
     assert!(status.contains(" 404 ") && sent.is_empty(), "{status}");
-    stop.send(()).unwrap();
-    serving.join().unwrap();
+    api.end();
 }

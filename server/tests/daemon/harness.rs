@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use device::block_on;
 use server::api::{ExportPool, ImportPool, Imported};
 use server::daemon::{Daemon, Endpoints};
+use server::http::{self, ApiSocket};
 use server::runtime::Shards;
 use server::socket;
 use tempfile::TempDir;
@@ -78,6 +79,24 @@ impl Running {
         Self { daemon, place, stop: Some(stop), thread: Some(thread) }
     }
 
+    /// Answers requests over a socket, until that is to end.
+    pub fn serve_api(&self) -> ServedApi {
+        let socket = self.place.path().join("api.sock");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (daemon, path) = (Arc::clone(&self.daemon), socket.clone());
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let socket = ApiSocket::bind(&path).await.unwrap();
+                ready.send(()).unwrap();
+                http::serve(socket, daemon, async move { drop(stopped.await) }).await.unwrap();
+            });
+        });
+        is_ready.recv().unwrap();
+        ServedApi { socket, stop, thread }
+    }
+
     /// Where mountpoints begin.
     pub fn altroot(&self) -> PathBuf {
         self.place.path().join("mnt")
@@ -87,6 +106,21 @@ impl Running {
     pub fn import(&self, golden: &GoldenPool) -> Imported {
         let request = import_request(&golden.name, &golden.dir, &self.altroot());
         block_on(self.daemon.import(request)).unwrap()
+    }
+}
+
+/// An API server of a running daemon.
+pub struct ServedApi {
+    pub socket: PathBuf,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl ServedApi {
+    /// Ends it, whatever clients it has.
+    pub fn end(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
     }
 }
 

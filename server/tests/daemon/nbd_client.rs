@@ -12,6 +12,33 @@ pub const CMD_FLUSH: u16 = 3;
 pub const CMD_WRITE_ZEROES: u16 = 6;
 pub const FLAG_FUA: u16 = 1;
 
+/// The preferred size of a block that one who negotiates now is told (`NBD_OPT_INFO`).
+pub fn preferred_block_bytes(socket: &Path, export: &str) -> Option<u32> {
+    const OPTION: u32 = 6;
+    const BLOCK_SIZE: [u8; 2] = [0, 3];
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(&3u32.to_be_bytes()).unwrap();
+    let name = [&(export.len() as u32).to_be_bytes()[..], export.as_bytes()].concat();
+    let asked = [&name[..], &[0, 1], &BLOCK_SIZE].concat();
+    let head = [b"IHAVEOPT", &OPTION.to_be_bytes()[..], &(asked.len() as u32).to_be_bytes()].concat();
+    stream.write_all(&[head, asked].concat()).unwrap();
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head).unwrap();
+        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+        let mut data = vec![0; word(16) as usize];
+        stream.read_exact(&mut data).unwrap();
+        if data.starts_with(&BLOCK_SIZE) {
+            return Some(u32::from_be_bytes(data[6..10].try_into().unwrap()));
+        }
+        if word(12) != 3 {
+            return None;
+        }
+    }
+}
+
 /// A client of one export.
 pub struct Client {
     stream: UnixStream,

@@ -12,7 +12,7 @@ use server::api::{
 use server::daemon::OpenPool;
 
 use crate::harness::Running;
-use crate::nbd_client::Client;
+use crate::nbd_client::{Client, preferred_block_bytes};
 use crate::volumes::{MEBIBYTE, new_volume};
 
 const FLAG_FUA: u16 = 1;
@@ -80,6 +80,9 @@ fn clients_go_on_with_the_copy() {
     let kept = "tank/vol.volblocksize-16K".to_owned();
     let expected = [("tank/vol".to_owned(), 65536), (kept.clone(), 16384), (format!("{kept}@before"), 16384)];
     assert_eq!(served(&running), expected);
+    // One that negotiates now is told of them, which NBD cannot tell those that are connected.
+    assert_eq!(preferred_block_bytes(&socket, "tank/vol"), Some(65536));
+    assert_eq!(preferred_block_bytes(&socket, &kept), Some(16384));
 
     // The client of the snapshot keeps it, under its new name.
     let destroy =

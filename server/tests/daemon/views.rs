@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::block_on;
@@ -12,8 +11,6 @@ use engine::pool::import::{ImportOptions, import, select};
 use engine::pool::verify::{Progress, VerifyOptions, verify};
 use ondisk::uberblock::Uberblock;
 use server::api::{ErrorKind, ExportPool, HeldView, HoldView, SyncPools};
-use server::http::{self, ApiSocket};
-use tokio::sync::oneshot;
 
 use crate::harness::Running;
 use crate::nbd_client::Client;
@@ -108,22 +105,10 @@ fn hold_over(socket: &PathBuf) -> (UnixStream, String) {
 fn a_client_that_goes_away_holds_nothing_and_the_end_waits_for_none() {
     let running = Running::start();
     new_volume(&running);
-    let socket = running.place.path().join("api.sock");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let (daemon, path) = (Arc::clone(&running.daemon), socket.clone());
-    let serving = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let socket = ApiSocket::bind(&path).await.unwrap();
-            ready.send(()).unwrap();
-            http::serve(socket, daemon, async move { drop(stopped.await) }).await.unwrap();
-        });
-    });
-    is_ready.recv().unwrap();
+    let api = running.serve_api();
     let mut held = Vec::new();
     loop {
-        let (stream, answer) = hold_over(&socket);
+        let (stream, answer) = hold_over(&api.socket);
         if answer.starts_with("HTTP/1.1 409") {
             break;
         }
@@ -133,14 +118,13 @@ fn a_client_that_goes_away_holds_nothing_and_the_end_waits_for_none() {
     drop(held);
     let began = Instant::now();
     let kept = loop {
-        let (stream, answer) = hold_over(&socket);
+        let (stream, answer) = hold_over(&api.socket);
         if answer.starts_with("HTTP/1.1 200") {
             break stream;
         }
         assert!(began.elapsed() < LIMIT, "{answer}");
     };
     // The end does not wait for who still holds one.
-    stop.send(()).unwrap();
-    serving.join().unwrap();
+    api.end();
     drop(kept);
 }

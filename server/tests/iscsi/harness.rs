@@ -1,6 +1,6 @@
 //! A server with disks in memory, and an initiator that says what it is told to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -153,6 +153,10 @@ type Shared = (Share, Arc<Disk>);
 #[derive(Clone, Default)]
 pub struct Disks {
     by_name: Arc<Mutex<BTreeMap<String, Shared>>>,
+    /// Names of those that cannot be opened now.
+    pub broken: Arc<Mutex<BTreeSet<String>>>,
+    /// How often one of these was to be opened.
+    pub refused: Arc<AtomicUsize>,
     announcer: Announcer,
 }
 
@@ -190,6 +194,10 @@ impl Exports for Disks {
     }
 
     async fn open(&self, name: &str, _: Caller<'_>) -> Result<Arc<Disk>, Unopened> {
+        if self.broken.lock().unwrap().contains(name) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Unopened::Unavailable("on purpose".into()));
+        }
         let by_name = self.by_name.lock().unwrap();
         by_name.get(name).map(|(_, disk)| Arc::clone(disk)).ok_or(Unopened::Unknown)
     }
@@ -205,6 +213,8 @@ pub const TARGET: &str = "iqn.2026-11.org.cenote:tank:disk";
 /// A running server. Stops when dropped.
 pub struct Served {
     pub address: SocketAddr,
+    /// Those that it runs on, where it is one of its own.
+    pub shards: Option<Arc<Shards>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -220,11 +230,13 @@ impl Served {
 
     /// One that something else serves.
     pub fn elsewhere(address: SocketAddr) -> Self {
-        Self { address, stop: None, thread: None }
+        Self { address, shards: None, stop: None, thread: None }
     }
 
-    pub fn start_with(disks: Disks, secrets: Option<&str>, limits: Limits) -> Self {
+    pub fn start_with<X: Exports>(disks: X, secrets: Option<&str>, limits: Limits) -> Self {
         let disks = Arc::new(disks);
+        let shards = Arc::new(Shards::start().unwrap());
+        let of_server = Arc::clone(&shards);
         let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -234,14 +246,13 @@ impl Served {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    end = iscsi::serve_tcp(listener, disks, secrets, shards, limits) => panic!("{end:?}"),
+                    end = iscsi::serve_tcp(listener, disks, secrets, of_server, limits) => panic!("{end:?}"),
                     _ = stopped => {}
                 }
             });
         });
-        Self { address, stop: Some(stop), thread: Some(thread) }
+        Self { address, shards: Some(shards), stop: Some(stop), thread: Some(thread) }
     }
 }
 
@@ -273,6 +284,10 @@ pub struct Initiator {
     socket: TcpStream,
     command: u32,
     tag: u32,
+    /// The last number of a command that the server takes now.
+    last: u32,
+    /// Whether it takes answers little by little.
+    pub is_slow: bool,
     /// The unit that commands are for.
     pub lun: u8,
 }
@@ -281,7 +296,7 @@ impl Initiator {
     pub fn connect(served: &Served) -> Self {
         let socket = TcpStream::connect(served.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { socket, command: 1, tag: 1, lun: 0 }
+        Self { socket, command: 1, tag: 1, last: 1, is_slow: false, lun: 0 }
     }
 
     pub fn send(&mut self, mut header: [u8; 48], data: &[u8]) {
@@ -297,9 +312,30 @@ impl Initiator {
         self.socket.read_exact(&mut header).ok()?;
         let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut data = vec![0; length.next_multiple_of(4)];
-        self.socket.read_exact(&mut data).ok()?;
+        let most = if self.is_slow { 512 } else { data.len().max(1) };
+        for piece in data.chunks_mut(most) {
+            self.socket.read_exact(piece).ok()?;
+            if self.is_slow {
+                thread::yield_now();
+            }
+        }
         data.truncate(length);
-        Some(Answer { header, data })
+        let answer = Answer { header, data };
+        // It never becomes smaller.
+        let last = answer.word(32);
+        assert!(last.wrapping_sub(self.last).cast_signed() >= 0, "{answer:?}");
+        self.last = last;
+        Some(answer)
+    }
+
+    /// Whether the server takes another command now.
+    pub fn may_send(&self) -> bool {
+        self.last.wrapping_sub(self.command).cast_signed() >= 0
+    }
+
+    /// Answers within this time, or there are none.
+    pub fn set_patience(&self, patience: Duration) {
+        self.socket.set_read_timeout(Some(patience)).unwrap();
     }
 
     /// One unit of a login: from one stage to another, with these keys.

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod busy;
 mod harness;
 mod hostile;
 mod hosts;
 mod pool;
 mod running;
+mod stress;
 mod units;
 
 use std::process::Command;

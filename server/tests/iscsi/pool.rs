@@ -3,11 +3,12 @@
 use std::ops::Deref;
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev,
-    RenameDataset, ReshapeVolume, SetProperties, TakeSnapshots,
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, GetCounters, GetEvents, ImportPool, ListShares,
+    NewDevices, NewLayout, NewVdev, RenameDataset, ReshapeVolume, SetProperties, TakeSnapshots,
 };
 use server::block::shares;
 use tempfile::TempDir;
@@ -16,13 +17,13 @@ use crate::harness::{Initiator, Served};
 use crate::running::RunningDaemon;
 use crate::units::{copy, numbers, register, reserve, sense, told};
 
-const MIB: u64 = 1 << 20;
-const VMS: &str = "iqn.2026-11.org.cenote:vms";
+pub const MIB: u64 = 1 << 20;
+pub const VMS: &str = "iqn.2026-11.org.cenote:vms";
 
 /// A daemon that serves the pool of a folder by iSCSI.
-struct Running {
+pub struct Running {
     running: RunningDaemon,
-    served: Served,
+    pub served: Served,
 }
 
 impl Deref for Running {
@@ -34,14 +35,14 @@ impl Deref for Running {
 }
 
 impl Running {
-    fn start(place: &Path) -> Self {
+    pub fn start(place: &Path) -> Self {
         let running = RunningDaemon::start(place, None);
         let served = Served::elsewhere(running.iscsi);
         Self { running, served }
     }
 
     /// A pool with two volumes of that size, which are units of one target.
-    fn create(&self, place: &Path, volume_bytes: u64) {
+    pub fn create(&self, place: &Path, volume_bytes: u64) {
         let disk = place.join("disk");
         std::fs::File::create(&disk).unwrap().set_len(16 * volume_bytes).unwrap();
         let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
@@ -58,7 +59,7 @@ impl Running {
     }
 
     /// A volume that is shared so.
-    fn create_volume(&self, name: &str, share: &str, volume_bytes: u64) {
+    pub fn create_volume(&self, name: &str, share: &str, volume_bytes: u64) {
         let volume = CreateDataset {
             name: name.into(),
             volume_bytes: Some(volume_bytes),
@@ -74,7 +75,7 @@ impl Running {
     }
 
     /// Sets a property of a volume, which must not fail.
-    fn set(&self, volume: &str, name: &str, value: &str) {
+    pub fn set(&self, volume: &str, name: &str, value: &str) {
         let set = SetProperties {
             datasets: vec![volume.to_owned()],
             properties: vec![(name.to_owned(), value.to_owned())],
@@ -84,7 +85,7 @@ impl Running {
         assert!(set.failed.is_empty(), "{set:?}");
     }
 
-    fn import(&self, place: &Path) {
+    pub fn import(&self, place: &Path) {
         let import = ImportPool {
             pool: Some("tank".into()),
             search: vec![place.to_owned()],
@@ -211,6 +212,87 @@ fn sessions_go_on_while_volumes_come_and_go() {
     told(&mut host, OTHER_UNITS);
     assert_eq!(numbers(&mut host), [0, 1]);
     works(&mut host);
+}
+
+#[test]
+fn a_command_that_takes_long_is_told_of_with_what_it_waits_for() {
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let running = Running::start(place.path());
+    running.daemon.start_agents().unwrap();
+    running.create(place.path(), 8 * MIB);
+    let mut host = Initiator::log_in_as(&running.served, "iqn.test:slow", VMS, &[]);
+    // A write whose data do not come, of the second unit.
+    host.lun = 1;
+    host.begin(&[0x2a, 0, 0, 0, 0, 16, 0, 0, 8, 0], 4096, false, &[]);
+    assert_eq!(host.answer().expect("a request for data").header[0], 0x31);
+    let began = Instant::now();
+    let listed = loop {
+        let listed = block_on(running.daemon.list_shares(ListShares::default())).unwrap();
+        if listed.entries.iter().any(|volume| !volume.waiting.is_empty()) {
+            break listed;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{listed:?}");
+        thread::yield_now();
+    };
+    let of = |name: &str| listed.entries.iter().find(|volume| volume.name == name).unwrap();
+    assert!(of("tank/a").waiting.is_empty());
+    let [request] = &of("tank/b").waiting[..] else { panic!("{listed:?}") };
+    assert_eq!((request.what.as_str(), request.offset, request.length), ("write", 16 * 512, 4096));
+    assert_eq!((request.protocol.as_str(), request.client.as_deref()), ("iscsi", Some("iqn.test:slow")));
+    assert!(request.seconds >= 10 && request.waits_for == "the initiator's data", "{request}");
+    let counters = GetCounters { groups: vec!["clients".into()], ..GetCounters::default() };
+    let counters = block_on(running.daemon.counters(counters)).unwrap();
+    assert_eq!(counters.clients.iter().map(|client| client.waiting.len()).sum::<usize>(), 1);
+    let event = loop {
+        let events = running.daemon.list_events(GetEvents::default()).unwrap().events;
+        match events.into_iter().find(|event| event.subclass() == "volume_delay") {
+            Some(event) => break event,
+            None => assert!(began.elapsed() < Duration::from_secs(60)),
+        }
+        thread::yield_now();
+    };
+    assert_eq!((event.text("dataset"), event.text("client")), (Some("tank/b"), Some("iqn.test:slow")));
+    assert_eq!(event.text("waits_for"), Some("the initiator's data"));
+}
+
+#[test]
+fn an_old_volume_leaves_its_target_also_after_a_crash() {
+    let place: TempDir = tempfile::tempdir().unwrap();
+    let at = place.path();
+    let unit = "iscsi(target=vms,lun=0)";
+    let old = "tank/a.volblocksize-8K";
+    let shares = |running: &Running| {
+        let listed = block_on(running.daemon.list_shares(ListShares::default())).unwrap();
+        let of = |name: &str| {
+            let volume = listed.entries.iter().find(|volume| volume.name == name).expect(name);
+            (volume.through[0].fault.clone(), volume.through[0].uris[..].concat())
+        };
+        (of("tank/a"), of(old))
+    };
+    {
+        let running = Running::start(at);
+        running.create(at, 8 * MIB);
+        let mut host = Initiator::log_in(&running.served, VMS, &[]);
+        let reshape =
+            ReshapeVolume { volume: "tank/a".into(), volblocksize: 65536, ..ReshapeVolume::default() };
+        block_on(running.daemon.reshape_volume(reshape)).unwrap();
+        told(&mut host, (0x3f, 3));
+        drop(host);
+        // As a crash leaves it that comes before the old one has left; and one that a user shared so.
+        running.set(old, shares::PROPERTY, unit);
+        running.create_volume("tank/z", "iscsi(target=vms,lun=1)", 8 * MIB);
+        assert!(shares(&running).1.0.is_some());
+        let export = ExportPool { pools: vec!["tank".into()], force: true, ..ExportPool::default() };
+        block_on(running.daemon.export(export)).unwrap();
+    }
+    let running = Running::start(at);
+    running.import(at);
+    let ((fault, uri), (old_fault, old_uri)) = shares(&running);
+    assert!(fault.is_none() && uri.ends_with(":vms/0"), "{fault:?} {uri}");
+    assert!(old_fault.is_none() && !old_uri.contains(":vms"), "{old_fault:?} {old_uri}");
+    let listed = block_on(running.daemon.list_shares(ListShares::default())).unwrap();
+    let users = listed.entries.iter().find(|volume| volume.name == "tank/z").unwrap();
+    assert!(users.through[0].fault.as_ref().is_some_and(|fault| fault.contains("tank/b")), "{users:?}");
 }
 
 #[test]

@@ -307,3 +307,20 @@ fn blocks_of_another_size_are_told_too() {
     let capacity = host.command(&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, true, &[]).data;
     assert_eq!(capacity[13] & 0xf, 7);
 }
+
+#[test]
+fn a_unit_that_could_not_be_opened_is_tried_again_without_another_change() {
+    let (first, second) = (Arc::new(Disk::new(1, SIZE, true)), Arc::new(Disk::new(2, SIZE, true)));
+    let disks = Disks::default().with("tank/a", "iscsi(target=vms)", &first);
+    let served = Served::start_with(disks.clone(), None, Limits::default());
+    let mut host = Initiator::log_in(&served, VMS, &[]);
+    assert_eq!(numbers(&mut host), [0]);
+    disks.broken.lock().unwrap().insert("tank/b".into());
+    disks.share("tank/b", "iscsi(target=vms,lun=3)", &second);
+    while disks.refused.load(Ordering::Relaxed) == 0 {
+        assert_eq!(numbers(&mut host), [0]);
+    }
+    disks.broken.lock().unwrap().clear();
+    told(&mut host, (0x3f, 0x0e));
+    assert_eq!(numbers(&mut host), [0, 3]);
+}

@@ -15,6 +15,7 @@ use device::IgnorePoison;
 
 use super::super::Block;
 use crate::error::Result;
+use crate::waits;
 
 /// A load in progress, with its waiters.
 #[derive(Default)]
@@ -83,7 +84,7 @@ impl Future for Wait {
         match &state.outcome {
             Some(Outcome::Done(result)) => return Poll::Ready(Some(result.clone())),
             Some(Outcome::Abandoned) => return Poll::Ready(None),
-            None => {}
+            None => waits::note("a block that another request reads"),
         }
         match this.slot.and_then(|slot| state.wakers.get_mut(slot)) {
             Some(Some(waker)) => waker.clone_from(context.waker()),

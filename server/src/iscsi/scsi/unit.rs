@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use device::{IgnorePoison, IoBuf};
-use tokio::sync::{self, RwLock};
+use tokio::sync::{self, RwLock, RwLockReadGuard};
 
 use super::super::login::Initiator;
 use super::attention::{Attentions, State};
@@ -18,7 +18,7 @@ use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
 use super::units::Reach;
 use super::{Outcome, Sense, mode};
-use crate::block::{Export, ExportError, Listed, Percent, Share};
+use crate::block::{Asked, Entry, Export, ExportError, Listed, Percent, Share, UnderWay};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -200,6 +200,31 @@ impl<E: Export> Unit<E> {
         }
     }
 
+    /// Where commands are listed that are not done yet.
+    pub fn under_way(&self) -> Option<&Arc<UnderWay>> {
+        self.export.under_way()
+    }
+
+    /// Lists a command that waits for this, as long as what is returned is kept.
+    pub fn list(&self, command: &Command, waits_for: &'static str) -> Option<Entry> {
+        let asked = match command.what {
+            What::Read(blocks) => Asked::of("read", blocks.offset(), blocks.bytes()),
+            What::Write { blocks, .. } => Asked::of("write", blocks.offset(), blocks.bytes()),
+            _ => Asked::of("command", 0, command.sends),
+        };
+        self.export.under_way().map(|list| list.begin(asked, waits_for))
+    }
+
+    /// Keeps commands away that must be alone.
+    async fn together(&self) -> RwLockReadGuard<'_, ()> {
+        if let Ok(guard) = self.shared.exclusive.try_read() {
+            return guard;
+        }
+        let alone = Asked::of("write", 0, 0);
+        let _listed = self.export.under_way().map(|list| list.begin(alone, "a command that is alone"));
+        self.shared.exclusive.read().await
+    }
+
     /// Does a command with the data that the initiator sent, of which there may be too few.
     pub async fn perform(self: Arc<Self>, command: Command, data: IoBuf) -> Outcome {
         let changed = match command.what {
@@ -314,7 +339,7 @@ impl<E: Export> Unit<E> {
         if whole == 0 {
             return Ok(());
         }
-        let _together = self.shared.exclusive.read().await;
+        let _together = self.together().await;
         let data = data.narrow(0..whole.min(blocks.bytes() as usize));
         self.export.write(blocks.offset(), data, stable).await.map_err(failed_write)
     }
@@ -371,7 +396,7 @@ impl<E: Export> Unit<E> {
         if ranges.iter().any(|range| range.first.checked_add(range.count).is_none_or(|end| end > capacity)) {
             return Err(Sense::OUT_OF_RANGE);
         }
-        let _together = self.shared.exclusive.read().await;
+        let _together = self.together().await;
         for range in ranges.iter().filter(|range| range.count > 0) {
             self.zero(*range).await.map_err(failed_write)?;
         }
@@ -391,7 +416,7 @@ impl<E: Export> Unit<E> {
     }
 
     async fn write_same(&self, blocks: Blocks, is_zeroes: bool, data: &[u8]) -> Result<(), Sense> {
-        let _together = self.shared.exclusive.read().await;
+        let _together = self.together().await;
         let is_zeroes = is_zeroes || data.iter().all(|byte| *byte == 0);
         if is_zeroes {
             return self.zero(blocks).await.map_err(failed_write);
@@ -499,7 +524,7 @@ impl<E: Export> Unit<E> {
         }
         let segments = runs.len() as u16;
         for (source, from, destination, to) in runs.into_iter().filter(|(_, from, ..)| from.count > 0) {
-            let _together = destination.shared.exclusive.read().await;
+            let _together = destination.together().await;
             let overlaps = Arc::ptr_eq(&source.shared, &destination.shared)
                 && from.first < to.first + to.count
                 && to.first < from.first + from.count;

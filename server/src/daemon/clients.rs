@@ -1,0 +1,147 @@
+//! Clients of volumes: who they are, what they did, and what they wait for.
+//!
+//! A request that takes longer than [`SLOW`] is told of: by a warning, by an event of its pool, in
+//! `cenote shares`, and among the counters of its client. What it waits for is what a person has to look at.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use engine::events::{field, text};
+
+use super::counters::transfers;
+use super::{OpenPool, VolumeExport, lock};
+use crate::api::{self, WaitingRequest};
+use crate::block::{Pending, SLOW};
+
+/// The event of a request that takes long.
+const EVENT: &str = "volume_delay";
+
+/// What a client did.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    reads: AtomicU64,
+    nread: AtomicU64,
+    writes: AtomicU64,
+    nwritten: AtomicU64,
+}
+
+impl Done {
+    pub fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.nread.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.nwritten.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Who connects.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// The initiator's name, or its address.
+    pub name: Option<String>,
+}
+
+impl Client {
+    /// One that has no name.
+    pub fn unnamed(protocol: &'static str) -> Self {
+        Self { protocol, name: None }
+    }
+}
+
+impl OpenPool {
+    /// The clients of its volumes.
+    pub(super) fn connected_clients(&self) -> Vec<api::Client> {
+        let connections = lock(&self.connections);
+        let connected = connections.iter().flatten().filter_map(Weak::upgrade);
+        let client = |export: Arc<VolumeExport>| {
+            let Done { reads, nread, writes, nwritten } = &export.done;
+            let numbers = [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed));
+            api::Client {
+                kind: export.protocol.to_owned(),
+                id: export.id,
+                pool: self.name().to_owned(),
+                dataset: export.name().to_string(),
+                client: export.client.clone(),
+                mountpoint: None,
+                counters: transfers(numbers),
+                waiting: waiting(&export),
+            }
+        };
+        connected.map(client).collect()
+    }
+
+    /// Takes the volumes from all clients, for good: what they read from now on fails.
+    pub(super) fn disconnect(&self) {
+        let connections = lock(&self.connections).take();
+        for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
+            connection.access.remove();
+        }
+    }
+
+    /// What clients of a volume wait for, each request with its client.
+    pub(super) fn waiting_requests(&self, volume: &str) -> Vec<WaitingRequest> {
+        let connections = lock(&self.connections);
+        let connected = connections.iter().flatten().filter_map(Weak::upgrade);
+        connected.filter(|export| *export.name() == *volume).flat_map(|export| waiting(&export)).collect()
+    }
+
+    /// Tells of requests that take long, of each client the oldest, each once.
+    pub(super) fn tell_of_slow_requests(&self) {
+        let connected: Vec<_> = match lock(&self.connections).as_ref() {
+            Some(connections) => connections.iter().filter_map(Weak::upgrade).collect(),
+            None => return,
+        };
+        for export in connected {
+            let slow = export.under_way.newly_older_than(SLOW);
+            let Some(oldest) = slow.first() else { continue };
+            let (request, count) = (told(&export, oldest), slow.len() as u64);
+            let WaitingRequest { protocol, client, what, offset, length, seconds, waits_for } = &request;
+            let (volume, client) = (&*export.name(), client.as_deref().unwrap_or_default());
+            tracing::warn!(
+                volume,
+                protocol,
+                client,
+                request = what,
+                offset,
+                length,
+                seconds,
+                waits_for,
+                count,
+                "a request of a volume's client takes long"
+            );
+            let fields = vec![
+                text("dataset", volume),
+                text("protocol", protocol),
+                text("client", client),
+                text("request", what),
+                field("offset", *offset),
+                field("length", *length),
+                field("seconds", *seconds),
+                text("waits_for", waits_for),
+                field("requests", count),
+            ];
+            self.view().vdevs().reporter().sysevent(EVENT, None, fields);
+        }
+    }
+}
+
+fn waiting(export: &VolumeExport) -> Vec<WaitingRequest> {
+    export.under_way.older_than(SLOW).iter().map(|pending| told(export, pending)).collect()
+}
+
+fn told(export: &VolumeExport, pending: &Pending) -> WaitingRequest {
+    WaitingRequest {
+        protocol: export.protocol.to_owned(),
+        client: export.client.clone(),
+        what: pending.asked.what.to_owned(),
+        offset: pending.asked.offset,
+        length: pending.asked.len_bytes,
+        seconds: pending.began.elapsed().as_secs(),
+        waits_for: pending.waits_for.to_owned(),
+    }
+}

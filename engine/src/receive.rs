@@ -131,7 +131,7 @@ impl Receiver {
     pub async fn run(&mut self, records: &mut Records<'_>) -> Result<()> {
         loop {
             let started = records.position();
-            let Some((record, payload)) = records.next()? else {
+            let Some((record, payload)) = records.next_record()? else {
                 return Err(Error::Invalid(format!("incomplete stream: it ends at byte {started}")));
             };
             if let Record::End(_) = record {

@@ -50,7 +50,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// The stream is damaged or ends early, with the byte at which it does.
-    pub fn next(&mut self) -> Result<Option<(Record, &[u8])>> {
+    pub fn next_record(&mut self) -> Result<Option<(Record, &[u8])>> {
         loop {
             let started = self.position;
             let wanted = self.reader.wants();
@@ -74,10 +74,10 @@ impl<'a> Records<'a> {
     /// Reads past the end of the stream whose `BEGIN` was read.
     ///
     /// # Errors
-    /// As those of [`Records::next`].
+    /// As those of [`Records::next_record`].
     pub fn skip(&mut self) -> Result<()> {
         loop {
-            match self.next()? {
+            match self.next_record()? {
                 Some((Record::End(_), _)) => return Ok(()),
                 Some(_) => {}
                 None => {

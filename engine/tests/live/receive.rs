@@ -53,7 +53,7 @@ pub async fn receive(
     let mut records = Records::new(&mut bytes);
     let mut received = Vec::new();
     loop {
-        let (begin, payload) = match records.next()? {
+        let (begin, payload) = match records.next_record()? {
             Some((Record::Begin(begin), payload)) => (begin, payload.to_vec()),
             Some((Record::End(_), _)) => continue,
             Some(_) => panic!("a record out of place"),

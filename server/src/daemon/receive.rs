@@ -146,7 +146,7 @@ impl Receive<'_> {
             }
             self.package = Some(package);
         }
-        match records.next().map_err(|error| failed_to_read(&error))? {
+        match records.next_record().map_err(|error| failed_to_read(&error))? {
             Some((Record::End(_), _)) => {}
             _ => return Err(broken(records)),
         }
@@ -202,7 +202,7 @@ impl Receive<'_> {
 
 /// The next `BEGIN`, with its payload; none at the end.
 fn next_begin(records: &mut Records<'_>) -> Result<Option<(Begin, Vec<u8>)>, ApiError> {
-    match records.next().map_err(|error| failed_to_read(&error))? {
+    match records.next_record().map_err(|error| failed_to_read(&error))? {
         Some((Record::Begin(begin), payload)) => Ok(Some((begin, payload.to_vec()))),
         Some((Record::End(_), _)) | None => Ok(None),
         Some(_) => Err(broken(records)),

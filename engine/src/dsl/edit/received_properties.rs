@@ -111,9 +111,9 @@ async fn set_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, assignment:
         Setting::Space(prop) => Some((prop, properties::number(s, dir, prop).await?)),
         _ => None,
     };
-    match Prop::from_stored_name(&assignment.name) {
-        Some(Prop::FilesystemLimit | Prop::SnapshotLimit) => properties::keep_counts(s, dir).await?,
-        _ => {}
+    let prop = Prop::from_stored_name(&assignment.name);
+    if matches!(prop, Some(Prop::FilesystemLimit | Prop::SnapshotLimit)) {
+        properties::keep_counts(s, dir).await?;
     }
     let key = objects::name(&format!("{}{RECEIVED}", assignment.name));
     objects::set(s, zap, &key, &properties::stored(&assignment.value)).await?;

@@ -256,6 +256,38 @@ proptest! {
 }
 
 #[test]
+fn an_object_that_is_replaced_gives_up_all_that_it_had() {
+    let Some(mut rig) = Rig::new(64 << 20, 9, policy()) else { return };
+    let object = block_on(rig.objset.allocate(&rig.tx(), new_object(1024))).unwrap();
+    block_on(object.write_at(&rig.tx(), 0, &noise(200_000))).unwrap();
+    object.set_spill(&rig.tx(), Some(Block::from(device::IoBuf::from(&noise(512)[..]))));
+    rig.commit();
+    // What is not committed goes too.
+    block_on(object.write_at(&rig.tx(), 300_000, &noise(5000))).unwrap();
+    let new = NewObject { bonus: vec![5; 64], ..new_object(1536) };
+    object.replace(&rig.tx(), &new).unwrap();
+    assert_eq!((object.block_size(), object.end()), (1536, 0));
+    assert_eq!((&*object.bonus(), block_on(object.spill()).unwrap().is_none()), (&[5; 64][..], true));
+    let mut found = vec![1; 4000];
+    block_on(object.read_at(0, &mut found)).unwrap();
+    assert_eq!(found, [0; 4000]);
+    let bytes = noise(1536);
+    block_on(object.write_at(&rig.tx(), 0, &bytes)).unwrap();
+    rig.commit();
+    let reopened = rig.reopened();
+    let read = block_on(reopened.object(object.id())).unwrap();
+    let dnode = read.dnode();
+    assert_eq!((dnode.data_block_size(), dnode.levels, dnode.max_block_id.0), (1536, 1, 0));
+    assert!(dnode.spill.is_none() && *dnode.bonus == [5; 64]);
+    let mut found = vec![0; 1536];
+    block_on(read.read_at(0, &mut found)).unwrap();
+    assert_eq!(found, bytes);
+    assert_eq!(block_on(rig.check_trees(&reopened)), rig.used);
+    // One that takes more slots is none.
+    assert!(object.replace(&rig.tx(), &NewObject { slots: 2, ..new_object(512) }).is_err());
+}
+
+#[test]
 fn a_tree_grows_to_many_levels_and_is_killed_as_a_whole() {
     let Some(mut rig) = Rig::new(64 << 20, 9, policy()) else { return };
     let object = block_on(rig.objset.allocate(&rig.tx(), new_object(512))).unwrap();

@@ -258,7 +258,9 @@ proptest! {
 #[test]
 fn an_object_that_is_replaced_gives_up_all_that_it_had() {
     let Some(mut rig) = Rig::new(64 << 20, 9, policy()) else { return };
-    let object = block_on(rig.objset.allocate(&rig.tx(), new_object(1024))).unwrap();
+    // With one pointer, so that there is room for that of a spill block.
+    let first = NewObject { bonus_type: DmuType::SA, bonus: vec![1; 64], ..new_object(1024) };
+    let object = block_on(rig.objset.allocate(&rig.tx(), first)).unwrap();
     block_on(object.write_at(&rig.tx(), 0, &noise(200_000))).unwrap();
     object.set_spill(&rig.tx(), Some(Block::from(device::IoBuf::from(&noise(512)[..]))));
     rig.commit();

@@ -324,3 +324,16 @@ fn a_sender_goes_on_with_the_token_of_the_receiver() {
     session.print(&["zpool", "export", "streams"]);
     session.print(&["zpool", "export", "tank"]);
 }
+
+#[test]
+fn what_a_broken_receive_left_goes_with_its_dataset() {
+    let Some(full) = stream("full") else { return };
+    let session = Session::start();
+    create(&session);
+    session.print(&["zfs", "create", "-u", "tank/empty"]);
+    refused(&session, &["-s", "-F", "tank/empty"], &full[..full.len() / 2]);
+    assert_ne!(value(&session, "receive_resume_token", "tank/empty"), "- -");
+    session.print(&["zfs", "destroy", "tank/empty"]);
+    assert_eq!(names(&session), ["tank"]);
+    session.print(&["zpool", "export", "tank"]);
+}

@@ -281,7 +281,8 @@ fn the_kernel_reads_what_was_received_and_goes_on_with_it() {
     let seen = |name: &str| format!("mount -t zfs -o ro {name} /m; see /m; umount /m\n");
     let compared: String = pairs.iter().map(|(a, b)| format!("echo '## '\n{}{}", seen(a), seen(b))).collect();
     let script = format!(
-        "set -e\n{SEE}mkdir -p /m\nzpool import -d /dev -o readonly=on -N tank\nzpool import -d /dev -N copy\n\
+        "set -e\n{SEE}mkdir -p /m\n\
+         zpool import -d /dev -o readonly=on -N tank\nzpool import -d /dev -N copy\n\
          zpool scrub -w copy\nzpool status -v copy\n\
          zfs send -i tank/fs@4 tank/fs@all | zfs receive -u copy/fs\n{compared}echo '## '\n\
          for i in $(seq 20); do [ -e /dev/zd16 ] && break; sleep 1; done\n\

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use engine::dsl::{Dataset, Dir, Dsl, Found};
+use engine::receive::RECEIVE_CHILD;
 use ondisk::ObjectId;
 
 use super::super::{Daemon, OpenPool, dataset_error, sync_tasks};
@@ -116,8 +117,11 @@ impl Daemon {
                 names.join("\n")
             ))
         };
-        if !doomed.names.is_empty() && !recursive {
-            return Err(refusal("children", "-r", &doomed.names));
+        // What a broken receive left goes with the dataset into which it was received.
+        let is_shown = |name: &&String| !name.ends_with(&format!("/{RECEIVE_CHILD}"));
+        let children: Vec<String> = doomed.names.iter().filter(is_shown).cloned().collect();
+        if !children.is_empty() && !recursive {
+            return Err(refusal("children", "-r", &children));
         }
         if !doomed.foreign.is_empty() {
             return Err(refusal("dependent clones", "-R", &doomed.foreign));

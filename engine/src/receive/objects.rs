@@ -10,7 +10,7 @@ use ondisk::blkptr::{Blkptr, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODES_PER_BLOCK, Dnode, MAX_OBJECT};
 use ondisk::send::{ByteRange, FreeObjects, Object, Record, Spill, Write, WriteEmbedded, record_flag};
-use ondisk::{ObjectId, Txg};
+use ondisk::{ByteOrder, ObjectId, Txg};
 
 use super::checks::{self, Described};
 use super::{Receiver, ResumePoint, data};
@@ -172,9 +172,18 @@ impl Receiver {
     ) -> Result<()> {
         let dnode = object.dnode();
         if self.is_another(&dnode, object, described, bonus)? {
+            // Its attributes need not come again.
+            let keeps = self.tells_spill() && described.has_spill;
+            let kept = if keeps { object.spill().await? } else { None };
+            let kept = kept.filter(|kept| kept.order == ByteOrder::Little);
             object.prepare_free().await?;
-            let tx = self.hold(|_| Dirtied::new_file(), METADATA_BYTES).await?;
+            let bytes_kept = kept.as_ref().map_or(0, |kept| kept.block.len() as u64);
+            let tx = self.hold(|_| Dirtied::new_file(), METADATA_BYTES + bytes_kept).await?;
             object.replace(&tx, &new_object(described, bonus))?;
+            if let Some(kept) = kept {
+                check_room_for_spill(object)?;
+                object.set_bonus_and_spill(&tx, described.bonus_type, bonus, Some(kept.block));
+            }
             self.note_point(&tx, object.id(), 0, bytes);
             return Ok(());
         }
@@ -326,14 +335,15 @@ impl Receiver {
     }
 
     async fn spill(&mut self, spill: &Spill, payload: &[u8]) -> Result<()> {
-        if self.tells_spill() && spill.flags & record_flag::SPILL_UNMODIFIED != 0 {
+        let object = self.existing(spill.object).await?;
+        let is_there = object.bonus_alone().is_none();
+        if is_there && self.tells_spill() && spill.flags & record_flag::SPILL_UNMODIFIED != 0 {
             return Ok(());
         }
         let size = checks::spill_bytes(spill.logical_bytes, self.begin.features)?;
         if spill.compressed_bytes != 0 || spill.compress != 0 || payload.len() != size as usize {
             return Err(Error::Invalid("a part of a raw stream in a plain one".to_owned()));
         }
-        let object = self.existing(spill.object).await?;
         self.store_spill(&object, payload, (CompressType::Off, size)).await
     }
 
@@ -344,16 +354,23 @@ impl Receiver {
         payload: &[u8],
         (compress, size): (CompressType, u32),
     ) -> Result<()> {
-        let (bonus, bonus_type, dnode) = (object.bonus(), object.bonus_type(), object.dnode());
-        let used = bonus.len() + dnode.blkptrs.len() * Blkptr::SIZE;
-        if used > checks::bonus_capacity(dnode.extra_slots.saturating_add(1)) {
-            return Err(Error::Invalid(format!("object {}: no room for a spill block", object.id())));
-        }
+        check_room_for_spill(object)?;
+        let (bonus, bonus_type) = (object.bonus(), object.bonus_type());
         let sizes = (size as usize, size as usize);
         let block = data::block(payload, compress, sizes, (self.order, bonus_type))?;
         let tx = self.hold(|_| Dirtied::attributes(size.into()), size.into()).await?;
         object.set_bonus_and_spill(&tx, bonus_type, &bonus, Some(block));
         Ok(())
+    }
+}
+
+/// A pointer to a spill block lies behind the bonus.
+fn check_room_for_spill(object: &LiveObject) -> Result<()> {
+    let dnode = object.dnode();
+    let used = object.bonus().len() + dnode.blkptrs.len() * Blkptr::SIZE;
+    match used > checks::bonus_capacity(dnode.extra_slots.saturating_add(1)) {
+        true => Err(Error::Invalid(format!("object {}: no room for a spill block", object.id()))),
+        false => Ok(()),
     }
 }
 

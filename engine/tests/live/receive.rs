@@ -10,10 +10,11 @@ use engine::pool::live::{Layout, LivePool, NewPool};
 use engine::receive::{ReceiveTarget, Receiver, Records, abort_receive};
 use engine::send::{Flags, Order, Plan, Stream};
 use engine::vdev::Class;
+use engine::zpl::live::{XattrPlace, XattrSet};
 use engine::zvol::Zvol;
 use ondisk::ByteOrder;
 use ondisk::dmu::DmuType;
-use ondisk::send::{HeaderType, Item, Record, StreamReader, StreamWriter};
+use ondisk::send::{HeaderType, Item, Record, StreamReader, StreamWriter, record_flag};
 use ondisk::vdev_config::PoolState;
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
@@ -315,6 +316,83 @@ fn told(bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
     all
 }
 
+/// The first stream of an order.
+async fn sent(pool: &Arc<engine::Pool>, order: &Order) -> Vec<u8> {
+    let dsl = Dsl::open(pool).await.unwrap();
+    let plan = Plan::make(&dsl, order).await.unwrap();
+    let mut bytes = Vec::new();
+    let mut sent = Stream::open(&dsl, &plan.streams[0].request).await.unwrap();
+    while let Some(pieces) = sent.next().await.unwrap() {
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
+    }
+    bytes
+}
+
+/// Without the spill blocks that a receiver has already, as a sender may leave them out.
+fn without_unmodified(bytes: &[u8]) -> Vec<u8> {
+    let is_unmodified = |record: &Record| match record {
+        Record::Spill(spill) => spill.flags & record_flag::SPILL_UNMODIFIED != 0,
+        _ => false,
+    };
+    let all = records(bytes);
+    let (dropped, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|(record, _)| is_unmodified(record));
+    assert!(!dropped.is_empty());
+    let mut writer = StreamWriter::new(ByteOrder::Little);
+    let put = |(record, payload): (Record, Vec<u8>)| {
+        [writer.put(&record, &payload).unwrap().to_vec(), payload].concat()
+    };
+    kept.into_iter().flat_map(put).collect()
+}
+
+#[test]
+fn a_file_whose_blocks_get_another_size_keeps_its_attributes() {
+    let disks = Disks::new(512 << 20);
+    block_on(async {
+        let pool = pool_on(&disks).await;
+        let id = Dsl::open(&pool.view()).await.unwrap().find(POOL).await.unwrap().objset_id();
+        let snapshot = async |name: &str| {
+            let new = vec![edit::NewSnapshot { name: format!("tank@{name}"), properties: Vec::new() }];
+            committing(&pool, pool.change(|s| async move { edit::snapshot(&s, &new).await })).await.unwrap();
+        };
+        let zpl = committing(&pool, pool.filesystem(id)).await.unwrap();
+        let file = committing(&pool, async {
+            let file = zpl.create(zpl.zpl().root(), b"file", &crate::files::FILE).await.unwrap();
+            zpl.write(file, 0, &[1; 16 << 10], &Default::default()).await.unwrap();
+            for number in 0..20 {
+                let name = format!("user.{number}");
+                let at = XattrPlace::Attributes;
+                zpl.set_xattr(file, name.as_bytes(), &[b'v'; 60], XattrSet::Any, at).await.unwrap();
+            }
+            file
+        })
+        .await;
+        snapshot("1").await;
+        committing(&pool, zpl.write(file, 0, &[2; 32 << 10], &Default::default())).await.unwrap();
+        snapshot("2").await;
+        let view = pool.view();
+        let full = sent(&view, &Order { to: "tank@1".into(), ..Order::default() }).await;
+        let order = Order { to: "tank@2".into(), from: Some("tank@1".into()), ..Order::default() };
+        let more = sent(&view, &order).await;
+        drop(view);
+        let settings = ReceiveTarget::default();
+        for (name, more) in [("whole", more.clone()), ("without", without_unmodified(&more))] {
+            let to = format!("tank/{name}");
+            committing(&pool, receive(&pool, &full, &to, &settings)).await.unwrap();
+            committing(&pool, receive(&pool, &more, &to, &settings)).await.unwrap();
+            let view = pool.view();
+            let objset = golden_support::objset(&view, &format!("{to}@2")).unwrap();
+            let zpl = engine::zpl::Zpl::open(&objset, Default::default()).await.unwrap();
+            let node = zpl.node(file).await.unwrap();
+            assert_eq!(node.stat().unwrap().size, 32 << 10, "{name}");
+            assert_eq!(node.list_xattrs().await.unwrap().len(), 20, "{name}");
+            assert_eq!(node.xattr(b"user.7").await.unwrap().unwrap(), [b'v'; 60], "{name}");
+        }
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge(POOL);
+}
+
 #[test]
 fn what_was_received_is_sent_again_as_it_came() {
     let Some(golden) = testkit::golden::pool("streams") else { return };
@@ -324,16 +402,7 @@ fn what_was_received_is_sent_again_as_it_came() {
     for (name, to, came) in [("full-Lp", "tank/copy@b", &full), ("vol", "tank/vol@x", &volume)] {
         let flags = Flags { large_blocks: name == "full-Lp", ..Flags::default() };
         let order = Order { to: to.to_owned(), flags, ..Order::default() };
-        let sent = block_on(async {
-            let dsl = Dsl::open(&pool).await.unwrap();
-            let plan = Plan::make(&dsl, &order).await.unwrap();
-            let mut bytes = Vec::new();
-            let mut sent = Stream::open(&dsl, &plan.streams[0].request).await.unwrap();
-            while let Some(pieces) = sent.next().await.unwrap() {
-                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
-            }
-            bytes
-        });
+        let sent = block_on(sent(&pool, &order));
         let (sent, mut came) = (told(&sent), told(came));
         // Without the list that goes before it, and the end behind it.
         let is_plain = |(record, _): &(Record, Vec<u8>)| match record {

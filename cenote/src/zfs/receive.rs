@@ -7,6 +7,7 @@
 use std::io::IsTerminal as _;
 
 use anyhow::{Result, bail};
+use engine::properties::Prop;
 use server::api::{AbortReceive, Appends, ReceivePart, ReceiveStream};
 
 use super::{absent, change};
@@ -15,7 +16,7 @@ use crate::{client, command_line};
 
 /// Arguments of `zfs receive`.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)]
+#[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
     /// Give up what was changed since the last common snapshot
     #[arg(short = 'F')]
@@ -59,6 +60,11 @@ pub struct Arguments {
     /// Where it goes
     #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
     name: Option<String>,
+}
+
+/// A property's name, of which its column heading is a short form.
+fn whole(name: &str) -> String {
+    Prop::from_name(name).map_or_else(|| name.to_owned(), |prop| prop.desc().name.to_owned())
 }
 
 impl Arguments {
@@ -118,8 +124,12 @@ impl Arguments {
             }
             false => true,
         });
-        if let Some(twice) = self.excluded.iter().find(|name| properties.iter().any(|(p, _)| p == *name)) {
-            return Err(usage(format!("property '{twice}' specified multiple times")));
+        let mut named: Vec<String> = properties.iter().map(|(name, _)| whole(name)).collect();
+        for name in &self.excluded {
+            if named.contains(&whole(name)) {
+                return Err(usage(format!("property '{name}' specified multiple times")));
+            }
+            named.push(whole(name));
         }
         Ok(ReceiveStream {
             name,

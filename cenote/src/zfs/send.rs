@@ -25,11 +25,11 @@ const EACH: Duration = Duration::from_secs(1);
 #[allow(clippy::struct_excessive_bools, reason = "options of a command")]
 pub struct Arguments {
     /// Incremental: only what changed since this snapshot or bookmark
-    #[arg(short = 'i', value_name = "SNAPSHOT|BOOKMARK", conflicts_with = "all_since")]
-    since: Option<String>,
+    #[arg(short = 'i', value_name = "SNAPSHOT|BOOKMARK", action = clap::ArgAction::Append)]
+    since: Vec<String>,
     /// The same with all snapshots in between
-    #[arg(short = 'I', value_name = "SNAPSHOT")]
-    all_since: Option<String>,
+    #[arg(short = 'I', value_name = "SNAPSHOT", action = clap::ArgAction::Append)]
+    all_since: Vec<String>,
     /// With all children, their snapshots and properties
     #[arg(short = 'R', long)]
     replicate: bool,
@@ -157,7 +157,10 @@ impl Arguments {
     }
 
     fn check(&self) -> Result<()> {
-        let is_incremental = self.since.is_some() || self.all_since.is_some();
+        let is_incremental = self.from().is_some();
+        if self.since.len() + self.all_since.len() > 1 {
+            return Err(usage("-i and -I say once what the stream is incremental from"));
+        }
         if !self.exclude.is_empty() && !self.replicate {
             anyhow::bail!("Cannot specify dataset exclusion (-X) on a non-recursive send.");
         }
@@ -185,7 +188,7 @@ impl Arguments {
         if self.skip_missing && !self.replicate {
             return Err(usage("skip-missing flag can only be used in conjunction with replicate"));
         }
-        let is_many = self.replicate || self.all_since.is_some();
+        let is_many = self.replicate || !self.all_since.is_empty();
         if is_many && self.from().is_some_and(|from| from.contains('#')) {
             anyhow::bail!("Error: multiple snapshots cannot be sent from a bookmark.");
         }
@@ -196,17 +199,17 @@ impl Arguments {
     }
 
     fn from(&self) -> Option<&str> {
-        self.since.as_deref().or(self.all_since.as_deref())
+        self.since.first().or(self.all_since.first()).map(String::as_str)
     }
 
     fn request(&self) -> SendSnapshot {
         let snapshot = self.names.first().cloned().unwrap_or_default();
-        let is_many = self.replicate || self.all_since.is_some();
+        let is_many = self.replicate || !self.all_since.is_empty();
         SendSnapshot {
             from: self.from().map(|from| full_from(from, &snapshot, is_many)),
             snapshot,
             token: self.token.clone(),
-            all_between: self.all_since.is_some(),
+            all_between: !self.all_since.is_empty(),
             replicate: self.replicate,
             skip_missing: self.skip_missing,
             excluded: self.exclude.clone(),
@@ -255,11 +258,11 @@ impl Teller {
             has_progress: arguments.verbose > 0,
             has_title: arguments.proctitle,
             verbosity: arguments.verbose,
-            is_many: arguments.replicate || arguments.all_since.is_some(),
+            is_many: arguments.replicate || !arguments.all_since.is_empty(),
             is_told: arguments.verbose > 0
                 || arguments.parsable
                 || arguments.replicate
-                || arguments.all_since.is_some(),
+                || !arguments.all_since.is_empty(),
             estimated_bytes: 0,
             is_estimated: false,
             current: None,

@@ -337,3 +337,60 @@ fn what_a_broken_receive_left_goes_with_its_dataset() {
     assert_eq!(names(&session), ["tank"]);
     session.print(&["zpool", "export", "tank"]);
 }
+
+#[test]
+fn a_stream_that_breaks_off_leaves_the_received_properties_as_they_were() {
+    let session = Session::start();
+    create(&session);
+    session.print(&["zfs", "create", "-u", "-o", "compression=gzip-1", "-o", "org:user=one", "tank/from"]);
+    session.print(&["zfs", "snapshot", "tank/from@1"]);
+    receive(&session, &["-u", "tank/to"], &sent(&session, &["-p", "tank/from@1"]));
+    session.print(&["zfs", "set", "compression=gzip-2", "tank/from"]);
+    session.print(&["zfs", "inherit", "org:user", "tank/from"]);
+    session.print(&["zfs", "snapshot", "tank/from@2"]);
+    let more = sent(&session, &["-p", "-i", "@1", "tank/from@2"]);
+    refused(&session, &["-F", "tank/to"], &more[..more.len() - 700]);
+    assert_eq!(value(&session, "compression", "tank/to"), "gzip-1 received");
+    assert_eq!(value(&session, "org:user", "tank/to"), "one received");
+    receive(&session, &["-F", "tank/to"], &more);
+    assert_eq!(value(&session, "compression", "tank/to"), "gzip-2 received");
+    assert_eq!(value(&session, "org:user", "tank/to"), "- -");
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let session = Session::start();
+    create(&session);
+    session.print(&["zfs", "create", "-u", "tank/from"]);
+    session.print(&["zfs", "snapshot", "tank/from@1"]);
+    let stream = sent(&session, &["tank/from@1"]);
+    let expected = "specified fs (tank/none) does not exist";
+    assert!(refused(&session, &["-d", "tank/none"], &stream).contains(expected));
+    for (arguments, why) in [
+        (&["-x", "compress", "-x", "compression", "tank/to"][..], "specified multiple times"),
+        (&["-o", "atime=off", "-x", "atime", "tank/to"], "specified multiple times"),
+        (&["-V", "tank/to"], "invalid option 'V'"),
+    ] {
+        let ended = session.run_with(&[&["zfs", "receive"], arguments].concat(), &stream);
+        assert_eq!(ended.code, 2, "{arguments:?}");
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
+    let twice = session.run(&["zfs", "send", "-i", "@1", "-I", "@1", "tank/from@1"]);
+    assert_eq!(twice.code, 2, "{}", twice.err);
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_stream_of_a_filesystem_itself_is_resumed() {
+    let session = Session::start();
+    create(&session);
+    session.print(&["zfs", "create", "-V", "8M", "tank/from"]);
+    let whole = sent(&session, &["tank/from"]);
+    refused(&session, &["-s", "tank/to"], &whole[..whole.len() - 700]);
+    let token = value(&session, "receive_resume_token", "tank/to");
+    let rest = sent(&session, &["-t", token.split(' ').next().unwrap()]);
+    receive(&session, &["-s", "tank/to"], &rest);
+    assert_eq!(names(&session), ["tank", "tank/from", "tank/to", "tank/to@--head--"]);
+    session.print(&["zpool", "export", "tank"]);
+}

@@ -315,7 +315,7 @@ fn ratio(uncompressed: u64, compressed: u64) -> u64 {
     }
 }
 
-fn to_value(value: &ZapValue) -> Value {
+pub(crate) fn to_value(value: &ZapValue) -> Value {
     match value.text() {
         Some(text) => Value::Text(text),
         None => Value::Number(value.first().unwrap_or(0)),

@@ -23,7 +23,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 /// The only version of wrapped keys that is sent (`ZIO_CRYPT_KEY_CURRENT_VERSION`).
 const KEY_VERSION: u64 = 1;
 /// What follows the name of a stream of a filesystem or volume itself.
-const HEAD: &str = "@--head--";
+pub(super) const HEAD: &str = "@--head--";
 
 /// What is sent, opened.
 pub(super) struct Opened {

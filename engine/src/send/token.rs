@@ -123,9 +123,14 @@ impl Token {
         Ok(Plan::single(Planned { request, shown_from, base, sent_bytes: self.bytes }))
     }
 
+    /// The filesystem or volume that was sent itself, and no snapshot of it.
+    pub fn head(&self) -> Option<&str> {
+        self.to_name.strip_suffix(super::begin::HEAD)
+    }
+
     async fn dataset(&self, dsl: &Dsl) -> Result<Dataset> {
         let name = &self.to_name;
-        let is_there = match dsl.lookup(name).await {
+        let is_there = match dsl.lookup(self.head().unwrap_or(name)).await {
             Ok(Found::Dataset(dataset)) if dataset.phys.guid == self.to_guid => return Ok(*dataset),
             Ok(_) => true,
             Err(Error::NotFound(_) | Error::Invalid(_)) => false,

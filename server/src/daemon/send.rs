@@ -49,7 +49,14 @@ impl Daemon {
             raw: request.raw,
         };
         let plan = match &token {
-            Some(token) => token.plan(&dsl, flags).await?,
+            Some(token) => {
+                if let Some(head) = token.head()
+                    && let Ok(entry) = dsl.entry(head).await
+                {
+                    refuse_in_use(&pool, &entry)?;
+                }
+                token.plan(&dsl, flags).await?
+            }
             None => {
                 let entry = dsl.entry(name).await.map_err(|error| dataset_error("open", name, error))?;
                 refuse_in_use(&pool, &entry)?;

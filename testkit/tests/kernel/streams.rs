@@ -174,7 +174,7 @@ fn the_kernel_makes_the_same_streams() {
 async fn receive(pool: &Arc<LivePool>, bytes: &[u8], target: ReceiveTarget) {
     let mut input = bytes;
     let mut records = Records::new(&mut input);
-    let Some((Record::Begin(begin), payload)) = records.next().expect("a record") else {
+    let Some((Record::Begin(begin), payload)) = records.next_record().expect("a record") else {
         panic!("no stream")
     };
     let payload = payload.to_vec();

@@ -64,6 +64,22 @@ pub async fn receive_properties(
     Ok(left_out)
 }
 
+/// What a filesystem or volume received, as a stream would bring it.
+pub async fn received_properties(s: &SyncTask, name: &str) -> Result<Vec<PackagedProperty>> {
+    let head = find_head(s, name).await?;
+    let zap = objects::dir(s, head.phys.dir).await?.props_zap;
+    let mut all = Vec::new();
+    for (stored, value) in objects::mos(s).entries(zap).await? {
+        let Some(name) = stored.strip_suffix(RECEIVED) else { continue };
+        let value = match crate::dsl::properties::to_value(&value) {
+            Value::Number(number) => PackagedValue::Number(number),
+            Value::Text(text) => PackagedValue::Text(text.as_str().into()),
+        };
+        all.push(PackagedProperty { name: name.into(), value });
+    }
+    Ok(all)
+}
+
 /// What a property of a stream is for this dataset; `None` where its contents say it.
 async fn plan(s: &SyncTask, head: &FoundHead, property: &PackagedProperty) -> Result<Option<Assignment>> {
     let Some(name) = property.name.to_str() else {

@@ -81,14 +81,18 @@ impl Receive<'_> {
             self.new.push(plan.to.dataset.clone());
             return Ok(true);
         }
-        let mut receiver = self.begin(&plan, begin, payload, records).await?;
+        let (mut receiver, before) = self.begin(&plan, begin, payload, records).await?;
         let received = async {
             receiver.run(records).await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
             self.end(&plan, &mut receiver).await
         };
         let received = received.await;
         let Err(error) = received else { return Ok(true) };
+        let before = before.filter(|_| !receiver.is_new() && !self.request.resumable);
         let abandoned = receiver.abandon().await;
+        if let Some(before) = before {
+            self.put_back(&plan, before).await;
+        }
         if let Err(error) = abandoned {
             self.warn(format!("what was received of '{}' is not given up yet: {error}", plan.to.full()));
         }
@@ -136,6 +140,11 @@ impl Receive<'_> {
         let has = |entry: &Entry| entry.dataset().is_some_and(|found| found.phys.guid == begin.to_guid);
         if snapshot.as_ref().is_some_and(has) {
             return Ok(Verdict::Skip(to.full()));
+        }
+        let given = &self.request.name;
+        let follows_sender = self.request.appends != Appends::Below && !given.contains('@');
+        if follows_sender && entry(&dsl, given).await.map_err(failed)?.is_none() {
+            return Err(ApiError::not_found(format!("{doing}: specified fs ({given}) does not exist")));
         }
         let mut parents = Vec::new();
         match &there {
@@ -211,14 +220,14 @@ impl Receive<'_> {
         origins.next().map(|origin| origin.name.clone()).ok_or_else(missing)
     }
 
-    /// Creates what is filled, and gives it its properties.
+    /// Creates what is filled, and gives it its properties. Gives what was received before these.
     async fn begin(
         &mut self,
         plan: &Plan,
         begin: &Begin,
         payload: &[u8],
         records: &Records<'_>,
-    ) -> Result<Receiver, ApiError> {
+    ) -> Result<(Receiver, Option<Vec<PackagedProperty>>), ApiError> {
         let pool = std::sync::Arc::clone(&self.pool);
         let live = pool.writable(plan.doing)?;
         let _changing = pool.change().await?;
@@ -237,7 +246,7 @@ impl Receive<'_> {
         let begun = Receiver::begin(live, (begin, payload, records.order()), &plan.target).await;
         let receiver = begun.map_err(|error| refusal(plan.doing, &plan.to, error))?;
         match self.set_properties(plan, live).await {
-            Ok(()) => Ok(receiver),
+            Ok(before) => Ok((receiver, before)),
             Err(error) => {
                 if let Err(error) = receiver.abandon().await {
                     self.warn(format!("what was begun of '{}' is not given up: {error}", plan.to.full()));
@@ -247,12 +256,13 @@ impl Receive<'_> {
         }
     }
 
-    /// The properties of the stream and of the command, before there are data.
+    /// The properties of the stream and of the command, before there are data. Gives the received ones of
+    /// before where others take their place.
     async fn set_properties(
         &mut self,
         plan: &Plan,
         live: &std::sync::Arc<engine::pool::live::LivePool>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<Vec<PackagedProperty>>, ApiError> {
         let request = self.request;
         let is_top = plan.to.is_top;
         let inherits = |name: &str| Prop::from_name(name).is_none_or(|prop| prop.desc().inheritable());
@@ -271,12 +281,13 @@ impl Receive<'_> {
             });
         excluded.retain(|name| inherits(name));
         if received.is_none() && typed.is_empty() && excluded.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let name = plan.to.dataset.clone();
         let set = sync_tasks::change(live, None, move |s| async move {
-            let mut left_out = Vec::new();
+            let (mut left_out, mut before) = (Vec::new(), None);
             if let Some(received) = received {
+                before = Some(edit::received_properties(&s, &name).await?);
                 left_out = edit::receive_properties(&s, &name, &received).await?;
             }
             if !typed.is_empty() {
@@ -285,11 +296,27 @@ impl Receive<'_> {
             for property in excluded {
                 edit::inherit_property(&s, &name, &property, false).await?;
             }
-            Ok(left_out)
+            Ok((left_out, before))
         });
-        let left_out = set.await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
+        let (left_out, before) = set.await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
         left_out.into_iter().for_each(|text| self.warn(text));
-        Ok(())
+        Ok(before)
+    }
+
+    /// A stream broke off: its destination has the received properties of before again.
+    async fn put_back(&mut self, plan: &Plan, before: Vec<PackagedProperty>) {
+        let (pool, name) = (std::sync::Arc::clone(&self.pool), plan.to.dataset.clone());
+        let put = async {
+            let live = pool.writable(plan.doing)?;
+            let _changing = pool.change().await?;
+            let put = sync_tasks::change(live, None, move |s| async move {
+                edit::receive_properties(&s, &name, &before).await.map(drop)
+            });
+            put.await.map_err(|error| refusal(plan.doing, &plan.to, error))
+        };
+        if let Err(error) = put.await {
+            self.warn(format!("'{}' keeps the properties of the stream: {}", plan.to.dataset, error.message));
+        }
     }
 
     /// The stream is there: exchanges the contents, where there were some, and serves them.

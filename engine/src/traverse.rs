@@ -19,7 +19,7 @@
 //! nothing that is in the range. What was born too late is not visited, but may lead to what is.
 //!
 //! # Gaps
-//! A walk for a stream ([`Walk::with_gaps`]) also comes to what is not there: holes that were made in the
+//! A walk for a stream (`Walk::with_gaps`) also comes to what is not there: holes that were made in the
 //! range, or whose time of birth is not known, and slots of dnodes that are in no object. Its range goes by
 //! logical births: a block that was only rewritten is as old as it was.
 //!
@@ -152,7 +152,7 @@ pub enum Descend {
 /// What a [`Walk`] is for.
 pub trait Visitor {
     /// Whether to stop before this block, which is one that a walk can go on at: of level 0. Asked before
-    /// it is visited. This is where a budget ends. A walk [with gaps](Walk::with_gaps) asks before everything
+    /// it is visited. This is where a budget ends. A walk with gaps asks before everything
     /// that it comes to, and only goes on itself from there.
     fn stops(&mut self, at: &Bookmark) -> bool {
         let _ = at;
@@ -165,18 +165,18 @@ pub trait Visitor {
         let _ = (objset, object, dnode);
     }
 
-    /// An object comes in a walk [with gaps](Walk::with_gaps), in the place of [`Visitor::object`], and also
+    /// An object comes in a walk with gaps, in the place of [`Visitor::object`], and also
     /// where the walk goes on in the middle of it. `slots` are the bytes of its dnode.
     fn dnode(&mut self, object: u64, dnode: &Dnode, slots: &[u8]) {
         let _ = (object, dnode, slots);
     }
 
-    /// A slot that is in no object comes, in a walk [with gaps](Walk::with_gaps).
+    /// A slot that is in no object comes, in a walk with gaps.
     fn free_slot(&mut self, object: u64) {
         let _ = object;
     }
 
-    /// A hole comes, in a walk [with gaps](Walk::with_gaps). It may be of any level.
+    /// A hole comes, in a walk with gaps. It may be of any level.
     fn hole(&mut self, node: &Node) {
         let _ = node;
     }

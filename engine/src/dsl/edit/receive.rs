@@ -11,7 +11,7 @@
 //! group that has data of it. What cannot be resumed is destroyed: when the receive fails, or at the next
 //! import.
 //!
-//! All that can be refused is refused in [`begin`], before anything was changed, and again in [`end()`] where
+//! All that can be refused is refused in `begin`, before anything was changed, and again in `end` where
 //! it may have changed meanwhile.
 //!
 //! | module | what it does |

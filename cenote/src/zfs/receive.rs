@@ -129,6 +129,11 @@ impl Arguments {
             if named.contains(&whole(name)) {
                 return Err(usage(format!("property '{name}' specified multiple times")));
             }
+            let is_of_contents =
+                |prop: Prop| prop.desc().readonly() || matches!(prop, Prop::Version | Prop::Volsize);
+            if Prop::from_name(name).is_some_and(is_of_contents) {
+                return Err(usage(format!("invalid property '{name}': it comes with the data")));
+            }
             named.push(whole(name));
         }
         Ok(ReceiveStream {

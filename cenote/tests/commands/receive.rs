@@ -370,6 +370,8 @@ fn what_cannot_be_meant_is_refused() {
     for (arguments, why) in [
         (&["-x", "compress", "-x", "compression", "tank/to"][..], "specified multiple times"),
         (&["-o", "atime=off", "-x", "atime", "tank/to"], "specified multiple times"),
+        (&["-x", "normalization", "tank/to"], "comes with the data"),
+        (&["-x", "version", "tank/to"], "comes with the data"),
         (&["-V", "tank/to"], "invalid option 'V'"),
     ] {
         let ended = session.run_with(&[&["zfs", "receive"], arguments].concat(), &stream);
@@ -392,5 +394,27 @@ fn a_stream_of_a_filesystem_itself_is_resumed() {
     let rest = sent(&session, &["-t", token.split(' ').next().unwrap()]);
     receive(&session, &["-s", "tank/to"], &rest);
     assert_eq!(names(&session), ["tank", "tank/from", "tank/to", "tank/to@--head--"]);
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_mount_shows_the_filesystem_that_took_the_place_of_another() {
+    if testkit::skipped("fuse", "a filesystem that is received into") {
+        return;
+    }
+    let Some(full) = stream("full") else { return };
+    let session = Session::start();
+    let at = create(&session);
+    session.print(&["zfs", "create", "tank/other"]);
+    let other = Path::new(&at).join("other");
+    fs::write(other.join("mine"), "mine").unwrap();
+    let root = File::open(&other).unwrap();
+    receive(&session, &["-F", "tank/other"], &full);
+    assert!(!other.join("mine").exists() && other.join("many").exists());
+    let listed = fs::read_dir(&other).unwrap().count();
+    session.print(&["zfs", "clone", "tank/other@a", "tank/clone"]);
+    assert_eq!(listed, fs::read_dir(Path::new(&at).join("clone")).unwrap().count());
+    fs::write(other.join("new"), "new").unwrap();
+    drop(root);
     session.print(&["zpool", "export", "tank"]);
 }

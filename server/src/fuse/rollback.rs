@@ -6,7 +6,8 @@
 //! is gone is *stale*, also if another file has its number now: requests for it get `ESTALE`, until the
 //! kernel has learned of the new file of that number, which it distinguishes by the generation. A directory
 //! that was removed and comes back is a new directory for the kernel too, which lists nothing in a directory
-//! that it saw removed: it is reported with another generation.
+//! that it saw removed: it is reported with another generation. The root is the mount's, and continues in any
+//! case: a stream may bring a filesystem with another one.
 //!
 //! # What the kernel must forget
 //! The kernel keeps names, attributes and pages as long as it likes. So it is notified of each object that
@@ -58,6 +59,7 @@ impl Difference {
         let before = Zpl::open(before, Default::default()).await?;
         let after = Zpl::open(after, Default::default()).await?;
         difference.root = Some(after.root());
+        let roots = [before.root(), after.root()];
         let removed: HashSet<ObjectId> = before.unlinked().await?.into_iter().collect();
         let mut directories = Vec::new();
         for id in objects {
@@ -71,6 +73,7 @@ impl Difference {
             difference.files.push(id);
             let generation = |stat: &Stat| stat.generation;
             match (old_stat.as_ref().map(generation), new_stat.as_ref().map(generation)) {
+                _ if roots.contains(&id) => {}
                 (Some(old), new) if new != Some(old) => {
                     difference.gone.insert(id);
                 }
@@ -83,6 +86,10 @@ impl Difference {
                 }
                 _ => {}
             }
+        }
+        if roots[0] != roots[1] || difference.files.contains(&roots[1]) {
+            let (old, new) = (before.node(roots[0]).await?, after.node(roots[1]).await?);
+            directories.push((roots[1], entries(Some(&old)).await?, entries(Some(&new)).await?));
         }
         for (id, old, new) in directories {
             for (name, object) in &old {

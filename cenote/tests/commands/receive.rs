@@ -380,6 +380,11 @@ fn what_cannot_be_meant_is_refused() {
     }
     let twice = session.run(&["zfs", "send", "-i", "@1", "-I", "@1", "tank/from@1"]);
     assert_eq!(twice.code, 2, "{}", twice.err);
+    let same = session.run(&["zfs", "send", "-R", "-i", "1", "tank/from@1"]);
+    let expected =
+        "WARNING: could not send tank/from@1:\nincremental source (tank/from@1) is not earlier than it";
+    assert_eq!(same.code, 1);
+    assert!(same.err.contains(expected), "{}", same.err);
     session.print(&["zpool", "export", "tank"]);
 }
 

@@ -274,7 +274,12 @@ impl<'a> Many<'a> {
             _ => many.dataset(&dir, &HashSet::new()).await?,
         }
         if !many.has_ended {
-            return Err(Error::NotFound(order.to.clone()));
+            let why = many.warnings.iter().filter_map(|warning| match warning {
+                Warning::Always(why) => Some(why.as_str()),
+                Warning::Verbose(_) => None,
+            });
+            let why = why.collect::<Vec<_>>().join("\n");
+            return Err(if why.is_empty() { Error::NotFound(order.to.clone()) } else { Error::Invalid(why) });
         }
         let list = Some((order.to.clone(), features(order), package));
         Ok(Plan { list, streams: many.streams, warnings: many.warnings, has_failed: many.has_failed })

@@ -128,7 +128,9 @@ fn failed(name: &str, from: Option<&str>, error: engine::Error) -> ApiError {
             ApiError::refused(format!("warning: cannot send '{name}': dataset key must be loaded"))
         }
         // These are whole messages.
-        E::Invalid(message) if message.starts_with("cannot ") || message.starts_with("Error: ") => {
+        E::Invalid(message)
+            if ["cannot ", "Error: ", "WARNING: "].iter().any(|first| message.starts_with(first)) =>
+        {
             ApiError::invalid(message)
         }
         other => {

@@ -414,7 +414,8 @@ fn a_mount_shows_the_filesystem_that_took_the_place_of_another() {
     let other = Path::new(&at).join("other");
     fs::write(other.join("mine"), "mine").unwrap();
     let root = File::open(&other).unwrap();
-    receive(&session, &["-F", "tank/other"], &full);
+    receive(&session, &["-F", "-o", "atime=off", "tank/other"], &full);
+    assert_eq!(value(&session, "atime", "tank/other"), "off local");
     assert!(!other.join("mine").exists() && other.join("many").exists());
     let listed = fs::read_dir(&other).unwrap().count();
     session.print(&["zfs", "clone", "tank/other@a", "tank/clone"]);

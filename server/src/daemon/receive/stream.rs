@@ -7,7 +7,7 @@ use engine::properties::{Environment, Prop, Style};
 use engine::receive::{RECEIVE_CHILD, ReceiveTarget, Receiver, Records};
 use ondisk::send::{Begin, PackagedDataset, PackagedProperty, begin_flag, feature};
 
-use super::super::datasets::{entry, said};
+use super::super::datasets::{entry, is_at_or_below, said};
 use super::super::sync_tasks::{self, New};
 use super::super::{OpenPool, names};
 use super::target::Destination;
@@ -330,6 +330,11 @@ impl Receive<'_> {
             self.find_volumes(&pool).await;
         } else {
             self.exchange(plan, receiver).await?;
+            // Mounts follow the properties that were set.
+            let changing = pool.change().await?;
+            let is_meant = |mounted: &str| is_at_or_below(mounted, &plan.to.dataset);
+            let failed = self.daemon.update_mounts(&pool, &changing, false, is_meant).await;
+            failed.into_iter().for_each(|error| self.warn(error.message));
         }
         self.finish_snapshot(plan, live).await
     }

@@ -271,7 +271,7 @@ impl Receive<'_> {
         if !is_top {
             // Those below the first one inherit from it what it was given.
             excluded.extend(typed.iter().filter(|(name, _)| inherits(name)).map(|(name, _)| name.clone()));
-            typed.retain(|(name, _)| !inherits(name));
+            typed.clear();
         }
         let received: Option<Vec<PackagedProperty>> =
             plan.sent.as_ref().and_then(|sent| sent.properties.clone()).map(|mut all| {

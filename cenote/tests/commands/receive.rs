@@ -350,9 +350,11 @@ fn a_stream_that_breaks_off_leaves_the_received_properties_as_they_were() {
     session.print(&["zfs", "snapshot", "tank/from@2"]);
     let more = sent(&session, &["-p", "-i", "@1", "tank/from@2"]);
     refused(&session, &["-F", "tank/to"], &more[..more.len() - 700]);
+    session.print(&["zfs", "set", "org:kept=mine", "tank/to"]);
     assert_eq!(value(&session, "compression", "tank/to"), "gzip-1 received");
     assert_eq!(value(&session, "org:user", "tank/to"), "one received");
-    receive(&session, &["-F", "tank/to"], &more);
+    receive(&session, &["-F", "-x", "org:kept", "tank/to"], &more);
+    assert_eq!(value(&session, "org:kept", "tank/to"), "mine local");
     assert_eq!(value(&session, "compression", "tank/to"), "gzip-2 received");
     assert_eq!(value(&session, "org:user", "tank/to"), "- -");
     session.print(&["zpool", "export", "tank"]);

@@ -80,6 +80,14 @@ pub async fn received_properties(s: &SyncTask, name: &str) -> Result<Vec<Package
     Ok(all)
 }
 
+/// Whether a filesystem or volume was given a value of its own of this property.
+pub async fn has_local_property(s: &SyncTask, name: &str, property: &str) -> Result<bool> {
+    let head = find_head(s, name).await?;
+    let zap = objects::dir(s, head.phys.dir).await?.props_zap;
+    let key = Prop::from_name(property).map_or(property, |prop| prop.desc().name);
+    Ok(objects::mos(s).entries(zap).await?.iter().any(|(stored, _)| stored == key))
+}
+
 /// What a property of a stream is for this dataset; `None` where its contents say it.
 async fn plan(s: &SyncTask, head: &FoundHead, property: &PackagedProperty) -> Result<Option<Assignment>> {
     let Some(name) = property.name.to_str() else {

@@ -294,7 +294,10 @@ impl Receive<'_> {
                 edit::set_properties(&s, &name, &typed).await?;
             }
             for property in excluded {
-                edit::inherit_property(&s, &name, &property, false).await?;
+                // A value that the destination has of its own counts before one that is received.
+                if !edit::has_local_property(&s, &name, &property).await? {
+                    edit::inherit_property(&s, &name, &property, false).await?;
+                }
             }
             Ok((left_out, before))
         });

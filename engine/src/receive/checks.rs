@@ -3,15 +3,13 @@
 //! Source of the facts: OpenZFS 2.4 `dmu_recv.c` (`recv_check_*`).
 
 use ondisk::ObjectId;
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, MAX_BLOCK_SIZE};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, LARGE_BLOCK_BYTES, MAX_BLOCK_SIZE};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODE_CORE_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, MAX_OBJECT};
 use ondisk::send::{ByteRange, Object, Write, WriteEmbedded, feature, record_flag};
 
 use crate::error::{Error, Result};
 
-/// Largest block of a stream without large blocks, in bytes.
-const SMALL_BLOCK_BYTES: u64 = 128 << 10;
 /// Most bytes that a block pointer has embedded.
 const MAX_EMBEDDED_BYTES: u32 = 112;
 
@@ -40,7 +38,7 @@ fn dmu_type(raw: u32) -> Result<DmuType> {
 
 fn block_bytes(bytes: u64, features: u64) -> Result<u32> {
     let most = match features & feature::LARGE_BLOCKS {
-        0 => SMALL_BLOCK_BYTES,
+        0 => LARGE_BLOCK_BYTES,
         _ => MAX_BLOCK_SIZE,
     };
     match u32::try_from(bytes) {

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, CryptParts, EmbeddedType};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, CryptParts, EmbeddedType, LARGE_BLOCK_BYTES};
 use ondisk::ddt::DdtKey;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::DNODES_PER_BLOCK;
@@ -27,8 +27,6 @@ use super::found::{Data, Object};
 use crate::Bookmark;
 use crate::error::{Error, Result};
 
-/// Largest block of a stream without large blocks (`SPA_OLD_MAXBLOCKSIZE`).
-const OLD_MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// The length of a range that has no end.
 const TO_THE_END: u64 = u64::MAX;
 
@@ -179,7 +177,7 @@ impl Records {
         }
         let mut block_bytes = dnode.data_block_size();
         if !self.has(feature::LARGE_BLOCKS) {
-            block_bytes = block_bytes.min(OLD_MAX_BLOCK_BYTES);
+            block_bytes = block_bytes.min(LARGE_BLOCK_BYTES);
         }
         let number = |value: u64| u32::try_from(value).map_err(|_| Error::corrupt(at.to_string(), value));
         let mut record = ObjectRecord {
@@ -237,7 +235,7 @@ impl Records {
             return None;
         }
         let lsize = usize::try_from(bp.lsize().get()).unwrap_or(usize::MAX);
-        let is_split = bp.lsize().get() > OLD_MAX_BLOCK_BYTES && !self.has(feature::LARGE_BLOCKS);
+        let is_split = bp.lsize().get() > LARGE_BLOCK_BYTES && !self.has(feature::LARGE_BLOCKS);
         let is_compressed = self.has(feature::COMPRESSED)
             && !is_split
             && bp.byte_order() == self.order
@@ -246,7 +244,7 @@ impl Records {
         Some(match () {
             () if self.has(feature::RAW) => Form::Raw,
             () if is_compressed => Form::Compressed,
-            () if is_split && !is_spill => Form::Plain { piece_bytes: OLD_MAX_BLOCK_BYTES as usize },
+            () if is_split && !is_spill => Form::Plain { piece_bytes: LARGE_BLOCK_BYTES as usize },
             () => Form::Plain { piece_bytes: lsize },
         })
     }
@@ -255,7 +253,7 @@ impl Records {
         let compress = bp.compress().raw();
         bp.embedded().is_some_and(|embedded| embedded.kind == EmbeddedType::Data)
             && self.has(feature::EMBED_DATA)
-            && (bp.lsize().get() <= OLD_MAX_BLOCK_BYTES || self.has(feature::LARGE_BLOCKS))
+            && (bp.lsize().get() <= LARGE_BLOCK_BYTES || self.has(feature::LARGE_BLOCKS))
             && (compress < CompressType::Lz4.raw() || self.has(feature::LZ4))
             && (bp.compress() != CompressType::Zstd || self.has(feature::ZSTD))
     }

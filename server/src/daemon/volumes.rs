@@ -28,6 +28,7 @@ use engine::dmu::Sink;
 use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
+use engine::zil::SyncMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
 use tokio::net::UnixListener;
@@ -42,7 +43,7 @@ use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::block::{
     Asked, Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits,
-    Listed, Protocol, Room, UnderWay, Unopened, shares,
+    Listed, Protocol, Room, Stability, UnderWay, Unopened, shares,
 };
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -276,6 +277,18 @@ impl Export for VolumeExport {
             }
         };
         self.access.look(durability).flatten()
+    }
+
+    fn stability(&self) -> Stability {
+        let stability = |access: &Access| match access {
+            Access::Reading(_) => Stability::default(),
+            Access::Writing(reader, _) => match reader.volume().zil().sync_mode() {
+                SyncMode::Standard => Stability::WhenAsked,
+                SyncMode::Always => Stability::Always,
+                SyncMode::Disabled => Stability::ByGroup,
+            },
+        };
+        self.access.look(stability).unwrap_or_default()
     }
 
     async fn flush(&self) -> Result<(), ExportError> {

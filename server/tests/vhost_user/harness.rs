@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use device::IoBuf;
 use server::block::{
-    Announcer, Caller, Changes, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Unopened,
+    Announcer, Caller, Changes, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Stability,
+    Unopened,
 };
 use server::runtime::Shards;
 use server::vhost_user;
@@ -24,6 +25,8 @@ pub struct Disk {
     /// The group that writes go to, and the one that is committed.
     pub group: AtomicU64,
     pub committed: AtomicU64,
+    /// Which writes are stable when they are answered.
+    pub stability: Mutex<Stability>,
     /// Where it is 0, reads and writes wait.
     pub gate: Semaphore,
     /// Writes that came, and those that are done.
@@ -43,6 +46,7 @@ impl Disk {
             is_gone: AtomicBool::new(false),
             group: AtomicU64::new(1),
             committed: AtomicU64::new(0),
+            stability: Mutex::default(),
             gate: Semaphore::new(1),
             begun: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
@@ -130,6 +134,10 @@ impl Export for Opened {
     fn durability(&self) -> Option<Durability> {
         let group = self.disk.group.load(Ordering::Relaxed);
         Some(Durability { opened: self.number, opened_at: self.opened_at, group })
+    }
+
+    fn stability(&self) -> Stability {
+        *self.disk.stability.lock().unwrap()
     }
 
     async fn flush(&self) -> Result<(), ExportError> {

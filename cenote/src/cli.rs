@@ -220,8 +220,8 @@ pub struct TcpArguments {
     /// Serve volumes by iSCSI too, to every initiator that can connect and has a secret, if any is asked for
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub iscsi: Option<SocketAddr>,
-    /// Only to initiators that know a secret (CHAP): lines 'NAME SECRET', and 'target NAME SECRET' for those
-    /// that ask the target for a proof too
+    /// Only to initiators that know a secret (CHAP): lines 'INITIATOR SECRET' or 'INITIATOR NAME SECRET', and
+    /// 'target NAME SECRET' for those that ask the target for a proof too
     #[arg(long, value_name = "FILE", requires = "iscsi")]
     pub iscsi_secrets: Option<PathBuf>,
     /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,

@@ -19,7 +19,8 @@
 //! | `untrusted` | reading any bytes as what initiators send, for fuzzers |
 //!
 //! # What an initiator cannot do
-//! Log in without the proof that is asked for, or be told of targets before; have more commands or bytes
+//! Log in without the proof that is asked for, with another initiator's proof, or under the name that another
+//! one's secret is bound to (`chap`); be told of targets before; have more commands or bytes
 //! under way than it was told; take for ever to log in; affect others ([`crate::block::Limits`]). A unit that
 //! breaks the framing ends the connection.
 //!
@@ -96,6 +97,13 @@ pub async fn serve_tcp<X: Exports>(
     shards: Arc<Shards>,
     limits: Limits,
 ) -> io::Result<()> {
+    if let Some(unbound) = secrets.as_ref().map(Secrets::unbound).filter(|unbound| !unbound.is_empty()) {
+        tracing::warn!(
+            ?unbound,
+            "iSCSI secrets are bound to no initiator: volumes that are shared with named initiators are not \
+             for them; lines 'INITIATOR NAME SECRET' bind them"
+        );
+    }
     let portal = Arc::new(Portal {
         exports,
         secrets,
@@ -155,7 +163,8 @@ impl<X: Exports> Portal<X> {
     ) -> io::Result<()> {
         let initiator = session.initiator.clone();
         let name = &initiator.name;
-        let caller = Caller { address: Some(peer), name: Some(name) };
+        let shared_with = session.shared_with.take();
+        let caller = Caller { address: Some(peer), name: shared_with.as_deref() };
         let directory = Names { portal: self, address, caller, initiator: &initiator };
         let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.

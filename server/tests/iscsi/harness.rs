@@ -375,6 +375,18 @@ impl Initiator {
         self.answer().expect("an answer")
     }
 
+    /// Asks which targets there are, in a session that looks for some. The answer's pairs.
+    pub fn targets(&mut self) -> Vec<String> {
+        let mut header = [0; 48];
+        (header[0], header[1]) = (0x04, 0x80);
+        header[16..20].copy_from_slice(&self.tag.to_be_bytes());
+        header[20..24].fill(255);
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        self.send(header, b"SendTargets=All\0");
+        let text = String::from_utf8(self.answer().expect("an answer").data).expect("text");
+        text.split('\0').filter(|pair| !pair.is_empty()).map(str::to_owned).collect()
+    }
+
     /// Sends a command. Its tag.
     pub fn begin(&mut self, descriptor: &[u8], expected: u32, reads: bool, data: &[u8]) -> u32 {
         let mut header = [0; 48];

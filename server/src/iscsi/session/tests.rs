@@ -102,7 +102,8 @@ impl Served {
         let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))]);
         let place = resources.place().expect("a place");
         let agreed = Agreed::default();
-        let session = Session { initiator, target: None, agreed, command: 1, status: 1, place };
+        let (shared_with, target) = (None, None);
+        let session = Session { initiator, shared_with, target, agreed, command: 1, status: 1, place };
         let session =
             tokio::spawn(async move { super::serve(socket, session, Some(units), &OneUnit, replaced).await });
         Self { disk, done, wire, replaces, session, next: 1 }

@@ -49,7 +49,7 @@ use std::sync::{Arc, Mutex};
 use device::IgnorePoison;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 pub use chap::{Malformed, Secrets};
 
@@ -165,13 +165,14 @@ impl<X: Exports> Portal<X> {
         let name = &initiator.name;
         let shared_with = session.shared_with.take();
         let caller = Caller { address: Some(peer), name: shared_with.as_deref() };
-        let directory = Names { portal: self, address, caller, initiator: &initiator };
+        let wake = Arc::new(Notify::new());
+        let directory = Names { portal: self, address, caller, initiator: &initiator, wake: &wake };
         let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
             return session::serve(stream, session, None, &directory, replaced).await;
         };
-        let units = self.units(target, &initiator).await?;
+        let units = self.units(target, &initiator, &wake).await?;
         let target = units.target().to_owned();
         tracing::info!(initiator = name, target, "an iSCSI session begins");
         let key = (initiator.clone(), target);
@@ -197,26 +198,32 @@ impl<X: Exports> Portal<X> {
     /// # Errors
     /// The reservations that were kept with a volume cannot be taken up. Without them it would be open to
     /// those that were to be kept away.
-    async fn units(&self, target: Target<X::Export>, initiator: &Initiator) -> io::Result<Units<X::Export>> {
+    async fn units(
+        &self,
+        target: Target<X::Export>,
+        initiator: &Initiator,
+        wake: &Arc<Notify>,
+    ) -> io::Result<Units<X::Export>> {
         let Target { name, own, volumes } = target;
         let mut units = Opened::new();
         for (number, volume) in volumes {
-            units.push((number, self.unit(&name, (number, volume), initiator).await?));
+            units.push((number, self.unit(&name, (number, volume), (initiator, wake)).await?));
         }
-        Ok(Units::new(name, own, units))
+        Ok(Units::new(name, own, units, Arc::clone(wake)))
     }
 
     async fn unit(
         &self,
         target: &str,
         (number, (export, share)): (u8, (Arc<X::Export>, Share)),
-        initiator: &Initiator,
+        (initiator, wake): (&Initiator, &Arc<Notify>),
     ) -> io::Result<Arc<Unit<X::Export>>> {
         let surroundings = Surroundings {
             target: target.to_owned(),
             port: PORTAL_GROUP,
             initiator: initiator.clone(),
             reach: Arc::clone(&self.reach),
+            wake: Arc::clone(wake),
         };
         let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
         if let Err(error) = shared.load(&*export).await {
@@ -233,6 +240,7 @@ struct Names<'a, X: Exports> {
     address: SocketAddr,
     caller: Caller<'a>,
     initiator: &'a Initiator,
+    wake: &'a Arc<Notify>,
 }
 
 impl<X: Exports> Directory<X::Export> for Names<'_, X> {
@@ -257,7 +265,10 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         for (number, Listed { name, share, .. }) in members {
             // What cannot be opened now is left out, as it is at the login.
             let opened = match self.portal.exports.open(&name, self.caller).await {
-                Ok(export) => self.portal.unit(&target, (number, (export, share)), self.initiator).await.ok(),
+                Ok(export) => {
+                    let session = (self.initiator, self.wake);
+                    self.portal.unit(&target, (number, (export, share)), session).await.ok()
+                }
                 Err(_) => None,
             };
             is_all &= opened.is_some();

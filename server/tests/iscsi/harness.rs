@@ -375,6 +375,18 @@ impl Initiator {
         self.answer().expect("an answer")
     }
 
+    /// Asks for a function of task management. Its answer.
+    pub fn manage(&mut self, function: u8) -> Answer {
+        let mut header = [0; 48];
+        (header[0], header[1], header[9]) = (0x42, 0x80 | function, self.lun);
+        header[16..20].copy_from_slice(&self.tag.to_be_bytes());
+        header[20..24].fill(255);
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        self.tag += 1;
+        self.send(header, &[]);
+        self.answer().expect("an answer")
+    }
+
     /// Asks which targets there are, in a session that looks for some. The answer's pairs.
     pub fn targets(&mut self) -> Vec<String> {
         let mut header = [0; 48];

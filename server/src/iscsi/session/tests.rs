@@ -97,9 +97,10 @@ impl Served {
             port: 1,
             initiator: initiator.clone(),
             reach: Arc::<Reach<Gated>>::default(),
+            wake: Arc::default(),
         };
         let unit = Unit::new(Arc::clone(&disk), &Share::default(), &surroundings, Arc::default());
-        let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))]);
+        let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))], Arc::default());
         let place = resources.place().expect("a place");
         let agreed = Agreed::default();
         let (shared_with, target) = (None, None);

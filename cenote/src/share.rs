@@ -180,10 +180,13 @@ fn rows_of(volume: &VolumeShares) -> Vec<[String; 4]> {
         let named: Vec<&str> =
             through.initiators.iter().chain(&through.addresses).map(String::as_str).collect();
         let whom = if named.is_empty() { "all".to_owned() } else { named.join(" ") };
+        let waits_for = through.not_listening.join("; ");
         let place = match (&through.fault, through.uris.as_slice()) {
             (Some(fault), _) => fault.clone(),
-            (None, []) => "not listening".to_owned(),
-            (None, uris) => uris.join(" "),
+            (None, []) if waits_for.is_empty() => "not listening".to_owned(),
+            (None, []) => format!("not listening: {waits_for}"),
+            (None, uris) if waits_for.is_empty() => uris.join(" "),
+            (None, uris) => format!("{} (not listening: {waits_for})", uris.join(" ")),
         };
         [name(), through.protocol.clone(), whom, place]
     };

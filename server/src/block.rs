@@ -48,6 +48,11 @@ pub trait Exports: Send + Sync + 'static {
         caller: Caller<'_>,
     ) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
 
+    /// Waits, not for long, until all exports are there that are about to come. Whether they are.
+    fn complete(&self) -> impl Future<Output = bool> + Send {
+        async { true }
+    }
+
     /// Tells when those that are listed may be others than before, or shared otherwise.
     fn changes(&self) -> Changes {
         Changes::none()

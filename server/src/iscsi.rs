@@ -41,6 +41,7 @@ mod text;
 pub mod untrusted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -48,16 +49,22 @@ use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share, accepted};
+use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share};
+use crate::listening::{Listener, Listening};
 use crate::runtime::Shards;
 use login::{Door, Initiator, PORTAL_GROUP, Target};
 use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
 use session::Directory;
+
+/// The target that a volume is a unit of, shared so. None where its name would be too long.
+pub fn target(volume: &str, share: &Share) -> Option<String> {
+    names::of(volume, share)
+}
 
 /// Where initiators find a volume that is shared so: its address as `libiscsi` and `qemu` take it. None where
 /// the name of its target would be too long.
@@ -76,6 +83,8 @@ struct Present {
 struct Portal<X: Exports> {
     exports: Arc<X>,
     secrets: Option<Secrets>,
+    /// The addresses of the portal group.
+    listening: Listening,
     resources: Arc<Resources>,
     next_session: AtomicU16,
     /// By initiator and target.
@@ -85,18 +94,15 @@ struct Portal<X: Exports> {
     reach: Arc<Reach<X::Export>>,
 }
 
-/// Accepts connections until dropped, and serves each on one of the shards in turn; with `secrets`, none
-/// without a proof.
-///
-/// # Errors
-/// When the listener itself fails.
+/// Accepts connections until dropped, and serves each on one of the shards in turn; where the listener has
+/// secrets, none without a proof.
 pub async fn serve_tcp<X: Exports>(
-    listener: TcpListener,
+    mut listener: Listener<Option<Secrets>>,
     exports: Arc<X>,
-    secrets: Option<Secrets>,
     shards: Arc<Shards>,
     limits: Limits,
-) -> io::Result<()> {
+) -> Infallible {
+    let secrets = listener.loaded().await;
     if let Some(unbound) = secrets.as_ref().map(Secrets::unbound).filter(|unbound| !unbound.is_empty()) {
         tracing::warn!(
             ?unbound,
@@ -107,6 +113,7 @@ pub async fn serve_tcp<X: Exports>(
     let portal = Arc::new(Portal {
         exports,
         secrets,
+        listening: listener.listening(),
         resources: Resources::new(limits),
         next_session: AtomicU16::new(1),
         sessions: Mutex::default(),
@@ -115,7 +122,7 @@ pub async fn serve_tcp<X: Exports>(
     });
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, peer)) = accepted(listener.accept().await).await? else { continue };
+        let (stream, peer) = listener.accept().await;
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&portal.resources.limits).await;
         let portal = Arc::clone(&portal);
@@ -127,6 +134,7 @@ pub async fn serve_tcp<X: Exports>(
                 // An initiator whose machine is gone gives its place back, some hours later.
                 SockRef::from(&stream).set_keepalive(true)?;
                 let address = stream.local_addr()?;
+                let address = SocketAddr::new(address.ip().to_canonical(), address.port());
                 let door = Door {
                     exports: &*portal.exports,
                     secrets: portal.secrets.as_ref(),
@@ -234,6 +242,23 @@ impl<X: Exports> Portal<X> {
     }
 }
 
+/// The addresses of the portal group, as an initiator is told that came to one of them: that one first. A
+/// portal of all interfaces has the address that the initiator came to. Only those that came by the loopback
+/// interface can reach its addresses.
+fn portals(listening: &[SocketAddr], came_to: SocketAddr) -> Vec<SocketAddr> {
+    let mut portals = vec![came_to];
+    for portal in listening {
+        let is_any = portal.ip().is_unspecified();
+        let ip = if is_any { came_to.ip() } else { portal.ip() };
+        let portal = SocketAddr::new(ip, portal.port());
+        let is_reachable = !ip.is_loopback() || came_to.ip().is_loopback();
+        if is_reachable && !portals.contains(&portal) {
+            portals.push(portal);
+        }
+    }
+    portals
+}
+
 /// The targets and their units, as an initiator that came to this address is told.
 struct Names<'a, X: Exports> {
     portal: &'a Portal<X>,
@@ -244,12 +269,16 @@ struct Names<'a, X: Exports> {
 }
 
 impl<X: Exports> Directory<X::Export> for Names<'_, X> {
-    async fn targets(&self) -> Vec<(String, String)> {
+    async fn targets(&self) -> Vec<(String, Vec<String>)> {
+        // Pools that are being imported have targets, too.
+        self.portal.exports.complete().await;
         let listed = self.portal.exports.listed(self.caller).await;
         // One may have several units.
         let targets = listed.iter().filter_map(|listed| names::of(&listed.name, &listed.share));
         let targets: BTreeSet<String> = targets.collect();
-        targets.into_iter().map(|target| (target, format!("{},{PORTAL_GROUP}", self.address))).collect()
+        let portals = portals(&self.portal.listening.addresses(), self.address);
+        let portals: Vec<String> = portals.iter().map(|portal| format!("{portal},{PORTAL_GROUP}")).collect();
+        targets.into_iter().map(|target| (target, portals.clone())).collect()
     }
 
     fn changes(&self) -> Changes {
@@ -276,5 +305,32 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         }
         self.portal.reach.add(&self.initiator.name, units.iter().map(|(_, unit)| unit));
         (units, is_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initiators_are_told_of_portals_that_they_can_reach() {
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let told = |listening: &[&str], came_to| {
+            let listening: Vec<_> = listening.iter().map(|text| address(text)).collect();
+            portals(&listening, address(came_to)).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&["[::]:3260"], "10.0.0.1:3260"), ["10.0.0.1:3260"]);
+        assert_eq!(
+            told(&["10.0.0.1:3260", "10.1.0.1:3261", "127.0.0.1:3260"], "10.1.0.1:3261"),
+            ["10.1.0.1:3261", "10.0.0.1:3260"]
+        );
+        assert_eq!(
+            told(&["10.0.0.1:3260", "127.0.0.1:3260"], "127.0.0.1:3260"),
+            ["127.0.0.1:3260", "10.0.0.1:3260"]
+        );
+        assert_eq!(
+            told(&["0.0.0.0:3260", "0.0.0.0:3261"], "10.0.0.1:3261"),
+            ["10.0.0.1:3261", "10.0.0.1:3260"]
+        );
     }
 }

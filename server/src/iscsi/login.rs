@@ -303,7 +303,16 @@ impl<X: Exports> Login<'_, X> {
         let caller = Caller { address: Some(self.door.address), name: name_of_initiator };
         let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);
         let mut own = None;
-        for (lun, listed) in inventory::members(self.door.exports.listed(caller).await, &name, None) {
+        let mut members = inventory::members(self.door.exports.listed(caller).await, &name, None);
+        if members.is_empty() {
+            // It may be of a pool that is being imported. An initiator tries again then, but it gives up a
+            // target that does not exist.
+            if !self.door.exports.complete().await {
+                failure = Status::UNAVAILABLE;
+            }
+            members = inventory::members(self.door.exports.listed(caller).await, &name, None);
+        }
+        for (lun, listed) in members {
             match self.door.exports.open(&listed.name, caller).await {
                 Ok(export) => {
                     own = own.or(listed.share.target.is_none().then(|| export.guid()));

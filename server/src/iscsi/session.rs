@@ -78,8 +78,8 @@ const WRITES: u8 = 0x20;
 
 /// The targets and their units, as an initiator may have them.
 pub(super) trait Directory<E>: Sync {
-    /// Each target that an initiator may log in to, and the address where it is served.
-    fn targets(&self) -> impl Future<Output = Vec<(String, String)>> + Send;
+    /// Each target that an initiator may log in to, and the addresses where it is served.
+    fn targets(&self) -> impl Future<Output = Vec<(String, Vec<String>)>> + Send;
 
     /// Tells when targets may have other units.
     fn changes(&self) -> Changes;

@@ -14,6 +14,7 @@ use server::block::{
     Share, Shares, Unopened,
 };
 use server::iscsi::{self, Secrets};
+use server::listening::Listener;
 use server::runtime::Shards;
 use tokio::sync::oneshot;
 
@@ -167,6 +168,11 @@ impl Disks {
         self
     }
 
+    /// With `tank/one`, which all may have.
+    pub fn with_one(self) -> Self {
+        self.with("tank/one", "on", &Arc::new(Disk::new(1, 1 << 20, true)))
+    }
+
     /// It is shared so from now on; not at all if the value says so.
     pub fn share(&self, name: &str, shares: &str, disk: &Arc<Disk>) {
         let shares: Shares = shares.parse().unwrap();
@@ -234,20 +240,27 @@ impl Served {
     }
 
     pub fn start_with<X: Exports>(disks: X, secrets: Option<&str>, limits: Limits) -> Self {
+        Self::start_at("127.0.0.1:0", disks, secrets, limits)
+    }
+
+    /// One that listens on this address.
+    pub fn start_at<X: Exports>(at: &str, disks: X, secrets: Option<&str>, limits: Limits) -> Self {
         let disks = Arc::new(disks);
         let shards = Arc::new(Shards::start().unwrap());
         let of_server = Arc::clone(&shards);
         let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(at).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let listener = Listener::of("iSCSI", listener, secrets).unwrap();
                 tokio::select! {
-                    end = iscsi::serve_tcp(listener, disks, secrets, of_server, limits) => panic!("{end:?}"),
+                    end = iscsi::serve_tcp(listener, disks, of_server, limits) => match end {},
                     _ = stopped => {}
                 }
             });

@@ -7,6 +7,7 @@ mod harness;
 mod hostile;
 mod hosts;
 mod pool;
+mod portals;
 mod resets;
 mod running;
 mod secrets;

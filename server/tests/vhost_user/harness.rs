@@ -202,13 +202,13 @@ impl Served {
         let (stop, stopped) = oneshot::channel();
         let number = OPENINGS.fetch_add(1, Ordering::Relaxed);
         let opening = Arc::new(Opening { disks: disks.clone(), number });
-        let served = folder.to_owned();
+        let served = (folder.to_owned(), vhost_user::Faults::default());
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    end = vhost_user::serve_folder(served, opening, shards, limits) => panic!("{end:?}"),
+                    end = vhost_user::serve_folder(served, opening, shards, limits) => match end {},
                     _ = stopped => {}
                 }
             });

@@ -104,7 +104,7 @@ impl<E: Export> Connection<E> {
                 match key.as_str() {
                     "SendTargets" => {
                         let of_session = self.units.as_ref().map(|units| units.target().to_owned());
-                        for (target, address) in directory.targets().await {
+                        for (target, addresses) in directory.targets().await {
                             let is_meant = match value.as_str() {
                                 "All" => of_session.is_none(),
                                 "" => of_session.as_ref() == Some(&target),
@@ -112,7 +112,9 @@ impl<E: Export> Connection<E> {
                             };
                             if is_meant {
                                 reply.push("TargetName", &target);
-                                reply.push("TargetAddress", address);
+                                for address in addresses {
+                                    reply.push("TargetAddress", address);
+                                }
                             }
                         }
                     }

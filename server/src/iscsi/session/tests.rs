@@ -58,7 +58,7 @@ impl Export for Gated {
 struct OneUnit;
 
 impl Directory<Gated> for OneUnit {
-    async fn targets(&self) -> Vec<(String, String)> {
+    async fn targets(&self) -> Vec<(String, Vec<String>)> {
         Vec::new()
     }
 

@@ -1,16 +1,15 @@
 //! The command line: what can be asked, and who answers it.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use server::block::{self, Limits};
-use server::daemon::{Daemon, IscsiEndpoint, TcpEndpoint};
+use server::daemon::Daemon;
 use server::iscsi::Secrets;
+use server::listening::{HostPort, Listener};
 use server::nbd::{self, Tls};
-use tokio::net::TcpListener;
 
 use crate::arcstat;
 use crate::arcsummary;
@@ -175,7 +174,7 @@ pub struct ServeArguments {
     /// Serve counters and properties for Prometheus at http://ADDRESS:PORT/metrics, to every client that can
     /// connect; an address such as 127.0.0.1 keeps it to this machine. Nothing can be changed there
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<HostPort>,
     /// Slow files in DIR/MODEL down to the speed of such a device (MODEL: hdd-7200, hdd-5400, sata-ssd,
     /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
     #[arg(long, value_name = "DIR")]
@@ -205,9 +204,10 @@ impl MemoryArguments {
 /// How volumes are served over TCP.
 #[derive(Debug, Default, clap::Args)]
 pub struct TcpArguments {
-    /// Serve volumes over TCP too, to every client that can connect
+    /// Serve volumes over TCP too, to every client that can connect; may be given several times, and takes a
+    /// host's name for its addresses. An address that is not there yet is waited for
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub nbd_tcp: Option<SocketAddr>,
+    pub nbd_tcp: Vec<HostPort>,
     /// Only with TLS, as the server of this certificate (PEM, followed by certificates of its authorities)
     #[arg(long, value_name = "FILE", requires = "nbd_tcp", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
@@ -217,11 +217,12 @@ pub struct TcpArguments {
     /// Only to clients with a certificate that one of these authorities signed (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_ca: Option<PathBuf>,
-    /// Serve volumes by iSCSI too, to every initiator that can connect and has a secret, if any is asked for
+    /// Serve volumes by iSCSI too, to every initiator that can connect and has a secret, if any is asked for;
+    /// may be given several times (portals of one group), and takes names, as --nbd-tcp does
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub iscsi: Option<SocketAddr>,
-    /// Only to initiators that know a secret (CHAP): lines 'NAME SECRET', and 'target NAME SECRET' for those
-    /// that ask the target for a proof too
+    pub iscsi: Vec<HostPort>,
+    /// Only to initiators that know a secret (CHAP): lines 'INITIATOR SECRET' or 'INITIATOR NAME SECRET', and
+    /// 'target NAME SECRET' for those that ask the target for a proof too
     #[arg(long, value_name = "FILE", requires = "iscsi")]
     pub iscsi_secrets: Option<PathBuf>,
     /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,
@@ -249,19 +250,19 @@ pub fn nbd_limits() -> String {
 }
 
 impl TcpArguments {
-    /// Listens, where that is asked for.
-    pub async fn listen(&self) -> Result<Option<TcpEndpoint>> {
-        let Some(address) = self.nbd_tcp else { return Ok(None) };
-        let tls = match (&self.tls_certificate, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                let loaded = Tls::load(certificate, key, self.tls_ca.as_deref());
-                Some(loaded.context("cannot serve with TLS")?)
-            }
-            _ => None,
+    /// Listens for NBD, where that is asked for, once what TLS needs is there.
+    pub async fn listen(&self) -> Option<Listener<Option<Tls>>> {
+        if self.nbd_tcp.is_empty() {
+            return None;
+        }
+        let files = self.tls_certificate.clone().zip(self.tls_key.clone());
+        let authorities = self.tls_ca.clone();
+        let load = move || {
+            let Some((certificate, key)) = &files else { return Ok(None) };
+            let loaded = Tls::load(certificate, key, authorities.as_deref());
+            loaded.map(Some).map_err(|error| format!("cannot serve with TLS: {error}"))
         };
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-        Ok(Some(TcpEndpoint { listener, tls }))
+        Some(Listener::bind("NBD over TCP", self.nbd_tcp.clone(), load).await)
     }
 
     /// The folder of sockets for virtual machines, as an absolute path.
@@ -271,20 +272,20 @@ impl TcpArguments {
         folder.context("cannot find the folder of sockets for virtual machines")
     }
 
-    /// Listens for iSCSI, where that is asked for.
-    pub async fn listen_iscsi(&self) -> Result<Option<IscsiEndpoint>> {
-        let Some(address) = self.iscsi else { return Ok(None) };
-        let secrets = match &self.iscsi_secrets {
-            Some(file) => {
-                let text = std::fs::read_to_string(file);
-                let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-                Some(Secrets::parse(&text).with_context(|| format!("secrets of {}", file.display()))?)
-            }
-            None => None,
+    /// Listens for iSCSI, where that is asked for, once the secrets are there.
+    pub async fn listen_iscsi(&self) -> Option<Listener<Option<Secrets>>> {
+        if self.iscsi.is_empty() {
+            return None;
+        }
+        let file = self.iscsi_secrets.clone();
+        let load = move || {
+            let Some(file) = &file else { return Ok(None) };
+            let named =
+                |error: &dyn std::fmt::Display| format!("cannot use secrets of {}: {error}", file.display());
+            let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
+            Secrets::parse(&text).map(Some).map_err(|error| named(&error))
         };
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-        Ok(Some(IscsiEndpoint { listener, secrets }))
+        Some(Listener::bind("iSCSI", self.iscsi.clone(), load).await)
     }
 }
 

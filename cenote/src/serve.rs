@@ -4,7 +4,6 @@
 
 mod notify;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,9 @@ use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
 use futures_util::FutureExt;
-use server::daemon::{Daemon, Endpoints};
+use server::daemon::{Daemon, Endpoints, Importing};
 use server::http::{self, ApiSocket};
+use server::listening::HostPort;
 use server::metrics::{self, MetricsSocket};
 use server::public::{self, PublicSocket};
 use server::runtime::Shards;
@@ -54,8 +54,9 @@ impl Sockets {
             api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
             others: Endpoints {
-                tcp: tcp.listen().await?,
-                iscsi: tcp.listen_iscsi().await?,
+                tcp: tcp.listen().await,
+                has_tls: tcp.tls_certificate.is_some(),
+                iscsi: tcp.listen_iscsi().await,
                 vhost_user: tcp.vhost_user_folder()?,
             },
             public: None,
@@ -74,13 +75,9 @@ impl Sockets {
     }
 
     /// Serves metrics on a TCP address too, where asked for.
-    pub async fn and_metrics(self, address: Option<SocketAddr>) -> Result<Self> {
-        let Some(address) = address else { return Ok(self) };
-        let socket = MetricsSocket::bind(address).await;
-        Ok(Self {
-            metrics: Some(socket.with_context(|| format!("cannot serve metrics on {address}"))?),
-            ..self
-        })
+    pub async fn and_metrics(self, place: Option<HostPort>) -> Self {
+        let Some(place) = place else { return self };
+        Self { metrics: Some(MetricsSocket::bind(place).await), ..self }
     }
 
     /// Serves volumes, and answers requests once `ready` completes, until `stop` completes.
@@ -154,11 +151,11 @@ fn cachefile(arguments: &ServeArguments, socket: &Path) -> Result<Option<PathBuf
 
 /// Imports the pools of the cache file, on a thread of its own, after what daemons left behind that died is
 /// gone. Those that take long are open later.
-async fn import_cached(daemon: &Arc<Daemon>) {
+async fn import_cached(daemon: &Arc<Daemon>, importing: Importing) {
     let (done, is_done) = oneshot::channel::<()>();
     let daemon = Arc::clone(daemon);
     let import = move || {
-        let _done = done;
+        let _done = (done, importing);
         daemon.clear_left_devices();
         daemon.import_cached();
     };
@@ -196,8 +193,10 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
     let served = runtime.block_on(async {
-        let mut sockets =
-            Sockets::bind(&socket, &arguments.tcp).await?.and_metrics(arguments.metrics).await?;
+        // Clients may come from here on.
+        let importing = daemon.expect_imports();
+        let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
+        let mut sockets = sockets.and_metrics(arguments.metrics.clone()).await;
         // Only root's directories can be got at by others.
         if rustix::process::geteuid().is_root() {
             sockets = sockets.and_for_anyone(&socket).await?;
@@ -213,7 +212,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
             let _ = tokio::time::timeout(DEVICES_GRACE, detached).await;
         };
         let ready = async {
-            import_cached(&daemon).await;
+            import_cached(&daemon, importing).await;
             notify::tell(notify::READY);
         };
         sockets.serve(&daemon, ready, stop).await

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 use server::api::{ListShares, Listed, SetProperties, SharedThrough, VolumeShares};
-use server::block::shares::{PROPERTY, Protocol, Shares};
+use server::block::shares::{PROPERTY, Protocol, Shares, check_option};
 
 use crate::output::{self, complain};
 use crate::table::{Column, Layout};
@@ -95,6 +95,17 @@ impl Share {
         if !self.address.is_empty() && !has(Protocol::Iscsi) && !has(Protocol::Nbd) {
             return Err("--address is of nbd and iscsi, which are not among the protocols".into());
         }
+        let given = [
+            ("target", self.target.as_slice()),
+            ("lun", self.lun.as_slice()),
+            ("sector", self.sector.as_slice()),
+            ("threshold", self.thin_threshold.as_slice()),
+            ("initiator", &self.initiator),
+            ("address", &self.address),
+        ];
+        for (option, values) in given {
+            values.iter().try_for_each(|value| check_option(option, value))?;
+        }
         let words = self.protocols.iter().map(|protocol| {
             let options = options(protocol);
             let is_plain = options.is_empty() || matches!(protocol.as_str(), "on" | "off");
@@ -169,10 +180,13 @@ fn rows_of(volume: &VolumeShares) -> Vec<[String; 4]> {
         let named: Vec<&str> =
             through.initiators.iter().chain(&through.addresses).map(String::as_str).collect();
         let whom = if named.is_empty() { "all".to_owned() } else { named.join(" ") };
+        let waits_for = through.not_listening.join("; ");
         let place = match (&through.fault, through.uris.as_slice()) {
             (Some(fault), _) => fault.clone(),
-            (None, []) => "not listening".to_owned(),
-            (None, uris) => uris.join(" "),
+            (None, []) if waits_for.is_empty() => "not listening".to_owned(),
+            (None, []) => format!("not listening: {waits_for}"),
+            (None, uris) if waits_for.is_empty() => uris.join(" "),
+            (None, uris) => format!("{} (not listening: {waits_for})", uris.join(" ")),
         };
         [name(), through.protocol.clone(), whom, place]
     };
@@ -212,5 +226,12 @@ mod tests {
         assert!(value(&["nbd"], |share| share.sector = Some("4096".into())).is_err());
         assert!(value(&["vhost-user"], |share| share.address = vec!["::1".into()]).is_err());
         assert!(value(&["smb"], |_| {}).is_err());
+        // What ends a word in the property is told as it was typed.
+        for wrong in ["a b", "a,b", "a)", ""] {
+            let told = value(&["iscsi"], |share| share.target = Some(wrong.into())).expect_err(wrong);
+            assert!(told.starts_with(&format!("'{wrong}' is no name of a target")), "{told}");
+            let told = value(&["iscsi"], |share| share.initiator = vec![wrong.into()]).expect_err(wrong);
+            assert!(told.starts_with(&format!("'{wrong}' is no name of an initiator")), "{told}");
+        }
     }
 }

@@ -150,6 +150,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     let directory = PrivateDirectory::make(&opened.name)?;
     let socket = directory.0.join("api.sock");
     let host = Host::start(&daemon, &socket, &arguments.tcp)?;
+    warnings.extend(daemon.waiting_listeners());
     if !no_mount && (arguments.flat || !is_root()) {
         let directory = mount_directory(arguments, &name)?;
         warnings.extend(mount_flat(&daemon, &opened.name, &directory)?);

@@ -48,6 +48,11 @@ pub trait Exports: Send + Sync + 'static {
         caller: Caller<'_>,
     ) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
 
+    /// Waits, not for long, until all exports are there that are about to come. Whether they are.
+    fn complete(&self) -> impl Future<Output = bool> + Send {
+        async { true }
+    }
+
     /// Tells when those that are listed may be others than before, or shared otherwise.
     fn changes(&self) -> Changes {
         Changes::none()
@@ -187,6 +192,11 @@ pub trait Export: Send + Sync + 'static {
         None
     }
 
+    /// Which writes are stable when they are replied to.
+    fn stability(&self) -> Stability {
+        Stability::default()
+    }
+
     /// Makes everything stable whose write was replied to, on any connection.
     fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
         async { Ok(()) }
@@ -252,6 +262,18 @@ pub struct Durability {
     pub opened_at: u64,
     /// The group that is open now: what was written until now is in it or in an earlier one.
     pub group: u64,
+}
+
+/// Which writes survive the end of the process once they are replied to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stability {
+    /// Those that ask for it, and those before a flush (`sync=standard`).
+    #[default]
+    WhenAsked,
+    /// All of them (`sync=always`).
+    Always,
+    /// Those whose transaction group is committed, whatever is asked for (`sync=disabled`).
+    ByGroup,
 }
 
 /// A run of bytes of one kind.

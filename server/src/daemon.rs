@@ -24,7 +24,7 @@
 //! | `clients` | clients of volumes, and their requests that take long |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `devices` | devices of open pools: offline, online, clearing errors |
-//! | `endpoints` | where volumes are served beside the socket of NBD |
+//! | `endpoints` | where volumes are served, and where clients find them |
 //! | `events` | the ring of events, and its file |
 //! | `agents` | what the daemon does by itself when something happens |
 //! | `attaching` | devices that are attached, replace others, and are detached |
@@ -107,7 +107,6 @@ mod volumes;
 mod what_if;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
@@ -116,18 +115,21 @@ use device::{IgnorePoison, machine_memory_bytes};
 use engine::cache::ArcCache;
 use engine::events::Events;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::api::{self, Action, ApiError, ErrorKind};
 use crate::block::Announcer;
+use crate::listening::Listening;
 use crate::runtime::Shards;
+use crate::vhost_user;
 
 pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};
-pub use endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
+pub use endpoints::Endpoints;
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
+pub use import_cached::Importing;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
 pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
@@ -151,9 +153,11 @@ pub struct Daemon {
     arc_asked: u64,
     nbd: OnceLock<NbdAddresses>,
     /// Where volumes are served by iSCSI.
-    iscsi: OnceLock<std::net::SocketAddr>,
+    iscsi: OnceLock<Listening>,
     /// Where sockets of volumes for virtual machines are.
-    vhost_user: OnceLock<PathBuf>,
+    vhost_user: OnceLock<(PathBuf, vhost_user::Faults)>,
+    /// How many imports of the pools of the cache file go on.
+    importing: watch::Sender<usize>,
     /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
@@ -190,7 +194,7 @@ impl std::fmt::Debug for BeforeRequests {
 #[derive(Debug, Clone)]
 struct NbdAddresses {
     socket: PathBuf,
-    tcp: Option<SocketAddr>,
+    tcp: Option<Listening>,
     /// TCP is served with TLS only.
     has_tls: bool,
 }
@@ -214,6 +218,7 @@ impl Daemon {
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
             vhost_user: OnceLock::new(),
+            importing: watch::Sender::default(),
             link: None,
             gives_up: false,
             takes_loads: false,
@@ -436,7 +441,7 @@ impl Daemon {
             pid: std::process::id(),
             pools: self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
             nbd_socket: nbd.map(|nbd| nbd.socket.clone()),
-            nbd_address: nbd.and_then(|nbd| nbd.tcp),
+            nbd_address: nbd.and_then(|nbd| nbd.tcp.as_ref()?.addresses().first().copied()),
         })
     }
 

@@ -19,7 +19,8 @@
 //! | `untrusted` | reading any bytes as what initiators send, for fuzzers |
 //!
 //! # What an initiator cannot do
-//! Log in without the proof that is asked for, or be told of targets before; have more commands or bytes
+//! Log in without the proof that is asked for, with another initiator's proof, or under the name that another
+//! one's secret is bound to (`chap`); be told of targets before; have more commands or bytes
 //! under way than it was told; take for ever to log in; affect others ([`crate::block::Limits`]). A unit that
 //! breaks the framing ends the connection.
 //!
@@ -40,6 +41,7 @@ mod text;
 pub mod untrusted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -47,16 +49,22 @@ use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot};
 
 pub use chap::{Malformed, Secrets};
 
-use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share, accepted};
+use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share};
+use crate::listening::{Listener, Listening};
 use crate::runtime::Shards;
 use login::{Door, Initiator, PORTAL_GROUP, Target};
 use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
 use session::Directory;
+
+/// The target that a volume is a unit of, shared so. None where its name would be too long.
+pub fn target(volume: &str, share: &Share) -> Option<String> {
+    names::of(volume, share)
+}
 
 /// Where initiators find a volume that is shared so: its address as `libiscsi` and `qemu` take it. None where
 /// the name of its target would be too long.
@@ -75,6 +83,8 @@ struct Present {
 struct Portal<X: Exports> {
     exports: Arc<X>,
     secrets: Option<Secrets>,
+    /// The addresses of the portal group.
+    listening: Listening,
     resources: Arc<Resources>,
     next_session: AtomicU16,
     /// By initiator and target.
@@ -84,21 +94,26 @@ struct Portal<X: Exports> {
     reach: Arc<Reach<X::Export>>,
 }
 
-/// Accepts connections until dropped, and serves each on one of the shards in turn; with `secrets`, none
-/// without a proof.
-///
-/// # Errors
-/// When the listener itself fails.
+/// Accepts connections until dropped, and serves each on one of the shards in turn; where the listener has
+/// secrets, none without a proof.
 pub async fn serve_tcp<X: Exports>(
-    listener: TcpListener,
+    mut listener: Listener<Option<Secrets>>,
     exports: Arc<X>,
-    secrets: Option<Secrets>,
     shards: Arc<Shards>,
     limits: Limits,
-) -> io::Result<()> {
+) -> Infallible {
+    let secrets = listener.loaded().await;
+    if let Some(unbound) = secrets.as_ref().map(Secrets::unbound).filter(|unbound| !unbound.is_empty()) {
+        tracing::warn!(
+            ?unbound,
+            "iSCSI secrets are bound to no initiator: volumes that are shared with named initiators are not \
+             for them; lines 'INITIATOR NAME SECRET' bind them"
+        );
+    }
     let portal = Arc::new(Portal {
         exports,
         secrets,
+        listening: listener.listening(),
         resources: Resources::new(limits),
         next_session: AtomicU16::new(1),
         sessions: Mutex::default(),
@@ -107,7 +122,7 @@ pub async fn serve_tcp<X: Exports>(
     });
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, peer)) = accepted(listener.accept().await).await? else { continue };
+        let (stream, peer) = listener.accept().await;
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&portal.resources.limits).await;
         let portal = Arc::clone(&portal);
@@ -119,6 +134,7 @@ pub async fn serve_tcp<X: Exports>(
                 // An initiator whose machine is gone gives its place back, some hours later.
                 SockRef::from(&stream).set_keepalive(true)?;
                 let address = stream.local_addr()?;
+                let address = SocketAddr::new(address.ip().to_canonical(), address.port());
                 let door = Door {
                     exports: &*portal.exports,
                     secrets: portal.secrets.as_ref(),
@@ -155,14 +171,16 @@ impl<X: Exports> Portal<X> {
     ) -> io::Result<()> {
         let initiator = session.initiator.clone();
         let name = &initiator.name;
-        let caller = Caller { address: Some(peer), name: Some(name) };
-        let directory = Names { portal: self, address, caller, initiator: &initiator };
+        let shared_with = session.shared_with.take();
+        let caller = Caller { address: Some(peer), name: shared_with.as_deref() };
+        let wake = Arc::new(Notify::new());
+        let directory = Names { portal: self, address, caller, initiator: &initiator, wake: &wake };
         let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
             return session::serve(stream, session, None, &directory, replaced).await;
         };
-        let units = self.units(target, &initiator).await?;
+        let units = self.units(target, &initiator, &wake).await?;
         let target = units.target().to_owned();
         tracing::info!(initiator = name, target, "an iSCSI session begins");
         let key = (initiator.clone(), target);
@@ -188,26 +206,32 @@ impl<X: Exports> Portal<X> {
     /// # Errors
     /// The reservations that were kept with a volume cannot be taken up. Without them it would be open to
     /// those that were to be kept away.
-    async fn units(&self, target: Target<X::Export>, initiator: &Initiator) -> io::Result<Units<X::Export>> {
+    async fn units(
+        &self,
+        target: Target<X::Export>,
+        initiator: &Initiator,
+        wake: &Arc<Notify>,
+    ) -> io::Result<Units<X::Export>> {
         let Target { name, own, volumes } = target;
         let mut units = Opened::new();
         for (number, volume) in volumes {
-            units.push((number, self.unit(&name, (number, volume), initiator).await?));
+            units.push((number, self.unit(&name, (number, volume), (initiator, wake)).await?));
         }
-        Ok(Units::new(name, own, units))
+        Ok(Units::new(name, own, units, Arc::clone(wake)))
     }
 
     async fn unit(
         &self,
         target: &str,
         (number, (export, share)): (u8, (Arc<X::Export>, Share)),
-        initiator: &Initiator,
+        (initiator, wake): (&Initiator, &Arc<Notify>),
     ) -> io::Result<Arc<Unit<X::Export>>> {
         let surroundings = Surroundings {
             target: target.to_owned(),
             port: PORTAL_GROUP,
             initiator: initiator.clone(),
             reach: Arc::clone(&self.reach),
+            wake: Arc::clone(wake),
         };
         let shared = Arc::clone(self.shared.lock().ignore_poison().entry(export.guid()).or_default());
         if let Err(error) = shared.load(&*export).await {
@@ -218,21 +242,43 @@ impl<X: Exports> Portal<X> {
     }
 }
 
+/// The addresses of the portal group, as an initiator is told that came to one of them: that one first. A
+/// portal of all interfaces has the address that the initiator came to. Only those that came by the loopback
+/// interface can reach its addresses.
+fn portals(listening: &[SocketAddr], came_to: SocketAddr) -> Vec<SocketAddr> {
+    let mut portals = vec![came_to];
+    for portal in listening {
+        let is_any = portal.ip().is_unspecified();
+        let ip = if is_any { came_to.ip() } else { portal.ip() };
+        let portal = SocketAddr::new(ip, portal.port());
+        let is_reachable = !ip.is_loopback() || came_to.ip().is_loopback();
+        if is_reachable && !portals.contains(&portal) {
+            portals.push(portal);
+        }
+    }
+    portals
+}
+
 /// The targets and their units, as an initiator that came to this address is told.
 struct Names<'a, X: Exports> {
     portal: &'a Portal<X>,
     address: SocketAddr,
     caller: Caller<'a>,
     initiator: &'a Initiator,
+    wake: &'a Arc<Notify>,
 }
 
 impl<X: Exports> Directory<X::Export> for Names<'_, X> {
-    async fn targets(&self) -> Vec<(String, String)> {
+    async fn targets(&self) -> Vec<(String, Vec<String>)> {
+        // Pools that are being imported have targets, too.
+        self.portal.exports.complete().await;
         let listed = self.portal.exports.listed(self.caller).await;
         // One may have several units.
         let targets = listed.iter().filter_map(|listed| names::of(&listed.name, &listed.share));
         let targets: BTreeSet<String> = targets.collect();
-        targets.into_iter().map(|target| (target, format!("{},{PORTAL_GROUP}", self.address))).collect()
+        let portals = portals(&self.portal.listening.addresses(), self.address);
+        let portals: Vec<String> = portals.iter().map(|portal| format!("{portal},{PORTAL_GROUP}")).collect();
+        targets.into_iter().map(|target| (target, portals.clone())).collect()
     }
 
     fn changes(&self) -> Changes {
@@ -248,7 +294,10 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         for (number, Listed { name, share, .. }) in members {
             // What cannot be opened now is left out, as it is at the login.
             let opened = match self.portal.exports.open(&name, self.caller).await {
-                Ok(export) => self.portal.unit(&target, (number, (export, share)), self.initiator).await.ok(),
+                Ok(export) => {
+                    let session = (self.initiator, self.wake);
+                    self.portal.unit(&target, (number, (export, share)), session).await.ok()
+                }
                 Err(_) => None,
             };
             is_all &= opened.is_some();
@@ -256,5 +305,32 @@ impl<X: Exports> Directory<X::Export> for Names<'_, X> {
         }
         self.portal.reach.add(&self.initiator.name, units.iter().map(|(_, unit)| unit));
         (units, is_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initiators_are_told_of_portals_that_they_can_reach() {
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let told = |listening: &[&str], came_to| {
+            let listening: Vec<_> = listening.iter().map(|text| address(text)).collect();
+            portals(&listening, address(came_to)).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&["[::]:3260"], "10.0.0.1:3260"), ["10.0.0.1:3260"]);
+        assert_eq!(
+            told(&["10.0.0.1:3260", "10.1.0.1:3261", "127.0.0.1:3260"], "10.1.0.1:3261"),
+            ["10.1.0.1:3261", "10.0.0.1:3260"]
+        );
+        assert_eq!(
+            told(&["10.0.0.1:3260", "127.0.0.1:3260"], "127.0.0.1:3260"),
+            ["127.0.0.1:3260", "10.0.0.1:3260"]
+        );
+        assert_eq!(
+            told(&["0.0.0.0:3260", "0.0.0.0:3261"], "10.0.0.1:3261"),
+            ["10.0.0.1:3261", "10.0.0.1:3260"]
+        );
     }
 }

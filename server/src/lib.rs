@@ -12,6 +12,7 @@ pub mod descriptors;
 pub mod fuse;
 pub mod http;
 pub mod iscsi;
+pub mod listening;
 mod load;
 pub mod metrics;
 pub mod nbd;

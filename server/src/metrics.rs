@@ -26,11 +26,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::bounded::Bounded;
 use crate::daemon::Daemon;
+use crate::listening::{self, HostPort};
 
 /// Most connections.
 const MAX_CONNECTIONS: usize = 16;
@@ -44,26 +45,20 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A listening socket for readers of metrics.
 #[derive(Debug)]
 pub struct MetricsSocket {
-    listener: TcpListener,
+    listener: listening::Listener,
     places: Arc<Semaphore>,
 }
 
 impl MetricsSocket {
-    /// Listens on an address.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) })
+    /// Listens on an address, as soon as it is there.
+    pub async fn bind(place: HostPort) -> Self {
+        let listener = listening::Listener::bind("the listener for metrics", vec![place], || Ok(())).await;
+        Self { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// The system does not say it.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Where it listens; nowhere yet where the address is not there.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.listening().addresses().first().copied()
     }
 }
 
@@ -72,21 +67,14 @@ impl Listener for MetricsSocket {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            // A connection that finds no place waits in the system's queue.
-            let place = Arc::clone(&self.places).acquire_owned().await.ok();
-            match self.listener.accept().await {
-                Ok((stream, address)) => return (Bounded::new(stream, DEADLINE, place), address),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection for metrics");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
+        // A connection that finds no place waits in the system's queue.
+        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        let (stream, address) = self.listener.accept().await;
+        (Bounded::new(stream, DEADLINE, place), address)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+        self.address().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 }
 

@@ -23,7 +23,9 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::serve::Listener;
 use device::IgnorePoison;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 
 use crate::api::{
     AbortReceive, Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool,
@@ -50,6 +52,9 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_CONNECTIONS: usize = 128;
 /// Most connections of one user.
 const MAX_OF_USER: usize = 16;
+/// Most connections at once that are told why they are refused, and how long that may take.
+const MAX_REFUSALS: usize = 32;
+const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
 /// How long a connection lasts.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Actions for any user.
@@ -195,6 +200,8 @@ pub struct PublicSocket {
     listener: UnixListener,
     _file: SocketFile,
     users: Arc<Users>,
+    /// Places of connections that are told why they are refused.
+    refusals: Arc<Semaphore>,
 }
 
 impl PublicSocket {
@@ -204,7 +211,8 @@ impl PublicSocket {
     /// As those of [`socket::listen`].
     pub async fn bind(path: &Path) -> io::Result<Self> {
         let (listener, file) = socket::listen_to_anyone(path).await?;
-        Ok(Self { listener, _file: file, users: Arc::default() })
+        let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+        Ok(Self { listener, _file: file, users: Arc::default(), refusals })
     }
 }
 
@@ -214,14 +222,25 @@ struct Users(Mutex<HashMap<u32, usize>>);
 
 impl Users {
     /// One more, unless there are too many.
-    fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+    ///
+    /// # Errors
+    /// Why it is refused, for the user.
+    fn admit(self: &Arc<Self>, user: u32) -> Result<Place, ApiError> {
         let mut counts = self.0.lock().ignore_poison();
         let (all, own) = (counts.values().sum::<usize>(), counts.get(&user).copied().unwrap_or(0));
-        if all >= MAX_CONNECTIONS || own >= MAX_OF_USER {
-            return None;
+        if own >= MAX_OF_USER {
+            return Err(ApiError::busy(format!(
+                "user {user} has {own} requests under way, and more are not answered at once; try again when \
+                 some have ended"
+            )));
+        }
+        if all >= MAX_CONNECTIONS {
+            return Err(ApiError::busy(format!(
+                "users have {all} requests under way, and more are not answered at once; try again"
+            )));
         }
         counts.insert(user, own + 1);
-        Some(Place { users: Arc::clone(self), user })
+        Ok(Place { users: Arc::clone(self), user })
     }
 }
 
@@ -252,12 +271,19 @@ impl Listener for PublicSocket {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                    let Some(place) = user.and_then(|user| self.users.admit(user)) else {
-                        tracing::debug!(user, "too many connections of a user");
-                        continue;
+                    let Ok(user) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
+                    let error = match self.users.admit(user) {
+                        Ok(place) => return (Bounded::new(stream, DEADLINE, place), address),
+                        Err(error) => error,
                     };
-                    return (Bounded::new(stream, DEADLINE, place), address);
+                    tracing::debug!(user, %error, "a connection of a user is refused");
+                    // Beyond these it is closed without a word.
+                    if let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() {
+                        tokio::spawn(async move {
+                            let _place = place;
+                            let _ = tokio::time::timeout(REFUSAL_LIMIT, refuse(stream, &error)).await;
+                        });
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -270,6 +296,25 @@ impl Listener for PublicSocket {
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
     }
+}
+
+/// Answers a connection, whatever it asks, with an error.
+async fn refuse(mut stream: UnixStream, error: &ApiError) -> io::Result<()> {
+    let body = serde_json::to_vec(error).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n",
+        body.len()
+    );
+    let mut asked = [0; 4096];
+    if stream.read(&mut asked).await? == 0 {
+        return Ok(());
+    }
+    stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+    stream.shutdown().await?;
+    // With something left to be read the connection would be reset, and the answer could be lost.
+    while stream.read(&mut asked).await? > 0 {}
+    Ok(())
 }
 
 /// Answers what anyone may ask, until `stop` completes.
@@ -338,12 +383,41 @@ mod tests {
     #[test]
     fn a_user_has_few_connections_and_leaves_room_for_others() {
         let users = Arc::<Users>::default();
-        let mut places: Vec<Place> = std::iter::from_fn(|| users.admit(7)).collect();
+        let mut places: Vec<Place> = std::iter::from_fn(|| users.admit(7).ok()).collect();
         assert_eq!(places.len(), MAX_OF_USER);
-        assert!(users.admit(8).is_some());
+        assert!(users.admit(8).is_ok());
         places.pop();
-        assert!(users.admit(7).is_some());
+        assert!(users.admit(7).is_ok());
         let all: Vec<Place> = (100..1000).flat_map(|user| users.admit(user)).collect();
         assert_eq!(all.len() + places.len(), MAX_CONNECTIONS);
+    }
+
+    #[test]
+    fn a_user_with_too_many_connections_is_told_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("read.sock");
+            let mut socket = PublicSocket::bind(&path).await.unwrap();
+            let mut held = Vec::new();
+            for _ in 0..MAX_OF_USER {
+                let (client, accepted) = tokio::join!(UnixStream::connect(&path), socket.accept());
+                held.push((client.unwrap(), accepted));
+            }
+            let told = async {
+                let mut client = UnixStream::connect(&path).await.unwrap();
+                client.write_all(b"POST /v1/pool-list HTTP/1.1\r\n\r\n").await.unwrap();
+                let mut text = String::new();
+                client.read_to_string(&mut text).await.unwrap();
+                text
+            };
+            let text = tokio::select! { text = told => text, _ = socket.accept() => panic!("it is let in") };
+            assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+            assert!(text.contains("has 16 requests under way"), "{text}");
+            // One that leaves makes room.
+            drop(held.pop());
+            let (client, _) = tokio::join!(UnixStream::connect(&path), socket.accept());
+            client.unwrap();
+        });
     }
 }

@@ -61,4 +61,4 @@ mod session;
 mod sockets;
 pub mod untrusted;
 
-pub use sockets::{serve_folder, socket_of};
+pub use sockets::{Faults, serve_folder, socket_of};

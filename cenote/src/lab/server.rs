@@ -204,7 +204,7 @@ impl Programs for Private {
         let volume = volume.ok_or_else(|| failed("there is no such volume".into()))?;
         let at = match wire {
             Wire::Nbd => volume.uri,
-            Wire::Iscsi => volume.iscsi_uri,
+            Wire::Iscsi => volume.iscsi_uris.into_iter().next(),
             Wire::VhostUser => {
                 // The daemon looks for new volumes again and again.
                 let deadline = Instant::now() + START_LIMIT;

@@ -85,6 +85,7 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
         }
     }
     let host = Host::start(daemon, &socket, &arguments.tcp)?;
+    warnings.extend(daemon.waiting_listeners());
     let up = Up {
         pool: opened.name,
         guid: opened.guid,

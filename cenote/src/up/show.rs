@@ -40,7 +40,7 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
         for volume in &up.volumes {
             let uri = volume.uri.as_deref().unwrap_or("-");
             writeln!(out, "{:width$}  {:>15}  {uri}", volume.name, volume.size_bytes)?;
-            for uri in volume.tcp_uri.iter().chain(&volume.iscsi_uri) {
+            for uri in volume.tcp_uris.iter().chain(&volume.iscsi_uris) {
                 writeln!(out, "{:width$}  {:>15}  {uri}", "", "")?;
             }
             if let Some(socket) = &volume.vhost_user_socket {

@@ -20,6 +20,7 @@ mod reports;
 mod reshape;
 mod scans;
 mod send;
+mod serving;
 mod session;
 mod suspended;
 mod tunables;

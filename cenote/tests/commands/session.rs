@@ -51,6 +51,11 @@ impl Session {
         Self::start_as(Stdio::inherit(), &["--cachefile", cachefile], environment)
     }
 
+    /// A daemon with further arguments, whose log is discarded.
+    pub fn start_serving(arguments: &[&str]) -> Self {
+        Self::start_as(Stdio::null(), arguments, &[])
+    }
+
     /// Ends the daemon with SIGTERM.
     pub fn stop(mut self) {
         self.terminate();

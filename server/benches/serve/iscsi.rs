@@ -42,7 +42,8 @@ fn serve_ours(exports: Arc<One>) -> String {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
             let shards = Arc::new(Shards::start().expect("shards"));
-            iscsi::serve_tcp(listener, exports, None, shards, Limits::default()).await
+            let listener = server::listening::Listener::of("iSCSI", listener, None).expect("listener");
+            iscsi::serve_tcp(listener, exports, shards, Limits::default()).await
         })
     });
     let shares = Shares::default();

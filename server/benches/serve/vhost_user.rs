@@ -34,7 +34,7 @@ pub fn run(exports: Arc<One>, size_bytes: u64) {
 
 /// Serves until the process ends. The socket.
 fn serve_ours(folder: &Path, exports: Arc<One>) -> PathBuf {
-    let served = folder.to_owned();
+    let served = (folder.to_owned(), vhost_user::Faults::default());
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         runtime.block_on(async {

@@ -42,10 +42,10 @@ pub struct ServedVolume {
     pub block_bytes: u32,
     /// Where a client connects, as an NBD URI. `None` while the daemon serves no volumes.
     pub uri: Option<String>,
-    /// The same over TCP, where that was asked for.
-    pub tcp_uri: Option<String>,
-    /// Where iSCSI initiators find it.
-    pub iscsi_uri: Option<String>,
+    /// The same over TCP, for each address where that was asked for.
+    pub tcp_uris: Vec<String>,
+    /// Where iSCSI initiators find it, for each portal.
+    pub iscsi_uris: Vec<String>,
     /// The socket for virtual machines, where that was asked for.
     pub vhost_user_socket: Option<PathBuf>,
 }
@@ -94,6 +94,9 @@ pub struct SharedThrough {
     pub threshold_percent: u8,
     /// Why it is not served all the same.
     pub fault: Option<String>,
+    /// What the daemon waits for before it listens for the protocol everywhere where it is to.
+    #[serde(default)]
+    pub not_listening: Vec<String>,
 }
 
 /// Lists the volumes that are served.

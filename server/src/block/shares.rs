@@ -228,7 +228,7 @@ impl Share {
                 let network = value.parse().map_err(|()| format!("'{value}' is no address or network"))?;
                 self.addresses.push(network);
             }
-            "initiator" => self.initiators.push(value.to_ascii_lowercase()),
+            "initiator" => self.initiators.push(initiator_name(value)?),
             "target" => self.target = Some(target_name(value)?),
             "lun" => {
                 let most = MOST_UNITS;
@@ -278,8 +278,34 @@ fn target_name(value: &str) -> Result<String, String> {
     };
     match is_right {
         true => Ok(name),
-        false => Err(format!("'{value}' is no name of a target: letters, digits, '-' and '.'")),
+        false => Err(format!(
+            "'{value}' is no name of a target: a word of letters, digits, '-' and '.' (vms), or a whole name, \
+             which may have ':' too (iqn.2005-10.org.example:disks)"
+        )),
     }
+}
+
+/// The name of an initiator, or what it begins with and `*`.
+fn initiator_name(value: &str) -> Result<String, String> {
+    let start = value.strip_suffix('*').unwrap_or(value);
+    let is_plain = |character: char| {
+        !character.is_whitespace() && !character.is_control() && !"*,()=".contains(character)
+    };
+    match !value.is_empty() && value.len() <= MOST_TARGET_BYTES && start.chars().all(is_plain) {
+        true => Ok(value.to_ascii_lowercase()),
+        false => Err(format!(
+            "'{value}' is no name of an initiator: a name such as iqn.1998-01.com.vmware:host, or what it begins \
+             with and '*'"
+        )),
+    }
+}
+
+/// Checks the value of an option as it was typed. In the property's text a blank or a comma in it would end it.
+///
+/// # Errors
+/// What is wrong with it, for a person.
+pub fn check_option(option: &str, value: &str) -> Result<(), String> {
+    Share::default().set(option, value)
 }
 
 /// The protocols that serve a volume, and how.
@@ -407,6 +433,8 @@ mod tests {
             ("iscsi(lun=1", "')'"),
             ("iscsi(target=a/b)", "'a/b'"),
             ("iscsi(target=)", "''"),
+            ("iscsi(initiator=)", "''"),
+            ("iscsi(initiator=iqn.*:a)", "'iqn.*:a'"),
             ("iscsi(sector=520)", "'520'"),
             ("iscsi(threshold=0%)", "'0%'"),
             ("iscsi(threshold=101)", "'101'"),

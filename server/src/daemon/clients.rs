@@ -53,6 +53,56 @@ impl Client {
     }
 }
 
+/// A client of a volume, for a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Connected {
+    pub volume: String,
+    /// What kind of client it is, and which one.
+    pub client: String,
+}
+
+impl Connected {
+    /// The client of an export.
+    pub fn of(export: &VolumeExport) -> Self {
+        let kind = match export.protocol {
+            "nbd" => "an NBD client",
+            "iscsi" => "an iSCSI initiator",
+            "vhost-user" => "a virtual machine",
+            "ublk" => "a block device of this machine",
+            "load" => "a load of the lab",
+            other => other,
+        };
+        let client = match &export.client {
+            Some(name) => format!("{kind} ({name})"),
+            None => kind.to_owned(),
+        };
+        Self { volume: export.name().to_string(), client }
+    }
+
+    /// Who is connected to what, for a message: each kind of client of a volume once.
+    pub fn sentence(connected: &[Self]) -> String {
+        let mut told: Vec<String> = Vec::new();
+        for Self { volume, client } in connected {
+            let one = format!("{client} is connected to '{volume}'");
+            if !told.contains(&one) {
+                told.push(one);
+            }
+        }
+        told.join("\n")
+    }
+
+    /// The clients among these, each once.
+    pub fn clients(connected: &[Self]) -> String {
+        let mut told: Vec<&str> = Vec::new();
+        for Self { client, .. } in connected {
+            if !told.contains(&client.as_str()) {
+                told.push(client);
+            }
+        }
+        told.join(", ")
+    }
+}
+
 impl OpenPool {
     /// The clients of its volumes.
     pub(super) fn connected_clients(&self) -> Vec<api::Client> {

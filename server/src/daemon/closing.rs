@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use device::IgnorePoison;
 use ondisk::vdev_config::PoolState;
 
+use super::clients::Connected;
 use super::creating::refused;
 use super::pools::suspended;
 use super::{Daemon, OpenPool, lock, sync_tasks};
@@ -333,11 +334,11 @@ impl Daemon {
             self.settle_devices_of(open).await;
             return Err(ApiError { message: format!("{doing}: {}", error.message), ..error });
         }
-        let connected = if order.force { Vec::new() } else { open.connected_volumes_settled() };
-        if let Some(volume) = connected.first() {
+        let connected = if order.force { Vec::new() } else { open.connected_settled() };
+        if let Some(Connected { volume, client }) = connected.first() {
             self.settle_devices_of(open).await;
             return Err(ApiError::busy(format!(
-                "{doing}: volume '{volume}' has an NBD client; disconnect it, or force"
+                "{doing}: {client} is connected to volume '{volume}'; disconnect it, or force"
             )));
         }
         let changed = self.unmount_all(open, &changing, order.force).await;

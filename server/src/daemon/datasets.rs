@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use engine::dsl::{Dsl, Entry};
 
+use super::clients::Connected;
 use super::held_clients::{Closed, InUse};
 use super::{Daemon, OpenPool, names, sync_tasks};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
@@ -92,9 +93,8 @@ impl OpenPool {
         if let Some(error) = in_use.into_iter().next() {
             return Err(ApiError::busy(format!("{doing}: dataset is busy\n{}", error.message)));
         }
-        self.close_to_clients(is_meant).map_err(|InUse(volumes)| {
-            let volumes = volumes.join("', '");
-            ApiError::busy(format!("{doing}: dataset is busy\nan NBD client is connected to '{volumes}'"))
+        self.close_to_clients(is_meant).map_err(|InUse(connected)| {
+            ApiError::busy(format!("{doing}: dataset is busy\n{}", Connected::sentence(&connected)))
         })
     }
 }

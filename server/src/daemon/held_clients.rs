@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 
+use super::clients::Connected;
 use super::datasets::is_at_or_below;
 use super::volume_list::Volume;
 use super::volumes::open_live;
@@ -106,15 +107,15 @@ impl Drop for HeldClients<'_> {
 
 /// These volumes have clients.
 #[derive(Debug)]
-pub(super) struct InUse(pub Vec<String>);
+pub(super) struct InUse(pub Vec<Connected>);
 
 impl OpenPool {
     /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where
     /// one of them has a client.
     pub(super) fn close_to_clients(&self, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, InUse> {
         let closed = self.close_to_others(&is_meant);
-        let mut connected = self.connected_volumes_settled();
-        connected.retain(|volume| is_meant(volume));
+        let mut connected = self.connected_settled();
+        connected.retain(|client| is_meant(&client.volume));
         if connected.is_empty() { Ok(closed) } else { Err(InUse(connected)) }
     }
 
@@ -146,18 +147,18 @@ impl OpenPool {
         let held = HeldClients { _closed: closed, connected, is_replaced: false };
         match held.connected.iter().all(|connection| connection.access.freeze(limit)) {
             true => Ok(held),
-            false => Err(InUse(vec![name.to_owned()])),
+            false => Err(InUse(held.connected.iter().map(|export| Connected::of(export)).collect())),
         }
     }
 
     /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it.
-    /// Names of the volumes that have a client all the same.
+    /// Those that are there all the same.
     ///
     /// Blocks the thread, which is the request's own.
-    pub(super) fn connected_volumes_settled(&self) -> Vec<String> {
+    pub(super) fn connected_settled(&self) -> Vec<Connected> {
         let began = Instant::now();
         loop {
-            let connected = self.connected_volumes();
+            let connected = self.connected();
             if connected.is_empty() || began.elapsed() > SETTLE_LIMIT {
                 return connected;
             }
@@ -165,14 +166,11 @@ impl OpenPool {
         }
     }
 
-    /// Names of the volumes that have a client.
-    pub(super) fn connected_volumes(&self) -> Vec<String> {
-        lock(&self.connections)
-            .iter()
-            .flatten()
-            .filter_map(Weak::upgrade)
-            .map(|connection| connection.name().to_string())
-            .collect()
+    /// The clients of its volumes.
+    pub(super) fn connected(&self) -> Vec<Connected> {
+        let connections = lock(&self.connections);
+        let connected = connections.iter().flatten().filter_map(Weak::upgrade);
+        connected.map(|connection| Connected::of(&connection)).collect()
     }
 
     /// The snapshots of a volume have the name of another one, for their clients too.

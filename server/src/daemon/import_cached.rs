@@ -108,6 +108,18 @@ impl Daemon {
         Ok(found)
     }
 
+    /// Says that pools are about to be imported, until what is returned is dropped: clients of volumes that do
+    /// not exist yet wait, or are told to try again.
+    pub fn expect_imports(self: &Arc<Self>) -> Importing {
+        self.importing.send_modify(|imports| *imports += 1);
+        Importing(Arc::clone(self))
+    }
+
+    /// Whether all pools are there that were to be imported.
+    pub(super) fn has_imported(&self) -> bool {
+        *self.importing.borrow() == 0
+    }
+
     /// Imports the pools of the daemon's cache file, at its start. Blocks the thread.
     pub fn import_cached(self: &Arc<Self>) {
         device::block_on(self.import_those_that(|_| true));
@@ -174,6 +186,19 @@ impl Daemon {
             }
             Err(error) => tracing::error!("a pool of {} is not imported: {error}", file.display()),
         }
+    }
+}
+
+/// An import that is about to be, or goes on.
+#[derive(Debug)]
+#[must_use]
+pub struct Importing(Arc<Daemon>);
+
+impl Drop for Importing {
+    fn drop(&mut self) {
+        self.0.importing.send_modify(|imports| *imports -= 1);
+        // What is not there now is not awaited any more.
+        self.0.volume_changes.announce();
     }
 }
 

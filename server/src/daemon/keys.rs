@@ -9,6 +9,7 @@ use std::io::Read;
 
 use engine::dsl::keys::EncryptionRoot;
 
+use super::clients::Connected;
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, KeyEntry, KeyLoaded};
@@ -77,9 +78,14 @@ impl Daemon {
         let is_user = |dataset: &str| users.contains(dataset.split('@').next().unwrap_or(dataset));
         let in_use = pool.in_use_where(is_user);
         pool.detach_devices(|_| true, false);
-        let connected = pool.connected_volumes_settled();
-        if let Some(user) = in_use.first().or_else(|| connected.iter().find(|volume| is_user(volume))) {
+        if let Some(user) = in_use.first() {
             return Err(ApiError::busy(format!("cannot unload key for '{name}': '{user}' is in use")));
+        }
+        let connected = pool.connected_settled();
+        if let Some(Connected { volume, client }) = connected.iter().find(|one| is_user(&one.volume)) {
+            return Err(ApiError::busy(format!(
+                "cannot unload key for '{name}': '{volume}' is in use: {client} is connected to it"
+            )));
         }
         dsl.unload_key(name).await.map_err(failed)?;
         pool.find_volumes().await.map_err(failed)

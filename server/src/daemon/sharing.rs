@@ -175,6 +175,7 @@ impl Daemon {
                     sector_bytes: share.sector.get(),
                     threshold_percent: share.threshold.get(),
                     fault,
+                    not_listening: self.not_listening(volume, protocol),
                 })
             });
             listed.entries.push(VolumeShares {

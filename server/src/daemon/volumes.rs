@@ -20,6 +20,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
+use std::time::Duration;
 
 use device::modelled::Link;
 use device::{IgnorePoison, IoBuf};
@@ -28,26 +29,27 @@ use engine::dmu::Sink;
 use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
+use engine::zil::SyncMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
-use tokio::net::UnixListener;
+use tokio::time::{Instant, timeout_at};
 
 use super::clients::{Client, Done};
-use super::endpoints::{Endpoints, IscsiEndpoint, TcpEndpoint};
 use super::recording::Recorder;
 use super::sharing;
 use super::volume_freeze::Freezable;
 use super::volume_list::Volume;
-use super::{Daemon, NbdAddresses, OpenPool, VolumeList, lock};
-use crate::api::{self, ApiError, ServedVolume, TracedOperation};
+use super::{Daemon, OpenPool, VolumeList, lock};
+use crate::api::TracedOperation;
 use crate::block::{
-    Asked, Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Limits,
-    Listed, Protocol, Room, UnderWay, Unopened, shares,
+    Asked, Caller, Changes, Copied, Durability, Export, ExportError, Exports, Extent, FailureKind, Listed,
+    Protocol, Room, Stability, UnderWay, Unopened, shares,
 };
-use crate::runtime::Shards;
-use crate::socket::SocketFile;
-use crate::{iscsi, nbd, vhost_user};
+use crate::nbd;
 
+/// How long a client is kept waiting for a volume that may be there soon. Initiators of iSCSI give up a login
+/// after 15 seconds, and one that has not chosen a volume is disconnected after 30.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
@@ -278,6 +280,18 @@ impl Export for VolumeExport {
         self.access.look(durability).flatten()
     }
 
+    fn stability(&self) -> Stability {
+        let stability = |access: &Access| match access {
+            Access::Reading(_) => Stability::default(),
+            Access::Writing(reader, _) => match reader.volume().zil().sync_mode() {
+                SyncMode::Standard => Stability::WhenAsked,
+                SyncMode::Always => Stability::Always,
+                SyncMode::Disabled => Stability::ByGroup,
+            },
+        };
+        self.access.look(stability).unwrap_or_default()
+    }
+
     async fn flush(&self) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Flush, 0, 0);
         let flush = async {
@@ -373,33 +387,81 @@ impl Exports for Volumes {
         admitted
     }
 
+    /// Waits for a volume that is being changed, and for one that may be of a pool that is being imported: most
+    /// clients take a refusal as final.
     async fn open(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Unopened> {
+        let mut changes = self.changes();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let is_complete = self.daemon.has_imported();
+            let refused = match self.open_now(name, caller).await {
+                Err(Refused::NotNow(why)) => Unopened::Unavailable(why),
+                Err(Refused::Unopened(Unopened::Unknown)) if !is_complete => Unopened::Unavailable(format!(
+                    "{name}: not found yet; pools are still being imported, try again"
+                )),
+                Err(Refused::Unopened(unopened)) => return Err(unopened),
+                Ok(export) => return Ok(export),
+            };
+            if timeout_at(until, changes.next()).await.is_err() {
+                return Err(refused);
+            }
+        }
+    }
+
+    async fn complete(&self) -> bool {
+        let mut importing = self.daemon.importing.subscribe();
+        let complete = importing.wait_for(|imports| *imports == 0);
+        timeout_at(Instant::now() + PATIENCE, complete).await.is_ok()
+    }
+
+    fn changes(&self) -> Changes {
+        self.daemon.volume_changes.listen()
+    }
+}
+
+impl Volumes {
+    /// Those that this protocol serves.
+    pub(super) fn of(daemon: Arc<Daemon>, protocol: Protocol) -> Self {
+        Self { daemon, protocol }
+    }
+
+    async fn open_now(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Refused> {
         let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
         // What is not listed, as a volume whose key is not loaded, cannot be opened either.
         if let Some(volume) = pool.volumes().get(name)
             && !volume.share(self.protocol).is_some_and(|share| share.admits(&caller))
         {
-            return Err(Unopened::Unknown);
+            return Err(Unopened::Unknown.into());
         }
         if let Some((why, FailMode::Continue)) = pool.live().and_then(|live| live.suspended()) {
-            return Err(Unopened::Unavailable(format!("pool '{}' is suspended: {why}", pool.name())));
+            let why = format!("pool '{}' is suspended: {why}", pool.name());
+            return Err(Unopened::Unavailable(why).into());
         }
         let client = caller.name.map(str::to_owned).or_else(|| caller.address.map(|from| from.to_string()));
         let client = Client { protocol: self.protocol.name(), name: client };
         pool.connect(name, client, self.daemon.link.clone()).await.map_err(|error| {
             tracing::debug!(name, %error, "an export cannot be opened");
             match error {
-                engine::Error::Io { .. }
-                | engine::Error::Checksum { .. }
-                | engine::Error::Suspended(_)
-                | engine::Error::Busy(_) => Unopened::Unavailable(format!("{name}: {error}")),
-                _ => Unopened::Unknown,
+                engine::Error::Busy(_) => Refused::NotNow(error.to_string()),
+                engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
+                    Unopened::Unavailable(format!("{name}: {error}")).into()
+                }
+                _ => Unopened::Unknown.into(),
             }
         })
     }
+}
 
-    fn changes(&self) -> Changes {
-        self.daemon.volume_changes.listen()
+/// Why a volume was not opened.
+enum Refused {
+    /// It is being changed, and may be opened soon.
+    NotNow(String),
+    Unopened(Unopened),
+}
+
+impl From<Unopened> for Refused {
+    fn from(unopened: Unopened) -> Self {
+        Self::Unopened(unopened)
     }
 }
 
@@ -530,135 +592,4 @@ pub(super) async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine
     let reader = live.volume(dataset.objset_id()).await?.reader().await?;
     let is_writable = !open.is_read_only();
     Ok((Access::Writing(Box::new(reader), open), is_writable))
-}
-
-impl Daemon {
-    /// Serves the volumes of all pools that are open now or later, on `shards`, until the future is dropped:
-    /// over NBD on the socket, and wherever else is asked for.
-    ///
-    /// # Errors
-    /// When a listener fails.
-    pub async fn serve_volumes(
-        self: Arc<Self>,
-        socket: (UnixListener, SocketFile),
-        others: Endpoints,
-        shards: Arc<Shards>,
-    ) -> std::io::Result<()> {
-        let (unix, file) = socket;
-        let Endpoints { tcp, iscsi, vhost_user } = others;
-        let address = tcp.as_ref().map(|tcp| tcp.listener.local_addr()).transpose()?;
-        let has_tls = tcp.as_ref().is_some_and(|tcp| tcp.tls.is_some());
-        // Only the first server is known; there is one a process.
-        let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address, has_tls });
-        let _ = self.shards.set(Arc::downgrade(&shards));
-        if let Some(iscsi) = &iscsi {
-            let _ = self.iscsi.set(iscsi.listener.local_addr()?);
-        }
-        if let Some(folder) = &vhost_user {
-            let _ = self.vhost_user.set(folder.clone());
-        }
-        let volumes = |protocol| Arc::new(Volumes { daemon: Arc::clone(&self), protocol });
-        let limits = Limits::default;
-        let on_unix = nbd::serve_unix(unix, volumes(Protocol::Nbd), Arc::clone(&shards), limits());
-        let on_tcp = async {
-            let Some(TcpEndpoint { listener, tls }) = tcp else { return Ok(()) };
-            nbd::serve_tcp(listener, volumes(Protocol::Nbd), tls, Arc::clone(&shards), limits()).await
-        };
-        let on_iscsi = async {
-            let Some(IscsiEndpoint { listener, secrets }) = iscsi else { return Ok(()) };
-            let volumes = volumes(Protocol::Iscsi);
-            iscsi::serve_tcp(listener, volumes, secrets, Arc::clone(&shards), limits()).await
-        };
-        let on_vhost_user = async {
-            let Some(folder) = vhost_user else { return Ok(()) };
-            vhost_user::serve_folder(folder, volumes(Protocol::VhostUser), Arc::clone(&shards), limits())
-                .await
-        };
-        tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user).map(|_| ())
-    }
-
-    /// The volumes that are served.
-    ///
-    /// # Errors
-    /// None.
-    pub fn list_volumes(&self, _: api::ListVolumes) -> Result<Vec<ServedVolume>, ApiError> {
-        Ok(self.open_pools().iter().flat_map(|pool| self.served_volumes(pool)).collect())
-    }
-
-    /// Where clients of a protocol find a volume that it serves.
-    pub(super) fn addresses_of(&self, volume: &Volume, protocol: Protocol) -> Vec<String> {
-        let ServedVolume { uri, tcp_uri, iscsi_uri, vhost_user_socket, .. } = self.served(volume);
-        match protocol {
-            Protocol::Nbd => uri.into_iter().chain(tcp_uri).collect(),
-            Protocol::Iscsi => iscsi_uri.into_iter().collect(),
-            Protocol::VhostUser => {
-                vhost_user_socket.iter().map(|socket| socket.display().to_string()).collect()
-            }
-        }
-    }
-
-    pub(super) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
-        pool.volumes().iter().map(|volume| self.served(volume)).collect()
-    }
-
-    fn served(&self, volume: &Volume) -> ServedVolume {
-        let nbd = self.nbd.get().filter(|_| volume.share(Protocol::Nbd).is_some());
-        ServedVolume {
-            uri: nbd.map(|nbd| nbd.uri(&volume.name)),
-            tcp_uri: nbd.and_then(|nbd| nbd.tcp_uri(&volume.name)),
-            iscsi_uri: volume.share(Protocol::Iscsi).and_then(|share| {
-                self.iscsi.get().and_then(|address| iscsi::uri(*address, &volume.name, &share))
-            }),
-            vhost_user_socket: volume
-                .share(Protocol::VhostUser)
-                .and_then(|_| self.vhost_user.get().and_then(|at| vhost_user::socket_of(at, &volume.name))),
-            name: volume.name.clone(),
-            size_bytes: volume.size_bytes,
-            block_bytes: volume.block_bytes,
-        }
-    }
-}
-
-impl NbdAddresses {
-    fn uri(&self, export: &str) -> String {
-        let socket = encode(&self.socket.to_string_lossy(), b"/");
-        format!("nbd+unix:///{}?socket={socket}", encode(export, b"/@"))
-    }
-
-    fn tcp_uri(&self, export: &str) -> Option<String> {
-        let scheme = if self.has_tls { "nbds" } else { "nbd" };
-        Some(format!("{scheme}://{}/{}", self.tcp?, encode(export, b"/@")))
-    }
-}
-
-/// Percent-encodes what may not stand in a URI as it is.
-fn encode(text: &str, also_plain: &[u8]) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also_plain.contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uri_survives_any_name() {
-        let address = "[::1]:10809".parse().unwrap();
-        let socket = "/run/my pools/nbd.sock".into();
-        let mut nbd = NbdAddresses { socket, tcp: Some(address), has_tls: false };
-        assert_eq!(
-            nbd.uri("tank/a b:c@100%"),
-            "nbd+unix:///tank/a%20b%3Ac@100%25?socket=/run/my%20pools/nbd.sock"
-        );
-        assert_eq!(nbd.tcp_uri("tank/v").unwrap(), "nbd://[::1]:10809/tank/v");
-        nbd.has_tls = true;
-        assert_eq!(nbd.tcp_uri("tank/v").unwrap(), "nbds://[::1]:10809/tank/v");
-    }
 }

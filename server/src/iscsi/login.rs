@@ -111,6 +111,9 @@ type Finished<E> = (String, Option<Target<E>>, Place);
 /// What a login came to.
 pub(super) struct Session<E> {
     pub initiator: Initiator,
+    /// Its name as far as volumes that are shared with named initiators are concerned: none where it gave a
+    /// proof that says nothing of its name.
+    pub shared_with: Option<String>,
     /// None for discovery.
     pub target: Option<Target<E>>,
     pub agreed: Agreed,
@@ -150,6 +153,8 @@ struct Login<'a, X: Exports> {
     door: &'a Door<'a, X>,
     proof: Proof,
     initiator: Option<String>,
+    /// The name is what was proven, or no proof is asked for.
+    is_name_proven: bool,
     target: Option<String>,
     is_discovery: bool,
     session: Option<Target<X::Export>>,
@@ -175,6 +180,7 @@ where
         door,
         proof,
         initiator: None,
+        is_name_proven: door.secrets.is_none(),
         target: None,
         is_discovery: false,
         session: None,
@@ -231,10 +237,12 @@ where
         let (reply, session) = match finished {
             Some(Err(Status(class, detail))) => (reply.set_flags(0).set(36, &[class, detail]), None),
             Some(Ok((initiator, target, place))) => {
+                let shared_with = login.is_name_proven.then(|| initiator.clone());
                 let initiator = Initiator { name: initiator, isid: header.array(8) };
                 let reply = reply.set_flags(flags).set(14, &door.tsih.to_be_bytes());
                 let agreed = login.agreed;
-                let session = Session { initiator, target, agreed, command, status: status_number, place };
+                let status = status_number;
+                let session = Session { initiator, shared_with, target, agreed, command, status, place };
                 (reply, Some(session))
             }
             None => (reply.set_flags(flags), None),
@@ -291,10 +299,20 @@ impl<X: Exports> Login<'_, X> {
     /// Opens the volumes of a target that the initiator may have. What cannot be opened now is left out,
     /// unless it is all.
     async fn open(&self, name: String) -> Result<Target<X::Export>, Status> {
-        let caller = Caller { address: Some(self.door.address), name: self.initiator.as_deref() };
+        let name_of_initiator = self.initiator.as_deref().filter(|_| self.is_name_proven);
+        let caller = Caller { address: Some(self.door.address), name: name_of_initiator };
         let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);
         let mut own = None;
-        for (lun, listed) in inventory::members(self.door.exports.listed(caller).await, &name, None) {
+        let mut members = inventory::members(self.door.exports.listed(caller).await, &name, None);
+        if members.is_empty() {
+            // It may be of a pool that is being imported. An initiator tries again then, but it gives up a
+            // target that does not exist.
+            if !self.door.exports.complete().await {
+                failure = Status::UNAVAILABLE;
+            }
+            members = inventory::members(self.door.exports.listed(caller).await, &name, None);
+        }
+        for (lun, listed) in members {
             match self.door.exports.open(&listed.name, caller).await {
                 Ok(export) => {
                     own = own.or(listed.share.target.is_none().then(|| export.guid()));
@@ -362,11 +380,10 @@ impl<X: Exports> Login<'_, X> {
             }
             Proof::Challenged(challenge) => {
                 let named = text.get("CHAP_N").zip(text.get("CHAP_R").and_then(|value| bytes(value, 16)));
-                let is_right =
-                    named.is_some_and(|(name, answered)| secrets.is_right(name, &challenge, &answered));
-                if !is_right {
-                    return Err(Status::NOT_AUTHENTICATED);
-                }
+                let initiator = self.initiator.as_deref().ok_or(Status::MISSING)?;
+                let proven = named
+                    .and_then(|(name, answered)| secrets.check(initiator, name, &challenge, &answered))
+                    .ok_or(Status::NOT_AUTHENTICATED)?;
                 if let Some(theirs) = text.get("CHAP_C") {
                     let theirs = bytes(theirs, MOST_CHALLENGE_BYTES).ok_or(Status::MALFORMED)?;
                     let identifier = text.get("CHAP_I").and_then(number).ok_or(Status::MALFORMED)? as u8;
@@ -375,10 +392,11 @@ impl<X: Exports> Login<'_, X> {
                         return Err(Status::NOT_AUTHENTICATED);
                     }
                     let (name, answered) =
-                        secrets.prove(identifier, &theirs).ok_or(Status::NOT_AUTHENTICATED)?;
+                        proven.answer(identifier, &theirs).ok_or(Status::NOT_AUTHENTICATED)?;
                     reply.push("CHAP_N", name);
                     reply.push("CHAP_R", hex(&answered));
                 }
+                self.is_name_proven = proven.is_name;
                 self.proof = Proof::Done;
             }
         }

@@ -14,10 +14,16 @@ use crate::block::Share;
 
 /// What the names of this daemon's targets begin with.
 const PREFIX: &str = "iqn.2026-11.org.cenote:";
-/// What whole names of targets begin with.
+/// What whole names of targets and initiators begin with.
 const WHOLE: [&str; 3] = ["iqn.", "eui.", "naa."];
 /// The most bytes that a name of a target may have.
 pub(super) const MOST_NAME_BYTES: usize = 223;
+
+/// Whether a name of an initiator or a target is a whole one, and not a word.
+pub(super) fn is_whole(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    WHOLE.iter().any(|start| name.len() > start.len() && name.starts_with(start))
+}
 
 /// The target that a volume is; none where its name would be too long.
 pub(super) fn target(volume: &str) -> Option<String> {

@@ -7,6 +7,7 @@
 //! | `sense` | what an initiator is told of a command that failed |
 //! | `copy` | what EXTENDED COPY is to copy |
 //! | `inquiry` | what the unit is |
+//! | `interruptions` | commands that another session ends |
 //! | `mode` | mode pages |
 //! | `provisioning` | room for thin units, and the threshold |
 //! | `reservations` | which initiators may use the unit |
@@ -23,6 +24,7 @@ mod attention;
 mod command;
 mod copy;
 mod inquiry;
+mod interruptions;
 mod mode;
 mod provisioning;
 mod reservations;
@@ -31,6 +33,7 @@ mod unit;
 mod units;
 
 pub(super) use command::Command;
+pub(super) use interruptions::Interruption;
 pub(super) use reservations::Refusal;
 pub(super) use sense::Sense;
 pub(super) use unit::{Shared, Surroundings, Unit};
@@ -69,4 +72,8 @@ pub(super) enum Outcome {
     Check(Sense),
     /// A reservation of others is in the way.
     Conflict,
+    /// Another session ended it.
+    Aborted,
+    /// It was not begun, because the initiator is to send so many bytes less than it says.
+    Lacks(u64),
 }

@@ -58,6 +58,7 @@ use super::pdu::{self, Digests, Header, NO_TAG, Pdu, answer, request, violation}
 use super::scsi::{Command, Opened, Outcome, Refusal, Sense, Unit, Units};
 use crate::block::{Asked, Changes, Entry, Export, Listed, Loan};
 use answers::with_length;
+use management::Told;
 use opening::{All, Opening, Retries};
 use writes::Transfer;
 
@@ -73,11 +74,12 @@ const LOOK: Duration = Duration::from_secs(1);
 const INPUT_BYTES: usize = 256 << 10;
 
 const READS: u8 = 0x40;
+const WRITES: u8 = 0x20;
 
 /// The targets and their units, as an initiator may have them.
 pub(super) trait Directory<E>: Sync {
-    /// Each target that an initiator may log in to, and the address where it is served.
-    fn targets(&self) -> impl Future<Output = Vec<(String, String)>> + Send;
+    /// Each target that an initiator may log in to, and the addresses where it is served.
+    fn targets(&self) -> impl Future<Output = Vec<(String, Vec<String>)>> + Send;
 
     /// Tells when targets may have other units.
     fn changes(&self) -> Changes;
@@ -97,6 +99,7 @@ struct Task {
     /// The bytes that the initiator expects to be moved.
     expected: u64,
     reads: bool,
+    writes: bool,
 }
 
 /// A command that waits for memory, and what came with it.
@@ -123,6 +126,8 @@ struct Ended {
 struct Abort {
     tag: u32,
     tasks: HashSet<u32>,
+    /// Those of other sessions, too.
+    waits_for_others: bool,
 }
 
 /// What a session has under way.
@@ -136,8 +141,11 @@ struct Connection<E> {
     incoming: HashMap<u32, Transfer<E>>,
     /// Tags of commands that run, and their units.
     active: HashMap<u32, [u8; 8]>,
-    aborted: HashSet<u32>,
+    /// Tags of commands that run and are aborted.
+    aborted: HashMap<u32, Told>,
     aborts: Vec<Abort>,
+    /// Waits for commands of other sessions. The tag of the request to end them.
+    interrupting: FuturesUnordered<BoxFuture<'static, u32>>,
     running: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Commands that ended, and are not answered yet.
     ended: VecDeque<Ended>,
@@ -160,6 +168,10 @@ type Read<S> = io::Result<(BufReader<ReadHalf<S>>, Option<Pdu>)>;
 enum Event<S, E> {
     Read(Read<S>),
     Ended(Ended),
+    /// Commands of other sessions have ended, as this request asked for.
+    OthersEnded(u32),
+    /// Another session ends commands of this one.
+    Interrupted,
     /// There is memory for the first postponed command.
     Covered,
     /// Nothing came for a while.
@@ -191,6 +203,7 @@ where
     let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), digests).boxed();
     let mut looks = time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let wake = connection.units.as_ref().map(|units| Arc::clone(units.wake())).unwrap_or_default();
     let mut changes = if connection.units.is_some() { directory.changes() } else { Changes::none() };
     // What changed during the login is not known yet.
     let mut opening = Opening::of(connection.follow(directory).await);
@@ -204,6 +217,7 @@ where
                 _ = &mut replaced => break Ok(()),
                 _ = looks.tick() => Some(Event::Look),
                 () = changes.next() => Some(Event::Changed),
+                () = wake.notified() => Some(Event::Interrupted),
                 (units, is_all) = poll_fn(|context| opening.poll_units(context)) => {
                     Some(Event::Opened(units, is_all))
                 }
@@ -222,6 +236,8 @@ where
             Some(Event::Read(Ok((_, None)))) => break Ok(()),
             Some(Event::Read(Err(error))) => break Err(error),
             Some(Event::Ended(ended)) => connection.finish(ended),
+            Some(Event::OthersEnded(tag)) => connection.others_ended(tag),
+            Some(Event::Interrupted) => connection.take_interruptions(),
             Some(Event::Covered) => connection.go_on(),
             Some(Event::Look) => {
                 if retries.is_due() {
@@ -284,9 +300,7 @@ fn admit<E: Export>(
         return Err(Outcome::Check(attention));
     }
     let command = unit.parse(descriptor).map_err(Outcome::Check)?;
-    if !command.fits(task.expected) {
-        return Err(Outcome::Check(Sense::INVALID_FIELD));
-    }
+    command.check_sent(if task.writes { task.expected } else { 0 })?;
     if is_asked {
         unit.admits(&command).map_err(|refusal| match refusal {
             Refusal::Conflict => Outcome::Conflict,
@@ -309,8 +323,9 @@ impl<E: Export> Connection<E> {
             status,
             incoming: HashMap::new(),
             active: HashMap::new(),
-            aborted: HashSet::new(),
+            aborted: HashMap::new(),
             aborts: Vec::new(),
+            interrupting: FuturesUnordered::new(),
             running: FuturesUnordered::new(),
             ended: VecDeque::new(),
             postponed: VecDeque::new(),
@@ -334,6 +349,9 @@ impl<E: Export> Connection<E> {
         }
         if let Poll::Ready(Some(ended)) = self.running.poll_next_unpin(context) {
             return Poll::Ready(Event::Ended(ended));
+        }
+        if let Poll::Ready(Some(tag)) = self.interrupting.poll_next_unpin(context) {
+            return Poll::Ready(Event::OthersEnded(tag));
         }
         match self.postponed.front().map(|first| first.command) {
             Some(first) if self.has_room(first) => {
@@ -518,7 +536,9 @@ impl<E: Export> Connection<E> {
             lun: header.array(8),
             expected: u64::from(header.word(20)),
             reads: flags & READS != 0,
+            writes: flags & WRITES != 0,
         };
+        self.take_interruptions();
         let Some(units) = &self.units else {
             return self.reject(header, 4);
         };
@@ -550,10 +570,15 @@ impl<E: Export> Connection<E> {
 
     fn run(&mut self, transfer: Transfer<E>) {
         let Transfer { task, unit, command, data, .. } = transfer;
+        let begun = unit.begin();
+        if unit.is_interrupted() {
+            self.held_bytes -= command.memory_bytes();
+            return self.respond(&Ended { task, outcome: Outcome::Aborted, sends: 0, held_bytes: 0 });
+        }
         self.active.insert(task.tag, task.lun);
         let (sends, held_bytes) = (command.sends(), command.memory_bytes());
         let running = async move {
-            let outcome = unit.perform(command, data).await;
+            let outcome = unit.perform(command, data, begun).await;
             Ended { task, outcome, sends, held_bytes }
         };
         self.running.push(running.boxed());
@@ -563,15 +588,14 @@ impl<E: Export> Connection<E> {
         let tag = ended.task.tag;
         self.active.remove(&tag);
         self.held_bytes -= ended.held_bytes;
-        if !self.aborted.remove(&tag) {
-            self.respond(&ended);
+        match self.aborted.remove(&tag) {
+            None => self.respond(&ended),
+            Some(Told::Aborted) => self.respond(&Ended { outcome: Outcome::Aborted, ..ended }),
+            Some(Told::Nothing) => {}
         }
-        for mut abort in std::mem::take(&mut self.aborts) {
+        for abort in &mut self.aborts {
             abort.tasks.remove(&tag);
-            match abort.tasks.is_empty() {
-                true => self.answer_management(abort.tag, 0),
-                false => self.aborts.push(abort),
-            }
         }
+        self.answer_aborts();
     }
 }

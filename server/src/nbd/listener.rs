@@ -1,16 +1,17 @@
 //! Sockets, and which shard gets a connection.
 
-use std::{io, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc};
 
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpStream, UnixListener, UnixStream},
 };
 
 use super::handshake::{Outcome, Security};
 use super::{Tls, handshake, transmission};
 use crate::block::{Caller, Exports, Limits, Newcomer, Newcomers, Resources, Visit, accepted};
+use crate::listening::Listener;
 use crate::runtime::Shards;
 
 /// Accepts connections on a Unix socket until dropped, and serves each on one of the shards in turn.
@@ -38,22 +39,19 @@ pub async fn serve_unix<X: Exports>(
     }
 }
 
-/// Accepts connections on a TCP socket until dropped, and serves each on one of the shards in turn; with
-/// `tls`, none without it.
-///
-/// # Errors
-/// When the listener itself fails.
+/// Accepts connections over TCP until dropped, and serves each on one of the shards in turn; where the listener
+/// has a key, none without TLS.
 pub async fn serve_tcp<X: Exports>(
-    listener: TcpListener,
+    mut listener: Listener<Option<Tls>>,
     exports: Arc<X>,
-    tls: Option<Tls>,
     shards: Arc<Shards>,
     limits: Limits,
-) -> io::Result<()> {
+) -> Infallible {
+    let tls = listener.loaded().await;
     let resources = Resources::new(limits);
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, peer)) = accepted(listener.accept().await).await? else { continue };
+        let (stream, peer) = listener.accept().await;
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, tls, resources) = (Arc::clone(&exports), tls.clone(), Arc::clone(&resources));

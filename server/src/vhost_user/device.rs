@@ -27,7 +27,7 @@ use device::IgnorePoison;
 
 use super::inflight::Inflight;
 use super::request::{MOST_RANGES, SECTOR_BYTES, Status};
-use crate::block::{Export, ExportError, FailureKind};
+use crate::block::{Export, ExportError, FailureKind, Stability};
 
 /// Queues that a client may use.
 pub(super) const MOST_QUEUES: u16 = 32;
@@ -68,6 +68,15 @@ pub(super) struct Disk<E> {
     has_lost_writes: AtomicBool,
     /// Where writes are noted, once the client gave a file for that.
     marks: Mutex<Option<Arc<Inflight>>>,
+}
+
+/// What a write was promised when it began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    /// The export is asked to make it stable before it is answered.
+    pub is_asked: bool,
+    /// It does what it is asked.
+    is_kept: bool,
 }
 
 impl<E: Export> Disk<E> {
@@ -189,10 +198,22 @@ impl<E: Export> Disk<E> {
     /// The guest begins anew.
     pub fn forget_losses(&self) {
         self.has_lost_writes.store(false, Ordering::Release);
+        if let Some(marks) = &*self.marks.lock().ignore_poison() {
+            marks.forget_writes(self.export.durability());
+        }
     }
 
-    /// A write is about to be answered.
-    pub fn wrote(&self, is_stable: bool) {
+    /// Whether a write that begins now is asked to be stable, and is so when it is answered.
+    pub fn promise(&self) -> Promise {
+        let stability = self.export.stability();
+        let is_asked = self.writes_through() || stability == Stability::Always;
+        Promise { is_asked, is_kept: is_asked && stability != Stability::ByGroup }
+    }
+
+    /// A write that began with this promise is about to be answered.
+    pub fn wrote(&self, promise: Promise) {
+        // `sync` may be another one by now.
+        let is_stable = promise.is_kept && self.export.stability() != Stability::ByGroup;
         if !is_stable
             && let Some(marks) = &*self.marks.lock().ignore_poison()
             && let Some(now) = self.export.durability()
@@ -201,13 +222,26 @@ impl<E: Export> Disk<E> {
         }
     }
 
+    /// Makes all writes stable that were answered.
+    ///
+    /// # Errors
+    /// The export's.
+    pub async fn flush(&self) -> Result<(), ExportError> {
+        let (until, before) = (self.written(), self.export.stability());
+        self.export.flush().await?;
+        if before != Stability::ByGroup && self.export.stability() != Stability::ByGroup {
+            self.is_stable_until(until);
+        }
+        Ok(())
+    }
+
     /// How many writes were answered.
-    pub fn written(&self) -> u64 {
+    fn written(&self) -> u64 {
         self.marks.lock().ignore_poison().as_ref().map_or(0, |marks| marks.written())
     }
 
     /// So many of them are stable.
-    pub fn is_stable_until(&self, written: u64) {
+    fn is_stable_until(&self, written: u64) {
         if let Some(marks) = &*self.marks.lock().ignore_poison() {
             marks.note_stable(written);
         }

@@ -162,6 +162,17 @@ impl Inflight {
         is_lost
     }
 
+    /// The guest begins anew: what it wrote before does not matter to it any more.
+    pub fn forget_writes(&self, now: Option<Durability>) {
+        let [written, stable, group] = [16, 24, 32].map(|at| self.mark(at));
+        for at in [written, stable, group].into_iter().flatten() {
+            at.store(0, Ordering::Release);
+        }
+        if let (Some(opened), Some(now)) = (self.mark(8), now) {
+            opened.store(now.opened, Ordering::Release);
+        }
+    }
+
     /// What the guest chose; nothing where the file is another backend's.
     pub fn writes_through(&self) -> Option<bool> {
         self.mark(40).map(|chosen| chosen.load(Ordering::Acquire) == 1)

@@ -180,16 +180,7 @@ impl Request {
                 Err(Status::Failed)
             }
             Operation::Write => self.write(disk, memory).await,
-            Operation::Flush => {
-                let until = disk.written();
-                match export.flush().await {
-                    Ok(()) => {
-                        disk.is_stable_until(until);
-                        Ok(())
-                    }
-                    Err(error) => Err(disk.failed(&error)),
-                }
-            }
+            Operation::Flush => disk.flush().await.map_err(|error| disk.failed(&error)),
             Operation::Discard | Operation::WriteZeroes => self.range(disk, memory).await,
         };
         (done.err().unwrap_or(Status::Ok), 0)
@@ -223,9 +214,9 @@ impl Request {
         if !memory.is_intact() {
             return Err(Status::Failed);
         }
-        let is_stable = disk.writes_through();
-        disk.export().write(offset, data, is_stable).await.map_err(|error| disk.failed(&error))?;
-        disk.wrote(is_stable);
+        let promise = disk.promise();
+        disk.export().write(offset, data, promise.is_asked).await.map_err(|error| disk.failed(&error))?;
+        disk.wrote(promise);
         Ok(())
     }
 
@@ -265,13 +256,13 @@ impl Request {
             return Err(Status::Unsupported);
         }
         let offset = within(disk, sector, len_bytes).ok_or(Status::Failed)?;
-        let is_stable = disk.writes_through();
+        let promise = disk.promise();
         let done = match is_zeroes {
-            true => disk.export().write_zeroes(offset, len_bytes, flags & UNMAP == 0, is_stable).await,
-            false => disk.export().trim(offset, len_bytes, is_stable).await,
+            true => disk.export().write_zeroes(offset, len_bytes, flags & UNMAP == 0, promise.is_asked).await,
+            false => disk.export().trim(offset, len_bytes, promise.is_asked).await,
         };
         done.map_err(|error| disk.failed(&error))?;
-        disk.wrote(is_stable);
+        disk.wrote(promise);
         Ok(())
     }
 }

@@ -11,11 +11,13 @@
 //! its sessions end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use device::IgnorePoison;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -39,6 +41,17 @@ pub fn socket_of(folder: &Path, volume: &str) -> Option<PathBuf> {
     (volume.split('/').all(is_plain) && path.as_os_str().len() <= MOST_PATH_BYTES).then_some(path)
 }
 
+/// Why volumes have no socket, for a person, by their names. Clones tell of the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Faults {
+    /// Why this volume has none.
+    pub fn of(&self, volume: &str) -> Option<String> {
+        self.0.lock().ignore_poison().get(volume).cloned()
+    }
+}
+
 /// A volume's socket.
 struct Open {
     _file: SocketFile,
@@ -53,16 +66,14 @@ impl Drop for Open {
     }
 }
 
-/// Serves all volumes that there are or will be, each on its socket in `folder`, until dropped.
-///
-/// # Errors
-/// None; a socket that cannot be made is left out and reported.
+/// Serves all volumes that there are or will be, each on its socket in `folder`, until dropped. A socket that
+/// cannot be made is reported in `faults`, and tried again.
 pub async fn serve_folder<X: Exports>(
-    folder: PathBuf,
+    (folder, faults): (PathBuf, Faults),
     exports: Arc<X>,
     shards: Arc<Shards>,
     limits: Limits,
-) -> io::Result<()> {
+) -> Infallible {
     let common = Arc::new(Common {
         shards: Arc::downgrade(&shards),
         claims: Claims::default(),
@@ -79,6 +90,7 @@ pub async fn serve_folder<X: Exports>(
         let names: BTreeSet<String> = listed.into_iter().map(|listed| listed.name).collect();
         open.retain(|name, _| names.contains(name));
         refused.retain(|name, _| names.contains(name));
+        faults.0.lock().ignore_poison().retain(|name, _| names.contains(name));
         for name in names {
             if open.contains_key(&name) || refused.get(&name).is_some_and(|at| at.elapsed() < AGAIN) {
                 continue;
@@ -99,12 +111,14 @@ pub async fn serve_folder<X: Exports>(
                     );
                     let accepting = accepting.spawn(accept);
                     refused.remove(&name);
+                    faults.0.lock().ignore_poison().remove(&name);
                     open.insert(name, Open { _file: file, _open: sender, accepting });
                 }
                 Err(error) => {
                     if !refused.contains_key(&name) {
                         tracing::error!(volume = name, %error, "a volume has no vhost-user socket");
                     }
+                    faults.0.lock().ignore_poison().insert(name.clone(), error.to_string());
                     refused.insert(name, Instant::now());
                 }
             }

@@ -155,7 +155,7 @@ fn prometheus_reads_the_names_that_boards_use_and_can_change_nothing() {
     let serving = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let socket = MetricsSocket::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            let socket = MetricsSocket::bind("127.0.0.1:0".parse().unwrap()).await;
             ready.send(socket.address().unwrap()).unwrap();
             metrics::serve(socket, daemon, async move { drop(stopped.await) }).await.unwrap();
         });

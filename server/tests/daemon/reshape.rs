@@ -1,5 +1,6 @@
 //! Volumes that get another block size under the hands of NBD clients.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use device::block_on;
@@ -93,6 +94,58 @@ fn clients_go_on_with_the_copy() {
     block_on(running.daemon.destroy_dataset(destroy(&kept, true))).unwrap();
     assert_eq!((one.read(0, 4096), other.read(4096, 4096)), (0, 0));
     assert_eq!(other.bytes[0], 77);
+}
+
+#[test]
+fn clients_that_come_during_the_exchange_are_let_in() {
+    let running = Running::start();
+    new_volume(&running);
+    let socket = running.place.path().join("nbd.sock");
+    assert_eq!(Client::connect(&socket, "tank/vol").write(0, &[9; 8192], FLAG_FUA), 0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let comers = [0; 2].map(|_| {
+            scope.spawn(|| {
+                let mut came = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut client = Client::try_connect(&socket, "tank/vol").expect("it is let in");
+                    assert_eq!((client.read(0, 4096), client.bytes[0]), (0, 9));
+                    came += 1;
+                }
+                came
+            })
+        });
+        for size in [4096, 65536] {
+            block_on(running.daemon.reshape_volume(reshape(ReshapeAction::Start, size))).unwrap();
+            while states(&running).contains(&ReshapeState::Active) {
+                std::thread::yield_now();
+            }
+            assert!(states(&running).iter().all(|state| *state == ReshapeState::Complete));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for comer in comers {
+            assert!(comer.join().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn a_client_of_a_pool_that_is_being_imported_is_kept_waiting() {
+    let running = Running::start();
+    let socket = running.place.path().join("nbd.sock");
+    let importing = running.daemon.expect_imports();
+    std::thread::scope(|scope| {
+        let early = scope.spawn(|| Client::try_connect(&socket, "tank/vol").is_some());
+        new_volume(&running);
+        drop(importing);
+        assert!(early.join().unwrap());
+    });
+    assert!(Client::try_connect(&socket, "tank/none").is_none(), "nothing is awaited any more");
+}
+
+fn states(running: &Running) -> Vec<ReshapeState> {
+    let all = running.daemon.list_reshapes(&ListReshapes::default()).unwrap();
+    all.into_iter().map(|reshape| reshape.state).collect()
 }
 
 fn clone(running: &Running, snapshot: &str, target: &str) -> Result<(), ApiError> {

@@ -14,6 +14,7 @@ use server::block::{
     Share, Shares, Unopened,
 };
 use server::iscsi::{self, Secrets};
+use server::listening::Listener;
 use server::runtime::Shards;
 use tokio::sync::oneshot;
 
@@ -167,6 +168,11 @@ impl Disks {
         self
     }
 
+    /// With `tank/one`, which all may have.
+    pub fn with_one(self) -> Self {
+        self.with("tank/one", "on", &Arc::new(Disk::new(1, 1 << 20, true)))
+    }
+
     /// It is shared so from now on; not at all if the value says so.
     pub fn share(&self, name: &str, shares: &str, disk: &Arc<Disk>) {
         let shares: Shares = shares.parse().unwrap();
@@ -234,20 +240,27 @@ impl Served {
     }
 
     pub fn start_with<X: Exports>(disks: X, secrets: Option<&str>, limits: Limits) -> Self {
+        Self::start_at("127.0.0.1:0", disks, secrets, limits)
+    }
+
+    /// One that listens on this address.
+    pub fn start_at<X: Exports>(at: &str, disks: X, secrets: Option<&str>, limits: Limits) -> Self {
         let disks = Arc::new(disks);
         let shards = Arc::new(Shards::start().unwrap());
         let of_server = Arc::clone(&shards);
         let secrets = secrets.map(|text| Secrets::parse(text).unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(at).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let listener = Listener::of("iSCSI", listener, secrets).unwrap();
                 tokio::select! {
-                    end = iscsi::serve_tcp(listener, disks, secrets, of_server, limits) => panic!("{end:?}"),
+                    end = iscsi::serve_tcp(listener, disks, of_server, limits) => match end {},
                     _ = stopped => {}
                 }
             });
@@ -373,6 +386,30 @@ impl Initiator {
     pub fn command(&mut self, descriptor: &[u8], expected: u32, reads: bool, data: &[u8]) -> Answer {
         self.begin(descriptor, expected, reads, data);
         self.answer().expect("an answer")
+    }
+
+    /// Asks for a function of task management. Its answer.
+    pub fn manage(&mut self, function: u8) -> Answer {
+        let mut header = [0; 48];
+        (header[0], header[1], header[9]) = (0x42, 0x80 | function, self.lun);
+        header[16..20].copy_from_slice(&self.tag.to_be_bytes());
+        header[20..24].fill(255);
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        self.tag += 1;
+        self.send(header, &[]);
+        self.answer().expect("an answer")
+    }
+
+    /// Asks which targets there are, in a session that looks for some. The answer's pairs.
+    pub fn targets(&mut self) -> Vec<String> {
+        let mut header = [0; 48];
+        (header[0], header[1]) = (0x04, 0x80);
+        header[16..20].copy_from_slice(&self.tag.to_be_bytes());
+        header[20..24].fill(255);
+        header[24..28].copy_from_slice(&self.command.to_be_bytes());
+        self.send(header, b"SendTargets=All\0");
+        let text = String::from_utf8(self.answer().expect("an answer").data).expect("text");
+        text.split('\0').filter(|pair| !pair.is_empty()).map(str::to_owned).collect()
     }
 
     /// Sends a command. Its tag.

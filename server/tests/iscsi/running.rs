@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use device::block_on;
 use server::api::ExportPool;
-use server::daemon::{Daemon, Endpoints, IscsiEndpoint};
+use server::daemon::{Daemon, Endpoints};
+use server::listening::Listener;
 use server::runtime::Shards;
 use server::socket;
 use tokio::sync::oneshot;
@@ -37,8 +38,8 @@ impl RunningDaemon {
             runtime.block_on(async {
                 let socket = socket::listen(&path).await.unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let iscsi = Some(IscsiEndpoint { listener, secrets: None });
-                let others = Endpoints { tcp: None, iscsi, vhost_user };
+                let iscsi = Some(Listener::of("iSCSI", listener, None).unwrap());
+                let others = Endpoints { iscsi, vhost_user, ..Endpoints::default() };
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
                     ended = serving.serve_volumes(socket, others, shards) => panic!("{ended:?}"),

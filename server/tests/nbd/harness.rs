@@ -228,11 +228,12 @@ impl Served {
                     let Some((tcp, tls)) = tcp else { return std::future::pending().await };
                     tcp.set_nonblocking(true)?;
                     let tcp = tokio::net::TcpListener::from_std(tcp)?;
-                    nbd::serve_tcp(tcp, Arc::clone(&exports), Some(tls), Arc::clone(&shards), limits.clone()).await
+                    let tcp = server::listening::Listener::of("NBD", tcp, Some(tls))?;
+                    match nbd::serve_tcp(tcp, Arc::clone(&exports), Arc::clone(&shards), limits.clone()).await {}
                 };
                 tokio::select! {
                     served = nbd::serve_unix(listener, Arc::clone(&exports), Arc::clone(&shards), limits.clone()) => panic!("{served:?}"),
-                    served = on_tcp => panic!("{served:?}"),
+                    served = on_tcp => { let served: std::io::Result<()> = served; panic!("{served:?}") }
                     _ = stopped => {}
                 }
             });

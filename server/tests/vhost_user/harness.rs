@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use device::IoBuf;
 use server::block::{
-    Announcer, Caller, Changes, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Unopened,
+    Announcer, Caller, Changes, Durability, Export, ExportError, Exports, Extent, Limits, Listed, Stability,
+    Unopened,
 };
 use server::runtime::Shards;
 use server::vhost_user;
@@ -24,6 +25,8 @@ pub struct Disk {
     /// The group that writes go to, and the one that is committed.
     pub group: AtomicU64,
     pub committed: AtomicU64,
+    /// Which writes are stable when they are answered.
+    pub stability: Mutex<Stability>,
     /// Where it is 0, reads and writes wait.
     pub gate: Semaphore,
     /// Writes that came, and those that are done.
@@ -43,6 +46,7 @@ impl Disk {
             is_gone: AtomicBool::new(false),
             group: AtomicU64::new(1),
             committed: AtomicU64::new(0),
+            stability: Mutex::default(),
             gate: Semaphore::new(1),
             begun: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
@@ -132,6 +136,10 @@ impl Export for Opened {
         Some(Durability { opened: self.number, opened_at: self.opened_at, group })
     }
 
+    fn stability(&self) -> Stability {
+        *self.disk.stability.lock().unwrap()
+    }
+
     async fn flush(&self) -> Result<(), ExportError> {
         self.disk.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -194,13 +202,13 @@ impl Served {
         let (stop, stopped) = oneshot::channel();
         let number = OPENINGS.fetch_add(1, Ordering::Relaxed);
         let opening = Arc::new(Opening { disks: disks.clone(), number });
-        let served = folder.to_owned();
+        let served = (folder.to_owned(), vhost_user::Faults::default());
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let shards = Arc::new(Shards::start().unwrap());
                 tokio::select! {
-                    end = vhost_user::serve_folder(served, opening, shards, limits) => panic!("{end:?}"),
+                    end = vhost_user::serve_folder(served, opening, shards, limits) => match end {},
                     _ = stopped => {}
                 }
             });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use driver::*;
 use harness::{Disk, Served, one};
-use server::block::Limits;
+use server::block::{Limits, Stability};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 
@@ -252,9 +252,21 @@ fn a_guest_is_not_left_believing_in_writes_that_are_gone() {
     let (folder, disk, disks, served) = one(SIZE_BYTES);
     let mut machine = Machine::connect(&served.socket("tank/disk"), Options::default());
     let mut number = 0;
-    // As of which group the next daemon opens the pool, whether the guest flushed, and how reads end then.
-    for (committed, is_flushed, status) in [(5, false, OK), (8, true, OK), (8, false, FAILED)] {
+    use Stability::{Always, ByGroup, WhenAsked};
+    // As of which group the next daemon opens the pool, what becomes of writes by themselves, whether the guest
+    // flushed, and how reads end then.
+    for (committed, stability, is_flushed, status) in [
+        (5, WhenAsked, false, OK),
+        (8, WhenAsked, true, OK),
+        (8, Always, false, OK),
+        (5, ByGroup, true, OK),
+        (8, ByGroup, true, FAILED),
+        (8, WhenAsked, false, FAILED),
+    ] {
         disk.group.store(number * 10 + 5, Ordering::Relaxed);
+        *disk.stability.lock().unwrap() = stability;
+        machine.frontend.reset_device().unwrap();
+        machine.start(0, machine.available(0));
         assert_eq!(machine.ask(0, (WRITE, 0), &[512]), OK);
         if is_flushed {
             assert_eq!(machine.ask(0, (FLUSH, 0), &[]), OK);
@@ -265,7 +277,8 @@ fn a_guest_is_not_left_believing_in_writes_that_are_gone() {
         let memory = machine.leave();
         let next = Served::start(&folder.path().join(format!("{number}")), &disks, Limits::default());
         machine = Machine::connect_with(&next.socket("tank/disk"), Options::default(), memory);
-        assert_eq!(machine.ask(0, (READ, 0), &[512]), status, "committed: {committed}");
+        let case = format!("{stability:?}, committed: {committed}, flushed: {is_flushed}");
+        assert_eq!(machine.ask(0, (READ, 0), &[512]), status, "{case}");
         assert_eq!(machine.ask(0, (GET_ID, 0), &[20]), OK);
         std::mem::forget(next);
     }

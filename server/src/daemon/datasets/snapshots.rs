@@ -6,6 +6,8 @@ use std::time::Duration;
 use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
+use super::super::clients::Connected;
+use super::super::held_clients::InUse;
 use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
 use super::destroy::clones_and_dependents;
 use super::{entry, said};
@@ -232,8 +234,9 @@ impl Daemon {
         let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
-        let clients = pool.hold_clients(&of, REQUESTS_LIMIT).map_err(|_| {
-            ApiError::busy(format!("{doing}: requests of an NBD client of '{of}' do not finish"))
+        let clients = pool.hold_clients(&of, REQUESTS_LIMIT).map_err(|InUse(connected)| {
+            let clients = Connected::clients(&connected);
+            ApiError::busy(format!("{doing}: requests to '{of}' do not finish, of {clients}"))
         })?;
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);

@@ -7,7 +7,9 @@ use engine::properties::{Environment, Prop, Style};
 use engine::receive::{RECEIVE_CHILD, ReceiveTarget, Receiver, Records};
 use ondisk::send::{Begin, PackagedDataset, PackagedProperty, begin_flag, feature};
 
+use super::super::clients::Connected;
 use super::super::datasets::{entry, is_at_or_below, said};
+use super::super::held_clients::InUse;
 use super::super::sync_tasks::{self, New};
 use super::super::{OpenPool, names};
 use super::target::Destination;
@@ -354,8 +356,9 @@ impl Receive<'_> {
         let pool = std::sync::Arc::clone(&self.pool);
         let (daemon, live) = (self.daemon, pool.writable(doing)?);
         let changing = pool.change().await?;
-        let clients = pool.hold_clients(of, REQUESTS_LIMIT).map_err(|_| {
-            ApiError::busy(format!("{doing}: requests of an NBD client of '{of}' do not finish"))
+        let clients = pool.hold_clients(of, REQUESTS_LIMIT).map_err(|InUse(connected)| {
+            let clients = Connected::clients(&connected);
+            ApiError::busy(format!("{doing}: requests to '{of}' do not finish, of {clients}"))
         })?;
         let inside = pool.mounted_inside(of);
         pool.keep_mounts(&inside);

@@ -2,9 +2,9 @@
 //!
 //! Source of the facts: SPC-4, section 6; SBC-3, section 5.
 
-use super::MOST_BYTES;
 use super::reservations::Use;
 use super::sense::Sense;
+use super::{MOST_BYTES, Outcome};
 
 /// What descriptors are checked against.
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +141,17 @@ pub(super) enum Compares {
     One,
 }
 
+/// Bits of PERSISTENT RESERVE IN that are used, for each action.
+const RESERVE_IN: [[u8; 10]; 4] = of_actions([0x5e, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0]);
+/// The same of PERSISTENT RESERVE OUT.
+const RESERVE_OUT: [[u8; 10]; 7] = of_actions([0x5f, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]);
+
+/// The same for each of so many actions; the field of the action has five bits.
+const fn of_actions<const N: usize>(mut usage: [u8; 10]) -> [[u8; 10]; N] {
+    usage[1] = 0x1f;
+    [usage; N]
+}
+
 /// The operations that there are: code, service action, and which bits of the descriptor are used.
 pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0x00, None, &[0, 0, 0, 0, 0, 0]),
@@ -163,6 +174,17 @@ pub(super) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (0x35, None, &[0x35, 2, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
     (0x41, None, &[0x41, 0xf8, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]),
     (0x42, None, &[0x42, 1, 0, 0, 0, 0, 0x3f, 0xff, 0xff, 0]),
+    (0x5e, Some(0), &RESERVE_IN[0]),
+    (0x5e, Some(1), &RESERVE_IN[1]),
+    (0x5e, Some(2), &RESERVE_IN[2]),
+    (0x5e, Some(3), &RESERVE_IN[3]),
+    (0x5f, Some(0), &RESERVE_OUT[0]),
+    (0x5f, Some(1), &RESERVE_OUT[1]),
+    (0x5f, Some(2), &RESERVE_OUT[2]),
+    (0x5f, Some(3), &RESERVE_OUT[3]),
+    (0x5f, Some(4), &RESERVE_OUT[4]),
+    (0x5f, Some(5), &RESERVE_OUT[5]),
+    (0x5f, Some(6), &RESERVE_OUT[6]),
     (0x56, None, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     (0x57, None, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     (0x4d, None, &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0]),
@@ -493,10 +515,19 @@ impl Command {
         }
     }
 
-    /// Whether it makes sense where the initiator is to move so many bytes.
-    pub fn fits(&self, expected: u64) -> bool {
+    /// Whether it makes sense where the initiator is to send so many bytes.
+    ///
+    /// # Errors
+    /// What the initiator is told: with too few of them the command would be done in part, and answered as if
+    /// it were done.
+    pub fn check_sent(&self, bytes: u64) -> Result<(), Outcome> {
         let is_exact = matches!(self.what, What::CompareAndWrite { .. } | What::WriteSame { .. });
-        !is_exact || expected == self.sends
+        match bytes.cmp(&self.sends) {
+            std::cmp::Ordering::Equal => Ok(()),
+            _ if is_exact => Err(Outcome::Check(Sense::INVALID_FIELD)),
+            std::cmp::Ordering::Less => Err(Outcome::Lacks(self.sends - bytes)),
+            std::cmp::Ordering::Greater => Ok(()),
+        }
     }
 
     /// The bytes that the initiator has to send.
@@ -560,6 +591,20 @@ mod tests {
             Command::parse(&descriptor, Shape { is_writable: false, ..SHAPE }),
             Err(Sense::WRITE_PROTECTED)
         );
+    }
+
+    #[test]
+    fn each_operation_that_is_done_is_listed() {
+        for code in 0..=u8::MAX {
+            let is_done = (0..32).any(|action| {
+                let mut descriptor = [0; 16];
+                descriptor[..2].copy_from_slice(&[code, action]);
+                !matches!(Command::parse(&descriptor, SHAPE), Err(Sense::INVALID_OPERATION))
+            });
+            let is_listed = OPERATIONS.iter().any(|(listed, ..)| *listed == code);
+            assert_eq!(is_done, is_listed, "{code:#x}");
+        }
+        assert!(OPERATIONS.iter().all(|(code, _, usage)| usage.first() == Some(code)));
     }
 
     #[test]

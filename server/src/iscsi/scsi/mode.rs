@@ -9,8 +9,8 @@ use super::provisioning::Provisioning;
 const READ_WRITE_RECOVERY: [u8; 12] = [0x01, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// Writes are kept in memory until a flush.
 const CACHING: [u8; 20] = [0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Commands may be done in another order than they came.
-const CONTROL: [u8; 12] = [0x0a, 0x0a, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+/// Commands may be done in another order than they came; those that another session ends are answered.
+const CONTROL: [u8; 12] = [0x0a, 0x0a, 0, 0x10, 0, 0x40, 0, 0, 0, 0, 0, 0];
 const INFORMATIONAL_EXCEPTIONS: [u8; 12] = [0x1c, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const PAGES: [&[u8]; 4] = [&READ_WRITE_RECOVERY, &CACHING, &CONTROL, &INFORMATIONAL_EXCEPTIONS];
 /// In the first byte: the second one is the number of a subpage.

@@ -349,6 +349,12 @@ impl Reservations {
         Ok(())
     }
 
+    /// The initiators that are registered here and not there.
+    pub fn lost_by(&self, next: &Self) -> Vec<Initiator> {
+        let registered = self.registered.iter().map(|(initiator, _)| initiator);
+        registered.filter(|initiator| next.key(initiator).is_none()).cloned().collect()
+    }
+
     /// Answers PERSISTENT RESERVE IN.
     ///
     /// # Errors

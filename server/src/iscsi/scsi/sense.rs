@@ -39,6 +39,12 @@ impl Sense {
     pub const UNEXPECTED_DATA: Self = Self::new(0xb, 0x0c0c);
     /// Data that were damaged on their way.
     pub const DAMAGED_DATA: Self = Self::new(0xb, 0x4705);
+    /// The initiator is to move fewer bytes than the command says.
+    pub const TOO_FEW_BYTES: Self = Self::new(5, 0x0e03);
+    /// Another session reset the unit or the target.
+    pub const RESET: Self = Self::new(6, 0x2903);
+    /// Another session ended all commands.
+    pub const COMMANDS_CLEARED: Self = Self::new(6, 0x2f00);
     pub const CAPACITY_CHANGED: Self = Self::new(6, 0x2a09);
     pub const INQUIRY_CHANGED: Self = Self::new(6, 0x3f03);
     /// More of the room for a thin unit is taken than its threshold.

@@ -7,13 +7,15 @@
 use std::sync::{Arc, Mutex};
 
 use device::{IgnorePoison, IoBuf};
-use tokio::sync::{self, RwLock, RwLockReadGuard};
+use futures_util::future::BoxFuture;
+use tokio::sync::{self, Notify, RwLock, RwLockReadGuard};
 
 use super::super::login::Initiator;
 use super::attention::{Attentions, State};
 use super::command::{Blocks, Command, Compares, OPERATIONS, Shape, What};
 use super::copy::{self, Segment};
 use super::inquiry::{self, Identity, MOST_RANGES};
+use super::interruptions::{Interruption, Member, Members, Running};
 use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
 use super::units::Reach;
@@ -23,6 +25,9 @@ use crate::block::{Asked, Entry, Export, ExportError, Listed, Percent, Share, Un
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// The action of PERSISTENT RESERVE OUT that ends commands, too.
+const PREEMPT_AND_ABORT: u8 = 5;
+
 /// What all sessions of a volume share.
 #[derive(Debug, Default)]
 pub(in crate::iscsi) struct Shared {
@@ -31,6 +36,7 @@ pub(in crate::iscsi) struct Shared {
     reservations: Mutex<Reservations>,
     /// Held while reservations change and are kept. True once those that were kept are there.
     is_loaded: sync::Mutex<bool>,
+    members: Members,
 }
 
 impl Shared {
@@ -59,6 +65,8 @@ pub(in crate::iscsi) struct Surroundings<E> {
     pub port: u16,
     pub initiator: Initiator,
     pub reach: Arc<Reach<E>>,
+    /// Wakes the session when another one interrupts its commands.
+    pub wake: Arc<Notify>,
 }
 
 /// What the initiator is told without asking.
@@ -77,6 +85,7 @@ pub(in crate::iscsi) struct Unit<E> {
     initiator: Initiator,
     reach: Arc<Reach<E>>,
     shared: Arc<Shared>,
+    member: Arc<Member>,
     watch: Mutex<Watch>,
     /// The number of the last copy that was done, and its segments, until the initiator asks for it.
     copied: Mutex<Option<(u8, u16)>>,
@@ -92,7 +101,7 @@ impl<E> Drop for Unit<E> {
 impl<E: Export> Unit<E> {
     /// A unit of a target.
     pub fn new(export: Arc<E>, share: &Share, surroundings: &Surroundings<E>, shared: Arc<Shared>) -> Self {
-        let Surroundings { target, port, initiator, reach } = surroundings;
+        let Surroundings { target, port, initiator, reach, wake } = surroundings;
         let identity = Identity {
             guid: export.guid(),
             target: target.clone(),
@@ -109,6 +118,7 @@ impl<E: Export> Unit<E> {
             identity,
             initiator: initiator.clone(),
             reach: Arc::clone(reach),
+            member: shared.members.add(initiator.clone(), Arc::clone(wake)),
             shared,
             watch: Mutex::new(watch),
             copied: Mutex::default(),
@@ -143,6 +153,9 @@ impl<E: Export> Unit<E> {
 
     /// What the initiator has to be told before its next command is done. It is told once.
     pub fn attention(&self) -> Option<Sense> {
+        if let Some(reset) = self.member.take_attention() {
+            return Some(reset);
+        }
         let now = state(&*self.export, self.identity.block_bytes);
         let mut watch = self.watch.lock().ignore_poison();
         let is_scarce = watch.scarcity.is_scarce();
@@ -171,9 +184,33 @@ impl<E: Export> Unit<E> {
         self.watch.lock().ignore_poison().attentions.forget_other_units();
     }
 
-    /// Ends what is not to outlast a reset.
-    pub fn reset(&self) {
-        self.shared.reservations.lock().ignore_poison().release_all_units();
+    /// Interrupts the commands of all other sessions. A reset ends the reservation of SPC-2, too. Ready when
+    /// all commands have ended that ran when this was called, those of this session included.
+    pub fn interrupt_others(&self, why: Interruption) -> BoxFuture<'static, ()> {
+        if let Interruption::Reset(_) = why {
+            self.shared.reservations.lock().ignore_poison().release_all_units();
+        }
+        self.shared.members.interrupt(why, |member| !std::ptr::eq(member, &*self.member))
+    }
+
+    /// Whether another session ended its commands, and that was not taken up yet.
+    pub fn is_interrupted(&self) -> bool {
+        self.member.is_interrupted()
+    }
+
+    /// Takes up that its commands are to end.
+    pub fn take_interruption(&self) -> Option<Interruption> {
+        self.member.take_interruption()
+    }
+
+    /// The initiator is to be told that its commands were ended.
+    pub fn tell_of_cleared_commands(&self) {
+        self.member.tell(Sense::COMMANDS_CLEARED);
+    }
+
+    /// A command begins to run.
+    pub fn begin(&self) -> Running {
+        self.shared.members.begin()
     }
 
     /// Reads a command.
@@ -226,9 +263,13 @@ impl<E: Export> Unit<E> {
     }
 
     /// Does a command with the data that the initiator sent, of which there may be too few.
-    pub async fn perform(self: Arc<Self>, command: Command, data: IoBuf) -> Outcome {
+    pub async fn perform(self: Arc<Self>, command: Command, data: IoBuf, running: Running) -> Outcome {
         let changed = match command.what {
-            What::ReserveOut { action, kind } => Some(self.reserve(action, kind, &data).await),
+            What::ReserveOut { action, kind } => {
+                // It waits for commands that run, and not for itself.
+                drop(running);
+                Some(self.reserve(action, kind, &data).await)
+            }
             What::ReserveUnit => {
                 Some(self.shared.reservations.lock().ignore_poison().reserve_unit(&self.initiator))
             }
@@ -485,7 +526,13 @@ impl<E: Export> Unit<E> {
             tracing::warn!(target = self.identity.target, %error, "reservations cannot be kept");
             return Err(Refusal::Check(Sense::of(&error, true)));
         }
-        self.shared.reservations.lock().ignore_poison().change(&self.initiator, change)
+        let preempted = reservations.lost_by(&next);
+        self.shared.reservations.lock().ignore_poison().change(&self.initiator, change)?;
+        if action == PREEMPT_AND_ABORT {
+            let is_preempted = |member: &Member| preempted.iter().any(|one| *one == member.initiator);
+            self.shared.members.interrupt(Interruption::Preempted, is_preempted).await;
+        }
+        Ok(())
     }
 
     /// A unit that a copy names, which the initiator may use for that.
@@ -524,6 +571,8 @@ impl<E: Export> Unit<E> {
         }
         let segments = runs.len() as u16;
         for (source, from, destination, to) in runs.into_iter().filter(|(_, from, ..)| from.count > 0) {
+            // Whoever interrupts the destination's commands waits for this, too.
+            let _running = destination.begin();
             let _together = destination.together().await;
             let overlaps = Arc::ptr_eq(&source.shared, &destination.shared)
                 && from.first < to.first + to.count

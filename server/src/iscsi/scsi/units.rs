@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 
 use device::{IgnorePoison, IoBuf};
+use tokio::sync::Notify;
 
 use super::command::{Shape, What};
 use super::{Command, Outcome, Sense, Unit, inquiry};
@@ -21,12 +22,18 @@ pub(in crate::iscsi) struct Units<E> {
     /// The number of the volume that the target belongs to, if it is a volume's own.
     own: Option<u64>,
     by_number: BTreeMap<u8, Arc<Unit<E>>>,
+    wake: Arc<Notify>,
 }
 
 impl<E: Export> Units<E> {
-    /// Those of a target.
-    pub fn new(target: String, own: Option<u64>, units: Opened<E>) -> Self {
-        Self { target, own, by_number: units.into_iter().collect() }
+    /// Those of a target, which wake their session through this.
+    pub fn new(target: String, own: Option<u64>, units: Opened<E>, wake: Arc<Notify>) -> Self {
+        Self { target, own, by_number: units.into_iter().collect(), wake }
+    }
+
+    /// Wakes the session when another one interrupts commands.
+    pub fn wake(&self) -> &Arc<Notify> {
+        &self.wake
     }
 
     /// The number of the volume that the target belongs to, if it is a volume's own.

@@ -15,6 +15,7 @@ const CONTINUE: u8 = 0x40;
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
 const RESERVATION_CONFLICT: u8 = 0x18;
+const TASK_ABORTED: u8 = 0x40;
 
 /// Sense data as units of the protocol have them.
 pub(super) fn with_length(sense: Sense) -> Vec<u8> {
@@ -49,9 +50,15 @@ impl<E: Export> Connection<E> {
             Outcome::Good(data) => (GOOD, &data[..], None),
             Outcome::Check(sense) => (CHECK_CONDITION, &[][..], Some(sense)),
             Outcome::Conflict => (RESERVATION_CONFLICT, &[][..], None),
+            Outcome::Aborted => (TASK_ABORTED, &[][..], None),
+            Outcome::Lacks(_) => (CHECK_CONDITION, &[][..], Some(&Sense::TOO_FEW_BYTES)),
         };
         let moves = if task.reads || *sends == 0 { data.len() as u64 } else { *sends };
-        let moves = if status == GOOD { moves } else { 0 };
+        let moves = match outcome {
+            Outcome::Good(_) => moves,
+            Outcome::Lacks(bytes) => task.expected + bytes,
+            Outcome::Check(_) | Outcome::Conflict | Outcome::Aborted => 0,
+        };
         let (residual_flag, residual) = match moves.cmp(&task.expected) {
             std::cmp::Ordering::Less => (UNDERFLOW, task.expected - moves),
             std::cmp::Ordering::Equal => (0, 0),
@@ -97,7 +104,7 @@ impl<E: Export> Connection<E> {
                 match key.as_str() {
                     "SendTargets" => {
                         let of_session = self.units.as_ref().map(|units| units.target().to_owned());
-                        for (target, address) in directory.targets().await {
+                        for (target, addresses) in directory.targets().await {
                             let is_meant = match value.as_str() {
                                 "All" => of_session.is_none(),
                                 "" => of_session.as_ref() == Some(&target),
@@ -105,7 +112,9 @@ impl<E: Export> Connection<E> {
                             };
                             if is_meant {
                                 reply.push("TargetName", &target);
-                                reply.push("TargetAddress", address);
+                                for address in addresses {
+                                    reply.push("TargetAddress", address);
+                                }
                             }
                         }
                     }

@@ -1,10 +1,26 @@
-//! Requests to end tasks.
+//! Requests to end tasks, and tasks that another session ends.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 
 use super::super::pdu::{Header, answer};
-use super::{Abort, Connection};
+use super::super::scsi::{Interruption, Outcome, Sense, Units};
+use super::{Abort, Connection, Ended};
 use crate::block::Export;
+
+/// What other sessions are told of a reset.
+const RESET: Interruption = Interruption::Reset(Sense::RESET);
+
+/// What the initiator is told of a command that is aborted, when that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// That another session aborted it.
+    Aborted,
+}
 
 impl<E: Export> Connection<E> {
     /// Ends tasks.
@@ -19,11 +35,13 @@ impl<E: Export> Connection<E> {
         if matches!(function, 1..=5) && unit.is_none() {
             return self.answer_management(tag, NO_UNIT);
         }
-        match (function, &self.units) {
-            (5, _) => unit.into_iter().for_each(|unit| unit.reset()),
-            (6 | 7, Some(units)) => units.iter().for_each(|(_, unit)| unit.reset()),
-            _ => {}
-        }
+        // There is one set of tasks for all initiators.
+        let others: Vec<_> = match (function, &self.units) {
+            (4, _) => unit.into_iter().map(|unit| unit.interrupt_others(Interruption::Cleared)).collect(),
+            (5, _) => unit.into_iter().map(|unit| unit.interrupt_others(RESET)).collect(),
+            (6 | 7, Some(units)) => units.iter().map(|(_, unit)| unit.interrupt_others(RESET)).collect(),
+            _ => Vec::new(),
+        };
         let meant: Vec<u32> = match function {
             1 => {
                 let task = header.word(20);
@@ -48,15 +66,76 @@ impl<E: Export> Connection<E> {
             if let Some(transfer) = self.incoming.remove(&task) {
                 self.held_bytes -= transfer.command.memory_bytes();
             } else if self.active.contains_key(&task) {
-                self.aborted.insert(task);
+                self.aborted.insert(task, Told::Nothing);
                 tasks.insert(task);
             } else {
                 self.postponed.retain(|postponed| postponed.task.tag != task);
             }
         }
-        match tasks.is_empty() {
+        let waits_for_others = !others.is_empty();
+        if waits_for_others {
+            self.interrupting.push(join_all(others).map(move |_| tag).boxed());
+        }
+        match tasks.is_empty() && !waits_for_others {
             true => self.answer_management(tag, COMPLETE),
-            false => self.aborts.push(Abort { tag, tasks }),
+            false => self.aborts.push(Abort { tag, tasks, waits_for_others }),
+        }
+    }
+
+    /// The commands have ended that ran in any session when this one interrupted them.
+    pub(super) fn others_ended(&mut self, tag: u32) {
+        let waiting = self.aborts.iter_mut().filter(|abort| abort.tag == tag);
+        waiting.for_each(|abort| abort.waits_for_others = false);
+        self.answer_aborts();
+    }
+
+    /// Answers requests to end tasks whose tasks have ended.
+    pub(super) fn answer_aborts(&mut self) {
+        for abort in std::mem::take(&mut self.aborts) {
+            match abort.tasks.is_empty() && !abort.waits_for_others {
+                true => self.answer_management(abort.tag, 0),
+                false => self.aborts.push(abort),
+            }
+        }
+    }
+
+    /// Ends the commands that other sessions have interrupted.
+    pub(super) fn take_interruptions(&mut self) {
+        let units = self.units.iter().flat_map(Units::iter);
+        let interrupted = units.filter_map(|(_, unit)| Some((Arc::clone(unit), unit.take_interruption()?)));
+        for (unit, why) in interrupted.collect::<Vec<_>>() {
+            let units = self.units.as_ref();
+            let is_of =
+                |lun| units.and_then(|units| units.get(lun)).is_some_and(|one| Arc::ptr_eq(one, &unit));
+            let running: Vec<_> =
+                self.active.iter().filter(|(_, lun)| is_of(**lun)).map(|(tag, _)| *tag).collect();
+            let (mut ended, mut held_bytes) = (Vec::new(), 0);
+            self.incoming.retain(|_, transfer| {
+                let is_kept = !Arc::ptr_eq(&transfer.unit, &unit);
+                if !is_kept {
+                    ended.push(transfer.task);
+                    held_bytes += transfer.command.memory_bytes();
+                }
+                is_kept
+            });
+            self.postponed.retain(|postponed| {
+                let is_kept = !Arc::ptr_eq(&postponed.unit, &unit);
+                if !is_kept {
+                    ended.push(postponed.task);
+                }
+                is_kept
+            });
+            self.held_bytes -= held_bytes;
+            if why == Interruption::Cleared && !(running.is_empty() && ended.is_empty()) {
+                unit.tell_of_cleared_commands();
+            }
+            // Those that this session ends itself are not answered.
+            running.into_iter().for_each(|tag| {
+                self.aborted.entry(tag).or_insert(Told::Aborted);
+            });
+            for task in ended {
+                self.respond(&Ended { task, outcome: Outcome::Aborted, sends: 0, held_bytes: 0 });
+            }
         }
     }
 

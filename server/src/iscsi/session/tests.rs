@@ -58,7 +58,7 @@ impl Export for Gated {
 struct OneUnit;
 
 impl Directory<Gated> for OneUnit {
-    async fn targets(&self) -> Vec<(String, String)> {
+    async fn targets(&self) -> Vec<(String, Vec<String>)> {
         Vec::new()
     }
 
@@ -97,12 +97,14 @@ impl Served {
             port: 1,
             initiator: initiator.clone(),
             reach: Arc::<Reach<Gated>>::default(),
+            wake: Arc::default(),
         };
         let unit = Unit::new(Arc::clone(&disk), &Share::default(), &surroundings, Arc::default());
-        let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))]);
+        let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))], Arc::default());
         let place = resources.place().expect("a place");
         let agreed = Agreed::default();
-        let session = Session { initiator, target: None, agreed, command: 1, status: 1, place };
+        let (shared_with, target) = (None, None);
+        let session = Session { initiator, shared_with, target, agreed, command: 1, status: 1, place };
         let session =
             tokio::spawn(async move { super::serve(socket, session, Some(units), &OneUnit, replaced).await });
         Self { disk, done, wire, replaces, session, next: 1 }

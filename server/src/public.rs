@@ -9,7 +9,8 @@
 //! # What a user cannot do
 //! Delay others. Connections are few for each user (`MAX_OF_USER`) and in all (`MAX_CONNECTIONS`), and none
 //! lasts longer than `DEADLINE`, so that the threads for requests cannot run out. Requests are small
-//! (`MAX_BODY_BYTES`).
+//! (`MAX_BODY_BYTES`). Who has too many connections is told so, as long as there are few of those
+//! (`MAX_REFUSALS`).
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +24,9 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::serve::Listener;
 use device::IgnorePoison;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 
 use crate::api::{
     AbortReceive, Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool,
@@ -50,6 +53,10 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_CONNECTIONS: usize = 128;
 /// Most connections of one user.
 const MAX_OF_USER: usize = 16;
+/// Most connections at a time that are told why they are refused.
+const MAX_REFUSALS: usize = 16;
+/// How long one that is refused may take to ask.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a connection lasts.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Actions for any user.
@@ -195,6 +202,7 @@ pub struct PublicSocket {
     listener: UnixListener,
     _file: SocketFile,
     users: Arc<Users>,
+    refusals: Arc<Semaphore>,
 }
 
 impl PublicSocket {
@@ -204,7 +212,33 @@ impl PublicSocket {
     /// As those of [`socket::listen`].
     pub async fn bind(path: &Path) -> io::Result<Self> {
         let (listener, file) = socket::listen_to_anyone(path).await?;
-        Ok(Self { listener, _file: file, users: Arc::default() })
+        let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+        Ok(Self { listener, _file: file, users: Arc::default(), refusals })
+    }
+
+    /// Answers one request with the reason why there is no connection.
+    fn refuse(&self, mut stream: UnixStream) {
+        let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        let error = ApiError::busy(format!(
+            "the daemon has {MAX_OF_USER} connections of this user already, or {MAX_CONNECTIONS} in all; try \
+             again when one of them has ended"
+        ));
+        let body = serde_json::to_string(&error).unwrap_or_default();
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        tokio::spawn(async move {
+            let _permit = permit;
+            let answered = async {
+                // A request that is not read would reset the connection before the answer is.
+                let mut request = vec![0; MAX_BODY_BYTES];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            };
+            let _ = tokio::time::timeout(REFUSED_WITHIN, answered).await;
+        });
     }
 }
 
@@ -255,6 +289,7 @@ impl Listener for PublicSocket {
                     let user = stream.peer_cred().ok().map(|peer| peer.uid());
                     let Some(place) = user.and_then(|user| self.users.admit(user)) else {
                         tracing::debug!(user, "too many connections of a user");
+                        self.refuse(stream);
                         continue;
                     };
                     return (Bounded::new(stream, DEADLINE, place), address);

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value};
 use server::api::GetCounters;
 
 use self::columns::{Column, Number, Sample, columns, now_of_day};
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// Print numbers in full
     #[arg(short = 'p', long)]
     parsable: bool,
+    /// Print each line as a JSON object, with numbers in full
+    #[arg(short = 'j', long, conflicts_with = "separator")]
+    json: bool,
     /// List the columns with what each means
     #[arg(short = 'v', long)]
     verbose: bool,
@@ -91,7 +95,7 @@ impl Arguments {
         let count = self.count.or(self.interval.is_none().then_some(1));
         let (mut line, mut left, lines) = (0, count, lines_between_headings());
         loop {
-            if line == 0 {
+            if line == 0 && !self.json {
                 self.print(&mut out, shown.iter().map(|column| self.heading(column)))?;
             }
             let now = sample()?;
@@ -101,7 +105,17 @@ impl Arguments {
                 Some(number) => pretty(column, seconds, number),
                 None => time.clone(),
             };
-            self.print(&mut out, shown.iter().map(value))?;
+            if self.json {
+                let values = shown
+                    .iter()
+                    .map(|column| (column.name.clone(), json_of(column, &now, &before, seconds, &time)));
+                let object = values.collect::<Map<_, _>>();
+                writeln!(out, "{}", Value::Object(object))
+                    .and_then(|()| out.flush())
+                    .context("cannot write")?;
+            } else {
+                self.print(&mut out, shown.iter().map(value))?;
+            }
             before = now;
             left = left.map(|left| left - 1);
             if left == Some(0) {
@@ -167,6 +181,15 @@ fn listed(all: &[Column]) -> Result<()> {
 fn sample() -> Result<Sample> {
     let groups = ["arcstats", "zfetchstats"].map(str::to_owned).to_vec();
     Ok(Sample::of(&counters::ask(&GetCounters { groups, pools: vec![] })?))
+}
+
+/// What is in a column, the time as text.
+fn json_of(column: &Column, now: &Sample, before: &Sample, seconds: u64, time: &str) -> Value {
+    match column.value(now, before, seconds) {
+        Some(Number::Int(number)) => number.into(),
+        Some(Number::Float(number)) => number.into(),
+        None => time.into(),
+    }
 }
 
 /// A number in its column: scaled, with a letter for the power of the scale.

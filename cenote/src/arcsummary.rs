@@ -76,6 +76,9 @@ pub struct Arguments {
     /// Print values of tunables as name=value
     #[arg(short = 'a', long)]
     alternate: bool,
+    /// Print all counters as JSON
+    #[arg(short = 'j', long, conflicts_with_all = ["graph", "raw", "section", "page", "alternate", "description"])]
+    json: bool,
     /// Print what each tunable does
     #[arg(short = 'd', long)]
     description: bool,
@@ -87,6 +90,11 @@ impl Arguments {
         let groups = GROUPS.map(str::to_owned).to_vec();
         let counters = counters::ask(&GetCounters { groups, pools: vec![] })?;
         let report = Report::of(&counters)?;
+        if self.json {
+            let mut document = output::document("cenote arcsummary");
+            document.insert("groups".into(), serde_json::to_value(&counters.groups)?);
+            return output::print_json(&document);
+        }
         if self.graph {
             return output::print(&report.graph());
         }

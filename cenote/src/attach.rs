@@ -1,7 +1,7 @@
 //! `cenote attach`, `cenote detach`: volumes as block devices of the kernel.
 
 use anyhow::{Result, anyhow};
-use server::api::{AttachVolume, DetachVolume, ListAttached, Through};
+use server::api::{AttachVolume, AttachedVolume, DetachVolume, ListAttached, Through};
 
 use crate::{client, output};
 
@@ -12,6 +12,9 @@ pub struct AttachArguments {
     /// How the kernel gets at the volume; without it ublk, or NBD where the kernel has no ublk
     #[arg(long, value_name = "WAY", requires = "volume")]
     through: Option<Way>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    json: bool,
     /// The volume, or a snapshot of one; without it, list attached volumes
     #[arg(value_name = "VOLUME")]
     volume: Option<String>,
@@ -63,6 +66,9 @@ pub fn attach(arguments: &AttachArguments) -> Result<()> {
     let absent = || anyhow!("no daemon runs: import the pool first");
     let Some(volume) = &arguments.volume else {
         let attached = client::call_running(&ListAttached {})?.unwrap_or_default();
+        if arguments.json {
+            return print_json(&attached);
+        }
         let lines = attached
             .iter()
             .map(|it| format!("{}\t{}\t{}\n", it.volume, it.node.display(), it.link.display()));
@@ -70,7 +76,16 @@ pub fn attach(arguments: &AttachArguments) -> Result<()> {
     };
     let request = AttachVolume { volume: volume.clone(), through: arguments.through.map(Through::from) };
     let attached = client::call_running(&request)?.ok_or_else(absent)?;
+    if arguments.json {
+        return print_json(&[attached]);
+    }
     output::print(&format!("{}\n", attached.node.display()))
+}
+
+fn print_json(volumes: &[AttachedVolume]) -> Result<()> {
+    let mut document = output::document("cenote attach");
+    document.insert("volumes".into(), serde_json::to_value(volumes)?);
+    output::print_json(&document)
 }
 
 /// Ends the device of a volume.

@@ -1,8 +1,20 @@
 //! Talks to the daemon: one connection for a command, the daemon started when none answers.
+//!
+//! # Which daemon is asked, and which is started
+//! There may be two: the machine's, which is root's and answers other users what all may see, and one of the
+//! user's own.
+//!
+//! - `CENOTE_SOCKET` names the daemon that is asked. Else root asks the machine's.
+//! - Another user asks the own daemon if that has a pool open, else the machine's, whose refusal says so
+//!   ("permission denied"). Where both are there and the own one answers, that is said on standard error.
+//! - A daemon is started for root, or where `CENOTE_SOCKET` says, by every command that changes something.
+//!   For another user it is started only by what brings a pool into it ([`BRINGS_POOLS`]): a tunable, a hook,
+//!   a share or a schedule of the own daemon is of no use to a user who meant the machine's.
 
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,12 +25,18 @@ use hyper::body::{Bytes, Frame as BodyFrame, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use server::api::{Action, ApiError, FRAME_HEAD_BYTES, FrameKind, ListPools, Listed, PoolEntry};
+use server::api::{
+    Action, ApiError, CreatePool, DiscoverPools, FRAME_HEAD_BYTES, FrameKind, ImportPool, ListPools, Listed,
+    PoolEntry,
+};
 use server::public;
 use tokio::net::UnixStream;
 
 /// How long a daemon may take to listen after it was started.
 const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Actions for which a user other than root gets a daemon of the own.
+const BRINGS_POOLS: [&str; 3] = [CreatePool::NAME, ImportPool::NAME, DiscoverPools::NAME];
 
 /// How often it is asked whether to hang up.
 const LOOK: Duration = Duration::from_millis(50);
@@ -43,17 +61,68 @@ pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
 fn ask(message: Message) -> Result<Bytes> {
     runtime()?.block_on(async {
         let path = server::http::default_socket();
+        let is_root = rustix::process::geteuid().is_root();
+        let starts = may_start(message.action, is_root || is_named());
         // Who only asks is not in need of a daemon of his own.
-        let stream = match public::is_for_anyone(message.action) {
+        let stream = match public::is_for_anyone(message.action) || !starts {
             true => connect_or_read(&path).await?,
-            false => connect(&path).await?,
+            false => {
+                let own = connect(&path).await?;
+                if own.is_some() {
+                    tell_of_own(&path, &public_beside(&path), "answers").await;
+                }
+                own
+            }
         };
         let stream = match stream {
             Some(stream) => stream,
-            None => start_daemon(&path).await?,
+            None if starts => {
+                tell_of_own(&path, &public_beside(&path), "is started").await;
+                start_daemon(&path).await?
+            }
+            None => bail!(
+                "no daemon runs that you may use, and this command starts none; 'cenote serve', or a pool \
+                 that you create or import, starts one of your own"
+            ),
         };
         exchange(stream, message).await
     })
+}
+
+/// Whether a daemon is started for an action where none answers: always for whom `is_owner` of it, root or
+/// who named its socket.
+fn may_start(action: &str, is_owner: bool) -> bool {
+    is_owner || BRINGS_POOLS.contains(&action)
+}
+
+/// Whether the user named the daemon's socket.
+fn is_named() -> bool {
+    std::env::var_os("CENOTE_SOCKET").is_some()
+}
+
+/// The public socket of the daemon that is meant beside the own one.
+fn public_beside(own: &Path) -> PathBuf {
+    if is_named() { own.with_file_name(public::FILE_NAME) } else { public::of_the_machine() }
+}
+
+/// Whether nothing is said about which daemon answers.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Says nothing about which daemon answers, in this process.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Says once that the user's own daemon is used, where the machine's is there too.
+async fn tell_of_own(own: &Path, public: &Path, verb: &str) {
+    // Sockets side by side are one daemon's.
+    let is_other = own.parent() != public.parent() && UnixStream::connect(public).await.is_ok();
+    if is_other && !IS_QUIET.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "note: your own daemon {verb} ({}), not the machine's, whose pools are others",
+            own.display()
+        );
+    }
 }
 
 /// Sends one request to the daemon that listens on `socket`.
@@ -383,12 +452,7 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>> {
 /// The same; where that is another user's daemon, one without pools, or none, the socket on which root's
 /// daemon answers anyone what all may see. It refuses everything else, with a word about permissions.
 async fn connect_or_read(path: &Path) -> Result<Option<UnixStream>> {
-    let is_asked_for = std::env::var_os("CENOTE_SOCKET").is_some();
-    let public = match is_asked_for {
-        true => path.with_file_name(public::FILE_NAME),
-        false => public::of_the_machine(),
-    };
-    connect_or_else(path, &public).await
+    connect_or_else(path, &public_beside(path)).await
 }
 
 async fn connect_or_else(path: &Path, public: &Path) -> Result<Option<UnixStream>> {
@@ -400,6 +464,7 @@ async fn connect_or_else(path: &Path, public: &Path) -> Result<Option<UnixStream
     if let Ok(Some(stream)) = own
         && has_pools(stream).await
     {
+        tell_of_own(path, public, "answers").await;
         return connect(path).await;
     }
     match server::socket::connect(public).await {
@@ -541,6 +606,22 @@ mod tests {
         }
         let refused = Unframing::new().add(&[9; FRAME_HEAD_BYTES], &mut |_| Ok(()));
         assert!(refused.is_err());
+    }
+
+    #[test]
+    fn only_what_brings_pools_starts_a_daemon_of_a_users_own() {
+        use server::api::{AddHook, ClearLabel, InjectFault, LoadKey, SetScrubSchedule, SetTunables};
+        assert!(BRINGS_POOLS.iter().all(|action| may_start(action, false)));
+        for action in [
+            AddHook::NAME,
+            ClearLabel::NAME,
+            InjectFault::NAME,
+            LoadKey::NAME,
+            SetScrubSchedule::NAME,
+            SetTunables::NAME,
+        ] {
+            assert!(!may_start(action, false) && may_start(action, true), "{action}");
+        }
     }
 
     #[test]

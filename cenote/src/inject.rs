@@ -94,6 +94,9 @@ pub struct Arguments {
     /// Print only the number of the handler
     #[arg(short = 'q')]
     quiet: bool,
+    /// Print JSON: the faults that are made, or the numbers of the new handlers
+    #[arg(short = 'j', long, conflicts_with_all = ["clear", "quiet"])]
+    json: bool,
     /// Even if it damages what is stored, or gives wrong bytes to readers
     #[arg(long)]
     force: bool,
@@ -125,7 +128,7 @@ impl Arguments {
         let Some(object) = self.object.take() else {
             return match self.empty_cache {
                 true => client::call(&InjectFault { empty_cache: true, ..InjectFault::default() }).map(drop),
-                false => list(),
+                false => list(self.json),
             };
         };
         let target = self.target(&object)?;
@@ -144,6 +147,9 @@ impl Arguments {
         let pool = if matches!(target, Some(InjectTarget::File { .. })) { String::new() } else { object };
         let (force, empty_cache) = (self.force, self.empty_cache);
         let ids = client::call(&InjectFault { pool, target, frequency, force, empty_cache })?;
+        if self.json {
+            return print_json("handlers", &ids);
+        }
         let line = |id: &u64| match self.quiet {
             true => format!("{id}\n"),
             false => format!("Added handler {id}\n"),
@@ -296,8 +302,17 @@ fn bookmark_of(text: &str) -> Option<Blocks> {
     is_whole.then_some(Blocks { objset, object: Some(object), level: Some(level), blocks, copies: 0 })
 }
 
-fn list() -> Result<()> {
+fn print_json(name: &str, what: &impl serde::Serialize) -> Result<()> {
+    let mut document = output::document("cenote inject");
+    document.insert(name.into(), serde_json::to_value(what)?);
+    output::print_json(&document)
+}
+
+fn list(as_json: bool) -> Result<()> {
     let all = output::ask(&ListInjections {}, |_| Vec::new())?;
+    if as_json {
+        return print_json("faults", &all);
+    }
     if all.is_empty() {
         return output::print("No handlers registered.\n");
     }

@@ -16,6 +16,9 @@ pub struct Arguments {
     /// shown
     #[arg(value_name = "SCHEDULE", requires = "pool")]
     schedule: Option<String>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    json: bool,
 }
 
 impl Arguments {
@@ -27,19 +30,24 @@ impl Arguments {
     fn act(self) -> Result<()> {
         if let (Some(pool), Some(schedule)) = (&self.pool, self.schedule) {
             let (pool, command) = (pool.clone(), command_line::command());
-            return show(&[client::call(&SetScrubSchedule { pool, schedule, command })?]);
+            return show(self.json, &[client::call(&SetScrubSchedule { pool, schedule, command })?]);
         }
         let request = GetScrubSchedules { pools: self.pool.into_iter().collect() };
         let listed = output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
         })?;
-        show(&listed.entries)?;
+        show(self.json, &listed.entries)?;
         complain(&listed.failed)
     }
 }
 
-fn show(schedules: &[ScrubSchedule]) -> Result<()> {
+fn show(as_json: bool, schedules: &[ScrubSchedule]) -> Result<()> {
+    if as_json {
+        let mut document = output::document("cenote scrub-schedule");
+        document.insert("schedules".into(), serde_json::to_value(schedules)?);
+        return output::print_json(&document);
+    }
     let date = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), output::ctime);
     let line = |of: &ScrubSchedule| {
         let schedule = of.schedule.as_deref().unwrap_or("off");

@@ -69,6 +69,11 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let delay = Duration::try_from_secs_f32(self.delay).ok().filter(|delay| !delay.is_zero());
         let delay = delay.context("the time between frames must be more than 0 seconds")?;
+        let properties = PROPERTIES.map(str::to_owned).to_vec();
+        let request = ListPools { pools: self.pools.clone(), properties, vdevs: false };
+        let asked = client::call_running(&request)?.unwrap_or_default();
+        // In a later frame a pool may be gone, which is then left out.
+        output::complain(&asked.failed)?;
         let before = self.look()?;
         if self.json || self.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             std::thread::sleep(delay);

@@ -43,11 +43,11 @@ pub enum Error {
     },
 
     /// There is no space for the data to write.
-    #[error("{0}: no space left")]
+    #[error("{0}: no space left; remove files or snapshots, or add devices (zpool add)")]
     NoSpace(String),
 
     /// The pool has space, but a quota of the dataset, or of one above it, is used up.
-    #[error("{0}: disk quota exceeded")]
+    #[error("{0}: disk quota exceeded; raise the quota, or remove files or snapshots")]
     Quota(String),
 
     /// The block is encrypted and its dataset's key is not loaded.

@@ -42,6 +42,53 @@ pub(crate) static DROPPED_EREPORTS: AtomicU64 = AtomicU64::new(0);
 const REPEATED: Duration = Duration::from_secs(900);
 /// The most places of errors that are remembered (`zfs_zevent_retain_max`).
 const MAX_PLACES: usize = 2000;
+/// The classes of all events that are posted here. Hooks for others are refused, so that one that is missing
+/// here cannot be asked for: [`Events::post`] checks that in tests.
+pub const CLASSES: [&str; 42] = [
+    "ereport.fs.zfs.checksum",
+    "ereport.fs.zfs.data",
+    "ereport.fs.zfs.delay",
+    "ereport.fs.zfs.io",
+    "ereport.fs.zfs.io_failure",
+    "ereport.fs.zfs.probe_failure",
+    "ereport.fs.zfs.vdev.open_failed",
+    "resource.fs.zfs.removed",
+    "resource.fs.zfs.statechange",
+    "sysevent.fs.zfs.config_sync",
+    "sysevent.fs.zfs.errorscrub_abort",
+    "sysevent.fs.zfs.errorscrub_finish",
+    "sysevent.fs.zfs.errorscrub_paused",
+    "sysevent.fs.zfs.errorscrub_resume",
+    "sysevent.fs.zfs.errorscrub_start",
+    "sysevent.fs.zfs.history_event",
+    "sysevent.fs.zfs.pool_create",
+    "sysevent.fs.zfs.pool_destroy",
+    "sysevent.fs.zfs.pool_export",
+    "sysevent.fs.zfs.pool_import",
+    "sysevent.fs.zfs.pool_reguid",
+    "sysevent.fs.zfs.resilver_finish",
+    "sysevent.fs.zfs.resilver_start",
+    "sysevent.fs.zfs.scrub_abort",
+    "sysevent.fs.zfs.scrub_finish",
+    "sysevent.fs.zfs.scrub_paused",
+    "sysevent.fs.zfs.scrub_resume",
+    "sysevent.fs.zfs.scrub_start",
+    "sysevent.fs.zfs.trim_cancel",
+    "sysevent.fs.zfs.trim_finish",
+    "sysevent.fs.zfs.trim_resume",
+    "sysevent.fs.zfs.trim_start",
+    "sysevent.fs.zfs.trim_suspend",
+    "sysevent.fs.zfs.vdev_add",
+    "sysevent.fs.zfs.vdev_attach",
+    "sysevent.fs.zfs.vdev_clear",
+    "sysevent.fs.zfs.vdev_online",
+    "sysevent.fs.zfs.vdev_remove",
+    "sysevent.fs.zfs.vdev_remove_aux",
+    "sysevent.fs.zfs.vdev_remove_dev",
+    "sysevent.fs.zfs.vdev_spare",
+    "sysevent.fs.zfs.volume_delay",
+];
+
 /// The most events that wait for a ring.
 const MAX_EARLY: usize = 64;
 /// The error number of wrong bytes (`ECKSUM`, which is Linux's `EBADE`).
@@ -162,6 +209,7 @@ impl Events {
 
     /// Adds an event, which gets the next number.
     pub fn post(&self, class: String, fields: Vec<(String, Value)>) -> u64 {
+        debug_assert!(CLASSES.contains(&&*class), "'{class}' is not in the list of classes");
         let mut event = Event { eid: 0, time: now(), class, fields };
         let mut ring = self.ring();
         ring.last_eid += 1;

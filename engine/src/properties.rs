@@ -9,6 +9,7 @@ pub mod format;
 pub mod index;
 pub mod kept;
 pub mod set;
+mod shares;
 pub mod special;
 pub mod table;
 pub mod typed;

@@ -9,7 +9,9 @@
 //! | module | what it does |
 //! |---|---|
 //! | `mountpoint` | where a filesystem is mounted, and whether it still is |
+//! | `elsewhere` | where else it is mounted, in all mount namespaces |
 //! | `holders` | which processes keep it busy |
+//! | `unused` | whether several can be unmounted, before one is |
 //! | `rename_mount` | its name in the kernel's table of mounts |
 //! | `detached_mount` | mounts below it, moved when it is mounted around them |
 //! | `freeze` | lets requests wait while the filesystem is replaced |
@@ -19,6 +21,7 @@
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads read requests there |
+//! | `idle` | one thread that waits for all mounts without requests |
 //! | `ring` | the same through memory that is shared with the kernel, on request and where the kernel has it |
 //! | `filesystem` | which request calls which method of `served` |
 //!
@@ -51,12 +54,14 @@ mod changes;
 mod channel;
 mod commit_threads;
 mod detached_mount;
+mod elsewhere;
 mod files;
 mod filesystem;
 mod flags;
 mod freeze;
 mod groups;
 mod holders;
+mod idle;
 mod listing;
 mod lookup;
 mod mmap_times;
@@ -72,17 +77,20 @@ mod rollback;
 mod seek_hole;
 mod served;
 mod session;
+mod unused;
 mod wire;
 mod writeback;
 mod xattrs;
 
 pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
+pub use elsewhere::{Elsewhere, Place};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use rollback::Difference;
+pub use unused::require_unused;
 
 pub use mounted_datasets::{LiveSource, SnapshotsClosed, Source};
 
@@ -160,17 +168,15 @@ pub enum MountError {
         /// The mountpoint.
         at: PathBuf,
     },
-    /// It is not at its mountpoint any more, and still in use.
-    #[error(
-        "'{dataset}' is in use although it is not at {} any more: it is mounted at another place too (a bind \
-         mount, a container), or files in it are open",
-        at.display()
-    )]
+    /// It is in use at another place than its mountpoint.
+    #[error("'{dataset}' is in use apart from {}: {}", at.display(), used_by(by.as_ref()))]
     BusyElsewhere {
         /// The dataset.
         dataset: String,
-        /// Where it was mounted.
+        /// Where it is or was mounted.
         at: PathBuf,
+        /// Another mount of it, where one was found.
+        by: Option<Place>,
     },
     /// Requests are under way that do not end.
     #[error("requests of the filesystem at {} do not finish", at.display())]
@@ -186,6 +192,15 @@ pub enum MountError {
         /// The error of the system.
         error: String,
     },
+}
+
+fn used_by(by: Option<&Place>) -> String {
+    match by {
+        Some(place) => place.to_string(),
+        None => {
+            "it is mounted at another place too (a bind mount, a container), or files in it are open".into()
+        }
+    }
 }
 
 fn hint(error: &std::io::Error) -> &'static str {
@@ -518,15 +533,16 @@ impl FuseMount {
     /// # Errors
     /// As [`Self::take_away`], with the mount, which stays as it was.
     pub fn unmount(self, force: bool) -> Result<(), Box<(Self, MountError)>> {
-        self.take_away(force).map(drop).map_err(|error| Box::new((self, error)))
+        self.take_away(force, None).map(drop).map_err(|error| Box::new((self, error)))
     }
 
     /// Unmounts it from its mountpoint, as `umount` does, if it is there. With `force` no program has it any
-    /// longer, and nothing is waited for but that what was mapped and changed is written back.
+    /// longer, and nothing is waited for but that what was mapped and changed is written back. Who unmounts
+    /// many filesystems has looked `before` where else they are mounted; else all is looked through for it.
     ///
     /// # Errors
     /// [`MountError::Busy`], [`MountError::Covered`] or [`MountError::Unmount`]; it stays as it was.
-    pub fn take_away(&self, force: bool) -> Result<Left, MountError> {
+    pub fn take_away(&self, force: bool, before: Option<&Elsewhere>) -> Result<Left, MountError> {
         if force {
             self.cut();
             return Ok(Left::Nothing);
@@ -546,7 +562,14 @@ impl FuseMount {
                 }
                 unmounted => drop(unmounted?),
             }
-            if aside.is_some() && mountpoint::is_elsewhere(place.device()) {
+            let is_elsewhere = || match before {
+                Some(all) => {
+                    all.staying(&place).is_some()
+                        || all.apart_from(&place).into_iter().any(Place::is_still_there)
+                }
+                None => Elsewhere::read().is_ok_and(|all| all.has(place.device())),
+            };
+            if aside.is_some() && is_elsewhere() {
                 *self.aside() = aside;
                 return Ok(Left::Elsewhere);
             }
@@ -567,7 +590,7 @@ impl FuseMount {
     /// # Errors
     /// [`MountError::BusyElsewhere`] where this is not possible; [`MountError::Refused`] by the system.
     pub fn put_back(&self, at: &Path, options: &MountOptions) -> Result<(), MountError> {
-        let busy = || MountError::BusyElsewhere { dataset: self.dataset.clone(), at: self.mountpoint() };
+        let busy = || self.busy_elsewhere(None);
         if self.needs_another_session(options) {
             return Err(busy());
         }
@@ -585,6 +608,11 @@ impl FuseMount {
         }
         drop(kept);
         self.update(options, true)
+    }
+
+    /// The error about another mount of it, or open files.
+    pub fn busy_elsewhere(&self, by: Option<Place>) -> MountError {
+        MountError::BusyElsewhere { dataset: self.dataset.clone(), at: self.mountpoint(), by }
     }
 
     /// Another mount of it, in no directory.
@@ -634,28 +662,28 @@ impl FuseMount {
         self.is_kept.store(aside.is_some(), Ordering::Release);
     }
 
-    /// It is where it is to be, or is not to come back: nothing is kept for it any longer.
+    /// It is where it is to be, or is not to come back: nothing is kept for it any longer, unless it is
+    /// mounted elsewhere ([`Self::let_go_if_unused`]).
     pub fn settle(&self) {
         self.is_kept.store(false, Ordering::Release);
         if self.is_in_place() {
             *self.aside() = None;
         }
-        self.let_go_if_unused();
     }
 
     /// The number of its filesystem in the kernel's table of mounts.
     pub fn device(&self) -> libc::dev_t {
-        self.place().device()
+        self.place.lock().ignore_poison().device()
     }
 
-    /// Releases a filesystem that is at no mountpoint, if it is not mounted at any other place: its session
-    /// ends then.
-    pub fn let_go_if_unused(&self) {
+    /// Releases a filesystem that is at no mountpoint, if it is not mounted at any other place as of `now`:
+    /// its session ends then.
+    pub fn let_go_if_unused(&self, now: &Elsewhere) {
         if self.is_kept.load(Ordering::Acquire) {
             return;
         }
         let mut aside = self.aside();
-        if aside.is_some() && !mountpoint::is_elsewhere(self.place().device()) {
+        if aside.is_some() && !now.has(self.device()) {
             *aside = None;
         }
     }

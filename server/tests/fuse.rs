@@ -315,14 +315,15 @@ fn a_filesystem_that_is_mounted_elsewhere_too_leaves_its_place_and_stays_there()
         let beside = MountedBeside::new(c"none", place.path(), other.path(), libc::MS_BIND);
         let Some(beside) = beside else { return };
         let device = std::fs::metadata(place.path()).unwrap().dev();
-        assert_eq!(held.take_away(false).unwrap(), Left::Elsewhere);
+        let before = fuse::Elsewhere::read().unwrap();
+        assert_eq!(held.take_away(false, Some(&before)).unwrap(), Left::Elsewhere);
         assert!(!place.path().join("empty").exists() && there.exists());
         held.put_back(place.path(), &MountOptions { writable: false, ..MountOptions::default() }).unwrap();
         assert_eq!(std::fs::metadata(place.path()).unwrap().dev(), device, "the same session");
-        assert_eq!(held.take_away(force).unwrap(), if force { Left::Nothing } else { Left::Elsewhere });
+        assert_eq!(held.take_away(force, None).unwrap(), if force { Left::Nothing } else { Left::Elsewhere });
         assert_eq!(File::open(&there).is_ok(), !force, "by force nobody has it");
         drop(beside);
-        held.let_go_if_unused();
+        held.let_go_if_unused(&fuse::Elsewhere::read().unwrap());
         while held.is_alive() {
             std::thread::yield_now();
         }

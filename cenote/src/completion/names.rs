@@ -14,6 +14,7 @@ const VDEV_WORDS: [&str; 10] =
 
 /// What a daemon that runs answers; nothing where none does, or it refuses.
 fn ask<A: Action>(action: &A) -> Option<A::Reply> {
+    client::be_quiet();
     client::call_running(action).ok().flatten()
 }
 

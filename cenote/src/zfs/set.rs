@@ -1,8 +1,9 @@
 //! `zfs set`, `zfs inherit`.
 
 use anyhow::Result;
+use engine::properties::index;
 use engine::properties::table::TABLE;
-use engine::properties::{Prop, is_user};
+use engine::properties::{Desc, Kind, Prop, is_user};
 use ondisk::nearest::meant;
 use server::api::{InheritProperty, PropertiesSet, SetProperties};
 
@@ -26,7 +27,7 @@ impl Arguments {
         let count = self.words.iter().take_while(|word| word.contains('=')).count();
         let (given, datasets) = self.words.split_at(count);
         if given.is_empty() {
-            return Err(usage("missing property=value argument(s)"));
+            return Err(usage_with_properties("missing property=value argument(s)"));
         }
         if datasets.is_empty() {
             return Err(usage("missing dataset name(s)"));
@@ -62,7 +63,7 @@ pub struct InheritArguments {
 impl InheritArguments {
     /// Takes the property away from them.
     pub fn run(self) -> Result<()> {
-        let property = self.property.ok_or_else(|| usage("missing property argument"))?;
+        let property = self.property.ok_or_else(|| usage_with_properties("missing property argument"))?;
         if self.datasets.is_empty() {
             return Err(usage("missing dataset argument"));
         }
@@ -97,6 +98,43 @@ impl InheritArguments {
             command: command_line::command(),
         };
         told(&output::ask(&request, |request| none(&request.datasets))?)
+    }
+}
+
+/// Ends a command that lacks a property, with a table of those that there are, as OpenZFS's commands do:
+/// scripts read the table.
+fn usage_with_properties(message: &str) -> anyhow::Error {
+    let error = usage(message);
+    let yes_or_no = |is_so: bool| if is_so { "YES" } else { "NO" };
+    let line = |(name, edit, inherit, values): (&str, &str, &str, &str)| {
+        format!("\t{name:<21} {edit:>4}  {inherit:>7}   {values}\n")
+    };
+    let mut text = line(("PROPERTY", "EDIT", "INHERIT", "VALUES"));
+    let mut known: Vec<_> = TABLE.iter().filter(|desc| desc.visible).collect();
+    known.sort_by_key(|desc| (!desc.readonly(), desc.name));
+    for desc in known {
+        let (edit, inherit) = (yes_or_no(!desc.readonly()), yes_or_no(desc.inheritable()));
+        text.push_str(&line((desc.name, edit, inherit, &values_of(desc))));
+    }
+    let settable = ["userquota@...", "groupquota@...", "projectquota@..."];
+    let counted = ["userused@...", "groupused@...", "projectused@..."];
+    counted.iter().for_each(|name| text.push_str(&line((name, "NO", "NO", "<size>"))));
+    settable.iter().for_each(|name| text.push_str(&line((name, "YES", "NO", "<size> | none"))));
+    eprintln!(
+        "\nThe following properties are supported:\n\n{text}\nUser-defined properties can be specified by using a name containing a colon (:)."
+    );
+    error
+}
+
+/// The values of a property, in short.
+fn values_of(desc: &Desc) -> String {
+    match (desc.name, desc.kind) {
+        ("mountpoint", _) => "<path> | legacy | none".into(),
+        ("sharenfs", _) => "on | off | <options of exports(5)>".into(),
+        ("sharesmb", _) => "on | off".into(),
+        (_, Kind::Index(_, names)) => index::choices(names),
+        (_, Kind::Number(_)) => "<number>".into(),
+        (_, Kind::Text(_)) => "<text>".into(),
     }
 }
 

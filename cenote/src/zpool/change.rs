@@ -65,6 +65,11 @@ impl SetArguments {
     pub fn run(self) -> Result<()> {
         let property = self.property.ok_or_else(|| usage("missing property=value argument"))?;
         let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
+        if pool.contains('=') {
+            return Err(usage(format!(
+                "too many properties: 'zpool set' sets one at a time; '{pool}' is another"
+            )));
+        }
         let (property, value) =
             property.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
         let request = SetPoolProperty {

@@ -199,7 +199,7 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
 }
 
 /// What mounts everything else than a user may, and where; `None` for others than root.
-fn root_session(what: &str) -> Option<(Session, tempfile::TempDir)> {
+pub fn root_session(what: &str) -> Option<(Session, tempfile::TempDir)> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     if testkit::skipped("fuse", what) || unsafe { libc::geteuid() } != 0 {
         return None;
@@ -327,10 +327,10 @@ fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
 }
 
 /// A process with a mount namespace of its own, as that of a container.
-struct Container(Child);
+pub struct Container(Child);
 
 impl Container {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private", "sleep", "1000"]).stdin(Stdio::null());
         let child = unshare.spawn().unwrap();
@@ -340,6 +340,10 @@ impl Container {
             std::thread::yield_now();
         }
         container
+    }
+
+    pub fn process(&self) -> u32 {
+        self.0.id()
     }
 
     /// A path as it is there.
@@ -372,7 +376,7 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
     fs::write(container.sees(&file), "within").unwrap();
     let busy = session.run(&["zpool", "export", "tank"]);
     assert_eq!(busy.code, 1);
-    assert!(busy.err.contains("it is mounted at another place too"), "{}", busy.err);
+    assert!(busy.err.contains("(sleep) has it mounted at "), "{}", busy.err);
     let busy = session.run(&["zfs", "destroy", "tank/fs"]);
     assert_eq!((busy.code, busy.err.as_str()), (1, "cannot destroy 'tank/fs': dataset is busy\n"));
 

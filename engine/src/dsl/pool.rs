@@ -167,7 +167,7 @@ impl DslPool {
         objset.list_births(edit::has_livelist(&s, id).await?);
         let settings = edit::settings(&s, id).await?;
         let logs_xattrs = edit::logs_xattrs(&s, id).await?;
-        let open = self.adopt(objset);
+        let open = self.adopt(objset, dataset.name.clone());
         if logs_xattrs {
             open.zil.set_logs_xattrs();
         }
@@ -176,12 +176,11 @@ impl DslPool {
         Ok(open)
     }
 
-    fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
+    fn adopt(&self, objset: Arc<LiveObjset>, name: String) -> Arc<LiveDataset> {
         objset.set_progress(&self.txgs);
         objset.set_can_clone(self.can_clone());
         objset.set_can_count_projects(self.mos.features().count(Feature::ProjectQuota).is_some());
         let zil = Zil::open(&objset, self.mos.writer(), &self.txgs, self.mos.env());
-        let name = format!("objset {} of {}", objset.id(), self.pool().name());
         let room = DatasetRoom::new(objset.id(), (&self.room, &self.shares), &self.txgs, name);
         let dataset = LiveDataset::new(objset, zil, room);
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
@@ -209,6 +208,11 @@ impl DslPool {
 }
 
 impl SyncTask {
+    /// Open datasets, the one called `from` and all below it, are called `to` from now on.
+    pub(crate) fn rename_open(&self, from: &str, to: &str) {
+        self.dsl_pool().datasets().values().for_each(|dataset| dataset.room.rename(from, to));
+    }
+
     /// Counts the references that cloning files made in this group, before anything is freed.
     pub(crate) async fn count_clones(&self) -> Result<()> {
         let open: Vec<_> = self.dsl_pool().datasets().values().cloned().collect();

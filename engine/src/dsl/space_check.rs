@@ -378,7 +378,8 @@ pub struct DatasetRoom {
     pool: Arc<PoolGauge>,
     shares: Arc<Shares>,
     txgs: Arc<Txgs>,
-    name: String,
+    /// The name of the dataset, for messages.
+    name: Mutex<String>,
 }
 
 impl DatasetRoom {
@@ -389,7 +390,17 @@ impl DatasetRoom {
         name: String,
     ) -> Arc<Self> {
         let (pool, shares, txgs) = (Arc::clone(pool), Arc::clone(shares), Arc::clone(txgs));
-        Arc::new(Self { state: Mutex::default(), head, pool, shares, txgs, name })
+        Arc::new(Self { state: Mutex::default(), head, pool, shares, txgs, name: Mutex::new(name) })
+    }
+
+    /// The dataset `from`, with all below it, is `to` from now on.
+    pub(super) fn rename(&self, from: &str, to: &str) {
+        let mut name = self.name.lock().ignore_poison();
+        if let Some(below) =
+            name.strip_prefix(from).filter(|below| below.is_empty() || below.starts_with('/'))
+        {
+            *name = format!("{to}{below}");
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, DatasetState> {
@@ -399,9 +410,10 @@ impl DatasetRoom {
     /// Has the open group committed, as there is no room in it.
     fn refuse(&self, by_quota: bool) -> Error {
         self.txgs.kick();
+        let name = self.name.lock().ignore_poison().clone();
         match by_quota {
-            true => Error::Quota(self.name.clone()),
-            false => Error::NoSpace(self.name.clone()),
+            true => Error::Quota(format!("'{name}'")),
+            false => Error::NoSpace(format!("'{name}'")),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use super::index;
 use super::set::Value;
+use super::shares;
 use super::table::{Kind, Prop};
 use crate::error::{Error, Result};
 
@@ -60,6 +61,8 @@ pub fn parse(prop: Prop, text: &str) -> Result<Value> {
             if prop == Prop::Mountpoint {
                 check_mountpoint(text)?;
             }
+            shares::check(prop, text)
+                .map_err(|why| invalid(&format!("cannot be set to invalid options: {why}")))?;
             Ok(Value::Text(text.to_owned()))
         }
         Kind::Index(_, names) => {

@@ -329,6 +329,10 @@ impl Daemon {
         if closing.is_called_off() {
             return Err(suspended(&doing));
         }
+        if !order.force {
+            open.require_unused_mounts()
+                .map_err(|error| ApiError { message: format!("{doing}: {}", error.message), ..error })?;
+        }
         let in_use = open.detach_devices(|_| true, order.force).into_iter().next().filter(|_| !order.force);
         if let Some(error) = in_use {
             self.settle_devices_of(open).await;

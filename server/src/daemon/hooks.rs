@@ -22,13 +22,14 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
-use engine::events::{Event, Value};
+use engine::events::{CLASSES, Event, Value};
 use engine::vdev::State;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use ondisk::nearest::meant;
 use tokio::net::TcpStream;
 
 use super::Daemon;
@@ -228,6 +229,16 @@ fn check(hook: &Hook) -> Result<(), ApiError> {
     if hook.events.is_empty() {
         return invalid("it names no events");
     }
+    if let Some(unknown) = hook.events.iter().find(|name| !is_known(name)) {
+        let parts = CLASSES.iter().filter_map(|class| class.split("fs.zfs.").nth(1));
+        let names = SHORT_NAMES.iter().map(|(name, _)| *name).chain(parts);
+        let meant = meant(unknown, names);
+        return invalid(&format!(
+            "there is no event '{unknown}'{meant} (a short name of 'cenote hooks add --help', a class such as \
+             {}, or a part of one such as 'scrub_*')",
+            CLASSES[0]
+        ));
+    }
     if hook.limit_s.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT_S) {
         return invalid("the time limit is between 1 and 3600 seconds");
     }
@@ -238,6 +249,15 @@ fn check(hook: &Hook) -> Result<(), ApiError> {
         ),
         _ => Ok(()),
     }
+}
+
+/// Whether there are events that a name stands for.
+fn is_known(name: &str) -> bool {
+    let class = |class: &str| {
+        let part = class.split("fs.zfs.").nth(1).unwrap_or_default();
+        matches(name, class) || matches(name, part)
+    };
+    SHORT_NAMES.iter().any(|(short, _)| *short == name) || CLASSES.iter().any(|known| class(known))
 }
 
 /// Whether an event is one of those that a name stands for.
@@ -419,6 +439,27 @@ mod tests {
         ] {
             assert!(names.iter().all(|name| is_named(event, name)), "{}", event.class);
             assert!(!others.iter().any(|name| is_named(event, name)), "{}", event.class);
+        }
+    }
+
+    #[test]
+    fn hooks_for_events_that_there_are_not_are_refused() {
+        let hook = |event: &str| Hook {
+            events: vec!["all".into(), event.into()],
+            ..hook(HookAction::Command("true".into()), 1)
+        };
+        for known in ["fault", "scrub_*", "statechange", "ereport.fs.zfs.*", "*", "vdev.open_failed", "*.io"]
+        {
+            check(&hook(known)).unwrap();
+        }
+        for (unknown, meant) in
+            [("faullt", "did you mean 'fault'?"), ("scrub_finsh", "did you mean 'scrub_finish'?")]
+        {
+            let refused = check(&hook(unknown)).unwrap_err().message;
+            assert!(refused.contains(&format!("there is no event '{unknown}'; {meant}")), "{refused}");
+        }
+        for unknown in ["", "ereport.fs.zfs.*x", "sysevent", "fs.zfs."] {
+            check(&hook(unknown)).unwrap_err();
         }
     }
 

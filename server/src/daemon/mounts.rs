@@ -36,7 +36,7 @@ use engine::properties::{Environment, Mounted as MountedAs, PropertySet};
 
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, Mounted};
-use crate::fuse::{FuseMount, MountError, SnapshotsClosed, Table};
+use crate::fuse::{Elsewhere, FuseMount, MountError, SnapshotsClosed, Table};
 use unmounting::Emptied;
 
 /// A session whose mount is gone ends within this time after the last file was closed, unless another program
@@ -128,8 +128,20 @@ impl OpenPool {
         mounts.iter().for_each(|mount| mount.space_is_known());
     }
 
+    /// What is mounted at a path; the kernel's table is read only where something may be.
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
-        self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
+        let may_be = lock(&self.mounts)
+            .values()
+            .any(|mount| mount.fuse.is_alive() && is_wanted(&mount.fuse.mountpoint()));
+        let listed = if may_be { self.mounts_described() } else { Vec::new() };
+        listed.into_iter().find(|mount| is_wanted(&mount.mountpoint))
+    }
+
+    /// How a filesystem is mounted, if it is at its mountpoint.
+    fn described_in_place(&self, name: &str) -> Option<Mounted> {
+        let mounts = lock(&self.mounts);
+        let mount = mounts.get(name).filter(|mount| mount.fuse.is_alive() && mount.fuse.is_in_place());
+        mount.map(Mount::described)
     }
 
     /// The mount at a path, which may contain links.
@@ -178,8 +190,12 @@ impl OpenPool {
             let aside = mounts.values().filter(|mount| mount.fuse.is_aside());
             aside.map(|mount| Arc::clone(&mount.fuse)).collect()
         };
-        aside.iter().for_each(|mount| mount.let_go_if_unused());
+        let_go_unused(&aside);
         drop(aside);
+        self.forget_sessions_that_ended();
+    }
+
+    fn forget_sessions_that_ended(&self) {
         let dead: Vec<Mount> = {
             let mut mounts = lock(&self.mounts);
             let names: Vec<String> = mounts
@@ -332,6 +348,15 @@ pub(super) fn mount_error(error: MountError) -> ApiError {
     };
     // What the helper says ends with a line end.
     ApiError::new(kind, error.to_string().trim_end())
+}
+
+/// Releases filesystems that are at no mountpoint and not mounted at any other place: one look for all.
+fn let_go_unused(mounts: &[Arc<FuseMount>]) {
+    if mounts.iter().any(|mount| mount.is_aside())
+        && let Ok(now) = Elsewhere::read()
+    {
+        mounts.iter().for_each(|mount| mount.let_go_if_unused(&now));
+    }
 }
 
 /// Whether a mount lives and is in the kernel's table of mounts, as that is now. All that live are, where it

@@ -9,6 +9,7 @@
 //! none in other pools. When its filesystems are unmounted by force, filesystems of other pools that are
 //! mounted inside them stay where they are ([`ForeignMounts`]).
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,14 +49,14 @@ impl NestedMounts {
         let nothing = |real: PathBuf| Self { at: (at.to_owned(), real), below: None, mounts: Vec::new() };
         let Ok(real) = at.canonicalize() else { return Ok(nothing(at.to_owned())) };
         let others = daemon.open_pools().into_iter().filter(|other| !std::ptr::eq(&**other, pool)).map(Some);
+        let is_inside = |path: &Path| path != real && path.starts_with(&real);
         let mut found: Vec<(Option<Arc<OpenPool>>, String, Arc<FuseMount>)> = Vec::new();
         for other in others.chain([None]) {
             let mounts = lock(&other.as_deref().unwrap_or(pool).mounts);
-            let mounts = mounts.iter().map(|(name, mount)| (other.clone(), name.clone(), mount.fuse()));
-            found.extend(mounts);
+            let inside = mounts.iter().filter(|(_, mount)| is_inside(&mount.fuse().real_path()));
+            found.extend(inside.map(|(name, mount)| (other.clone(), name.clone(), mount.fuse())));
         }
-        let is_inside = |path: &Path| path != real && path.starts_with(&real);
-        found.retain(|(_, _, fuse)| is_inside(&fuse.real_path()) && fuse.is_alive() && fuse.is_in_place());
+        found.retain(|(_, _, fuse)| fuse.is_alive() && fuse.is_in_place());
         let paths: Vec<PathBuf> = found.iter().map(|(_, _, fuse)| fuse.real_path()).collect();
         // What is inside another one of them goes with that.
         let is_outermost = |path: &Path| !paths.iter().any(|other| other != path && path.starts_with(other));
@@ -172,7 +173,8 @@ struct ForeignMount {
 impl ForeignMounts {
     /// Those inside the mounts of `pool`. Only root can keep them.
     pub fn of(daemon: &Daemon, pool: &OpenPool) -> Self {
-        let own: Vec<PathBuf> = lock(&pool.mounts).values().map(|mount| mount.fuse().real_path()).collect();
+        let own: HashSet<PathBuf> =
+            lock(&pool.mounts).values().map(|mount| mount.fuse().real_path()).collect();
         let mut found = Self::default();
         for other in daemon.open_pools().into_iter().filter(|other| !std::ptr::eq(&**other, pool)) {
             let mounts: Vec<_> = {
@@ -181,7 +183,7 @@ impl ForeignMounts {
             };
             for (name, mount) in mounts {
                 let at = mount.real_path();
-                if !own.iter().any(|path| at != *path && at.starts_with(path)) || !mount.is_in_place() {
+                if !at.ancestors().skip(1).any(|path| own.contains(path)) || !mount.is_in_place() {
                     continue;
                 }
                 match clone_mount_tree(&at) {

@@ -7,8 +7,9 @@
 //! if there are rings ([`ring`](super::ring)).
 //!
 //! # What an idle mount costs
-//! One thread, which sleeps, and one descriptor. A thread without a request for [`PATIENCE`] gives back the
-//! memory of its buffers, its clone of the descriptor, and its ring.
+//! One descriptor, and its place among those for which one thread of the process waits
+//! ([`idle`](super::idle)). A thread without a request for [`PATIENCE`] gives back the memory of its buffers,
+//! its clone of the descriptor, and its ring; if it is the only one of its mount, it ends.
 
 #![allow(unsafe_code, reason = "an ioctl of `/dev/fuse`")]
 
@@ -26,6 +27,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
 use super::filesystem::{Mounted, Outcome, unless_it_panics};
+use super::idle::Idle;
 use super::readers::{PATIENCE, Reader, Readers};
 use super::receive_buffer::{ReceiveBuffer, is_large_write};
 use super::seek_hole::Seek;
@@ -62,15 +64,25 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Begins to answer, with one thread, and up to `most` when they are needed. They end with the
-    /// connection.
+    /// Begins to answer, with one thread when a request comes, and up to `most` when they are needed. They end
+    /// with the connection.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// The system cannot wait for requests.
     pub fn begin(device: Device, mounted: Mounted, most: usize, life: Arc<Life>) -> io::Result<()> {
         do_not_block(&device)?;
         let readers = Arc::new(Readers::new(most));
-        Arc::new(Self { device, mounted, readers, _life: life }).begin_thread(true)
+        Arc::new(Self { device, mounted, readers, _life: life }).park()
+    }
+
+    /// Has a thread begin with the next request. There is none until then.
+    fn park(self: &Arc<Self>) -> io::Result<()> {
+        let channel = Arc::clone(self);
+        Idle::of_the_process()?.park(&self.device, Box::new(move || channel.begin_first()))
+    }
+
+    fn begin_first(self: &Arc<Self>) -> io::Result<()> {
+        self.readers.begin(|| self.begin_thread(true))
     }
 
     fn begin_thread(self: &Arc<Self>, is_first: bool) -> io::Result<()> {
@@ -101,7 +113,7 @@ impl Channel {
     ///
     /// # Errors
     /// The kernel gives no more requests, for another reason than that.
-    fn serve(&self, is_first: bool, reader: &mut Reader) -> io::Result<()> {
+    fn serve(self: &Arc<Self>, is_first: bool, reader: &mut Reader) -> io::Result<()> {
         let mut incoming = ReceiveBuffer::new()?;
         let mut outgoing = Buffer::new(ANSWER_HEADER_BYTES + MAX_DATA_BYTES)?;
         let mut device = Arc::clone(&self.device);
@@ -112,14 +124,14 @@ impl Channel {
             }
         }
         reader.read_from(Arc::clone(&device));
-        // It has nothing left to give back.
-        let mut is_bare = false;
         while reader.wait_for_turn() {
-            let size = match next(&device, &mut incoming, reader, is_bare)? {
+            let size = match next(&device, &mut incoming, reader)? {
                 Next::Request(size) => size,
                 Next::Others => continue,
                 Next::Nothing => {
-                    is_bare = true;
+                    if reader.parks(|| self.park()) {
+                        return Ok(());
+                    }
                     incoming.clear();
                     outgoing.clear();
                     device::release_ring();
@@ -133,7 +145,6 @@ impl Channel {
                     return Ok(());
                 }
             };
-            is_bare = false;
             let request = incoming
                 .request(size)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a header"))?;
@@ -204,14 +215,8 @@ enum Next {
     End,
 }
 
-/// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it
-/// is `patient`.
-fn next(
-    device: &Device,
-    incoming: &mut ReceiveBuffer,
-    reader: &mut Reader,
-    is_patient: bool,
-) -> io::Result<Next> {
+/// Waits for a request: looks for one for a while, then sleeps for a while, unless others read.
+fn next(device: &Device, incoming: &mut ReceiveBuffer, reader: &mut Reader) -> io::Result<Next> {
     const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {
@@ -234,7 +239,7 @@ fn next(
             thread::yield_now();
             continue;
         }
-        match poll(&mut [PollFd::new(&device, PollFlags::IN)], (!is_patient).then_some(&WAITS)) {
+        match poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&WAITS)) {
             Ok(0) => return Ok(Next::Nothing),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

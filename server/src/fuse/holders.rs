@@ -4,9 +4,10 @@
 //! Users that this process cannot see are not reported: other users' programs without root, loop devices,
 //! NFS. No filesystem is asked: the kernel alone knows which filesystem a file belongs to.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::mountpoint::{Row, Table, device_of_link};
 
@@ -29,13 +30,32 @@ impl Holders {
         let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         for process in processes {
             let is_process = process.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-            if let Some(how) = is_process.then(|| how_it_holds(&process.path(), device)).flatten() {
+            let is_it = |other| other == device;
+            if let Some((_, how)) = is_process.then(|| how_it_holds(&process.path(), is_it)).flatten() {
                 let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
                 let number = process.file_name();
                 holders.add(format!("{} (process {}: {how})", name.trim_end(), number.to_string_lossy()));
             }
         }
         holders
+    }
+
+    /// Those of several filesystems, by the number of the filesystem, in one look: of each process the first
+    /// that it uses. What is mounted inside them and this process itself do not count.
+    pub fn of_any(devices: &HashSet<libc::dev_t>) -> HashMap<libc::dev_t, Self> {
+        let mut all: HashMap<libc::dev_t, Self> = HashMap::new();
+        let own = std::process::id().to_string();
+        for process in fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok) {
+            let number = process.file_name().to_string_lossy().into_owned();
+            if number == own || number.parse::<u32>().is_err() {
+                continue;
+            }
+            if let Some((device, how)) = how_it_holds(&process.path(), |device| devices.contains(&device)) {
+                let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+                all.entry(device).or_default().add(format!("{} (process {number}: {how})", name.trim_end()));
+            }
+        }
+        all
     }
 
     fn add(&mut self, holder: String) {
@@ -59,32 +79,38 @@ impl fmt::Display for Holders {
     }
 }
 
-/// How a process uses a filesystem, if it does.
-fn how_it_holds(process: &Path, device: libc::dev_t) -> Option<String> {
-    let is_there = |link: &PathBuf| device_of_link(link).is_ok_and(|at| at == device);
-    if is_there(&process.join("cwd")) {
-        return Some("its working directory".into());
-    }
-    if is_there(&process.join("root")) {
-        return Some("its root directory".into());
+/// Which of the filesystems that are meant a process uses, and how.
+fn how_it_holds(process: &Path, is_meant: impl Fn(libc::dev_t) -> bool) -> Option<(libc::dev_t, String)> {
+    let meant = |link: &Path| device_of_link(link).ok().filter(|device| is_meant(*device));
+    for (link, how) in [("cwd", "its working directory"), ("root", "its root directory")] {
+        if let Some(device) = meant(&process.join(link)) {
+            return Some((device, how.into()));
+        }
     }
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().filter_map(Result::ok);
-    if let Some(open) = open.map(|open| open.path()).find(is_there) {
+    let mut open = open.filter_map(|open| Some((meant(&open.path())?, open.path())));
+    if let Some((device, open)) = open.next() {
         let file = fs::read_link(open).unwrap_or_default();
-        return Some(format!("{} is open", file.display()));
+        return Some((device, format!("{} is open", file.display())));
     }
     // A mapped file need not be open. The third column is where in it the mapping begins, the fourth its
     // filesystem.
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    let shown = format!("{major:02x}:{minor:02x}");
     let maps = fs::read_to_string(process.join("maps")).ok()?;
-    let mapped = maps.lines().find(|line| line.split_ascii_whitespace().nth(3) == Some(&shown))?;
+    let number = |digits: &str| libc::c_uint::from_str_radix(digits, 16).ok();
+    let of_line = |line: &str| {
+        let (major, minor) = line.split_ascii_whitespace().nth(3)?.split_once(':')?;
+        let device = libc::makedev(number(major)?, number(minor)?);
+        is_meant(device).then_some(device)
+    };
+    let (device, mapped) = maps.lines().find_map(|line| Some((of_line(line)?, line)))?;
     let file = mapped.split_ascii_whitespace().skip(5).collect::<Vec<_>>().join(" ");
-    Some(format!("{file} is mapped"))
+    Some((device, format!("{file} is mapped")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -95,8 +121,9 @@ mod tests {
         let process = PathBuf::from(format!("/proc/{}", std::process::id()));
         let link = process.join("fd").join(std::os::fd::AsRawFd::as_raw_fd(&open).to_string());
         let device = device_of_link(&link).unwrap();
-        assert!(how_it_holds(&process, device).is_some());
-        assert_eq!(how_it_holds(&process, libc::makedev(4095, 77)), None);
+        let held = how_it_holds(&process, |other| other == device).map(|(device, _)| device);
+        assert_eq!(held, Some(device));
+        assert_eq!(how_it_holds(&process, |other| other == libc::makedev(4095, 77)), None);
 
         let mut holders = Holders::default();
         assert_eq!(holders.to_string(), "");

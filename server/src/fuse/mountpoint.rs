@@ -13,7 +13,7 @@
 //! A filesystem that is unmounted from its mountpoint lives on while it is mounted somewhere else: bound to
 //! another directory, or in another mount namespace. To bring it back with the same session, a [`SpareMount`]
 //! in no directory is made before. It keeps the filesystem alive as every mount does, so it is dropped when
-//! [`is_elsewhere`] finds no other mount.
+//! no other mount is found ([`elsewhere`](super::elsewhere)).
 //!
 //! # Filesystems that hang
 //! Another program's filesystem that does not answer would block every call about its paths. So a path is
@@ -25,6 +25,7 @@
 
 #![allow(unsafe_code, reason = "system calls on mounts, and descriptors that come through a socket")]
 
+use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fs::OpenOptions;
 use std::io;
@@ -50,7 +51,7 @@ const HELPER: &str = "fusermount3";
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
 /// How long a filesystem may take to say anything about itself.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
 /// How often and for how long it is tried to unmount what is busy.
 const PASSING: u32 = 5;
@@ -97,6 +98,12 @@ impl Mountpoint {
                 Err(error)
             }
         }
+    }
+
+    /// A place that is made up.
+    #[cfg(test)]
+    pub fn at(at: PathBuf, device: libc::dev_t) -> Self {
+        Self { shown: at.clone(), at, device }
     }
 
     /// The path as it was asked for.
@@ -218,6 +225,31 @@ impl SpareMount {
 }
 
 impl Row {
+    /// The number of its filesystem.
+    pub fn device(&self) -> libc::dev_t {
+        self.device
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Whether it is of the whole filesystem, and not of a directory in it.
+    fn is_whole(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// The directory of its filesystem that a path below it is.
+    pub fn directory_at(&self, path: &Path) -> Option<PathBuf> {
+        Some(self.root.join(path.strip_prefix(&self.at).ok()?))
+    }
+
+    /// Whether its filesystem is of a FUSE session.
+    pub fn is_of_a_session(&self) -> bool {
+        self.is_of_a_session
+    }
+
     /// For messages.
     pub fn shown(&self) -> String {
         format!("'{}' at {}", self.name.display(), self.at.display())
@@ -225,15 +257,25 @@ impl Row {
 }
 
 /// The kernel's table of mounts.
-#[derive(Debug)]
-pub struct Table(Vec<Row>);
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Row>,
+    /// Which rows are of a filesystem.
+    of_device: HashMap<libc::dev_t, Vec<usize>>,
+    /// Which row is of a mount, by the kernel's number for it.
+    of_mount: HashMap<u64, usize>,
+}
 
 /// One mount.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
+    /// The kernel's number for the mount that it is in.
+    parent: u64,
     device: libc::dev_t,
-    /// Of the whole filesystem, not of a directory in it.
-    is_whole: bool,
+    /// It is of a FUSE session.
+    is_of_a_session: bool,
+    /// The directory of the filesystem that is mounted: `/` for all of it.
+    root: PathBuf,
     at: PathBuf,
     forbids: Forbidden,
     /// The options of the mount, not those of the filesystem.
@@ -290,82 +332,77 @@ impl Table {
         Ok(Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
     }
 
-    fn parse(table: &str) -> Self {
+    /// The table in the words of the kernel.
+    pub fn parse(text: &str) -> Self {
         let row = |line: &str| {
-            let mut words = line.split(' ').skip(2);
+            let mut words = line.split(' ');
+            let (mount, parent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let (major, minor) = words.next()?.split_once(':')?;
             let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
-            let is_whole = words.next()? == "/";
+            let root = PathBuf::from(OsString::from_vec(unescaped(words.next()?)));
             let at = PathBuf::from(OsString::from_vec(unescaped(words.next()?)));
             let options = words.next().unwrap_or_default().to_owned();
             let groups = words.by_ref().take_while(|word| *word != "-").map(str::to_owned).collect();
-            // The type comes first.
-            let name = OsString::from_vec(unescaped(words.nth(1).unwrap_or_default()));
+            let is_of_a_session = words.next().is_some_and(|kind| kind.starts_with("fuse"));
+            let name = OsString::from_vec(unescaped(words.next().unwrap_or_default()));
             let forbids = Forbidden::parse(&options, words.next().unwrap_or_default());
-            Some(Row { device, is_whole, at, forbids, options, groups, name })
+            Some((mount, Row { parent, device, is_of_a_session, root, at, forbids, options, groups, name }))
         };
-        Self(table.lines().filter_map(row).collect())
+        let mut table = Self::default();
+        for (mount, row) in text.lines().filter_map(row) {
+            let number = table.rows.len();
+            table.of_device.entry(row.device).or_default().push(number);
+            table.of_mount.insert(mount, number);
+            table.rows.push(row);
+        }
+        table
+    }
+
+    /// All mounts.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    /// The mounts of a filesystem.
+    fn rows_of(&self, device: libc::dev_t) -> impl DoubleEndedIterator<Item = &Row> {
+        let numbers = self.of_device.get(&device).into_iter().flatten();
+        numbers.filter_map(|number| self.rows.get(*number))
+    }
+
+    /// The mount that another one is in, if it is visible.
+    pub fn parent_of(&self, row: &Row) -> Option<&Row> {
+        self.rows.get(*self.of_mount.get(&row.parent)?)
     }
 
     /// Whether a filesystem is mounted at its place, whatever lies over it.
     pub fn has(&self, place: &Mountpoint) -> bool {
-        self.0.iter().any(|row| row.device == place.device && row.at == place.at)
+        self.rows_of(place.device).any(|row| row.at == place.at)
     }
 
     /// Numbers of the filesystems that are mounted, and where.
     pub fn all(&self) -> impl Iterator<Item = (libc::dev_t, &Path)> {
-        self.0.iter().map(|row| (row.device, row.at.as_path()))
+        self.rows().map(|row| (row.device, row.at.as_path()))
     }
 
     /// The mounts below a directory.
     pub fn inside(&self, at: &Path) -> impl Iterator<Item = &Row> {
-        self.0.iter().filter(move |row| row.at != at && row.at.starts_with(at))
+        self.rows().filter(move |row| row.at != at && row.at.starts_with(at))
     }
 
     /// The kernel's restrictions for a filesystem at its mountpoint.
     pub fn forbidden(&self, place: &Mountpoint) -> Option<Forbidden> {
-        let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
-        Some(row.forbids)
+        Some(self.rows_of(place.device).find(|row| row.at == place.at)?.forbids)
     }
 
     /// The mount of a whole filesystem that is at its place, the last one where there are several.
     pub fn topmost(&self, place: &Mountpoint) -> Option<&Row> {
-        let is_it = |row: &&Row| row.device == place.device && row.at == place.at && row.is_whole;
-        self.0.iter().rfind(is_it)
-    }
-
-    fn has_any(&self, device: libc::dev_t) -> bool {
-        self.0.iter().any(|row| row.device == device)
+        self.rows_of(place.device).rfind(|row| row.at == place.at && row.is_whole())
     }
 
     /// Where all of a filesystem is mounted.
     fn whole(&self, device: libc::dev_t) -> Option<PathBuf> {
-        self.0.iter().find(|row| row.device == device && row.is_whole).map(|row| row.at.clone())
+        self.rows_of(device).find(|row| row.is_whole()).map(|row| row.at.clone())
     }
-}
-
-/// Whether a filesystem is mounted in any directory, in this mount namespace or another one that this process
-/// may look into.
-pub fn is_elsewhere(device: libc::dev_t) -> bool {
-    if Table::read().is_ok_and(|table| table.has_any(device)) {
-        return true;
-    }
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let mut seen: Vec<PathBuf> = std::fs::read_link("/proc/self/ns/mnt").into_iter().collect();
-    for process in processes.filter_map(|entry| entry.ok()) {
-        // What is no process has no namespace.
-        let Ok(namespace) = std::fs::read_link(process.path().join("ns/mnt")) else { continue };
-        if seen.contains(&namespace) {
-            continue;
-        }
-        if let Ok(table) = std::fs::read_to_string(process.path().join("mountinfo")) {
-            if Table::parse(&table).has_any(device) {
-                return true;
-            }
-            seen.push(namespace);
-        }
-    }
-    false
 }
 
 /// The result of a call on a thread of its own; `None` if it takes too long.
@@ -658,21 +695,21 @@ mod tests {
         let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs \
             ro,user_id=0\n\
                      37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
+                     38 37 0:54 / /bound/in rw - fuse.cenote tank/in rw\n\
                      nonsense\n";
         let table = Table::parse(table);
-        let bound = &table.0[1];
+        let bound = &table.rows[1];
         assert_eq!((bound.name.as_bytes(), bound.groups.len()), (&b"tank/other"[..], 0));
         assert_eq!(
-            (&table.0[0].options[..], &table.0[0].groups[..]),
+            (&table.rows[0].options[..], &table.rows[0].groups[..]),
             ("rw,nosuid,noatime", &["shared:1".to_owned()][..])
         );
         let at = PathBuf::from("/mnt/with blank");
-        let place = Mountpoint { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
+        let place = Mountpoint::at(at.clone(), libc::makedev(0, 52));
         let forbids = table.forbidden(&place).unwrap();
         assert_eq!(forbids, Forbidden { write: true, setuid: true, ..Forbidden::default() });
-        assert!(
-            table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
-        );
+        assert!(table.has(&place));
+        assert_eq!((table.parent_of(bound), table.parent_of(&table.rows[2])), (None, Some(bound)));
         assert_eq!(table.topmost(&place).unwrap().name, "tank/fs");
         assert!(!table.has(&Mountpoint { at: "/bound".into(), ..place }));
         assert_eq!(table.whole(libc::makedev(0, 52)), Some(at));

@@ -15,13 +15,14 @@
 //!   thread.
 //!
 //! # How many
-//! A machine may have hundreds of mounts, most of them idle. So a mount begins with one thread. If a thread
-//! is called and none rests, one more starts, up to the maximum; a thread that has rested for [`PATIENCE`]
-//! ends.
+//! A machine may have thousands of mounts, most of them idle. So a mount begins without a thread, and gets one
+//! with its first request ([`idle`](super::idle)). If a thread is called and none rests, one more starts, up
+//! to the maximum; a thread that has rested for [`PATIENCE`] ends. The last one parks the mount and ends when
+//! no request came for as long.
 //!
 //! # Invariants
-//! While not all threads are busy in requests, at least one reads. A thread that panics counts as one that
-//! leaves. A thread that cannot read any more is not replaced: it keeps its place in the maximum.
+//! While not all threads are busy in requests, at least one reads, or the mount is parked and has none. A
+//! thread that panics counts as one that leaves. A thread that cannot read any more is not replaced: it keeps its place in the maximum.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -83,10 +84,10 @@ struct State {
 }
 
 impl Readers {
-    /// One that reads, which the caller begins; `most` in all when they are needed.
+    /// None yet: [`Self::begin`] is for the first; `most` in all when they are needed.
     pub fn new(most: usize) -> Self {
         Self {
-            state: Mutex::new(State { threads: 1, reading: 1, resting: 0, calls: 0, over: false }),
+            state: Mutex::new(State { threads: 0, reading: 0, resting: 0, calls: 0, over: false }),
             called: Condvar::new(),
             several: AtomicBool::new(false),
             most,
@@ -97,6 +98,30 @@ impl Readers {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
+    }
+
+    /// Begins a thread that reads, where there is none.
+    ///
+    /// # Errors
+    /// As `begin`; there is none then.
+    pub fn begin(&self, begin: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut state = self.state();
+        (state.threads, state.reading) = (1, 1);
+        drop(state);
+        begin().inspect_err(|_| {
+            let mut state = self.state();
+            (state.threads, state.reading) = (0, 0);
+        })
+    }
+
+    /// Whether the thread that reads was the only one, and is none any more.
+    fn park(&self) -> bool {
+        let mut state = self.state();
+        let is_last = state.threads == 1 && state.reading == 1 && !state.over;
+        if is_last {
+            (state.threads, state.reading) = (0, 0);
+        }
+        is_last
     }
 
     /// Changes who reads, and calls as many as `change` says: those that rest, and new ones where too few do.
@@ -261,6 +286,22 @@ impl Reader {
         self.is_warm = false;
     }
 
+    /// Whether this thread was the only one and `park` sees to it that another begins with the next request
+    /// ([`Readers::begin`]): it is not counted any more, and has to end.
+    pub fn parks(&mut self, park: impl FnOnce() -> io::Result<()>) -> bool {
+        if !self.reads.get() || !self.readers.park() {
+            return false;
+        }
+        if let Err(error) = park() {
+            self.readers.note_failure(&error);
+            // It goes on.
+            return self.readers.begin(|| Ok(())).is_err();
+        }
+        self.reads.set(false);
+        self.is_counted = false;
+        true
+    }
+
     /// This thread will be busy for a while.
     pub fn leave(&self) {
         if self.reads.replace(false) {
@@ -317,8 +358,16 @@ mod tests {
         fn begin(readers: Readers) -> (Arc<Self>, mpsc::Receiver<(usize, bool)>) {
             let (turns, turn) = mpsc::channel();
             let crew = Arc::new(Self { readers: Arc::new(readers), turns, tell: Mutex::default() });
-            crew.begin_one();
+            crew.begin_first();
             (crew, turn)
+        }
+
+        fn begin_first(self: &Arc<Self>) {
+            let begin = || {
+                self.begin_one();
+                Ok(())
+            };
+            self.readers.begin(begin).unwrap();
         }
 
         fn begin_one(self: &Arc<Self>) {
@@ -363,6 +412,13 @@ mod tests {
                 thread::yield_now();
             }
         }
+    }
+
+    /// Readers of which the test's own thread is the first.
+    fn begun(most: usize) -> Arc<Readers> {
+        let readers = Arc::new(Readers::new(most));
+        readers.begin(|| Ok(())).unwrap();
+        readers
     }
 
     /// No thread starts.
@@ -435,7 +491,7 @@ mod tests {
         assert_eq!(turn.recv().unwrap(), (1, true));
         crew.wait_until(|state| state.threads == 1);
         // One that fails keeps its place, so that not one after the other begins and fails.
-        let readers = Arc::new(Readers::new(2));
+        let readers = begun(2);
         for left in [1, 0] {
             let begun = Rc::new(Cell::new(0));
             let counted = Rc::clone(&begun);
@@ -451,8 +507,29 @@ mod tests {
     }
 
     #[test]
+    fn only_the_last_thread_parks_and_the_next_one_begins_anew() {
+        let readers = begun(2);
+        let mut first = Reader::new(&readers, Rc::new(|| Ok(())));
+        // Another one that was called, and has not begun yet.
+        (0..BUSY).for_each(|_| first.note_request(true));
+        assert!(!first.parks(|| unreachable!("there are two")));
+        drop(Reader::new(&readers, nobody()));
+        assert!(!first.parks(|| Err(io::Error::other("no room"))));
+        assert_eq!(readers.state().reading, 1);
+        assert!(first.parks(|| Ok(())) && !first.parks(|| unreachable!("it is not counted any more")));
+        drop(first);
+        let state = readers.state();
+        assert_eq!((state.threads, state.reading), (0, 0));
+        drop(state);
+        readers.begin(|| Err(io::Error::other("no thread"))).unwrap_err();
+        readers.begin(|| Ok(())).unwrap();
+        let state = readers.state();
+        assert_eq!((state.threads, state.reading), (1, 1));
+    }
+
+    #[test]
     fn where_no_thread_can_begin_who_is_there_reads_on() {
-        let readers = Arc::new(Readers::new(3));
+        let readers = begun(3);
         let mut reader = Reader::new(&readers, nobody());
         for _ in 0..3 {
             assert!(reader.wait_for_turn());
@@ -512,7 +589,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_another_thread_leaves() {
-        let readers = Arc::new(Readers::new(1));
+        let readers = begun(1);
         let (device, _line) = requests();
         let mut reader = Reader::new(&readers, nobody());
         reader.read_from(Arc::new(device));
@@ -533,7 +610,7 @@ mod tests {
         // With the first read a thread gets its ring; where there is none, it leaves before it waits.
         let has_ring = device::RingDriver::attach().unwrap().is_some();
         device::block_on(pool.read(0, 4096)).unwrap();
-        let readers = Arc::new(Readers::new(1));
+        let readers = begun(1);
         let (device, mut line) = requests();
         let mut come = UnixStream::from(device.try_clone().unwrap());
         let mut reader = Reader::new(&readers, nobody());

@@ -4,18 +4,17 @@
 //! The properties of a filesystem and the request make a [`Plan`], and nothing else; then it is mounted as
 //! planned.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::in_words;
 use engine::dsl::{Dataset, Dsl, Entry, Kind, Walk};
-use engine::properties::{Mounted as MountedAs, Prop, Style};
+use engine::properties::{Environment, Prop, Style};
 
 use super::directories::{leads_nowhere_else, make_directories, remove_directories};
 use super::unmounting::Emptied;
-use super::{Again, Mount, is_root, mount_error};
+use super::{Again, Mount, is_root, let_go_unused, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::daemon::datasets::is_at_or_below;
 use crate::daemon::nested_mounts::{NestedMounts, require_own_filesystem};
@@ -99,9 +98,8 @@ impl OpenPool {
         dsl: &Arc<Dsl>,
         entry: &Entry,
         dataset: &Dataset,
-        mounted: &HashMap<String, MountedAs>,
     ) -> engine::Result<Result<Plan, Left>> {
-        let properties = self.properties(dsl, entry, mounted).await?;
+        let properties = dsl.properties(entry, &Environment::UNMOUNTED).await?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
         if dataset.is_inconsistent() {
             let why = "a stream is being received into it, or was in part";
@@ -153,7 +151,7 @@ impl OpenPool {
             {
                 continue;
             }
-            match self.plan(&dsl, entry, dataset, &mounted).await {
+            match self.plan(&dsl, entry, dataset).await {
                 Ok(Ok(plan)) => plans.push(plan),
                 Ok(Err(Left::AsConfigured)) => {}
                 Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
@@ -183,7 +181,7 @@ impl OpenPool {
             options.apply_word(word).map_err(|why| ApiError::invalid(refuse(why)))?;
         }
         options.writable &= self.live().is_some() && !plan.dataset.is_snapshot();
-        self.forget_dead();
+        self.forget_sessions_that_ended();
         if let Some(other) = self.find_mount(|at| at == plan.at) {
             return Err(ApiError::busy(refuse(format!(
                 "'{}' is already mounted at {}",
@@ -218,6 +216,16 @@ impl OpenPool {
         let inside =
             NestedMounts::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
+        if let Some(fuse) = &left
+            && fuse.is_aside()
+            && fuse.needs_another_session(&options)
+        {
+            // It can have one where no other program has it any more.
+            let_go_unused(std::slice::from_ref(fuse));
+            self.await_unmounted();
+            self.forget_sessions_that_ended();
+        }
+        let left = left.filter(|_| lock(&self.mounts).contains_key(name));
         if let Some(fuse) = left {
             // It is mounted at another place, and may have got another name meanwhile.
             let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
@@ -229,7 +237,7 @@ impl OpenPool {
             return match put {
                 Ok(()) => {
                     self.move_up(name, inside)?;
-                    self.find_mount(|at| at == plan.at).ok_or_else(|| {
+                    self.described_in_place(name).ok_or_else(|| {
                         ApiError::failed(refuse("it was not mounted there any more at once".into()))
                     })
                 }
@@ -277,7 +285,7 @@ impl OpenPool {
             }
             Err(failed) => failed,
         };
-        if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed) {
+        if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed, None) {
             tracing::warn!(%error, "a filesystem stays mounted over others");
         }
         Err(ApiError { message: format!("cannot mount '{name}': {}", error.message), ..error })
@@ -345,7 +353,7 @@ impl Daemon {
         for (pool, plan) in &planned {
             // A pool that was closed meanwhile mounts nothing.
             let Ok(_changing) = pool.change().await else { continue };
-            if pool.mounted().contains_key(&plan.dataset.name) {
+            if pool.is_in_place(&plan.dataset.name) {
                 continue;
             }
             match pool.mount_planned(self, plan, words, overlay).await {
@@ -368,11 +376,10 @@ impl Daemon {
         let dsl = pool.dsl().await.map_err(failed)?;
         let entry = dsl.entry(name).await.map_err(failed)?;
         let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { return Ok(()) };
-        let mounted = pool.mounted();
-        if mounted.contains_key(name) {
+        if pool.mounted().contains_key(name) {
             return Ok(());
         }
-        match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
+        match pool.plan(&dsl, &entry, dataset).await.map_err(failed)? {
             Ok(plan) => pool.mount_planned(self, &plan, &[], false).await.map(|_| ()),
             Err(_) => Ok(()),
         }
@@ -391,7 +398,7 @@ impl Daemon {
             if !pool.is_in_place(&mount.dataset) {
                 if !fuse.is_aside() {
                     // It cannot come back as it is.
-                    if let Err(error) = pool.unmount_one(&mount.dataset, true, Emptied::KeptInside) {
+                    if let Err(error) = pool.unmount_one(&mount.dataset, true, Emptied::KeptInside, None) {
                         tracing::warn!(%error, "a filesystem lost its place");
                     }
                 }
@@ -401,6 +408,7 @@ impl Daemon {
         }
         self.mount_again(pool, changing, displaced).await;
         kept.iter().for_each(|fuse| fuse.settle());
+        let_go_unused(&kept);
     }
 
     /// Mounts where it was what an export that failed halfway had unmounted.
@@ -454,8 +462,8 @@ impl Daemon {
             return Err(not_of_this_type(name));
         };
         let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
-        let properties = pool
-            .properties(&dsl, &entry, &pool.mounted())
+        let properties = dsl
+            .properties(&entry, &Environment::UNMOUNTED)
             .await
             .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();

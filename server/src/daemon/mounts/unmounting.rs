@@ -2,6 +2,7 @@
 //! of datasets affects.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use std::time::Duration;
 use engine::dsl::Kind;
 
 use super::directories::remove_directories;
-use super::{is_root, mount_error};
+use super::{Mount, is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::commit_on_unmount::commit;
 use crate::daemon::datasets::is_at_or_below;
 use crate::daemon::nested_mounts::ForeignMounts;
 use crate::daemon::pools::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
-use crate::fuse::{self, MountError};
+use crate::fuse::{self, Elsewhere};
 
 /// How long a mount that is taken away by force may take to be on disk.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(20);
@@ -31,17 +32,31 @@ pub(super) enum Emptied {
     KeptInside,
 }
 
+/// Where the filesystems are mounted that are meant.
+fn tops_of(mounts: &[Mounted], is_meant: impl Fn(&str) -> bool) -> HashSet<PathBuf> {
+    let meant = mounts.iter().filter(|mount| is_meant(&mount.dataset));
+    meant.map(|mount| mount.mountpoint.clone()).collect()
+}
+
+/// Where filesystems are mounted, before several are unmounted. One alone looks when it is, and force does
+/// not ask.
+fn look_before(force: bool, count: usize) -> Option<Elsewhere> {
+    if force || count < 2 { None } else { Elsewhere::read().ok() }
+}
+
 impl OpenPool {
-    /// Unmounts one filesystem; it stays mounted where that fails.
+    /// Unmounts one filesystem; it stays mounted where that fails. `before` is where else filesystems were
+    /// mounted, for a caller that unmounts many.
     pub(super) fn unmount_one(
         &self,
         name: &str,
         force: bool,
         emptied: Emptied,
+        before: Option<&Elsewhere>,
     ) -> Result<Option<Mounted>, ApiError> {
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
-        match mount.fuse.take_away(force) {
+        match mount.fuse.take_away(force, before) {
             Ok(left) => {
                 match left {
                     fuse::Left::Nothing => self.remove_emptied(&mount.made, emptied),
@@ -60,8 +75,9 @@ impl OpenPool {
 
     /// Removes directories that were made for a mount which is no more.
     pub(super) fn remove_emptied(&self, made: &[PathBuf], emptied: Emptied) {
-        let devices: Vec<_> = match emptied {
-            Emptied::Removed => Vec::new(),
+        let devices: HashSet<_> = match emptied {
+            _ if made.is_empty() => return,
+            Emptied::Removed => HashSet::new(),
             Emptied::KeptInside => lock(&self.mounts).values().map(|mount| mount.fuse.device()).collect(),
         };
         let is_inside = |directory: &Path| {
@@ -76,14 +92,12 @@ impl OpenPool {
     /// fails, or with `force` all that can be.
     fn unmount_with_what_is_inside(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> MountsChanged {
         let mut mounts = self.mounts_deepest_first();
-        let tops: Vec<PathBuf> = {
-            let meant = mounts.iter().filter(|mount| is_meant(&mount.dataset));
-            meant.map(|mount| mount.mountpoint.clone()).collect()
-        };
-        mounts.retain(|mount| tops.iter().any(|top| mount.mountpoint.starts_with(top)));
+        let tops = tops_of(&mounts, is_meant);
+        mounts.retain(|mount| mount.mountpoint.ancestors().any(|path| tops.contains(path)));
+        let before = look_before(force, mounts.len());
         let mut changed = MountsChanged::default();
         for mount in mounts {
-            match self.unmount_one(&mount.dataset, force, Emptied::KeptInside) {
+            match self.unmount_one(&mount.dataset, force, Emptied::KeptInside, before.as_ref()) {
                 Ok(done) => changed.done.extend(done),
                 Err(error) => {
                     changed.failed.push(error);
@@ -109,6 +123,16 @@ impl OpenPool {
         Some(format!("'{name}' was unmounted, but its last changes are not on disk yet: {error}"))
     }
 
+    /// Refuses where a filesystem of this pool is in use, before any is unmounted. Blocks the thread.
+    ///
+    /// # Errors
+    /// What keeps the first filesystem from being unmounted.
+    pub(in crate::daemon) fn require_unused_mounts(&self) -> Result<(), ApiError> {
+        self.forget_dead();
+        let mounts: Vec<_> = lock(&self.mounts).values().map(Mount::fuse).collect();
+        fuse::require_unused(&mounts).map_err(mount_error)
+    }
+
     /// Stops serving a mount, even if it is in use.
     pub(in crate::daemon) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));
@@ -127,15 +151,12 @@ impl Daemon {
         is_meant: impl Fn(&str) -> bool,
     ) -> Result<Vec<Mounted>, ApiError> {
         let mounts = pool.mounts_deepest_first();
-        let tops: Vec<&Path> = mounts
-            .iter()
-            .filter(|mount| is_meant(&mount.dataset))
-            .map(|mount| mount.mountpoint.as_path())
-            .collect();
-        let is_inside = |mount: &&Mounted| tops.iter().any(|top| mount.mountpoint.starts_with(top));
+        let tops = tops_of(&mounts, &is_meant);
+        let is_inside = |mount: &&Mounted| mount.mountpoint.ancestors().any(|path| tops.contains(path));
+        let before = look_before(force, mounts.iter().filter(is_inside).count());
         let mut unmounted = Vec::new();
         for mount in mounts.iter().filter(is_inside) {
-            match pool.unmount_one(&mount.dataset, force, Emptied::Removed) {
+            match pool.unmount_one(&mount.dataset, force, Emptied::Removed, before.as_ref()) {
                 Ok(done) => unmounted.extend(done),
                 Err(error) => {
                     self.mount_again(pool, changing, unmounted).await;
@@ -146,7 +167,7 @@ impl Daemon {
         if force {
             // Other mounts of it are lost.
             for name in pool.in_use_where(|name| is_meant(name)) {
-                pool.unmount_one(&name, true, Emptied::Removed)?;
+                pool.unmount_one(&name, true, Emptied::Removed, None)?;
             }
         }
         Ok(unmounted)
@@ -166,14 +187,15 @@ impl Daemon {
         if !changed.failed.is_empty() && !force {
             return changed;
         }
-        for name in pool.in_use_where(|_| true) {
-            let left = pool.unmount_one(&name, force, Emptied::KeptInside);
+        let in_use = pool.in_use_where(|_| true);
+        let now = look_before(force, in_use.len());
+        for name in in_use {
+            let left = pool.unmount_one(&name, force, Emptied::KeptInside, now.as_ref());
             let error = match left {
                 Err(error) => Some(error),
-                Ok(_) => lock(&pool.mounts).get(&name).map(|mount| {
-                    let at = mount.fuse.mountpoint();
-                    mount_error(MountError::BusyElsewhere { dataset: name.clone(), at })
-                }),
+                Ok(_) => {
+                    lock(&pool.mounts).get(&name).map(|mount| mount_error(mount.fuse.busy_elsewhere(None)))
+                }
             };
             changed.failed.extend(error);
         }
@@ -191,6 +213,7 @@ impl Daemon {
         }
         all.sort_by_key(|(_, mount)| Reverse(mount.mountpoint.components().count()));
         let mut unmounted: Vec<(Arc<OpenPool>, Vec<Mounted>)> = Vec::new();
+        let before = look_before(force, all.len());
         for (pool, mount) in all {
             // A pool that was closed meanwhile has nothing mounted.
             let Ok(_changing) = pool.change().await else { continue };
@@ -205,7 +228,7 @@ impl Daemon {
             if name.contains('@') || !is_meant {
                 continue;
             }
-            match pool.unmount_one(name, force, Emptied::KeptInside) {
+            match pool.unmount_one(name, force, Emptied::KeptInside, before.as_ref()) {
                 Ok(done) => match unmounted.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &pool)) {
                     Some((_, of_pool)) => of_pool.extend(done),
                     None => unmounted.push((Arc::clone(&pool), done.into_iter().collect())),

@@ -13,6 +13,7 @@ mod faults;
 mod golden;
 mod import;
 mod keys;
+mod memory;
 mod mounts;
 mod receive;
 mod replacing;

@@ -34,7 +34,7 @@ fn the_process_keeps_to_its_size_and_gives_back_what_a_smaller_arc_frees() {
         let uri = format!("nbd+unix:///{volume}?socket={}", session.nbd_socket().display());
         let requests = ["write", "read"]
             .iter()
-            .flat_map(|what| (0..6).map(move |n| format!("{what} -P 0x61 {}M 32M", n * 32)));
+            .flat_map(|what| (0..48).map(move |n| format!("{what} -P 0x61 {}M 4M", n * 4)));
         let requests = requests.flat_map(|request| ["-c".to_owned(), request]);
         let output = Command::new("qemu-io").args(["-f", "raw"]).args(requests).arg(&uri).output();
         let output =

@@ -23,7 +23,7 @@ const WIDTH: usize = 72;
 /// Blanks in front of details.
 const INDENT: usize = 8;
 /// The groups that the report is made of.
-const GROUPS: [&str; 6] = ["arcstats", "zfetchstats", "zil", "dmu_tx", "vdev", TUNABLES];
+const GROUPS: [&str; 7] = ["arcstats", "zfetchstats", "zil", "dmu_tx", "memory", "vdev", TUNABLES];
 /// The group of what can be tuned.
 const TUNABLES: &str = "tunables";
 

@@ -187,11 +187,22 @@ pub struct ServeArguments {
 /// How much memory a daemon takes.
 #[derive(Debug, Default, clap::Args)]
 pub struct MemoryArguments {
-    /// Memory for cached blocks of all pools and for data not on disk yet (default: a quarter of the
-    /// machine's). Requests under way, maps of free space, one to two mebibytes for each mount, and memory
-    /// that the process keeps for reuse come on top
-    #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
+    /// Memory for cached blocks of all pools and for data not on disk yet, at least 64M (default: a quarter
+    /// of the machine's). The process takes at most half as much and 96 MiB on top, for requests under way,
+    /// maps of free space, mounts, and memory that it keeps for reuse; 'cenote counters memory' shows all
+    #[arg(long, value_name = "SIZE", value_parser = parse_arc_max)]
     pub arc_max: Option<u64>,
+}
+
+/// A size of the ARC.
+fn parse_arc_max(text: &str) -> Result<u64, String> {
+    let least = engine::tunables::LEAST_ARC_BYTES;
+    match server::sizes::parse_size(text)? {
+        bytes if bytes < least => {
+            Err(format!("the ARC cannot be that small: it is at least {}M", least >> 20))
+        }
+        bytes => Ok(bytes),
+    }
 }
 
 impl MemoryArguments {

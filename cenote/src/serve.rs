@@ -34,7 +34,7 @@ const DEVICES_GRACE: Duration = Duration::from_secs(20);
 /// later.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 /// How long unneeded memory is kept; at most twice as long.
-const MEMORY_LOOK: Duration = Duration::from_secs(10);
+const MEMORY_LOOK: Duration = Duration::from_secs(5);
 
 /// Where a daemon is reached.
 pub struct Sockets {
@@ -132,11 +132,10 @@ impl Sockets {
 async fn give_memory_back() {
     loop {
         tokio::time::sleep(MEMORY_LOOK).await;
-        // The allocator would keep this memory until the next allocation.
-        if device::give_back_unused() > 0 {
-            // SAFETY: it may be called at any time, by any thread.
-            unsafe { libmimalloc_sys::mi_collect(true) };
-        }
+        device::give_back_unused();
+        // The allocator would keep what small blocks took until the next allocation.
+        // SAFETY: it may be called at any time, by any thread.
+        unsafe { libmimalloc_sys::mi_collect(true) };
     }
 }
 

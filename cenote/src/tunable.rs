@@ -118,7 +118,8 @@ fn ask(names: Vec<String>) -> Result<Vec<TunableValue>> {
         let mut chosen = Vec::new();
         for name in &request.names {
             engine::tunables::named(name)?;
-            chosen.extend(values.iter().find(|value| value.name == *name).cloned());
+            let name = engine::tunables::bare(name.trim());
+            chosen.extend(values.iter().find(|value| value.name == name).cloned());
         }
         values = chosen;
     }
@@ -138,10 +139,9 @@ fn show_set(values: &[TunableValue]) -> Result<()> {
 fn list(arguments: &ListArguments) -> Result<()> {
     let mut values = ask(Vec::new())?;
     if !arguments.names.is_empty() {
-        values.retain(|value| arguments.names.iter().any(|name| value.name.contains(name.as_str())));
-        for name in
-            arguments.names.iter().filter(|name| !values.iter().any(|v| v.name.contains(name.as_str())))
-        {
+        let names: Vec<&str> = arguments.names.iter().map(|name| engine::tunables::bare(name)).collect();
+        values.retain(|value| names.iter().any(|name| value.name.contains(name)));
+        for name in names.into_iter().filter(|name| !values.iter().any(|v| v.name.contains(name))) {
             engine::tunables::named(name)?;
         }
     }
@@ -172,13 +172,19 @@ fn described(value: &TunableValue) -> String {
     let of = |number| in_words(value.unit, number);
     let text = wrapped(&value.text).iter().map(|line| format!("    {line}\n")).collect::<String>();
     format!(
-        "{}\n{text}    value: {}{is_set}; default: {}; from {} to {}; counts {effect}\n",
+        "{}\n{text}    value: {}{is_set}; default: {}; {}from {} to {}; counts {effect}\n",
         value.name,
         of(value.value),
         of(value.default),
+        zero(value),
         of(value.least),
         of(value.most)
     )
+}
+
+/// The default, where it may be set and lies below the range.
+fn zero(value: &TunableValue) -> &'static str {
+    if value.default < value.least { "0, or " } else { "" }
 }
 
 /// The lines of a text, each of at most 74 columns.
@@ -232,7 +238,9 @@ mod tests {
              At start the daemon reads `/etc/cenote/tunables.conf`, and `tunables.conf` beside its\n\
              cache file, which `--save` writes. A line is `NAME=VALUE`, or `options zfs NAME=VALUE`\n\
              as modprobe has it.\n\n\
-             Parameters of OpenZFS that are not here are refused with the reason.\n\n\
+             A name may be the path of the kernel module's parameter,\n\
+             `/sys/module/zfs/parameters/NAME`. Parameters of OpenZFS that are not here are refused with\n\
+             the reason.\n\n\
              | name | what it does | default | range | counts |\n|---|---|---|---|---|\n",
         );
         for value in engine::tunables::all().iter().map(|tunable| TunableValue::from(*tunable)) {
@@ -246,10 +254,11 @@ mod tests {
                 number => in_words(value.unit, number),
             };
             page.push_str(&format!(
-                "| `{}` | {} | {} | {} to {} | {effect} |\n",
+                "| `{}` | {} | {} | {}{} to {} | {effect} |\n",
                 value.name,
                 value.text,
                 in_words(value.unit, value.default),
+                zero(&value),
                 of(value.least),
                 of(value.most)
             ));

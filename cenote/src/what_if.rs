@@ -3,7 +3,7 @@
 use anyhow::Result;
 use engine::properties::format::nicebytes;
 use lab::size::Size;
-use server::api::{Curve, GetWhatIf, Listed, PoolWhatIf};
+use server::api::{Curve, GetWhatIf, Listed, PoolWhatIf, Prediction, Trust};
 
 use crate::output::{self, JsonOptions, complain};
 use crate::table;
@@ -12,8 +12,6 @@ use crate::table;
 const SIZES: std::ops::RangeInclusive<i32> = -2..=6;
 /// The widest bar, for all reads.
 const BAR: usize = 40;
-/// With fewer reads, a curve says little.
-const FEW: f64 = 500.0;
 
 /// Arguments of `cenote what-if`.
 #[derive(Debug, clap::Args)]
@@ -67,18 +65,17 @@ fn text(pool: &PoolWhatIf, l2arc: Option<Size>) -> String {
         size(all.distinct_stored_bytes),
         percent(all.metadata_share)
     );
-    if all.samples < FEW {
-        text.push_str("  only a few reads were followed: the figures are rough\n");
-    }
-    text.push_str("\n  ARC        reads answered (without read-ahead)\n");
+    text.push_str(&trust(all));
+    text.push_str("\n  ARC        reads answered (without read-ahead), between\n");
     for power in SIZES {
         let bytes = (pool.arc_bytes as f64 * f64::from(power).exp2()) as u64;
         let mark = if power == 0 { "  <- now" } else { "" };
-        text.push_str(&row(&size(bytes), all.hit_ratio(bytes), mark));
+        let Prediction { hit_ratio, least, most, .. } = all.prediction(bytes);
+        text.push_str(&row(&size(bytes), hit_ratio, &between(least, most), mark));
     }
     if let Some(device) = l2arc {
         let ratio = all.hit_ratio_with_device(pool.arc_bytes, device.0);
-        text.push_str(&row(&format!("+ {device}"), ratio, "  <- with that cache device"));
+        text.push_str(&row(&format!("+ {device}"), ratio, "", "  <- with that cache device"));
     }
     text.push_str(&special(all, pool.arc_bytes));
     let of_datasets = pool.curves.iter().filter_map(|curve| Some((curve.dataset.as_deref()?, curve)));
@@ -89,15 +86,43 @@ fn text(pool: &PoolWhatIf, l2arc: Option<Size>) -> String {
     of_datasets.sort_by(|a, b| b.1.samples.total_cmp(&a.1.samples));
     let width = of_datasets.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(7);
     text.push_str(&format!(
-        "\n  {:<width$}  {:>9}  {:>7}  {:>7}  {:>7}\n",
-        "DATASET", "READ", "NOW", "2x", "8x"
+        "\n  {:<width$}  {:>9}  {:>7}  {:>7}  {:>7}  {}\n",
+        "DATASET", "READ", "NOW", "2x", "8x", "TRUST"
     ));
     for (name, curve) in of_datasets {
         let [now, twice, eight] = [1, 2, 8].map(|factor| percent(curve.hit_ratio(pool.arc_bytes * factor)));
         let read = size(curve.distinct_bytes);
-        text.push_str(&format!("  {name:<width$}  {read:>9}  {now:>7}  {twice:>7}  {eight:>7}\n"));
+        let trust = word(curve.now.trust);
+        text.push_str(&format!("  {name:<width$}  {read:>9}  {now:>7}  {twice:>7}  {eight:>7}  {trust}\n"));
     }
     text
+}
+
+fn word(trust: Trust) -> &'static str {
+    match trust {
+        Trust::Low => "low",
+        Trust::Fair => "fair",
+        Trust::Good => "good",
+    }
+}
+
+/// How far the figures can be trusted, and why.
+fn trust(all: &Curve) -> String {
+    let advice = match all.now.trust {
+        Trust::Low | Trust::Fair => "; more reads of the same blocks make the figures surer",
+        Trust::Good => "",
+    };
+    format!(
+        "  trust: {} ({} blocks were followed, each was read {:.1} times){advice}\n",
+        word(all.now.trust),
+        all.followed_blocks,
+        all.passes
+    )
+}
+
+/// Two shares.
+fn between(least: f64, most: f64) -> String {
+    format!("{} .. {}", percent(least), percent(most))
 }
 
 /// What a special vdev would do.
@@ -112,7 +137,7 @@ fn special(all: &Curve, arc_bytes: u64) -> String {
     )
 }
 
-fn row(size: &str, ratio: f64, mark: &str) -> String {
+fn row(size: &str, ratio: f64, between: &str, mark: &str) -> String {
     let bar = "#".repeat((ratio * BAR as f64).round() as usize);
-    format!("  {}  {:>6}  {bar}{mark}\n", table::pad_right(size, 9), percent(ratio))
+    format!("  {}  {:>6}  {between:<16}  {bar}{mark}\n", table::pad_right(size, 9), percent(ratio))
 }

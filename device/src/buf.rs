@@ -9,15 +9,7 @@
 //! 512, 1024 or 2048 bytes and is aligned to that: enough for devices with 512-byte sectors, and too short
 //! for a sector of other devices anyway.
 //!
-//! # The pool
-//! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a
-//! quarter is wasted) and reused by the next request of that class, without the allocator and without
-//! zeroing. The pool keeps at most a small part of the machine's memory; the rest goes back to the allocator.
-//!
-//! The allocation that was freed last is taken first, so unneeded ones stay at the bottom. The smallest
-//! number that a class had since the last look is the number that was not needed: [`give_back_unused`] gives
-//! so many back. A caller with a clock calls it now and then. A steady load keeps what it needs, and an idle
-//! process keeps nothing.
+//! Where larger memory comes from and goes is described in `pages`.
 //!
 //! # Invariants
 //! - Every byte of an allocation is initialised: it is zeroed when it is allocated and only ever overwritten.
@@ -26,18 +18,17 @@
 
 #![allow(unsafe_code, reason = "memory with an alignment")]
 
+mod pages;
+
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     fmt,
-    ops::{Deref, DerefMut, Range, RangeInclusive},
+    ops::{Deref, DerefMut, Range},
     ptr::NonNull,
-    sync::{
-        Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
 };
 
-use crate::IgnorePoison;
+pub use self::pages::{BufferMemory, buffer_memory, give_back_unused, keep_unused};
+use self::pages::{PAGES, SizeClass};
 
 /// The alignment of a buffer's memory, but for small ones.
 pub const ALIGNMENT_BYTES: usize = 4096;
@@ -45,13 +36,6 @@ pub const ALIGNMENT_BYTES: usize = 4096;
 const SMALL_MAX_BYTES: usize = 2048;
 /// The smallest allocation, and its alignment.
 const SMALLEST_BYTES: usize = 512;
-
-/// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many,
-/// within bounds.
-const POOL_SHARE: u64 = 64;
-/// The size of read-ahead and write bursts on a small machine; on a large one, the default limit of dirty
-/// data.
-const POOL_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
 
 /// An owned buffer with a window onto its memory, which is page-aligned unless it is small.
 pub struct IoBuf {
@@ -212,8 +196,18 @@ impl Memory {
 
     fn take(len: usize) -> Self {
         let capacity = Self::capacity_for(len);
-        let class = SizeClass::of(capacity).filter(|_| capacity >= ALIGNMENT_BYTES);
-        class.and_then(|class| POOL.take(class)).unwrap_or_else(|| Self::allocate(capacity))
+        match Self::class(capacity) {
+            Some(class) => {
+                let (pointer, recycled) = PAGES.take(class);
+                Self { pointer, capacity, recycled }
+            }
+            None => Self::allocate(capacity),
+        }
+    }
+
+    /// The class of memory of so many bytes; none of memory that is the allocator's.
+    fn class(capacity: usize) -> Option<SizeClass> {
+        SizeClass::of(capacity).filter(|_| capacity >= ALIGNMENT_BYTES)
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -225,8 +219,8 @@ impl Memory {
 
     fn allocate(capacity: usize) -> Self {
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero: a small buffer has 512 bytes at least, a size class a page,
-        // and larger requests more.
+        // SAFETY: the layout's size is not zero: a small buffer has 512 bytes at least, and one that is
+        // larger than all classes more.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
         Self { pointer, capacity, recycled: false }
@@ -235,67 +229,14 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.capacity >= ALIGNMENT_BYTES
-            && let Some(class) = SizeClass::of(self.capacity)
-            && POOL.keep(class, self.pointer)
-        {
-            return;
+        if let Some(class) = Self::class(self.capacity) {
+            // SAFETY: taken by `take` of this class, and nobody else has it.
+            return unsafe { PAGES.give(class, self.pointer) };
         }
-        // SAFETY: allocated by `allocate` with this same layout, and not kept by the pool.
+        // SAFETY: allocated by `allocate` with this same layout.
         unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.capacity)) }
     }
 }
-
-/// A class of allocation sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 … pages, up to 16 MiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SizeClass(usize);
-
-impl SizeClass {
-    const COUNT: usize = 44;
-
-    /// The smallest class that holds `len` bytes, or `None` where the pool keeps none so large.
-    fn of(len: usize) -> Option<Self> {
-        let pages = len.div_ceil(ALIGNMENT_BYTES).max(1);
-        if pages <= 4 {
-            return Some(Self(pages - 1));
-        }
-        let doubling = (pages - 1).ilog2() as usize;
-        let step_pages = 1 << (doubling - 2);
-        let step = (pages - (1 << doubling)).div_ceil(step_pages);
-        let index = 4 * (doubling - 1) + step - 1;
-        (index < Self::COUNT).then_some(Self(index))
-    }
-
-    fn capacity(self) -> usize {
-        let pages = if self.0 < 4 {
-            self.0 + 1
-        } else {
-            let doubling = self.0 / 4 + 1;
-            (1 << doubling) + (self.0 % 4 + 1) * (1 << (doubling - 2))
-        };
-        pages * ALIGNMENT_BYTES
-    }
-}
-
-/// Freed allocations by size class. Each class has its own lock, held for a push or a pop, or to take out
-/// unneeded memory.
-struct Pool {
-    classes: [Mutex<Stack>; SizeClass::COUNT],
-    kept_bytes: AtomicUsize,
-}
-
-/// Those of one class, the one freed last on top.
-struct Stack {
-    kept: Vec<Kept>,
-    /// How few there were at once since the last look.
-    fewest: usize,
-}
-
-/// An unused allocation of its class.
-struct Kept(NonNull<u8>);
-
-// SAFETY: the pool owns the allocation exclusively while it is kept.
-unsafe impl Send for Kept {}
 
 /// Memory of the machine, in bytes; 0 if unknown.
 pub fn machine_memory_bytes() -> u64 {
@@ -305,129 +246,9 @@ pub fn machine_memory_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
 }
 
-/// The most memory that the pool keeps.
-fn pool_limit_bytes() -> usize {
-    static LIMIT: OnceLock<usize> = OnceLock::new();
-    *LIMIT.get_or_init(|| {
-        let share = machine_memory_bytes() / POOL_SHARE;
-        usize::try_from(share.clamp(*POOL_BYTES.start(), *POOL_BYTES.end())).unwrap_or(usize::MAX)
-    })
-}
-
-static POOL: Pool = Pool {
-    classes: [const { Mutex::new(Stack { kept: Vec::new(), fewest: 0 }) }; SizeClass::COUNT],
-    kept_bytes: AtomicUsize::new(0),
-};
-
-/// Gives memory that was not needed since the last call back to the allocator. Returns the bytes.
-pub fn give_back_unused() -> usize {
-    POOL.give_back_unused()
-}
-
-impl Pool {
-    fn take(&self, class: SizeClass) -> Option<Memory> {
-        let Kept(pointer) = {
-            let mut stack = self.stack(class);
-            let taken = stack.kept.pop()?;
-            stack.fewest = stack.fewest.min(stack.kept.len());
-            taken
-        };
-        self.kept_bytes.fetch_sub(class.capacity(), Ordering::Relaxed);
-        Some(Memory { pointer, capacity: class.capacity(), recycled: true })
-    }
-
-    /// Keeps the allocation, which must be of `class`, unless the pool is full.
-    fn keep(&self, class: SizeClass, pointer: NonNull<u8>) -> bool {
-        let bytes = class.capacity();
-        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > pool_limit_bytes() {
-            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        self.stack(class).kept.push(Kept(pointer));
-        true
-    }
-
-    fn stack(&self, class: SizeClass) -> MutexGuard<'_, Stack> {
-        self.classes[class.0].lock().ignore_poison()
-    }
-
-    fn give_back_unused(&self) -> usize {
-        let mut given_bytes = 0;
-        for class in (0..SizeClass::COUNT).map(SizeClass) {
-            let unused: Vec<Kept> = {
-                let mut stack = self.stack(class);
-                let fewest = stack.fewest;
-                let unused = stack.kept.drain(..fewest).collect();
-                stack.fewest = stack.kept.len();
-                unused
-            };
-            let bytes = unused.len() * class.capacity();
-            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            given_bytes += bytes;
-            for Kept(pointer) in unused {
-                // SAFETY: allocated by `allocate` with the layout of its class, and taken out of the pool, so
-                // that there is no other reference.
-                unsafe { dealloc(pointer.as_ptr(), Memory::layout(class.capacity())) }
-            }
-        }
-        given_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_size_class_holds_its_sizes_and_wastes_at_most_a_quarter(len in 0usize..=16 << 20) {
-            let capacity = SizeClass::of(len).unwrap().capacity();
-            prop_assert!(capacity >= len);
-            prop_assert!(capacity <= len + (len / 4).max(ALIGNMENT_BYTES));
-            prop_assert_eq!(SizeClass::of(capacity).unwrap().capacity(), capacity);
-        }
-    }
-
-    #[test]
-    fn size_classes_ascend_and_end_at_16_mib() {
-        let capacities: Vec<usize> = (0..SizeClass::COUNT).map(|index| SizeClass(index).capacity()).collect();
-        assert!(capacities.is_sorted());
-        assert_eq!(capacities.first(), Some(&4096));
-        assert_eq!(capacities.last(), Some(&(16 << 20)));
-        assert_eq!(SizeClass::of((16 << 20) + 1), None);
-    }
-
-    #[test]
-    fn what_a_load_does_not_need_is_given_back_and_no_more() {
-        let pool = Pool {
-            classes: [const { Mutex::new(Stack { kept: Vec::new(), fewest: 0 }) }; SizeClass::COUNT],
-            kept_bytes: AtomicUsize::new(0),
-        };
-        let class = SizeClass::of(20_000).unwrap();
-        let held = |count: usize| -> Vec<NonNull<u8>> {
-            let take = |_| {
-                let memory = pool.take(class).unwrap_or_else(|| Memory::allocate(class.capacity()));
-                std::mem::ManuallyDrop::new(memory).pointer
-            };
-            (0..count).map(take).collect()
-        };
-        let free = |all: Vec<NonNull<u8>>| all.into_iter().for_each(|one| assert!(pool.keep(class, one)));
-        let kept = || pool.kept_bytes.load(Ordering::Relaxed) / class.capacity();
-        // Ten at once: all are kept, as they were needed a moment ago.
-        free(held(10));
-        assert_eq!((pool.give_back_unused(), kept()), (0, 10));
-        // Then three at once, again and again.
-        for _ in 0..5 {
-            free(held(3));
-        }
-        assert_eq!((pool.give_back_unused(), kept()), (7 * class.capacity(), 3));
-        free(held(3));
-        assert_eq!((pool.give_back_unused(), kept()), (0, 3));
-        // No sleepers at all.
-        assert_eq!((pool.give_back_unused(), kept()), (3 * class.capacity(), 0));
-        assert!(pool.take(class).is_none());
-    }
 
     #[test]
     fn memory_is_page_aligned_and_zeroed_where_asked() {

@@ -42,7 +42,10 @@ pub mod simulated;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
-pub use buf::{ALIGNMENT_BYTES, IoBuf, copy, give_back_unused, machine_memory_bytes};
+pub use buf::{
+    ALIGNMENT_BYTES, BufferMemory, IoBuf, buffer_memory, copy, give_back_unused, keep_unused,
+    machine_memory_bytes,
+};
 pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};

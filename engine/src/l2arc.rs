@@ -10,8 +10,9 @@
 //! # Reads
 //! A miss of the ARC asks the `index` (one short lock), and reads the block from the device that has it. It
 //! asks the pool when there is no such block, when the device has too many reads already, or when its reads
-//! take longer than those of the pool (`device::Latency`); now and then a read finds out whether that is
-//! still so. A hit of the ARC touches nothing here.
+//! take longer than those of the pool (`device::Latency`). No reader waits for such a device: the feeder
+//! reads a few of the blocks that were passed over, to find out whether it is still slow. A hit of the ARC
+//! touches nothing here.
 //!
 //! # Feeding
 //! A feeder (the pool's; `feed`) takes blocks from the ARC that will be evicted soon, and writes them to
@@ -184,7 +185,8 @@ impl L2arc {
             self.miss();
             return None;
         }
-        let Some(_reading) = device.begin_read(&self.pool_reads) else {
+        let psize = usize::try_from(cached.psize).ok()?;
+        let Some(_reading) = device.begin_read(&self.pool_reads, cached.address, psize) else {
             self.both(&device, |stats| stats.l2_bypassed.add(1));
             self.miss();
             return None;
@@ -193,7 +195,6 @@ impl L2arc {
             stats.l2_hits.add(1);
             stats.l2_read_bytes.add(cached.psize);
         });
-        let psize = usize::try_from(cached.psize).ok()?;
         match device.read(cached.address, psize).await {
             Err(error) => {
                 tracing::debug!(device = device.name, %error, "a cached block cannot be read");

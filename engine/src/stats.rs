@@ -14,6 +14,7 @@
 //! | `zil` | [`ZIL`] and [`DatasetStats::zil`] | process, dataset |
 //! | `dmu_tx` | [`DMU_TX`] | process |
 //! | `fm` | [`crate::events`], where errors become events | process |
+//! | `memory` | by the daemon, of the system and of what holds memory | process |
 //! | `objset` | [`DatasetStats`], striped | dataset |
 //! | `amplification` | [`DatasetStats`] | dataset |
 //! | `txgs` | [`TxgHistory`] | pool |
@@ -38,6 +39,7 @@ mod datasets;
 mod dmu;
 mod fields;
 mod fm;
+mod memory;
 mod striped;
 mod txgs;
 mod vdevs;
@@ -52,6 +54,7 @@ pub use dmu::{DMU_TX, DmuTxStats, ZFETCH, ZfetchStats};
 pub use fields::{Counter, Field, Group, Kind};
 pub(crate) use fields::{counted, counters};
 pub use fm::FmStats;
+pub use memory::MemoryStats;
 pub(crate) use striped::Striped;
 pub use txgs::{Io, TxgHistory, TxgRecord, TxgState};
 pub use vdevs::VdevStats;
@@ -59,12 +62,13 @@ pub(crate) use zil::ZilCounters;
 pub use zil::{ZIL, ZilStats};
 
 /// All groups by name, with their fields, for lists and the manual.
-pub const GROUPS: [(&str, &[Field]); 8] = [
+pub const GROUPS: [(&str, &[Field]); 9] = [
     (Arcstats::NAME, Arcstats::FIELDS),
     (ZfetchStats::NAME, ZfetchStats::FIELDS),
     (ZilStats::NAME, ZilStats::FIELDS),
     (DmuTxStats::NAME, DmuTxStats::FIELDS),
     (FmStats::NAME, FmStats::FIELDS),
+    (MemoryStats::NAME, MemoryStats::FIELDS),
     (ObjsetStats::NAME, ObjsetStats::FIELDS),
     (Amplification::NAME, Amplification::FIELDS),
     (VdevStats::NAME, VdevStats::FIELDS),

@@ -109,7 +109,10 @@ pub enum TunableError {
         value: String,
     },
     /// Out of range.
-    #[error("{name} cannot be {value}: it is at least {least} and at most {most}")]
+    #[error(
+        "{name} cannot be {value}: it is at least {least} and at most {most}{}",
+        or_default(*default, *least)
+    )]
     OutOfRange {
         /// The name.
         name: &'static str,
@@ -119,6 +122,8 @@ pub enum TunableError {
         least: u64,
         /// The largest value.
         most: u64,
+        /// The default, which may always be set.
+        default: u64,
     },
 }
 
@@ -158,14 +163,14 @@ impl Tunable {
         (value != NOT_GIVEN).then_some(value)
     }
 
-    /// Sets the value.
+    /// Sets the value. The default may be 0 outside of the range: it leaves the value to the code.
     ///
     /// # Errors
     /// [`TunableError::OutOfRange`].
     pub fn set(&self, value: u64) -> Result<(), TunableError> {
-        let (name, least, most) = (self.name, self.least, self.most);
-        if !(least..=most).contains(&value) {
-            return Err(TunableError::OutOfRange { name, value, least, most });
+        let (name, least, most, default) = (self.name, self.least, self.most, self.default);
+        if !(least..=most).contains(&value) && value != default {
+            return Err(TunableError::OutOfRange { name, value, least, most, default });
         }
         self.value.store(value, Ordering::Relaxed);
         Ok(())
@@ -216,16 +221,32 @@ impl Tunable {
     }
 }
 
+/// What else than the range may be set.
+fn or_default(default: u64, least: u64) -> String {
+    if default < least { format!(", or {default} for the default") } else { String::new() }
+}
+
 /// All tunables, by name.
 pub fn all() -> &'static [&'static Tunable] {
     ALL
 }
 
-/// The tunable of a name.
+/// The name of a tunable as users and scripts of OpenZFS's machines give it: alone, or as the file of the
+/// kernel module's parameter (`/sys/module/zfs/parameters/zfs_arc_max`).
+pub fn bare(name: &str) -> &str {
+    let of_module = name.strip_prefix("/sys/module/").and_then(|rest| rest.split_once("/parameters/"));
+    match of_module {
+        Some((module, parameter)) if ["zfs", "spl"].contains(&module) => parameter,
+        _ => name,
+    }
+}
+
+/// The tunable of a name, which may be the path of the kernel module's parameter.
 ///
 /// # Errors
 /// There is none, or OpenZFS has it and it means nothing here.
 pub fn named(name: &str) -> Result<&'static Tunable, TunableError> {
+    let name = bare(name.trim());
     match (ALL.iter().find(|tunable| tunable.name == name), refusal(name)) {
         (Some(tunable), _) => Ok(tunable),
         (None, Some(reason)) => Err(TunableError::Refused { name: name.to_owned(), reason }),
@@ -260,7 +281,9 @@ mod tests {
         );
         for tunable in all() {
             let (least, most) = tunable.range();
-            assert!((least..=most).contains(&tunable.default_value()) && most < NOT_GIVEN, "{tunable:?}");
+            let default = tunable.default_value();
+            assert!(default == 0 || (least..=most).contains(&default), "{tunable:?}");
+            assert!(least <= most && most < NOT_GIVEN, "{tunable:?}");
             assert!(tunable.text().ends_with('.') && tunable.text().len() > 20, "{tunable:?}");
             assert_eq!(refusal(tunable.name()), None, "{tunable:?}");
         }
@@ -272,6 +295,31 @@ mod tests {
         let message = |name| named(name).unwrap_err().to_string();
         assert!(message("zio_taskq_read").starts_with("'zio_taskq_read' has no effect here: "));
         assert!(message("zfs_vdev_async_read_max_active").contains("has no effect here"));
+        for name in
+            ["zfs_max_missing_tvds_scan", "l2arc_dwpd_limit", "zfs_active_allocator", "zil_slog_limit"]
+        {
+            assert!(message(name).contains("has no effect here"), "{name}");
+        }
         assert_eq!(message("nonsense"), "no such tunable 'nonsense'; 'cenote tunable list' shows all");
+    }
+
+    #[test]
+    fn the_path_of_a_parameter_of_the_kernel_module_is_its_name() {
+        assert_eq!(named("/sys/module/zfs/parameters/zfs_txg_timeout").unwrap().name(), "zfs_txg_timeout");
+        let refused = named("/sys/module/spl/parameters/spl_hostid").unwrap_err().to_string();
+        assert!(refused.starts_with("'spl_hostid' has no effect here: "), "{refused}");
+        for wrong in ["/sys/module/ext4/parameters/zfs_txg_timeout", "/etc/zfs_txg_timeout"] {
+            assert!(matches!(named(wrong), Err(TunableError::Unknown(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_value_below_the_floor_is_refused_and_zero_is_the_default() {
+        static FLOOR: Tunable = Tunable::new("floor", "Text.", Unit::Bytes, (0, 64, 99), Effect::AtOnce);
+        let error = FLOOR.set(63).unwrap_err().to_string();
+        assert_eq!(error, "floor cannot be 63: it is at least 64 and at most 99, or 0 for the default");
+        FLOOR.set(0).unwrap();
+        FLOOR.set(64).unwrap();
+        assert_eq!(FLOOR.get(), 64);
     }
 }

@@ -91,7 +91,7 @@ impl Report<'_> {
         text += &self.count("Chain max:", "hash_chain_max");
         text += &self.count("Chains:", "hash_chains");
         text.push('\n');
-        text + &self.misc()
+        text + &self.misc() + &self.process()
     }
 
     fn states(&self, cached: u64) -> String {
@@ -117,6 +117,26 @@ impl Report<'_> {
         }
         text += &self.of_size("Uncached data size:", "uncached_data", cached);
         text += &self.of_size("Uncached metadata size:", "uncached_metadata", cached);
+        text + "\n"
+    }
+
+    /// Where the memory of the process is. OpenZFS's report has no such lines.
+    fn process(&self) -> String {
+        let memory = |name: &str| self.number("memory", name);
+        let resident = memory("resident");
+        let mut text = one(false, "Process memory breakdown:", &bytes(resident));
+        for (label, name) in [
+            ("Program:", "program"),
+            ("Memory of guests:", "shared"),
+            ("Buffers in use:", "buffers"),
+            ("Buffers kept for reuse:", "buffers_kept"),
+            ("All else:", "heap"),
+        ] {
+            text += &two(true, label, &share(memory(name), resident), &bytes(memory(name)));
+        }
+        text += &one(true, "Most so far:", &bytes(memory("resident_most")));
+        text += &one(true, "Kept to:", &bytes(memory("resident_limit")));
+        text += &one(true, "ARC kept smaller by:", &bytes(memory("held_back")));
         text + "\n"
     }
 

@@ -285,7 +285,7 @@ fn described(pool: &PoolEntry, rates: &HashMap<&str, Rates>) -> Pool {
 #[cfg(test)]
 mod tests {
     use engine::cache::what_if::Points;
-    use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve};
+    use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve, Prediction};
 
     use super::*;
 
@@ -357,12 +357,16 @@ mod tests {
                 dataset: None,
                 samples,
                 rate: 1.0,
+                followed_blocks: 10,
+                passes: 1.0,
+                now: Prediction::default(),
                 distinct_blocks: 10,
                 distinct_bytes: 1000,
                 distinct_stored_bytes: 1000,
                 distinct_metadata_bytes: 0,
                 metadata_share: 0.0,
                 points: Points(vec![(100, ratios[0]), (200, ratios[1])]),
+                least_points: Points::default(),
                 metadata_points: Points::default(),
             }],
         };

@@ -14,6 +14,7 @@ mod golden;
 mod import;
 mod keys;
 mod many_mounts;
+mod memory;
 mod mounts;
 mod receive;
 mod replacing;

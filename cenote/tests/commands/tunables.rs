@@ -23,6 +23,9 @@ fn tunables_are_listed_set_and_reset() {
     let names: Vec<&str> =
         of_one["tunables"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["l2arc_write_max", "zfs_txg_timeout"]);
+    let path = "/sys/module/zfs/parameters/zfs_txg_timeout";
+    assert_eq!(session.print(&["tunable", "set", &format!("{path}=3")]), "zfs_txg_timeout=3\n");
+    assert_eq!(session.print(&["tunable", "get", path]), "3\n");
     session.print(&["tunable", "reset", "--all"]);
     assert_eq!(session.print(&["tunable", "list", "--set"]), "");
 }

@@ -207,6 +207,11 @@ impl ArcCache {
         drop(freed);
     }
 
+    /// Memory of the indexes of cache devices, which is part of the budget.
+    pub fn index_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes lent bytes back.
     pub fn take_back(&self, bytes: u64) {
         let before = self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -221,7 +226,7 @@ impl ArcCache {
     /// The bytes that each shard may keep now.
     fn share(&self) -> usize {
         let budget_bytes = self.budget_bytes();
-        let taken = self.lent_bytes().saturating_add(self.index_bytes.load(Ordering::Relaxed));
+        let taken = self.lent_bytes().saturating_add(self.index_bytes());
         let own = budget_bytes.saturating_sub(taken).max(budget_bytes / OWN_SHARE);
         usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }

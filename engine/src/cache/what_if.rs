@@ -18,6 +18,10 @@
 //! (Kaplan and Meier's estimator). Otherwise each block would count as a miss once, and the curve of a pool
 //! that was opened lately would be too low.
 //!
+//! How far a curve can be trusted: [`Report::followed_blocks`] says how many blocks it was made of,
+//! [`Report::passes`] how often each of them was read, and [`Report::least_points`] are the curve with all
+//! first reads as misses, which it falls to if what was left out never comes back.
+//!
 //! Reads in advance are not uses. So the curve shows what a cache alone would do; read-ahead answers more.
 //!
 //! # Cost
@@ -92,6 +96,10 @@ pub struct Report {
     pub samples: f64,
     /// The share of blocks that is followed.
     pub rate: f64,
+    /// The number of blocks that are followed.
+    pub followed_blocks: u64,
+    /// How often a block was read on average, the older reads counting less.
+    pub passes: f64,
     /// The number of blocks that were read, about.
     pub distinct_blocks: u64,
     /// Bytes of all blocks that were read, about.
@@ -104,6 +112,8 @@ pub struct Report {
     pub metadata_share: f64,
     /// Sizes of caches in bytes, with the share of reads that each would answer.
     pub points: Points,
+    /// The same sizes, with the share if each first read were a miss at any size.
+    pub least_points: Points,
     /// The same sizes, with the share of all reads that are of metadata and that each would answer.
     pub metadata_points: Points,
 }
@@ -307,16 +317,26 @@ impl Curve {
         let bytes =
             |of: &dyn Fn(&Read) -> u64| scaled(self.objects.values().map(|object| of(&object.read)).sum());
         let (points, metadata_points) = self.points(all);
+        let mut answered = 0.0;
+        let with_first = self.reads.iter().enumerate().filter(|(_, reads)| **reads > 0.0);
+        let least_points = with_first.map(|(index, reads)| {
+            answered += reads;
+            (bucket_end(index), share(answered))
+        });
+        let distinct_blocks = scaled(self.objects.len() as u64);
         Report {
             readers,
             samples: self.samples,
             rate: self.rate(),
-            distinct_blocks: scaled(self.objects.len() as u64),
+            followed_blocks: self.objects.len() as u64,
+            passes: all / distinct_blocks.max(1) as f64,
+            distinct_blocks,
             distinct_bytes: bytes(&|read| read.bytes),
             distinct_stored_bytes: bytes(&|read| read.stored_bytes),
             distinct_metadata_bytes: bytes(&|read| if read.is_metadata { read.bytes } else { 0 }),
             metadata_share: share(self.of_metadata),
             points,
+            least_points: Points(least_points.collect()),
             metadata_points,
         }
     }
@@ -468,6 +488,8 @@ mod tests {
         // The first reads say nothing about a cache that holds all of it.
         let most = all.points.hit_ratio(BLOCKS * BYTES * 12 / 10);
         assert!((0.97..=1.0).contains(&most), "{most}");
+        let with_first = all.least_points.hit_ratio(BLOCKS * BYTES * 12 / 10);
+        assert!((with_first - 2.0 / 3.0).abs() < 0.05 && (all.passes - 3.0).abs() < 0.2, "{with_first}");
         let distinct = all.distinct_bytes as f64 / (BLOCKS * BYTES) as f64;
         assert!((0.95..1.05).contains(&distinct), "{distinct}");
         assert!(all.rate < 0.042 && all.rate > 0.034, "fewer are followed: {}", all.rate);

@@ -65,7 +65,8 @@ impl Reader {
     /// Notes a read that the caller does itself, and loads ahead of it.
     pub fn load_ahead(&self, offset: u64, length: u64) {
         // What the cache does not take (`primarycache`) would be read twice.
-        if tunables::ZFS_PREFETCH_DISABLE.is_on() || !self.object.objset().primary().get().takes(false) {
+        let is_off = tunables::ZFS_PREFETCH_DISABLE.is_on() || tunables::ZFETCH_MAX_DISTANCE.get() == 0;
+        if is_off || !self.object.objset().primary().get().takes(false) {
             return;
         }
         if offset == 0 {

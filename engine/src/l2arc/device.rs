@@ -1,11 +1,11 @@
 //! One cache device: its transfers, its latency, and its counters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use codec::checksum::{seal_label, verify_label};
-use device::{Device, IoBuf, IoError, SharedBuf};
+use device::{Device, IgnorePoison, IoBuf, IoError, SharedBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::l2arc::DeviceHeader;
@@ -29,8 +29,13 @@ const TRANSFERS: usize = 4;
 
 /// Reads after which an average counts.
 const FEW_READS: u32 = 32;
-/// A device that is bypassed gets one read in so many, to find out whether it became faster.
-const PROBE_EVERY: u32 = 32;
+/// Before as many reads of the pool are known, it gets one in so many of those that a device could answer, if
+/// the device is slow at all.
+const POOL_EVERY: u32 = 8;
+/// Reads of a bypassed device between two feedings, to find out whether it became faster.
+const PROBES: usize = 8;
+/// No further one begins after this time.
+const PROBES_TIME: Duration = Duration::from_millis(50);
 /// A difference that does not matter.
 const SAME_NS: u64 = 200_000;
 
@@ -53,12 +58,18 @@ impl Latency {
         self.reads.store(reads.saturating_add(1), Ordering::Relaxed);
     }
 
+    fn is_known(&self) -> bool {
+        self.reads.load(Ordering::Relaxed) >= FEW_READS
+    }
+
+    fn average_ns(&self) -> u64 {
+        self.average_ns.load(Ordering::Relaxed)
+    }
+
     /// Whether reads take clearly longer than those of `other`.
     pub(crate) fn is_slower_than(&self, other: &Self) -> bool {
-        let known = |latency: &Self| latency.reads.load(Ordering::Relaxed) >= FEW_READS;
-        let (own, others) =
-            (self.average_ns.load(Ordering::Relaxed), other.average_ns.load(Ordering::Relaxed));
-        known(self) && known(other) && own > others + others / 4 + SAME_NS
+        let others = other.average_ns();
+        self.is_known() && other.is_known() && self.average_ns() > others + others / 4 + SAME_NS
     }
 }
 
@@ -79,7 +90,10 @@ pub(crate) struct CacheDevice {
     is_gone: AtomicBool,
     /// Its reads.
     pub reads: Latency,
-    bypassed: AtomicU32,
+    /// Reads that asked whether the pool is faster, before that was known.
+    compared: AtomicU32,
+    /// Addresses and lengths of blocks that were read from the pool instead, for the next probes.
+    bypassed: Mutex<Vec<(u64, usize)>>,
     reading: AtomicU32,
     is_written: AtomicBool,
     /// What happened on it.
@@ -111,7 +125,8 @@ impl CacheDevice {
             lasting: Arc::clone(vdev.lasting()),
             is_gone: AtomicBool::new(false),
             reads: Latency::default(),
-            bypassed: AtomicU32::new(0),
+            compared: AtomicU32::new(0),
+            bypassed: Mutex::default(),
             reading: AtomicU32::new(0),
             is_written: AtomicBool::new(false),
             stats: L2arcStats::default(),
@@ -172,17 +187,44 @@ impl CacheDevice {
         tunables::L2ARC_NORW.is_on() && self.is_written.load(Ordering::Relaxed)
     }
 
-    /// The beginning of a read; absent when the device is slower than the pool, or too busy.
-    pub(crate) fn begin_read(&self, pool: &Latency) -> Option<Reading<'_>> {
-        if tunables::L2ARC_BYPASS_SLOW.is_on()
-            && self.reads.is_slower_than(pool)
-            && !self.bypassed.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY)
-        {
+    /// The beginning of a read of so many bytes; absent when the device is slower than the pool, or too busy.
+    pub(crate) fn begin_read(&self, pool: &Latency, address: u64, bytes: usize) -> Option<Reading<'_>> {
+        if tunables::L2ARC_BYPASS_SLOW.is_on() && self.is_bypassed(pool, address, bytes) {
             return None;
         }
         let reading = self.reading.fetch_add(1, Ordering::Relaxed);
         let guard = Reading(&self.reading);
         (reading < MAX_READS).then_some(guard)
+    }
+
+    /// Whether the pool is to be read instead, because it is faster, or to find out whether it is.
+    fn is_bypassed(&self, pool: &Latency, address: u64, bytes: usize) -> bool {
+        if self.reads.is_slower_than(pool) {
+            // A read that finds the list locked or full is as good as the others.
+            if let Ok(mut bypassed) = self.bypassed.try_lock()
+                && bypassed.len() < PROBES
+            {
+                bypassed.push((address, bytes));
+            }
+            return true;
+        }
+        self.reads.is_known()
+            && !pool.is_known()
+            && self.reads.average_ns() > SAME_NS
+            && self.compared.fetch_add(1, Ordering::Relaxed).is_multiple_of(POOL_EVERY)
+    }
+
+    /// Reads a few of the blocks that were read from the pool instead, to find out whether the device became
+    /// faster. No reader waits for these.
+    pub(crate) async fn probe(&self) {
+        let bypassed = std::mem::take(&mut *self.bypassed.lock().ignore_poison());
+        let began = Instant::now();
+        for (address, bytes) in bypassed {
+            if !self.is_usable() || began.elapsed() > PROBES_TIME || self.read(address, bytes).await.is_err()
+            {
+                break;
+            }
+        }
     }
 
     /// Reads bytes, and counts that.

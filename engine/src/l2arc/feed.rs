@@ -11,7 +11,10 @@
 //!
 //! What a feed may write is `l2arc_write_max`, and as long as the ARC was never full `l2arc_write_boost`
 //! more. There is a feed every `l2arc_feed_secs`; after one that wrote more than half of what it might the
-//! next one follows sooner (`l2arc_feed_again`, `l2arc_feed_min_ms`).
+//! next one follows sooner (`l2arc_feed_again`, `l2arc_feed_min_ms`), but not before the time in which a
+//! device may be written so much. In OpenZFS the limit is that of one feed, of which there are five a second.
+//!
+//! Before a feed, devices that are too slow for readers are probed ([`CacheDevice::probe`]).
 //!
 //! When the pool is closed, the entries of the open log block are written too: the rest of that log block
 //! repeats the first of them, because a log block always has the same number of entries.
@@ -108,7 +111,11 @@ impl L2arc {
         let mut feeder = self.feeder.lock().await;
         self.take_up(&mut feeder, vdevs, cache, owner, true).await;
         let pause = Duration::from_secs(tunables::L2ARC_FEED_SECS.get());
+        for fed in &feeder.fed {
+            fed.device.probe().await;
+        }
         feeder.last = feeder.last.wrapping_add(1);
+        let devices = feeder.fed.len();
         let turn = feeder.last.checked_rem(feeder.fed.len()).unwrap_or(0);
         let soon = feeder.evictions.soon(Instant::now(), cache.evicted_bytes(), cache.budget_bytes());
         let Some(fed) = feeder.fed.get_mut(turn) else { return pause };
@@ -118,7 +125,8 @@ impl L2arc {
             return pause;
         }
         self.both(&fed.device, |stats| stats.l2_feeds.add(1));
-        let mut quota = fed.quota(cache);
+        let rate = bytes_per_second(cache);
+        let mut quota = fed.quota(rate);
         let blocks = self.select(cache, owner, quota.payload, soon);
         quota.total = quota.total.min(fed.needed_bytes(&blocks));
         let evict = fed.ring.evict;
@@ -128,10 +136,12 @@ impl L2arc {
             self.write_header(fed, owner).await;
         }
         self.account(cache);
-        match tunables::L2ARC_FEED_AGAIN.get() != 0 && wrote > quota.payload / 2 {
-            true => pause.min(Duration::from_millis(tunables::L2ARC_FEED_MIN_MS.get())),
-            false => pause,
+        if tunables::L2ARC_FEED_AGAIN.get() == 0 || wrote <= quota.payload / 2 {
+            return pause;
         }
+        // The next feed is of the next device.
+        let taken = Duration::from_secs_f64(wrote as f64 / rate as f64 / devices.max(1) as f64);
+        pause.min(taken.max(Duration::from_millis(tunables::L2ARC_FEED_MIN_MS.get())))
     }
 
     /// Whether the index has the part of the ARC's budget that it may have (`l2arc_meta_percent`).
@@ -400,11 +410,10 @@ impl L2arc {
 }
 
 impl Fed {
-    /// What one feed may write.
-    fn quota(&self, cache: &ArcCache) -> Quota {
-        let boost = if cache.is_warm() { 0 } else { tunables::L2ARC_WRITE_BOOST.get() };
+    /// What one feed may write, if a second may write so many bytes.
+    fn quota(&self, bytes_per_second: u64) -> Quota {
         let quarter = whole_sectors((self.ring.end - self.ring.start) / 4, self.device.ashift);
-        let payload = tunables::L2ARC_WRITE_MAX.get().saturating_add(boost).min(quarter);
+        let payload = bytes_per_second.min(quarter);
         let log_blocks = match self.ring.log_entries as u64 {
             0 => 0,
             entries => (payload >> self.device.ashift).div_ceil(entries),
@@ -454,6 +463,12 @@ impl CacheDevice {
         ring.note_log(LogPointer::new(ring.hand, ring.payload(), buffer.len(), ty, checksum));
         buffer.into()
     }
+}
+
+/// What a device may be written in a second.
+fn bytes_per_second(cache: &ArcCache) -> u64 {
+    let boost = if cache.is_warm() { 0 } else { tunables::L2ARC_WRITE_BOOST.get() };
+    tunables::L2ARC_WRITE_MAX.get().saturating_add(boost).max(1)
 }
 
 /// As much of it as is whole sectors.

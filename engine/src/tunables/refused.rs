@@ -11,6 +11,7 @@ const NOT_YET: &str = "what it steers is not there yet";
 const CHOICE: &str = "the fastest implementation of this processor is always used";
 const ALLOCATOR: &str = "the allocator chooses in another way than OpenZFS's";
 const KEPT: &str = "the daemon keeps its own records of this";
+const GONE: &str = "OpenZFS does not have it any more";
 const LOGS: &str = "the log of space maps is bounded by other rules";
 
 /// Patterns of names, the first that fits counts. A `*` at an end stands for anything.
@@ -20,7 +21,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("zil_replay_disable", DANGER),
     ("zfs_recover", DANGER),
     ("zfs_free_leak_on_eio", DANGER),
-    ("zfs_max_missing_tvds", DANGER),
+    ("zfs_max_missing_tvds*", DANGER),
     ("zfs_removal_ignore_errors", DANGER),
     ("zfs_scan_ignore_errors", DANGER),
     ("zfs_no_scrub_io", DANGER),
@@ -50,6 +51,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("zfs_vdev_failfast_mask", KERNEL),
     ("vdev_file_*", KERNEL),
     ("zfs_arc_*", CACHE),
+    ("l2arc_dwpd_limit", "l2arc_write_max bounds what a second writes, and with it what a day does"),
+    ("l2arc_ext_headroom_pct", "see l2arc_headroom; 0 looks at the whole ARC"),
+    ("l2arc_meta_cycles", "metadata goes to cache devices first in each feeding"),
+    ("l2arc_nocompress", GONE),
     ("zfs_multilist_num_sublists", CACHE),
     ("dbuf_*", "there is no cache of dbufs besides the ARC"),
     ("zfs_object_mutex_size", THREADS),
@@ -148,6 +153,27 @@ const REFUSED: &[(&str, &str)] = &[
     ("zfs_multihost_history", KEPT),
     ("zfs_zevent_retain_*", KEPT),
     ("zfs_import_defer_txgs", OTHER_WAY),
+    ("zfs_active_allocator", ALLOCATOR),
+    ("zfs_min_metaslabs_to_condense_pct", LOGS),
+    ("zfs_ccw_retry_interval", "the cache file is written with the change that it is for"),
+    ("zfs_scrub_partial_writes", OTHER_WAY),
+    ("zfs_snapshot_history_enabled", "each snapshot is in the pool's history"),
+    ("ignore_hole_birth", DANGER),
+    ("zfs_autoimport_disable", "pools come back by the cache file of the daemon"),
+    ("zfs_checksums_per_second", "it is called zfs_checksum_events_per_second"),
+    ("zfs_delays_per_second", "it is called zfs_slow_io_events_per_second"),
+    ("zio_delay_max", "it is called zio_slow_io_ms"),
+    ("zil_slog_limit", GONE),
+    ("zfs_top_maxinflight", GONE),
+    ("zfs_scrub_delay", GONE),
+    ("zfs_resilver_delay", GONE),
+    ("zfs_mdcomp_disable", GONE),
+    ("zfs_disable_dup_eviction", GONE),
+    ("zfs_read_chunk_size", GONE),
+    ("zfs_no_write_throttle", GONE),
+    ("zfs_write_limit_*", GONE),
+    ("zfs_txg_synctime_ms", GONE),
+    ("metaslabs_per_vdev", "it is called zfs_vdev_default_ms_count"),
     ("zfs_vdev_*", "devices are opened, sized and divided by rules of their own here"),
 ];
 

@@ -28,17 +28,20 @@ const GIB: u64 = 1 << 30;
 /// As much as fits everywhere.
 const ANY: u64 = i64::MAX as u64;
 const U32: u64 = u32::MAX as u64;
+/// The least size of the ARC that a user may ask for, in bytes.
+pub const LEAST_ARC_BYTES: u64 = 64 * MIB;
 
 table! {
-    /// While reads of a cache device take longer than those of the pool, the pool is read instead, but for a
-    /// few reads, when this is not 0.
+    /// While reads of a cache device take longer than those of the pool, the pool is read instead, when this
+    /// is not 0. No reader waits for such a device: a few reads beside find out whether it became faster.
     L2ARC_BYPASS_SLOW = "l2arc_bypass_slow", Switch, 1, 0, 1, AtOnce;
     /// Blocks of the special class, which is fast already, are not put on cache devices while this is not
     /// 0.
     L2ARC_EXCLUDE_SPECIAL = "l2arc_exclude_special", Switch, 0, 0, 1, AtOnce;
     /// While blocks wait to be put on cache devices, they are fed again sooner than after l2arc_feed_secs.
     L2ARC_FEED_AGAIN = "l2arc_feed_again", Switch, 1, 0, 1, AtOnce;
-    /// The least time between two feedings of cache devices while l2arc_feed_again is on.
+    /// The least time between two feedings of cache devices while l2arc_feed_again is on. It is longer where
+    /// l2arc_write_max requires that.
     L2ARC_FEED_MIN_MS = "l2arc_feed_min_ms", Milliseconds, 200, 1, 1_000_000, AtOnce;
     /// The time between two feedings of cache devices.
     L2ARC_FEED_SECS = "l2arc_feed_secs", Seconds, 1, 1, 86_400, AtOnce;
@@ -75,17 +78,17 @@ table! {
     METASLAB_ALIQUOT = "metaslab_aliquot", Bytes, 512 * KIB, 4 * KIB, GIB, AtImport;
     /// The map of a metaslab that was not used for so many groups leaves the memory.
     METASLAB_UNLOAD_DELAY = "metaslab_unload_delay", Groups, 64, 0, U32, AtOnce;
-    /// The most bytes that are loaded ahead of a stream of reads.
+    /// The most bytes that are loaded ahead of a stream of reads; 0 for none.
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", Bytes, 16 * MIB, 0, GIB, AtOnce;
     /// The number of streams that are followed in a file or a volume by each of its users.
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", Count, 8, 1, 64, ForNew;
     /// The most bytes of the ARC; 0 leaves it at what `--arc-max` gave, or a quarter of the machine's memory.
-    ZFS_ARC_MAX = "zfs_arc_max", Bytes, 0, 0, ANY, AtOnce;
+    ZFS_ARC_MAX = "zfs_arc_max", Bytes, 0, LEAST_ARC_BYTES, ANY, AtOnce;
     /// How much more a block of metadata that comes back soon after its eviction counts than one of data, for
     /// the share that metadata may have of the ARC; 100 counts both the same.
     ZFS_ARC_META_BALANCE = "zfs_arc_meta_balance", Percent, 500, 1, 1_000_000, AtOnce;
-    /// The ARC does not become smaller than this for the memory of others; 0 means a thirty-second part of
-    /// the machine's memory.
+    /// The ARC does not become smaller than this for the memory of others, unless its most bytes are less; 0
+    /// means a thirty-second part of the machine's memory, and at least 64 MiB.
     ZFS_ARC_MIN = "zfs_arc_min", Bytes, 0, 0, ANY, AtOnce;
     /// The ARC becomes smaller when less memory than this is free; 0 means a sixty-fourth part of the
     /// machine's memory, and at least 512 MiB.

@@ -418,7 +418,26 @@ fn a_device_with_errors_is_given_up_and_a_slow_one_is_left_alone() {
         hits(&pool).await;
         let bypassed = stats(&pool).l2_bypassed.get();
         assert!(bypassed > BLOCKS / 2, "{bypassed} of {BLOCKS}");
+        // No reader waits for it any more: the feeder reads a few of the blocks.
+        let hits_before = stats(&pool).l2_hits.get();
+        hits(&pool).await;
+        assert_eq!(stats(&pool).l2_hits.get(), hits_before);
+        let device_reads = || {
+            let vdevs = pool.pool().vdevs();
+            let leaf = vdevs.l2cache.iter().next().unwrap();
+            leaf.stats.snapshot(Transfer::Read).operations
+        };
+        let reads_before = device_reads();
+        pool.feed_l2arc().await;
+        assert!((1..=8).contains(&(device_reads() - reads_before)));
         pool.clear_injections(Some(id));
+        // It is as fast as before: sooner or later readers get their blocks from it again.
+        let until = std::time::Instant::now() + Duration::from_secs(120);
+        while stats(&pool).l2_hits.get() == hits_before {
+            assert!(std::time::Instant::now() < until, "the device is never used again");
+            hits(&pool).await;
+            pool.feed_l2arc().await;
+        }
         tunables::L2ARC_BYPASS_SLOW.set(0).unwrap();
 
         let error = Fault::Device { leaf, error: DeviceError::Io, operation: Operation::All, label: None };
@@ -488,7 +507,16 @@ fn tunables_of_cache_devices_have_effects() {
             assert!((512 << 10..=1400 << 10).contains(&wrote), "{wrote}");
             let _secs = set(&tunables::L2ARC_FEED_SECS, 7);
             let _ms = set(&tunables::L2ARC_FEED_MIN_MS, 300);
-            assert_eq!(pool.feed_l2arc().await, Duration::from_millis(300));
+            let before = stats.l2_write_bytes.get();
+            let pause = pool.feed_l2arc().await;
+            let wrote = stats.l2_write_bytes.get() - before;
+            assert!((Duration::from_millis(300)..Duration::from_secs(7)).contains(&pause), "{pause:?}");
+            let rate = wrote as f64 / pause.as_secs_f64();
+            assert!(
+                rate <= f64::from((256 << 10) + (1 << 20)),
+                "{rate} bytes a second: {wrote} in {pause:?}"
+            );
+            let _often = set(&tunables::L2ARC_FEED_MIN_MS, 1);
             let _never = set(&tunables::L2ARC_FEED_AGAIN, 0);
             assert_eq!(pool.feed_l2arc().await, Duration::from_secs(7));
         }

@@ -37,8 +37,12 @@ fn blocks_are_loaded_ahead_as_far_as_is_said_or_not_at_all() {
     let usual = read_in_order(128);
     turn.set(&tunables::ZFETCH_MAX_DISTANCE, 64 << 10);
     let short = read_in_order(128);
+    turn.set(&tunables::ZFETCH_MAX_DISTANCE, 0);
+    let no_distance = read_in_order(128);
+    turn.set(&tunables::ZFETCH_MAX_DISTANCE, 64 << 10);
     turn.set(&tunables::ZFS_PREFETCH_DISABLE, 1);
     let none = read_in_order(128);
+    assert_eq!(no_distance, none, "no distance is nothing ahead");
     assert!(none < short && short < usual, "{none} {short} {usual}");
     assert!(short - none <= 256 << 10 && usual - none > MIB, "{none} {short} {usual}");
 }

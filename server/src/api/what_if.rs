@@ -31,6 +31,37 @@ pub struct PoolWhatIf {
     pub curves: Vec<Curve>,
 }
 
+/// How far a prediction can be trusted, by how far apart the shares are between which it may turn out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trust {
+    /// More than 15 in a hundred, or few reads.
+    #[default]
+    Low,
+    /// At most 15 in a hundred.
+    Fair,
+    /// At most 5 in a hundred.
+    Good,
+}
+
+/// What a cache of some size would do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// The share of reads that it would answer.
+    pub hit_ratio: f64,
+    /// The least share that this may turn out to be.
+    pub least: f64,
+    /// The largest share.
+    pub most: f64,
+    /// How far this can be trusted.
+    pub trust: Trust,
+}
+
+/// With fewer reads, a curve says little.
+const FEW_SAMPLES: f64 = 500.0;
+/// With fewer reads of each block, the largest cache is as unknown as the others.
+const FEW_PASSES: f64 = 2.0;
+
 /// What caches of different sizes would answer, by the reads since the pool was opened; older ones count
 /// less.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +72,15 @@ pub struct Curve {
     pub samples: f64,
     /// The share of blocks that is followed.
     pub rate: f64,
+    /// The number of blocks that are followed.
+    #[serde(default)]
+    pub followed_blocks: u64,
+    /// How often a block was read on average; older reads count less.
+    #[serde(default)]
+    pub passes: f64,
+    /// What the ARC of now would answer, and how far that can be trusted.
+    #[serde(default)]
+    pub now: Prediction,
     /// The number of blocks that were read.
     pub distinct_blocks: u64,
     /// Bytes of all blocks that were read.
@@ -53,6 +93,9 @@ pub struct Curve {
     pub metadata_share: f64,
     /// Sizes in bytes, with the share of reads that a cache of that size answers without read-ahead.
     pub points: Points,
+    /// The same, if each first read of a block were a miss at any size.
+    #[serde(default)]
+    pub least_points: Points,
     /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size
     /// answers.
     pub metadata_points: Points,
@@ -62,6 +105,31 @@ impl Curve {
     /// The share of reads that a cache of `bytes` would answer.
     pub fn hit_ratio(&self, bytes: u64) -> f64 {
         self.points.hit_ratio(bytes)
+    }
+
+    /// What a cache of `bytes` would answer, and how far that can be trusted. Three things may be otherwise:
+    ///
+    /// - first reads say nothing, and may never come back: the lower end has them as misses;
+    /// - only some blocks are followed: both ends have a margin of two standard errors;
+    /// - the curve is that of a cache that drops what was used least recently. Of blocks that are read in
+    ///   turn it keeps nothing, where the ARC may keep as much as fits: the upper end has that.
+    pub fn prediction(&self, bytes: u64) -> Prediction {
+        let hit_ratio = self.hit_ratio(bytes);
+        let error = (hit_ratio * (1.0 - hit_ratio) / self.followed_blocks.max(1) as f64).sqrt();
+        let largest = match self.points.0.last() {
+            Some((_, ratio)) if self.passes >= FEW_PASSES => *ratio,
+            _ => 1.0,
+        };
+        let kept = largest * (bytes as f64 / self.distinct_bytes.max(1) as f64).min(1.0);
+        let least = (self.least_points.hit_ratio(bytes).min(hit_ratio) - 2.0 * error).max(0.0);
+        let most = (kept.max(hit_ratio) + 2.0 * error).min(1.0);
+        let trust = match most - least {
+            _ if self.samples < FEW_SAMPLES => Trust::Low,
+            width if width <= 0.05 => Trust::Good,
+            width if width <= 0.15 => Trust::Fair,
+            _ => Trust::Low,
+        };
+        Prediction { hit_ratio, least, most, trust }
     }
 
     /// The share of reads that are of metadata, and that a cache of `bytes` would not answer. A special vdev
@@ -80,5 +148,53 @@ impl Curve {
         let stretch = self.distinct_bytes as f64 / self.distinct_stored_bytes.max(1) as f64;
         let device_bytes = (device_bytes as f64 * stretch.max(1.0)) as u64;
         self.points.hit_ratio_with_device(memory_bytes, device_bytes, self.distinct_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(samples: f64, passes: f64, points: &[(u64, f64)], least_points: &[(u64, f64)]) -> Curve {
+        Curve {
+            dataset: None,
+            samples,
+            rate: 1.0,
+            followed_blocks: 4000,
+            passes,
+            now: Prediction::default(),
+            distinct_blocks: 4000,
+            distinct_bytes: 1000,
+            distinct_stored_bytes: 1000,
+            distinct_metadata_bytes: 0,
+            metadata_share: 0.0,
+            points: Points(points.to_vec()),
+            least_points: Points(least_points.to_vec()),
+            metadata_points: Points::default(),
+        }
+    }
+
+    #[test]
+    fn many_passes_over_blocks_at_random_can_be_trusted_and_few_cannot() {
+        let even: Vec<(u64, f64)> = (0..=10).map(|tenth| (tenth * 100, tenth as f64 / 10.0)).collect();
+        let least = |share: f64| even.iter().map(|(size, ratio)| (*size, ratio * share)).collect::<Vec<_>>();
+        let good = curve(400_000.0, 100.0, &even, &least(0.99)).prediction(300);
+        assert!((good.hit_ratio - 0.3).abs() < 1e-9 && good.trust == Trust::Good, "{good:?}");
+        assert!(good.least < 0.3 && good.most > 0.3 && good.most < 0.32, "{good:?}");
+        // Three passes: the reads of the first one were misses, which a cache of any size has.
+        let fair = curve(12_000.0, 3.0, &even, &least(0.67)).prediction(300);
+        assert!(fair.trust == Trust::Fair && fair.least < 0.2, "{fair:?}");
+        assert_eq!(curve(400.0, 100.0, &even, &least(0.99)).prediction(300).trust, Trust::Low);
+    }
+
+    #[test]
+    fn a_loop_and_a_single_pass_are_not_trusted() {
+        // In turn, again and again: the least recently used block is the next one. The ARC does better.
+        let in_turn = curve(400_000.0, 100.0, &[(900, 0.0), (1000, 1.0)], &[(900, 0.0), (1000, 0.99)]);
+        let half = in_turn.prediction(500);
+        assert!(half.least < 0.01 && half.most >= 0.5 && half.trust == Trust::Low, "{half:?}");
+        assert_eq!(in_turn.prediction(2000).trust, Trust::Good, "all of it fits");
+        let once = curve(4000.0, 1.0, &[], &[]).prediction(2000);
+        assert_eq!((once.least, once.most, once.trust), (0.0, 1.0, Trust::Low));
     }
 }

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use engine::dsl::Dsl;
 use engine::stats::{
-    Amplification, Arcstats, DMU_TX, DmuTxStats, FmStats, Group, ObjsetStats, TxgRecord, VdevStats, ZFETCH,
-    ZIL, ZfetchStats, ZilStats,
+    Amplification, Arcstats, DMU_TX, DmuTxStats, FmStats, Group, MemoryStats, ObjsetStats, TxgRecord,
+    VdevStats, ZFETCH, ZIL, ZfetchStats, ZilStats,
 };
 use engine::tunables;
 use engine::vdev::Vdev;
@@ -55,6 +55,9 @@ impl Daemon {
         }
         if wanted.has(FmStats::NAME) {
             groups.push(group(&FmStats::snapshot()));
+        }
+        if wanted.has(MemoryStats::NAME) {
+            groups.push(group(&self.memory_stats()));
         }
         if wanted.has(TUNABLES) {
             let values = tunables::all().iter().map(|tunable| (tunable.name().to_owned(), tunable.get()));

@@ -1,4 +1,11 @@
-//! Keeps the ARC at the size that the machine's memory allows ([`engine::cache::sizing`]).
+//! Keeps the ARC at the size that the machine's memory allows ([`engine::cache::sizing`]), and the process at
+//! the size that its ARC allows.
+//!
+//! The process keeps to one and a half times the largest size of the ARC, and [`BASE_BYTES`]. The half is for
+//! what is not the ARC: requests and transfers under way, indexes, names, maps of free space, what allocators
+//! keep. Where that takes more, the ARC is kept smaller by as much ([`Process::held_back`]), down to a
+//! quarter. Freed buffers are kept for the next ones up to one eighth of its largest size
+//! ([`device::keep_unused`]).
 //!
 //! One thread looks each second. It ends with the daemon.
 //!
@@ -9,11 +16,13 @@
 //! | the limit of the control group (version 2) | the least `memory.max`, `memory.high` of it and of the groups above it, with their `memory.current` and `inactive_file` |
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::cache::sizing::{Memory, Sizing};
+use engine::stats::MemoryStats;
 use engine::tunables;
 
 use super::Daemon;
@@ -27,7 +36,15 @@ const MIN_RESERVE_BYTES: u64 = 512 << 20;
 /// Without `zfs_arc_min`, the ARC keeps this share of the memory,
 const LEAST_SHARE: u64 = 32;
 /// and at least this much.
-const MIN_BYTES: u64 = 64 << 20;
+const MIN_BYTES: u64 = tunables::LEAST_ARC_BYTES;
+/// What the process may take besides one and a half times the ARC: the program, threads, a pool.
+const BASE_BYTES: u64 = 96 << 20;
+/// The ARC keeps this share of its largest size, whatever the rest of the process takes.
+const OWN_SHARE: u64 = 4;
+/// Of freed buffers, this share of the largest size of the ARC is kept for the next ones,
+const KEPT_SHARE: u64 = 8;
+/// within these bounds.
+const KEPT_BYTES: RangeInclusive<u64> = 8 << 20..=256 << 20;
 /// Changes smaller than this part of the size are left, but for those that a user asked for.
 const STEP_SHARE: u64 = 128;
 
@@ -43,7 +60,7 @@ impl Daemon {
         let run = move || {
             let mut sizing = Sizing::new(0, 0, 0);
             while let Some(daemon) = daemon.upgrade() {
-                daemon.size_arc(&mut sizing, total, group.as_ref());
+                daemon.size_arc(&mut sizing, total, group.as_ref(), Process::now());
                 drop(daemon);
                 std::thread::sleep(INTERVAL);
             }
@@ -54,11 +71,13 @@ impl Daemon {
     /// The most bytes that the ARC may have.
     pub(super) fn arc_max(&self) -> u64 {
         let given = tunables::ZFS_ARC_MAX.given().filter(|bytes| *bytes != 0);
-        given.map_or(self.arc_asked, |most| most.max(MIN_BYTES))
+        given.unwrap_or(self.arc_asked)
     }
 
-    fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>) {
-        sizing.most = self.arc_max();
+    fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>, process: Option<Process>) {
+        let most = self.arc_max();
+        device::keep_unused((most / KEPT_SHARE).clamp(*KEPT_BYTES.start(), *KEPT_BYTES.end()));
+        sizing.most = most - process.map_or(0, |process| process.held_back(self.arc_used(), most));
         (sizing.least, sizing.reserve) = (arc_min(total), reserve(total));
         let Some(memory) = memory(group) else { return };
         let size = self.cache.budget_bytes();
@@ -68,6 +87,68 @@ impl Daemon {
             self.cache.resize(next);
             tracing::debug!(from = size, to = next, available = memory.available_bytes, "the ARC's size");
         }
+    }
+}
+
+impl Daemon {
+    /// Memory that the ARC's budget is for: blocks, dirty data, indexes of cache devices.
+    fn arc_used(&self) -> u64 {
+        let stats = self.cache.stats();
+        stats.size_bytes.saturating_add(stats.lent_bytes).saturating_add(self.cache.index_bytes())
+    }
+
+    /// Where the memory of the process is.
+    pub(super) fn memory_stats(&self) -> MemoryStats {
+        let (process, buffers) = (Process::now().unwrap_or_default(), device::buffer_memory());
+        let (cache, most) = (self.cache.stats(), self.arc_max());
+        let in_buffers = buffers.used_bytes.saturating_add(buffers.kept_bytes);
+        MemoryStats {
+            resident: process.resident,
+            resident_most: process.resident_most,
+            resident_limit: most.saturating_add(most / 2).saturating_add(BASE_BYTES),
+            program: process.resident.saturating_sub(process.anonymous).saturating_sub(process.shared),
+            shared: process.shared,
+            buffers: buffers.used_bytes,
+            buffers_kept: buffers.kept_bytes,
+            heap: process.anonymous.saturating_sub(in_buffers),
+            arc_blocks: cache.size_bytes,
+            dirty: cache.lent_bytes,
+            l2_index: self.cache.index_bytes(),
+            held_back: process.held_back(self.arc_used(), most),
+        }
+    }
+}
+
+/// The memory of this process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Process {
+    resident: u64,
+    resident_most: u64,
+    /// Of no file.
+    anonymous: u64,
+    /// Of others, such as guests.
+    shared: u64,
+}
+
+impl Process {
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/status").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let bytes = |name| Some(field(text, name)?.saturating_mul(1 << 10));
+        let [resident, resident_most] = [bytes("VmRSS:")?, bytes("VmHWM:")?];
+        // Systems before Linux 4.5 do not tell the two apart.
+        let anonymous = bytes("RssAnon:").unwrap_or(resident);
+        Some(Self { resident, resident_most, anonymous, shared: bytes("RssShmem:").unwrap_or(0) })
+    }
+
+    /// How much smaller than `most` an ARC has to be that uses `used` bytes now, so that the process keeps to
+    /// its size.
+    fn held_back(&self, used: u64, most: u64) -> u64 {
+        let others = self.resident.saturating_sub(self.shared).saturating_sub(used);
+        let excess = others.saturating_sub(most / 2).saturating_sub(BASE_BYTES);
+        excess.min(most - most / OWN_SHARE)
     }
 }
 
@@ -157,7 +238,7 @@ mod tests {
         let mut sizing = Sizing::new(256 << 20, 0, 0);
         let mut size_after = |tunable: &tunables::Tunable, value| {
             tunable.set(value).unwrap();
-            daemon.size_arc(&mut sizing, GIB, None);
+            daemon.size_arc(&mut sizing, GIB, None, None);
             tunable.reset();
             daemon.cache.budget_bytes()
         };
@@ -169,6 +250,20 @@ mod tests {
         tunables::ZFS_ARC_SYS_FREE.set(1 << 60).unwrap();
         assert_eq!(size_after(&tunables::ZFS_ARC_MIN, 96 << 20), 96 << 20);
         tunables::ZFS_ARC_SYS_FREE.reset();
+    }
+
+    #[test]
+    fn the_arc_gives_way_to_what_else_the_process_takes_beyond_half_of_it() {
+        const MIB: u64 = 1 << 20;
+        let text = "VmHWM:\t  700000 kB\nVmRSS:\t  614400 kB\nRssAnon:\t  512000 kB\nRssShmem:\t 0 kB\n";
+        let process = Process::parse(text).unwrap();
+        assert_eq!((process.resident, process.anonymous), (600 * MIB, 500 * MIB));
+        assert_eq!(process.held_back(400 * MIB, 256 * MIB), 0, "200 MiB of others may be 224");
+        assert_eq!(process.held_back(300 * MIB, 256 * MIB), 76 * MIB);
+        assert_eq!(process.held_back(0, 256 * MIB), 192 * MIB, "a quarter is left to it");
+        let with_guest = Process { resident: 1600 * MIB, shared: 1000 * MIB, ..process };
+        assert_eq!(with_guest.held_back(400 * MIB, 256 * MIB), 0, "the memory of a guest is not ours");
+        assert_eq!(Process::parse("VmRSS: 1 kB\n"), None);
     }
 
     #[test]

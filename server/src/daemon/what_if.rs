@@ -4,7 +4,7 @@ use engine::cache::what_if::Report;
 use ondisk::ObjectId;
 
 use super::{Daemon, OpenPool};
-use crate::api::{self, ApiError, Curve, Listed, PoolWhatIf};
+use crate::api::{self, ApiError, Curve, Listed, PoolWhatIf, Prediction};
 
 impl Daemon {
     /// The miss-ratio curves of pools.
@@ -17,7 +17,8 @@ impl Daemon {
         for pool in pools {
             let mut curves = Vec::new();
             for report in pool.view().what_if() {
-                if let Some(curve) = curve(&pool, report).await {
+                if let Some(mut curve) = curve(&pool, report).await {
+                    curve.now = curve.prediction(self.cache.budget_bytes());
                     curves.push(curve);
                 }
             }
@@ -41,17 +42,21 @@ async fn curve(pool: &OpenPool, report: Report) -> Option<Curve> {
             (!dataset.dir.is_internal()).then_some(dataset.name)?.into()
         }
     };
-    let Report { samples, rate, distinct_blocks, distinct_bytes, .. } = report;
+    let Report { samples, rate, followed_blocks, passes, distinct_blocks, distinct_bytes, .. } = report;
     Some(Curve {
         dataset,
         samples,
         rate,
+        followed_blocks,
+        passes,
+        now: Prediction::default(),
         distinct_blocks,
         distinct_bytes,
         distinct_stored_bytes: report.distinct_stored_bytes,
         distinct_metadata_bytes: report.distinct_metadata_bytes,
         metadata_share: report.metadata_share,
         points: report.points,
+        least_points: report.least_points,
         metadata_points: report.metadata_points,
     })
 }

@@ -188,6 +188,7 @@ fn of_process(text: &mut Text, counters: &Counters) {
         ("zil", "node_zfs_zil_"),
         ("dmu_tx", "node_zfs_dmu_tx_"),
         ("fm", "node_zfs_fm_"),
+        ("memory", "cenote_memory_"),
     ] {
         let found = counters.groups.iter().find(|found| found.name == group);
         let fields = GROUPS.iter().find(|(name, _)| *name == group);

@@ -1,0 +1,381 @@
+//! The memory of buffers of a page and more: mapped apart from the allocator, by size class.
+//!
+//! # The idea
+//! The ARC and dirty data are nearly all of the memory of a process, and lie in buffers of whole pages. An
+//! allocator for small objects serves these badly: for an alignment of a page it takes a page more of each (8
+//! KiB cost 12), it keeps a run of pages as long as one of its blocks is in use, and it does not say what it
+//! keeps. Buffers of whole pages need none of this, since the system takes back single pages. So each size
+//! class has address space of its own, and a buffer that is freed becomes one of these:
+//!
+//! | state | its memory | next |
+//! |---|---|---|
+//! | kept | stays, with old content | taken first, the one that was freed last first |
+//! | cold | was given back; the address space stays | taken when none is kept; the system zeroes its pages |
+//!
+//! So the memory of the process is what is in use and what is kept, to the page, whatever was freed in which
+//! order. There are four classes per doubling, so that at most a quarter is wasted.
+//!
+//! # What is kept
+//! At most as much as [`keep_unused`] says, over all classes. The smallest number that a class kept since the
+//! last look is the number that was not needed: [`give_back_unused`] gives so many back. A caller with a
+//! clock calls it now and then. A steady load keeps what it needs, and an idle process keeps nothing.
+//!
+//! # Invariants
+//! - Each address is in one place: in use, kept, cold, or in the part of a mapping that was never used.
+//! - The lock of a class is never held while memory is given back, and never together with another lock.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ops::RangeInclusive;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::{ALIGNMENT_BYTES, machine_memory_bytes};
+use crate::IgnorePoison;
+
+/// Address space that a class takes at once; a buffer may be larger.
+const MAPPING_BYTES: usize = 4 << 20;
+
+/// The part of the machine's memory that is kept unless [`keep_unused`] was called: one in so many, within
+/// bounds.
+const KEPT_SHARE: u64 = 64;
+/// The size of read-ahead and write bursts on a small machine; on a large one, the default limit of dirty
+/// data.
+const KEPT_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
+
+/// All of the process.
+pub(super) static PAGES: Pages = Pages::new();
+
+/// The memory of buffers of a page and more, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferMemory {
+    /// Of buffers in use.
+    pub used_bytes: u64,
+    /// Of freed buffers, kept for the next ones.
+    pub kept_bytes: u64,
+}
+
+/// The memory of all buffers of the process now.
+pub fn buffer_memory() -> BufferMemory {
+    let bytes = |counter: &AtomicUsize| counter.load(Ordering::Relaxed) as u64;
+    BufferMemory { used_bytes: bytes(&PAGES.used_bytes), kept_bytes: bytes(&PAGES.kept_bytes) }
+}
+
+/// From now on at most `bytes` of freed buffers are kept; what is kept beyond that goes back to the system.
+pub fn keep_unused(bytes: u64) {
+    PAGES.keep_at_most(usize::try_from(bytes).unwrap_or(usize::MAX));
+}
+
+/// Gives memory that was not needed since the last call back to the system. Returns the bytes.
+pub fn give_back_unused() -> usize {
+    PAGES.give_back_unused()
+}
+
+/// A class of sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 … pages, up to 16 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SizeClass(usize);
+
+impl SizeClass {
+    const COUNT: usize = 44;
+
+    /// The smallest class that holds `len` bytes, or `None` where there is none so large.
+    pub(super) fn of(len: usize) -> Option<Self> {
+        let pages = len.div_ceil(ALIGNMENT_BYTES).max(1);
+        if pages <= 4 {
+            return Some(Self(pages - 1));
+        }
+        let doubling = (pages - 1).ilog2() as usize;
+        let step_pages = 1 << (doubling - 2);
+        let step = (pages - (1 << doubling)).div_ceil(step_pages);
+        let index = 4 * (doubling - 1) + step - 1;
+        (index < Self::COUNT).then_some(Self(index))
+    }
+
+    pub(super) fn capacity(self) -> usize {
+        let pages = if self.0 < 4 {
+            self.0 + 1
+        } else {
+            let doubling = self.0 / 4 + 1;
+            (1 << doubling) + (self.0 % 4 + 1) * (1 << (doubling - 2))
+        };
+        pages * ALIGNMENT_BYTES
+    }
+}
+
+/// Buffers by size class. Each class has its own lock, held for a push or a pop, for a mapping, or to take
+/// out unneeded memory.
+pub(super) struct Pages {
+    classes: [Mutex<Class>; SizeClass::COUNT],
+    used_bytes: AtomicUsize,
+    kept_bytes: AtomicUsize,
+    /// The most that is kept; 0 before it is known.
+    most_kept_bytes: AtomicUsize,
+}
+
+/// The unused buffers of a class.
+struct Class {
+    /// With memory, the one freed last on top.
+    kept: Vec<Unused>,
+    /// How few were kept at once since the last look.
+    fewest: usize,
+    /// Without memory.
+    cold: Vec<Unused>,
+    /// The buffers of the last mapping that were never used: the next one, and how many.
+    fresh: Option<(Unused, usize)>,
+}
+
+/// An unused buffer of its class.
+struct Unused(NonNull<u8>);
+
+// SAFETY: an unused buffer has no other owner.
+unsafe impl Send for Unused {}
+
+impl Pages {
+    const fn new() -> Self {
+        Self {
+            classes: [const { Mutex::new(Class::EMPTY) }; SizeClass::COUNT],
+            used_bytes: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
+            most_kept_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// A buffer of the class, and whether it has old content; it is zeroed otherwise.
+    pub(super) fn take(&self, class: SizeClass) -> (NonNull<u8>, bool) {
+        let bytes = class.capacity();
+        self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut own = self.class(class);
+        if let Some(Unused(pointer)) = own.kept.pop() {
+            own.fewest = own.fewest.min(own.kept.len());
+            drop(own);
+            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return (pointer, true);
+        }
+        let Unused(pointer) = own.cold.pop().unwrap_or_else(|| own.fresh(bytes));
+        (pointer, false)
+    }
+
+    /// Takes a buffer of the class back.
+    ///
+    /// # Safety
+    /// It came from [`Self::take`] of the same class, and its owner does not use it any more.
+    pub(super) unsafe fn give(&self, class: SizeClass, pointer: NonNull<u8>) {
+        let bytes = class.capacity();
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.most_kept_bytes() {
+            self.class(class).kept.push(Unused(pointer));
+            return;
+        }
+        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.give_back(class, vec![Unused(pointer)]);
+    }
+
+    fn class(&self, class: SizeClass) -> MutexGuard<'_, Class> {
+        self.classes[class.0].lock().ignore_poison()
+    }
+
+    fn most_kept_bytes(&self) -> usize {
+        let known = self.most_kept_bytes.load(Ordering::Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let share = (machine_memory_bytes() / KEPT_SHARE).clamp(*KEPT_BYTES.start(), *KEPT_BYTES.end());
+        let bytes = usize::try_from(share).unwrap_or(usize::MAX);
+        self.most_kept_bytes.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    fn keep_at_most(&self, bytes: usize) {
+        self.most_kept_bytes.store(bytes.max(1), Ordering::Relaxed);
+        // Large ones first: these are the fewest steps.
+        for class in (0..SizeClass::COUNT).rev().map(SizeClass) {
+            let excess = self.kept_bytes.load(Ordering::Relaxed).saturating_sub(bytes);
+            if excess == 0 {
+                break;
+            }
+            let count = excess.div_ceil(class.capacity());
+            self.give_back_kept(class, |own| count.min(own.kept.len()));
+        }
+    }
+
+    fn give_back_unused(&self) -> usize {
+        let given =
+            (0..SizeClass::COUNT).map(|class| self.give_back_kept(SizeClass(class), |own| own.fewest));
+        given.sum()
+    }
+
+    /// Gives the kept buffers of a class back that were freed first, as many as `count` says. Returns their
+    /// bytes.
+    fn give_back_kept(&self, class: SizeClass, count: impl FnOnce(&Class) -> usize) -> usize {
+        let unused: Vec<Unused> = {
+            let mut own = self.class(class);
+            let count = count(&own);
+            let unused = own.kept.drain(..count).collect();
+            own.fewest = own.kept.len();
+            unused
+        };
+        let bytes = unused.len() * class.capacity();
+        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.give_back(class, unused);
+        bytes
+    }
+
+    /// Gives the memory of buffers back to the system. They are cold then.
+    fn give_back(&self, class: SizeClass, unused: Vec<Unused>) {
+        for Unused(pointer) in &unused {
+            // SAFETY: these are whole pages of an anonymous mapping, which have no other owner; what they
+            // contain is not needed.
+            let result =
+                unsafe { libc::madvise(pointer.as_ptr().cast(), class.capacity(), libc::MADV_DONTNEED) };
+            if result != 0 {
+                // They are locked in memory, by 'mlockall': a cold buffer is to be zero all the same.
+                // SAFETY: as above; the buffer has so many bytes.
+                unsafe { pointer.as_ptr().write_bytes(0, class.capacity()) };
+            }
+        }
+        self.class(class).cold.extend(unused);
+    }
+}
+
+impl Class {
+    const EMPTY: Self = Self { kept: Vec::new(), fewest: 0, cold: Vec::new(), fresh: None };
+
+    /// A buffer that was never used.
+    fn fresh(&mut self, bytes: usize) -> Unused {
+        let (next, left) = self.fresh.take().unwrap_or_else(|| map(bytes));
+        if left > 1 {
+            // SAFETY: it lies in the same mapping, as there is more than one left.
+            self.fresh = Some((Unused(unsafe { next.0.add(bytes) }), left - 1));
+        }
+        next
+    }
+}
+
+/// Address space for buffers of so many bytes: the first one, and how many.
+fn map(bytes: usize) -> (Unused, usize) {
+    let count = (MAPPING_BYTES / bytes).max(1);
+    let length = count * bytes;
+    // SAFETY: the system chooses an address that is free.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    let pointer = NonNull::new(address.cast::<u8>()).filter(|_| address != libc::MAP_FAILED);
+    let Some(pointer) = pointer else {
+        handle_alloc_error(Layout::from_size_align(length, ALIGNMENT_BYTES).unwrap_or(Layout::new::<u8>()))
+    };
+    // A huge page would bring memory back that was given back around a buffer in use. A system that has none
+    // refuses this.
+    // SAFETY: the mapping was made above.
+    let _ = unsafe { libc::madvise(address, length, libc::MADV_NOHUGEPAGE) };
+    (Unused(pointer), count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_size_class_holds_its_sizes_and_wastes_at_most_a_quarter(len in 0usize..=16 << 20) {
+            let capacity = SizeClass::of(len).unwrap().capacity();
+            prop_assert!(capacity >= len);
+            prop_assert!(capacity <= len + (len / 4).max(ALIGNMENT_BYTES));
+            prop_assert_eq!(SizeClass::of(capacity).unwrap().capacity(), capacity);
+        }
+    }
+
+    #[test]
+    fn size_classes_ascend_and_end_at_16_mib() {
+        let capacities: Vec<usize> = (0..SizeClass::COUNT).map(|index| SizeClass(index).capacity()).collect();
+        assert!(capacities.is_sorted());
+        assert_eq!(capacities.first(), Some(&4096));
+        assert_eq!(capacities.last(), Some(&(16 << 20)));
+        assert_eq!(SizeClass::of((16 << 20) + 1), None);
+    }
+
+    /// So many buffers at once, all of them written.
+    fn taken(pages: &Pages, class: SizeClass, count: usize) -> Vec<NonNull<u8>> {
+        let take = |_| {
+            let (pointer, _) = pages.take(class);
+            // SAFETY: the buffer is this test's, and has so many bytes.
+            unsafe { pointer.as_ptr().write_bytes(0xaa, class.capacity()) };
+            pointer
+        };
+        (0..count).map(take).collect()
+    }
+
+    fn give(pages: &Pages, class: SizeClass, all: Vec<NonNull<u8>>) {
+        // SAFETY: they were taken of this class, and are not used any more.
+        all.into_iter().for_each(|one| unsafe { pages.give(class, one) });
+    }
+
+    fn resident_pages(pointer: NonNull<u8>, bytes: usize) -> usize {
+        let mut pages = vec![0u8; bytes / ALIGNMENT_BYTES];
+        // SAFETY: the buffer is mapped, and there is a byte for each of its pages.
+        let result = unsafe { libc::mincore(pointer.as_ptr().cast(), bytes, pages.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    fn what_a_load_does_not_need_is_given_back_and_no_more() {
+        let pages = Pages::new();
+        let class = SizeClass::of(20_000).unwrap();
+        let run = |count| give(&pages, class, taken(&pages, class, count));
+        let kept = || pages.kept_bytes.load(Ordering::Relaxed) / class.capacity();
+        // Ten at once: all are kept, as they were needed a moment ago.
+        run(10);
+        assert_eq!((pages.give_back_unused(), kept()), (0, 10));
+        // Then three at once, again and again.
+        for _ in 0..5 {
+            run(3);
+        }
+        assert_eq!((pages.give_back_unused(), kept()), (7 * class.capacity(), 3));
+        run(3);
+        assert_eq!((pages.give_back_unused(), kept()), (0, 3));
+        // No sleepers at all.
+        assert_eq!((pages.give_back_unused(), kept()), (3 * class.capacity(), 0));
+        assert!(!pages.take(class).1, "nothing is kept");
+    }
+
+    #[test]
+    fn the_memory_of_each_freed_buffer_goes_back_while_its_neighbours_are_in_use() {
+        let pages = Pages::new();
+        let class = SizeClass::of(8192).unwrap();
+        let all = taken(&pages, class, 64);
+        pages.keep_at_most(0);
+        let (freed, used): (Vec<_>, Vec<_>) = all.iter().enumerate().partition(|(index, _)| index % 2 == 0);
+        give(&pages, class, freed.iter().map(|(_, pointer)| **pointer).collect());
+        assert!(freed.iter().all(|(_, pointer)| resident_pages(**pointer, 8192) == 0));
+        assert!(used.iter().all(|(_, pointer)| resident_pages(**pointer, 8192) == 2));
+        assert_eq!(pages.used_bytes.load(Ordering::Relaxed), 32 * 8192);
+        // The same address space serves again, zeroed.
+        let (again, recycled) = pages.take(class);
+        assert!(!recycled && freed.iter().any(|(_, pointer)| **pointer == again));
+        // SAFETY: the buffer has so many bytes, all of them initialised.
+        assert!(unsafe { std::slice::from_raw_parts(again.as_ptr(), 8192) }.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_smaller_limit_gives_back_at_once_what_is_kept_beyond_it() {
+        let pages = Pages::new();
+        let (small, large) = (SizeClass::of(4096).unwrap(), SizeClass::of(1 << 20).unwrap());
+        let (of_small, of_large) = (taken(&pages, small, 16), taken(&pages, large, 4));
+        give(&pages, small, of_small);
+        give(&pages, large, of_large);
+        let kept = || pages.kept_bytes.load(Ordering::Relaxed);
+        assert_eq!(kept(), (4 << 20) + (64 << 10));
+        pages.keep_at_most(2 << 20);
+        assert_eq!(kept(), (1 << 20) + (64 << 10));
+        pages.keep_at_most(32 << 10);
+        assert_eq!(kept(), 32 << 10);
+    }
+}

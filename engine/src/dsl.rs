@@ -67,7 +67,7 @@ use pool_space::PoolSpace;
 pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};
 pub use sync_task::SyncTask;
-pub use walk::{Entry, Kind, Walk, order};
+pub use walk::{Entry, Kind, Walk, is_hidden, order};
 
 /// The deepest that names can nest: a name is at most 255 bytes.
 const MAX_DEPTH: usize = 128;

@@ -478,8 +478,15 @@ impl Daemon {
         self.find_pool(name).ok_or_else(|| ApiError::not_found(format!("cannot open '{name}': no such pool")))
     }
 
-    /// The open pool that the dataset, snapshot or bookmark called `name` would be in.
+    /// The open pool that the dataset, snapshot or bookmark called `name` would be in. A hidden dataset is no
+    /// argument of a request, but of those that use [`Daemon::pool_of_any`].
     fn pool_of(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
+        names::refuse_hidden(name)?;
+        self.pool_of_any(name)
+    }
+
+    /// The same, and also for what a receive fills (`%recv`), for requests that only read, or destroy it.
+    fn pool_of_any(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
         let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
         self.find_pool(pool)
             .ok_or_else(|| ApiError::not_found(format!("cannot open '{name}': dataset does not exist")))

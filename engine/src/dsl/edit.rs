@@ -77,7 +77,7 @@ pub use features::{count_files, log_xattrs, logs_xattrs};
 pub use freeing::free_some;
 pub use livelist::has_livelist;
 pub use policy::{policy, settings};
-pub use promote::promote;
+pub use promote::{promote, promote_back};
 pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
 pub use received_properties::{has_local_property, receive_properties, received_properties};
 pub use rename::{objsets_below, rename};
@@ -89,7 +89,7 @@ use ondisk::dsl_dataset::DslDatasetPhys;
 use ondisk::holds::{DatasetName, Part};
 use ondisk::pool_directory::{ROOT_DATASET, hidden_dir};
 
-use super::check_component;
+use super::{check_component, is_hidden};
 use crate::dsl::SyncTask;
 use crate::error::{Error, Result};
 
@@ -126,8 +126,17 @@ async fn origin_snapshot(s: &SyncTask) -> Result<Option<ObjectId>> {
     Ok(Some(snapshot).filter(|snapshot| !snapshot.is_none()))
 }
 
-/// The filesystem or volume called `name`.
+/// The filesystem or volume called `name`, which users may change. Hidden ones ([`is_hidden`]) are not found
+/// by name: what a receive fills belongs to it, and can only be destroyed ([`find_any_head`]).
 async fn find_head(s: &SyncTask, name: &str) -> Result<FoundHead> {
+    match is_hidden(name) {
+        true => Err(Error::Invalid(format!("'{name}': hidden datasets can only be destroyed"))),
+        false => find_any_head(s, name).await,
+    }
+}
+
+/// The same, and also what a receive fills.
+async fn find_any_head(s: &SyncTask, name: &str) -> Result<FoundHead> {
     let missing = || Error::NotFound(name.to_owned());
     let parsed = DatasetName::parse(name).filter(|parsed| parsed.part == Part::Head);
     let parsed = parsed.ok_or_else(|| Error::Invalid(format!("'{name}': not a dataset's name")))?;
@@ -155,10 +164,20 @@ async fn find_head(s: &SyncTask, name: &str) -> Result<FoundHead> {
     Ok(FoundHead { name: name.to_owned(), object, phys })
 }
 
-/// The snapshot called `name`.
+/// The snapshot called `name`, of a dataset that users may change.
 async fn find_snapshot(s: &SyncTask, name: &str) -> Result<FoundSnapshot> {
+    let head = find_head(s, snapshot::split(name)?.0).await?;
+    find_snapshot_of(s, &head, name).await
+}
+
+/// The same, and also one of what a receive fills.
+async fn find_any_snapshot(s: &SyncTask, name: &str) -> Result<FoundSnapshot> {
+    let head = find_any_head(s, snapshot::split(name)?.0).await?;
+    find_snapshot_of(s, &head, name).await
+}
+
+async fn find_snapshot_of(s: &SyncTask, head: &FoundHead, name: &str) -> Result<FoundSnapshot> {
     let (of, short) = snapshot::split(name)?;
-    let head = find_head(s, of).await?;
     let found = snapshot::by_name(s, &head.phys, short).await?;
     let (stored, object) = found.ok_or_else(|| Error::NotFound(name.to_owned()))?;
     let phys = objects::dataset(s, object).await?;

@@ -131,7 +131,9 @@ pub fn order(a: &Entry, b: &Entry) -> Ordering {
         .then(a_name.cmp(b_name))
 }
 
-fn is_hidden(name: &str) -> bool {
+/// Whether a name is one of those that users do not see: the pool's own directories (`$ORIGIN`), and what a
+/// receive fills (`%recv`).
+pub fn is_hidden(name: &str) -> bool {
     name.contains(['$', '%'])
 }
 

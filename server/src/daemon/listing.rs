@@ -103,7 +103,7 @@ impl Daemon {
         let mut seen = HashSet::new();
         for name in &names {
             let found = async {
-                let pool = self.pool_of(name)?;
+                let pool = self.pool_of_any(name)?;
                 let failed = |error| dataset_error("open", name, error);
                 let dsl = pool.dsl().await.map_err(failed)?;
                 Ok((dsl.list(Some(name), walk).await.map_err(failed)?, pool, dsl))

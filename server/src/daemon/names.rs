@@ -85,6 +85,20 @@ pub(super) fn check_dataset_name(doing: &str, name: &str, kind: DatasetKind) -> 
     }
 }
 
+/// Refuses the name of a hidden dataset. The dataset that a receive fills (`%recv`) belongs to the receive:
+/// OpenZFS shows and destroys it by its name, and takes it for nothing else.
+pub(super) fn refuse_hidden(name: &str) -> Result<(), ApiError> {
+    if !engine::dsl::is_hidden(name) {
+        return Ok(());
+    }
+    let parent = name.find(['%', '$']).and_then(|at| name.get(..at)?.rfind(['/', '@', '#']));
+    let parent = parent.and_then(|at| name.get(..at)).unwrap_or(name);
+    Err(ApiError::invalid(format!(
+        "cannot open '{name}': names with '%' or '$' are of hidden datasets, which are no argument of this \
+         command\n'zfs receive -A {parent}' gives up what an interrupted receive left"
+    )))
+}
+
 /// The dataset that contains this one; `None` for a pool.
 pub(super) fn parent_of(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(parent, _)| parent)

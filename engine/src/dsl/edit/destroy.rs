@@ -19,7 +19,7 @@ use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
     FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, deadlist, destroy_snapshot,
-    errlog, events, features, find_head, livelist, objects, properties, snapshot,
+    errlog, events, features, find_any_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Lineage, SyncTask};
@@ -38,7 +38,7 @@ pub struct Destroyed {
 /// Destroys a filesystem or volume without children and snapshots. Its intent log must be given back before
 /// ([`crate::zil::Zil::close`]), and no writer may use it any more.
 pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
-    let head = find_head(s, name).await?;
+    let head = find_any_head(s, name).await?;
     check_to_destroy(s, &head).await?;
     let destroyed = destroy_head(s, &head).await?;
     events::note(s, "destroy", name, head.object, events::NOTHING).await?;

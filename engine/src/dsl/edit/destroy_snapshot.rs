@@ -23,8 +23,8 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_snapshot, objects, properties,
-    snapshot,
+    FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_any_snapshot, objects,
+    properties, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Lineage, SyncTask};
@@ -40,7 +40,7 @@ pub async fn destroy_snapshots(s: &SyncTask, names: &[String], defer: bool) -> R
         return Err(Error::Unsupported("pool must be upgraded".to_owned()));
     }
     for name in names {
-        let snapshot = find_snapshot(s, name).await?;
+        let snapshot = find_any_snapshot(s, name).await?;
         if !defer {
             check(s, &snapshot).await?;
         }

@@ -16,6 +16,7 @@ use ondisk::holds::MAX_DATASET_NAME_BYTES;
 use ondisk::{ObjectId, Txg};
 
 use super::limits::{self, Counted};
+use super::receive::RECEIVE_CHILD;
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
     FoundHead, account, bookmark, clones, deadlist, destroy, errlog, events, find_head, livelist, objects,
@@ -73,8 +74,26 @@ struct Plan {
 
 /// Promotes a clone.
 pub async fn promote(s: &SyncTask, name: &str) -> Result<()> {
+    promote_head(s, &find_head(s, name).await?).await
+}
+
+/// Gives a dataset its snapshots back from its hidden child [`RECEIVE_CHILD`], which earlier versions
+/// promoted when they were asked to. Until then each of the two depends on the other one, and neither can be
+/// destroyed. False where there is nothing to give back.
+pub async fn promote_back(s: &SyncTask, name: &str) -> Result<bool> {
     let head = find_head(s, name).await?;
-    let plan = plan(s, &head).await?;
+    let dir = objects::dir(s, head.phys.dir).await?;
+    let child = objects::lookup(s, dir.child_dir_zap, &objects::name(RECEIVE_CHILD)).await?;
+    let Some(child) = child.filter(|_| !dir.origin.is_none()) else { return Ok(false) };
+    if objects::dataset(s, dir.origin).await?.dir != ObjectId(child) {
+        return Ok(false);
+    }
+    promote_head(s, &head).await.map(|()| true)
+}
+
+async fn promote_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    let name = &head.name;
+    let plan = plan(s, head).await?;
     let dir = head.phys.dir;
     let Some(origin) = plan.shared.first().copied() else { return Ok(()) };
     s.require_for_change(Spare::Reserved, 2 + plan.shared.len() as u64)?;

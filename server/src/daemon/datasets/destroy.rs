@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use engine::dsl::{Dataset, Dir, Dsl, Found};
+use engine::dsl::{Dataset, Dir, Dsl, Found, edit, is_hidden};
 use engine::receive::RECEIVE_CHILD;
 use ondisk::ObjectId;
 
@@ -52,7 +52,7 @@ impl Daemon {
     /// It does not exist, is in use, or something depends on it.
     pub async fn destroy_dataset(&self, request: api::DestroyDataset) -> Result<Destroyed, ApiError> {
         let name = &request.name;
-        let pool = self.pool_of(name)?;
+        let pool = self.pool_of_any(name)?;
         if name.contains('#') {
             return self.destroy_bookmark(&pool, &request).await;
         }
@@ -108,6 +108,15 @@ impl Daemon {
             )));
         }
         let top = dsl.find_dir(name).await.map_err(failed)?;
+        let exchanged = match request.dry_run {
+            true => Vec::new(),
+            false => exchanged(&dsl, &top).await.map_err(failed)?,
+        };
+        if !exchanged.is_empty() {
+            drop((dsl, entry));
+            self.promote_back(pool, exchanged, request).await?;
+            return Box::pin(self.destroy_tree(pool, request)).await;
+        }
         let mut doomed = Search::new(&dsl, name, request.clones).below(&top).await.map_err(failed)?;
         let refusal = |why: &str, option: &str, names: &[String]| {
             ApiError::busy(format!(
@@ -132,6 +141,25 @@ impl Daemon {
         }
         drop(dsl);
         self.destroy_all(pool, doomed.names, None, request).await
+    }
+
+    /// Datasets whose snapshots went to the hidden child that a receive fills get them back.
+    async fn promote_back(
+        &self,
+        pool: &Arc<OpenPool>,
+        names: Vec<String>,
+        request: &api::DestroyDataset,
+    ) -> Result<(), ApiError> {
+        let doing = format!("cannot destroy '{}'", request.name);
+        let live = pool.writable(&doing)?;
+        let _changing = pool.change().await?;
+        let done = sync_tasks::change(live, None, move |s| async move {
+            for name in names {
+                edit::promote_back(&s, &name).await?;
+            }
+            Ok(())
+        });
+        done.await.map_err(|error| said(&doing, error))
     }
 
     /// Destroys what was chosen, in this order.
@@ -247,6 +275,21 @@ impl Daemon {
         drop(dsl);
         self.destroy_all(pool, doomed.names, Some(reclaimed), request).await
     }
+}
+
+/// The datasets at and below a directory, or around it where it is hidden, whose hidden child was promoted:
+/// earlier versions did so when they were asked to. The two depend on each other until that is undone.
+async fn exchanged(dsl: &Dsl, top: &Arc<Dir>) -> engine::Result<Vec<String>> {
+    let mut dirs = dsl.dirs(top).await?;
+    dirs.extend(top.parent.clone().filter(|_| is_hidden(&top.name)));
+    let mut found = Vec::new();
+    for dir in dirs {
+        let inside = format!("{}/{RECEIVE_CHILD}@", dir.name);
+        if dsl.origin(&dir).await?.is_some_and(|origin| origin.starts_with(&inside)) {
+            found.push(dir.name.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// The ranges of snapshots (oldest first) that a list like `a,b%c,%d` means. Names that are not there mean

@@ -7,7 +7,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::super::limits::{self, Counted};
 use super::super::{
     FoundHead, FoundSnapshot, clone, create, destroy, destroy_snapshot, events, find_head, objects,
-    properties, snapshot, space,
+    promote_back, properties, snapshot, space,
 };
 use super::existing::{is_modified_since, modified, snapshots_after};
 use super::resume::{forget_stream, is_resumable, partial_of};
@@ -163,7 +163,8 @@ pub async fn abort(s: &SyncTask, name: &str) -> Result<()> {
     if s.is_receiving(ObjsetId(partial.object.get())) {
         return Err(Error::Busy(format!("destination '{name}' is being received into")));
     }
-    give_up(s, &partial).await
+    promote_back(s, name).await?;
+    give_up(s, &partial_of(s, &find_head(s, name).await?).await?).await
 }
 
 /// Destroys what a receive left that cannot be resumed. For a pool that was just imported.

@@ -77,7 +77,7 @@ pub struct Arguments {
     #[arg(short = 'a', long)]
     alternate: bool,
     /// Print all counters as JSON
-    #[arg(short = 'j', long, conflicts_with_all = ["graph", "raw", "section", "page", "alternate", "description"])]
+    #[arg(short = 'j', long, conflicts_with_all = ["graph", "raw", "section", "page", "description"])]
     json: bool,
     /// Print what each tunable does
     #[arg(short = 'd', long)]

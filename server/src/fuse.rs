@@ -169,14 +169,14 @@ pub enum MountError {
         at: PathBuf,
     },
     /// It is in use at another place than its mountpoint.
-    #[error("'{dataset}' is in use apart from {}: {}", at.display(), used_by(by.as_ref()))]
+    #[error("'{dataset}' is in use apart from {}: {}", at.display(), used_by(by.as_deref()))]
     BusyElsewhere {
         /// The dataset.
         dataset: String,
         /// Where it is or was mounted.
         at: PathBuf,
         /// Another mount of it, where one was found.
-        by: Option<Place>,
+        by: Option<Box<Place>>,
     },
     /// Requests are under way that do not end.
     #[error("requests of the filesystem at {} do not finish", at.display())]
@@ -612,7 +612,11 @@ impl FuseMount {
 
     /// The error about another mount of it, or open files.
     pub fn busy_elsewhere(&self, by: Option<Place>) -> MountError {
-        MountError::BusyElsewhere { dataset: self.dataset.clone(), at: self.mountpoint(), by }
+        MountError::BusyElsewhere {
+            dataset: self.dataset.clone(),
+            at: self.mountpoint(),
+            by: by.map(Box::new),
+        }
     }
 
     /// Another mount of it, in no directory.

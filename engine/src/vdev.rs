@@ -30,6 +30,7 @@
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
+//! | `sources` | the leaves that hold a column: both halves of a spare |
 //! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: the new places of their blocks |
 //! | `write` | writing blocks, flushing, discarding, labels and uberblocks |
@@ -53,6 +54,7 @@ pub mod read;
 mod report;
 pub mod scrub;
 pub mod slot;
+mod sources;
 pub mod stats;
 mod top_level;
 pub mod topology;

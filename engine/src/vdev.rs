@@ -27,6 +27,7 @@
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
 //! | `gpt` | partition tables of whole disks |
+//! | `release` | giving devices back to the system |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
@@ -51,6 +52,7 @@ mod mirror;
 pub mod open;
 mod raidz;
 pub mod read;
+pub mod release;
 mod report;
 pub mod scrub;
 pub mod slot;

@@ -65,6 +65,9 @@ pub struct PoolHealth {
     /// A resilver may begin in a moment.
     #[serde(default)]
     pub looks_for_resilver: bool,
+    /// A device is being detached, and not free for others yet.
+    #[serde(default)]
+    pub gives_up_device: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
     /// The last expansion of a raidz vdev.
@@ -440,7 +443,8 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
 /// in memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
-    let mut health = PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health };
+    let (looks_for_resilver, gives_up_device) = (live.looks_for_resilver(), live.gives_up_device());
+    let mut health = PoolHealth { looks_for_resilver, gives_up_device, ..health };
     let mut left = vec![&mut health.vdevs];
     while let Some(node) = left.pop() {
         node.resilver_deferred = node.children.is_empty() && live.is_resilver_deferred(Guid(node.guid));
@@ -481,6 +485,7 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
         scan,
         error_scrub,
         looks_for_resilver: false,
+        gives_up_device: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,
         checkpoint,
@@ -514,6 +519,7 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
         scan: None,
         error_scrub: None,
         looks_for_resilver: false,
+        gives_up_device: false,
         removal: None,
         expansion: None,
         checkpoint: None,

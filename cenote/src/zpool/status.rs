@@ -18,6 +18,7 @@ use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
 use super::{PoolJson, progress, reason};
+use crate::dead_mounts;
 use crate::output::{self, complain, ctime};
 use crate::table::{pad_left, pad_right};
 
@@ -114,6 +115,7 @@ impl Arguments {
             output::print(&(self.time.line() + &self.render(&listed.entries, &said)))?;
             if self.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
                 eprintln!("no pools available");
+                dead_mounts::explain();
             }
         }
         complain(&listed.failed)

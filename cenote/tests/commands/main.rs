@@ -24,4 +24,5 @@ mod session;
 mod suspended;
 mod tunables;
 mod upgrades;
+mod vdev_states;
 mod whole_disks;

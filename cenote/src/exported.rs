@@ -10,7 +10,7 @@ use engine::dsl::{Dataset, Dsl};
 use engine::env::System;
 use engine::pool::discovery;
 use engine::pool::discovery::FoundPool;
-use engine::pool::import::{ImportOptions, import, select};
+use engine::pool::import::{ImportError, ImportOptions, import, select};
 use engine::pool::live::Surroundings;
 use engine::pool::replayed;
 use engine::txg::Limits;
@@ -27,6 +27,9 @@ pub struct PoolPlace {
     /// File with the key or passphrase of encrypted datasets (default: ask)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+    /// The option of the command that names places, for messages.
+    #[arg(skip = "-d")]
+    pub option: &'static str,
 }
 
 /// Memory for cached blocks. Each block is read once or a few times in a row, so that more would not be hit
@@ -82,12 +85,22 @@ impl PoolPlace {
         };
         let found = discovery::scan(&places).await?;
         let names: Vec<String> = found.iter().map(|pool| pool.name.clone()).collect();
-        select(found, pool).map_err(|error| match names.is_empty() {
-            true if self.places.is_empty() => {
-                anyhow!("{error}\nno pool was found on this machine's disks; -d DIR looks in another place")
+        select(found, pool).map_err(|error| match error {
+            ImportError::NotFound(_) => {
+                let option = self.option;
+                let (place, hint) = match (self.places.is_empty(), names.is_empty()) {
+                    (true, _) => (
+                        "on this machine's disks".to_owned(),
+                        format!("; {option} DIR looks in another place"),
+                    ),
+                    (false, true) => (format!("in {}", shown(&self.places)), String::new()),
+                    (false, false) => {
+                        (format!("in {}", shown(&self.places)), format!(", only: {}", names.join(", ")))
+                    }
+                };
+                anyhow!("cannot open '{pool}': no such pool exists {place}{hint}")
             }
-            true => anyhow!("{error}\nno pool was found in {}", shown(&self.places)),
-            false => anyhow!("{error}\nfound here: {}", names.join(", ")),
+            error => anyhow!(error),
         })
     }
 

@@ -13,6 +13,7 @@ mod command_line;
 mod completion;
 mod copy;
 mod counters;
+mod dead_mounts;
 mod exported;
 mod hooks;
 mod inject;

@@ -330,7 +330,7 @@ impl Arguments {
     }
 
     fn place(&self) -> PoolPlace {
-        PoolPlace { places: self.places.clone(), key: self.key_file.clone() }
+        PoolPlace { places: self.places.clone(), key: self.key_file.clone(), option: "-p" }
     }
 
     /// The pool of the target, and whether it is the whole target.

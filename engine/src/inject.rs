@@ -319,6 +319,15 @@ impl Injections {
         self.list().iter().any(|handler| handler.fault.leaf() == Some(leaf))
     }
 
+    /// Whether the device of a leaf fails to be opened: handlers that make transfers fail as if the device
+    /// were not there mean opening it too (`vdev_open`).
+    pub(crate) fn fails_to_open(&self, leaf: Guid) -> bool {
+        let is_absent =
+            |fault: &Fault| matches!(fault, Fault::Device { error: DeviceError::Nxio, label: None, .. });
+        let of_leaf = |handler: &&Arc<Handler>| handler.fault.leaf() == Some(leaf);
+        self.list().iter().filter(of_leaf).any(|handler| is_absent(&handler.fault) && handler.acts())
+    }
+
     /// Whether there are handlers of blocks.
     #[inline]
     pub(crate) fn has_blocks(&self) -> bool {

@@ -27,9 +27,11 @@
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
 //! | `gpt` | partition tables of whole disks |
+//! | `release` | giving devices back to the system |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
+//! | `sources` | the leaves that hold a column: both halves of a spare |
 //! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: the new places of their blocks |
 //! | `write` | writing blocks, flushing, discarding, labels and uberblocks |
@@ -50,9 +52,11 @@ mod mirror;
 pub mod open;
 mod raidz;
 pub mod read;
+pub mod release;
 mod report;
 pub mod scrub;
 pub mod slot;
+mod sources;
 pub mod stats;
 mod top_level;
 pub mod topology;

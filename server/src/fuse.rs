@@ -86,7 +86,7 @@ pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
 pub use elsewhere::{Elsewhere, Place};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
-pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, device_at};
+pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use rollback::Difference;

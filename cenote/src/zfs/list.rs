@@ -63,6 +63,7 @@ impl Arguments {
         }
         if listed.entries.is_empty() && listed.failed.is_empty() && !self.scripted {
             eprintln!("no datasets available");
+            crate::dead_mounts::explain();
         }
         complain(&listed.failed)
     }

@@ -103,7 +103,8 @@ impl Common {
     }
 }
 
-/// Whether a device still lacks something, or has not taken the place of the one that it replaces.
+/// Whether a device still lacks something, or has not taken the place of the one that it replaces, or that
+/// one is not free yet.
 fn lacks_something(pool: &str, guid: u64, replace: bool) -> Result<bool> {
     let request = GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() };
     let status = client::call_running(&request)?.and_then(|listed| listed.entries.into_iter().next());
@@ -116,7 +117,8 @@ fn lacks_something(pool: &str, guid: u64, replace: bool) -> Result<bool> {
     }
     let replaces =
         |vdev: &VdevNode| vdev.kind == "replacing" && vdev.children.iter().any(|child| child.guid == guid);
-    Ok(new.awaits_resilver || replace && health.vdevs.walk().any(replaces))
+    let goes = health.gives_up_device || health.vdevs.walk().any(replaces);
+    Ok(new.awaits_resilver || replace && goes)
 }
 
 /// Arguments of `zpool detach`.

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 use server::api::{History, Listed, PoolHistory};
 
+use crate::dead_mounts;
 use crate::output::{self, JsonOptions, Numbers, complain};
 
 /// Arguments of `zpool history`.
@@ -37,6 +38,7 @@ impl Arguments {
         }
         if request.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
             eprintln!("no pools available");
+            dead_mounts::explain();
             return Ok(());
         }
         let mut text = String::new();

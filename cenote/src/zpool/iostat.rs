@@ -21,6 +21,7 @@ use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
 use super::vdevs::{Naming, SECTIONS, of_class, pool_word};
 use super::{PoolJson, pool_json};
+use crate::dead_mounts;
 use crate::output::{self, complain, usage};
 use crate::table::{pad_left, pad_right};
 use counters::{Counted, nicetime};
@@ -199,6 +200,7 @@ impl Arguments {
         let failed = listed.failed.iter().filter(|error| !of_vdevs(error)).cloned().collect();
         if self.names.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() && !self.scripted {
             eprintln!("no pools available");
+            dead_mounts::explain();
         }
         Ok((Look { at: Instant::now(), pools: listed.entries }, failed))
     }

@@ -8,6 +8,7 @@ use super::repeat::{Repeat, TimeStamp};
 use super::vdevs::{Naming, SECTIONS, of_class, spare_word, state_word, vdev_json};
 use super::{PoolJson, entry_json};
 use crate::columns::{self, Wanted};
+use crate::dead_mounts;
 use crate::output::{self, Numbers, complain, style};
 use crate::table::{Layout, pad_left, pad_right};
 
@@ -79,6 +80,7 @@ impl Arguments {
         } else if listed.entries.is_empty() {
             if self.pools.is_empty() && !self.scripted && listed.failed.is_empty() {
                 output::print("no pools available\n")?;
+                dead_mounts::explain();
             }
         } else {
             let table = self.render(wanted, &listed.entries, first || self.verbose);

@@ -18,6 +18,7 @@ use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
 use super::{PoolJson, progress, reason};
+use crate::dead_mounts;
 use crate::output::{self, complain, ctime};
 use crate::table::{pad_left, pad_right};
 
@@ -61,10 +62,10 @@ struct Shown {
     /// Show numbers in full
     #[arg(short = 'p')]
     literal: bool,
-    /// Only vdevs with problems
+    /// Only vdevs with problems; with -s also those with slow reads and writes
     #[arg(short = 'e')]
     unhealthy: bool,
-    /// Show slow reads
+    /// Show how many reads and writes were slow
     #[arg(short = 's')]
     slow: bool,
     /// Show errors of direct I/O
@@ -114,6 +115,7 @@ impl Arguments {
             output::print(&(self.time.line() + &self.render(&listed.entries, &said)))?;
             if self.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
                 eprintln!("no pools available");
+                dead_mounts::explain();
             }
         }
         complain(&listed.failed)
@@ -223,7 +225,7 @@ impl Config<'_> {
     }
 
     fn tree(&self, vdev: &VdevNode, depth: usize, width: usize, text: &mut String) {
-        if self.shown.unhealthy && !has_problem(vdev) {
+        if self.shown.unhealthy && !has_problem(vdev, self.shown) {
             return;
         }
         text.push_str(&self.line(vdev, depth, width));
@@ -330,13 +332,14 @@ fn sweep_of<'a>(pool: &'a PoolStatus, vdev: &VdevNode, work: Sweep) -> Option<&'
     pool.sweeps.iter().find(|sweep| sweep.guid == vdev.guid && sweep.work == work)
 }
 
-/// Whether a vdev or one below it is not healthy or had errors.
-fn has_problem(vdev: &VdevNode) -> bool {
+/// Whether a vdev or one below it is not healthy or had errors, or slow transfers where these are shown.
+fn has_problem(vdev: &VdevNode, shown: Shown) -> bool {
     vdev.walk().any(|vdev| {
         vdev.state != State::Healthy
             || vdev.read_errors != 0
             || vdev.write_errors != 0
             || vdev.checksum_errors != 0
+            || shown.slow && vdev.children.is_empty() && vdev.slow_ios != 0
     })
 }
 

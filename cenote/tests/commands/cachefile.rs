@@ -142,6 +142,30 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
 }
 
 #[test]
+fn devices_that_were_attached_after_an_old_cache_file_was_written_are_found() {
+    let place = Place::new();
+    let session = place.start(&[]);
+    let (own, old) = (place.path("own.cache"), place.path("old.cache"));
+    let property = format!("cachefile={}", text(&own));
+    let (first, second) = (place.path("kept"), place.path("loose"));
+    let create = ["zpool", "create", "-m", "none", "-o", &property, "tank", "mirror"];
+    session.print(&[&create[..], &[text(&first), text(&second)]].concat());
+    fs::copy(&own, &old).unwrap();
+    // Beside the others. All devices that the file knows stay where they are.
+    let third = place.path("third");
+    File::create(&third).unwrap().set_len(128 << 20).unwrap();
+    session.print(&["zpool", "attach", "-w", "tank", text(&second), text(&third)]);
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "import", "-c", text(&old), "tank"]);
+    let status = session.print(&["zpool", "status", "-P", "tank"]);
+    for disk in [&first, &second, &third] {
+        let line = status.lines().find(|line| line.contains(text(disk)));
+        assert!(line.is_some_and(|line| line.contains("ONLINE")), "{} in {status}", disk.display());
+    }
+    assert_eq!(session.print(&["zpool", "list", "-Ho", "health", "tank"]), "ONLINE\n");
+}
+
+#[test]
 fn a_pool_that_is_exported_hard_is_opened_by_the_next_start() {
     let place = Place::new();
     let session = place.start(&[]);

@@ -27,5 +27,6 @@ mod session;
 mod suspended;
 mod tunables;
 mod upgrades;
+mod vdev_states;
 mod whole_disks;
 mod wrong_words;

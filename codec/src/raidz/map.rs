@@ -13,6 +13,8 @@
 //! damaged before it was moved, so a "child" there is any child of any width that the vdev has had. Source of
 //! the rule: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_combrec`).
 
+use std::ops::RangeInclusive;
+
 use ondisk::label::{BOOT_REGION, FRONT_SIZE};
 
 /// One piece of a block on one child.
@@ -95,7 +97,12 @@ impl Map {
     /// Each set contains `known_bad`, blames one to `nparity` children more, leaves every row recoverable and
     /// changes what the block's data will be. `known_bad` alone is not repeated.
     pub fn hypotheses(&self, known_bad: &[usize]) -> Hypotheses<'_> {
-        Hypotheses::new(self, known_bad)
+        Hypotheses::new(self, known_bad, 1..=self.nparity)
+    }
+
+    /// Those of [`Map::hypotheses`] that blame so many children.
+    pub fn hypotheses_blaming(&self, known_bad: &[usize], children: usize) -> Hypotheses<'_> {
+        Hypotheses::new(self, known_bad, children..=children)
     }
 
     /// The columns that child `child` of a `width` wide layout of this vdev would have stored.
@@ -119,10 +126,12 @@ pub struct Hypotheses<'a> {
     suspects: Vec<Vec<usize>>,
     /// The suspects blamed at present, strictly ascending; empty before the first step.
     blamed: Vec<usize>,
+    /// How many are blamed, at least and at most.
+    counts: RangeInclusive<usize>,
 }
 
 impl<'a> Hypotheses<'a> {
-    fn new(map: &'a Map, known_bad: &[usize]) -> Self {
+    fn new(map: &'a Map, known_bad: &[usize], counts: RangeInclusive<usize>) -> Self {
         let mut known_bad = known_bad.to_vec();
         known_bad.sort_unstable();
         known_bad.dedup();
@@ -137,7 +146,7 @@ impl<'a> Hypotheses<'a> {
                 }
             }
         }
-        Self { map, known_bad, suspects, blamed: Vec::new() }
+        Self { map, known_bad, suspects, blamed: Vec::new(), counts }
     }
 
     /// Steps `blamed` to the next combination: all of one size, then of the next. False when none is left.
@@ -154,8 +163,8 @@ impl<'a> Hypotheses<'a> {
                 return true;
             }
         }
-        let larger = size + 1;
-        if larger > self.map.nparity || larger > count {
+        let larger = (size + 1).max(*self.counts.start());
+        if larger > *self.counts.end() || larger > count {
             return false;
         }
         self.blamed = (0..larger).collect();
@@ -211,6 +220,13 @@ mod tests {
         assert!(sets[3..].iter().all(|set| set.len() == 2));
         let unique: std::collections::HashSet<_> = sets.iter().collect();
         assert_eq!(unique.len(), sets.len());
+    }
+
+    #[test]
+    fn the_hypotheses_of_each_number_of_children_together_are_all() {
+        let map = Raidz::new(12, 3, 7).unwrap().map(0, 4 * 4096, 1).unwrap();
+        let by_number = (0..=4).flat_map(|children| map.hypotheses_blaming(&[5], children));
+        assert_eq!(by_number.collect::<Vec<_>>(), map.hypotheses(&[5]).collect::<Vec<_>>());
     }
 
     #[test]

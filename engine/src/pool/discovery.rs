@@ -24,7 +24,7 @@ use device::{Device, Lock, OpenOptions};
 use futures_util::future::ready;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::nvlist::Nvlist;
-use ondisk::vdev_config::{PoolConfig, PoolState, VdevConfig};
+use ondisk::vdev_config::{PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Guid, Txg};
 
 use crate::error::{Error, Result};
@@ -158,6 +158,20 @@ impl FoundPool {
             })?;
         found.duplicates.clone_from(&self.duplicates);
         Ok(found)
+    }
+
+    /// The vdevs of devices that the newest labels know and that were not found.
+    pub fn lacks(&self) -> Vec<Guid> {
+        let devices = self.devices();
+        let (mut lacking, mut left) = (Vec::new(), vec![&self.tree]);
+        while let Some(vdev) = left.pop() {
+            let is_device = matches!(vdev.kind, VdevKind::Disk | VdevKind::File);
+            if is_device && !devices.contains_key(&vdev.guid) {
+                lacking.push(vdev.guid);
+            }
+            left.extend(&vdev.children);
+        }
+        lacking
     }
 
     /// The devices by vdev guid, for building a tree.

@@ -34,7 +34,10 @@ use crate::dsl::pool_features::Features;
 use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Error, Result};
 use crate::store::suspend::FailMode;
-use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree, state_of_parent};
+use crate::vdev::{
+    Aux, Class, ErrorCounters, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree,
+    state_of_parent,
+};
 
 /// The newest version with a number; after it come feature flags.
 const FEATURES_VERSION: u64 = 5000;
@@ -62,6 +65,9 @@ pub struct PoolHealth {
     /// A resilver may begin in a moment.
     #[serde(default)]
     pub looks_for_resilver: bool,
+    /// A device is being detached, and not free for others yet.
+    #[serde(default)]
+    pub gives_up_device: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
     /// The last expansion of a raidz vdev.
@@ -220,9 +226,15 @@ pub struct VdevNode {
     pub write_errors: u64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: u64,
+    /// Bytes of a leaf that were rewritten because they were wrong.
+    #[serde(default)]
+    pub self_healed: u64,
     /// Size of a leaf's device, in whole labels.
     pub device_bytes: Option<u64>,
-    /// Space of the root and of top-level vdevs, where it was asked for ([`vdevs_with_space`]).
+    /// The smallest size of a device that could replace a leaf; of other vdevs what is in use of their size.
+    #[serde(default)]
+    pub required_bytes: Option<u64>,
+    /// Space of the root, of top-level vdevs and of cache devices, where it is known.
     pub space: Option<VdevSpace>,
     /// The vdevs below. Of the root: top-level vdevs in order, then spares, then cache devices.
     pub children: Vec<VdevNode>,
@@ -257,6 +269,9 @@ pub struct VdevSpace {
     pub allocated: u64,
     /// Free.
     pub free: u64,
+    /// The size that data find, without parity: that of blocks of 128 KiB. 0 where that is not known.
+    #[serde(default)]
+    pub deflated: u64,
     /// By how much the vdev could grow.
     pub expandable: u64,
     /// Fragmentation in percent, where known.
@@ -428,7 +443,8 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
 /// in memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
-    let mut health = PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health };
+    let (looks_for_resilver, gives_up_device) = (live.looks_for_resilver(), live.gives_up_device());
+    let mut health = PoolHealth { looks_for_resilver, gives_up_device, ..health };
     let mut left = vec![&mut health.vdevs];
     while let Some(node) = left.pop() {
         node.resilver_deferred = node.children.is_empty() && live.is_resilver_deferred(Guid(node.guid));
@@ -441,7 +457,7 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
     let pool = dsl.pool();
     let space = dsl.pool_space().await?;
     let features = Features::load(dsl.mos()).await?;
-    let vdevs = vdevs(pool);
+    let vdevs = vdevs_with_space(dsl).await?;
     let error_count = errlog::read(dsl).await?.len() as u64;
     let told = |start_time, discarding| Checkpoint { start_time, space: space.checkpoint_bytes, discarding };
     let checkpoint = match pool.checkpoint() {
@@ -469,6 +485,7 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
         scan,
         error_scrub,
         looks_for_resilver: false,
+        gives_up_device: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,
         checkpoint,
@@ -502,6 +519,7 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
         scan: None,
         error_scrub: None,
         looks_for_resilver: false,
+        gives_up_device: false,
         removal: None,
         expansion: None,
         checkpoint: None,
@@ -523,10 +541,12 @@ pub fn vdevs(pool: &Pool) -> VdevNode {
 pub async fn vdevs_with_space(dsl: &Dsl) -> Result<VdevNode> {
     let space = dsl.pool_space().await?;
     let mut root = vdevs(dsl.pool());
+    let counted = space.vdevs.iter().filter(|vdev| vdev.class != Class::Log);
     root.space = Some(VdevSpace {
         size: space.size_bytes(),
         allocated: space.allocated_bytes(),
         free: space.free_bytes(),
+        deflated: counted.fold(0, |sum, vdev| sum.saturating_add(vdev.deflated_bytes())),
         expandable: dsl.pool().vdevs().expandable_bytes(),
         fragmentation: space.fragmentation(),
         capacity: space.capacity(),
@@ -538,6 +558,7 @@ pub async fn vdevs_with_space(dsl: &Dsl) -> Result<VdevNode> {
             size: vdev.size_bytes,
             allocated: vdev.allocated_bytes,
             free: vdev.free_bytes(),
+            deflated: vdev.deflated_bytes(),
             expandable: dsl.pool().vdevs().tops.get(place).map_or(0, Vdev::expandable_bytes),
             fragmentation: vdev.fragmentation,
             capacity: vdev.capacity(),
@@ -682,13 +703,10 @@ fn node_of(pool: &Pool) -> VdevNode {
     VdevNode { state: state_of(pool), aux: status_of(pool.vdevs()).aux, ..root }
 }
 
-/// The state of an open pool: intent logs that it had to do without degrade it, and no more. So do devices
-/// that are there and do not hold what they missed.
+/// The state of an open pool: intent logs that it had to do without degrade it, and no more. Devices that are
+/// there and lack data, because they are being resilvered, do not.
 pub fn state_of(pool: &Pool) -> State {
-    match status_of(pool.vdevs()).state {
-        State::Healthy if pool.vdevs().leaves().any(awaits_resilver) => State::Degraded,
-        state => state,
-    }
+    status_of(pool.vdevs()).state
 }
 
 /// Whether the devices of all top-level vdevs are there.
@@ -724,10 +742,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         children.push(node(top, class, &top.config));
     }
     let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status()).collect();
-    let mut status = state_of_parent(&of_tops, 0);
-    if status.state == State::Healthy && tree.leaves().any(awaits_resilver) {
-        status.state = State::Degraded;
-    }
+    let status = state_of_parent(&of_tops, 0);
     children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare, &spare.config)));
     children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache, &cache.config)));
     VdevNode {
@@ -755,7 +770,9 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
+        self_healed: 0,
         device_bytes: None,
+        required_bytes: None,
         space: None,
         children,
     }
@@ -766,7 +783,18 @@ fn space_of_cache(vdev: &Vdev) -> Option<VdevSpace> {
     let (size, allocated) = vdev.cache_space.get();
     let capacity = allocated.saturating_mul(100).checked_div(size)?;
     let free = size.saturating_sub(allocated);
-    Some(VdevSpace { size, allocated, free, expandable: 0, fragmentation: None, capacity })
+    Some(VdevSpace { size, allocated, free, capacity, ..VdevSpace::default() })
+}
+
+/// The smallest size of a device that could replace a leaf; of other vdevs what is in use of their size.
+fn required_bytes(vdev: &Vdev, device_bytes: Option<u64>, class: VdevClass) -> Option<u64> {
+    let needed = vdev.bytes_needed.load(Ordering::Relaxed);
+    match class {
+        VdevClass::L2cache => device_bytes,
+        _ if needed == 0 => None,
+        _ if vdev.children.is_empty() => Some(needed + LABEL_START_BYTES + LABEL_END_BYTES),
+        _ => Some(needed),
+    }
 }
 
 /// A vdev and those below it; `top` is the configuration of the top-level vdev.
@@ -783,7 +811,6 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
     // The device of a spare in use is that of a leaf.
     let not_present = missing && vdev.status().state == State::CantOpen && vdev.status().aux != Aux::Spared;
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
-    let is_leaf = device.is_some();
     let modelled = device.iter().flatten().find_map(|device| device.modelled());
     // What files state is not what they are on.
     let physical_bytes = device.iter().flatten().next().filter(|_| vdev.config.kind != VdevKind::File);
@@ -792,10 +819,6 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
         None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),
         None => (text(&vdev.config.path), vdev.name.clone()),
-    };
-    let state = match vdev.status().state {
-        State::Healthy if !is_leaf && vdev.walk().any(awaits_resilver) => State::Degraded,
-        state => state,
     };
     VdevNode {
         name,
@@ -808,7 +831,7 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         whole_disk: vdev.config.whole_disk.unwrap_or(false),
         not_present,
         class,
-        state,
+        state: vdev.status().state,
         aux: vdev.status().aux,
         awaits_resilver: awaits_resilver(vdev),
         cannot_trim: vdev.cannot_discard.load(Ordering::Relaxed),
@@ -822,7 +845,9 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),
+        self_healed: vdev.stats.healed_bytes(),
         device_bytes,
+        required_bytes: required_bytes(vdev, device_bytes, class),
         space: space_of_cache(vdev).filter(|_| class == VdevClass::L2cache),
         children: vdev.children.iter().map(|child| node(child, class, top)).collect(),
     }

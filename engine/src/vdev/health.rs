@@ -49,6 +49,7 @@ use super::capacity::usable_bytes;
 use super::errors::Kinds;
 use super::label::{best_label, read_labels};
 use super::open::open_for_writing;
+use super::release::release;
 use super::topology::parent_of_vdev;
 use super::write::{Flushed, Without};
 use super::{Aux, Kind, State, Status, Vdev, VdevTree, state_of_parent};
@@ -199,24 +200,21 @@ impl VdevTree {
         Ok(())
     }
 
-    /// The same for a leaf whose data the pool does not need.
+    /// The same for a leaf whose data the pool does not need. Returns when the device is free for others.
     pub(crate) async fn take_away_unneeded(&self, leaf: &Vdev, status: Status) {
         let Kind::Leaf(slot) = &leaf.kind else { return };
         if let Some(device) = slot.device() {
             self.flush_before_closing(leaf, &*device).await;
         }
         self.set_status(leaf, status);
-        slot.replace(None);
+        release(slot.replace(None).into_iter().collect()).await;
     }
 
-    /// Closes all devices, each when its last transfer is done. Later reads and writes fail.
-    pub fn let_go(&self) {
-        for vdev in self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter()).flat_map(Vdev::walk)
-        {
-            if let Kind::Leaf(slot) = &vdev.kind {
-                drop(slot.replace(None));
-            }
-        }
+    /// Lets go of all devices, each of which is closed when its last transfer is done. Later reads and writes
+    /// fail. Who wants to know when they are free waits for their [`release`].
+    pub fn let_go(&self) -> Vec<Arc<dyn Device>> {
+        let all = self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter());
+        all.flat_map(Vdev::walk).filter_map(Vdev::close).collect()
     }
 
     async fn flush_before_closing(&self, leaf: &Vdev, device: &dyn Device) {
@@ -249,9 +247,36 @@ impl VdevTree {
         status
     }
 
+    /// Asks the device of a leaf in use whether it is there, and gives the leaf up if it is not, or does not
+    /// work. Returns whether it was given up.
+    pub(crate) async fn ask(&self, leaf: &Vdev) -> bool {
+        let Kind::Leaf(slot) = &leaf.kind else { return false };
+        let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { return false };
+        let asked = match self.injections.fails_to_open(leaf.guid) {
+            true => None,
+            false => Some(probe(&*device).await),
+        };
+        let status = match asked {
+            Some(Ok(())) => return false,
+            Some(Err(error)) if !is_gone(&error) => {
+                self.report_probe(leaf);
+                Status::new(State::Faulted, Aux::ErrorsExceeded)
+            }
+            _ => {
+                self.report_open(leaf, "vdev.open_failed");
+                Status::new(State::CantOpen, Aux::OpenFailed)
+            }
+        };
+        self.set_status(leaf, status);
+        true
+    }
+
     /// Whether the device of a leaf that was gone is there again, with the leaf's label. Nothing is written.
     pub(crate) async fn is_back(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> bool {
         let Kind::Leaf(slot) = &leaf.kind else { return false };
+        if self.injections.fails_to_open(leaf.guid) {
+            return false;
+        }
         // What is in its place counts, and not what was there when it was opened.
         let device = match path.filter(|path| path.is_absolute()) {
             Some(path) if !path.exists() => None,
@@ -269,6 +294,9 @@ impl VdevTree {
 
     async fn try_reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
         let Kind::Leaf(slot) = &leaf.kind else { return leaf.status() };
+        if self.injections.fails_to_open(leaf.guid) {
+            return Status::new(State::CantOpen, Aux::OpenFailed);
+        }
         if let Some(device) = slot.device()
             && probe(&*device).await.is_ok()
         {
@@ -328,10 +356,11 @@ impl Vdev {
         self.status.get()
     }
 
-    /// Closes the device of a leaf, when its last transfer is done.
-    pub(crate) fn close(&self) {
-        if let Kind::Leaf(slot) = &self.kind {
-            drop(slot.replace(None));
+    /// Lets go of the device of a leaf, which is closed when its last transfer is done. Returns it.
+    pub(crate) fn close(&self) -> Option<Arc<dyn Device>> {
+        match &self.kind {
+            Kind::Leaf(slot) => slot.replace(None),
+            _ => None,
         }
     }
 

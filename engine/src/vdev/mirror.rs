@@ -14,6 +14,11 @@ use crate::error::{Attempt, Failure};
 /// Offsets within one piece of this size prefer the same child.
 const LOCALITY_SHIFT: u32 = 21;
 
+/// The one of `count` equal children that is read first at this offset.
+pub(super) fn favourite(offset: u64, count: usize) -> usize {
+    ((offset >> LOCALITY_SHIFT) % count.max(1) as u64) as usize
+}
+
 impl Vdev {
     pub(super) async fn read_mirror(&self, request: Request<'_>) -> ReadResult {
         let mut tried = Vec::new();
@@ -30,7 +35,7 @@ impl Vdev {
     /// The children to read, best first. Unusable children are added to `tried`.
     fn children_in_order(&self, request: &Request<'_>, tried: &mut Vec<Attempt>) -> Vec<&Vdev> {
         let count = self.children.len().max(1);
-        let favourite = ((request.offset >> LOCALITY_SHIFT) % count as u64) as usize;
+        let favourite = favourite(request.offset, count);
         let mut candidates = Vec::with_capacity(count);
         for (index, child) in self.children.iter().enumerate() {
             let stale = child.is_stale(request.txg);

@@ -5,45 +5,57 @@
 //! 1. Only data columns are read, and as many parity columns as columns are known to be lost (an absent or
 //!    stale child).
 //! 2. If a transfer failed, the remaining columns are read too, and the lost ones are rebuilt.
-//! 3. If no transfer failed and the verdict is still "wrong", all columns are read. Each set of children that
-//!    could have returned wrong bytes is distrusted in turn, smallest sets first, until the rebuilt block is
-//!    right. The children whose bytes differ get a checksum error counted.
-//! 4. Children that missed the block's txg are read like the others, since the verdict can refuse old bytes.
+//! 3. If no transfer failed and the verdict is still "wrong", everything that is stored is read: all columns,
+//!    and of each column the bytes of every leaf that has it ([`super::sources`]). A spare or replacing vdev
+//!    has several such *copies*, which may differ.
+//! 4. The combinations of differing copies are tried, until the block is right ([`combinations`]).
+//! 5. Each set of children that could have returned wrong bytes is distrusted in turn, smallest sets first,
+//!    with every combination of copies of the others.
+//! 6. Children that missed the block's txg are read like the others, since the verdict can refuse old bytes.
+//!
+//! When the block is right, each leaf whose bytes of a column differ from the right ones gets a checksum
+//! error counted. A [scrub](super::scrub) begins with everything read.
 //!
 //! Neighbouring columns of one child are read in one transfer: a block of an expanded raidz has a column for
 //! every sector.
 //!
-//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (the comment on reconstruction, `vdev_raidz_io_done`).
+//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (the comment on reconstruction, `vdev_raidz_io_done`),
+//! which takes one copy of a column for the only one.
 
-use std::collections::BTreeSet;
+mod combinations;
+
+use std::ops::Range;
 
 use codec::raidz::{self, Column, Map};
 use device::IoBuf;
 use futures_util::future::join_all;
 
-use super::Vdev;
-use super::read::{ReadResult, Request, yield_now};
+use super::read::{ReadResult, Request};
+use super::scrub::{Scrubbed, Window};
+use super::sources::Source;
+use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev};
 use crate::error::{Attempt, Failure};
 
 /// Columns of one child that are no further apart than this are read in one transfer.
 const MERGE_GAP_BYTES: u64 = 16 << 10;
 
-/// The most sets of children that are distrusted. Every set of three of 84 children fits.
-const MAX_HYPOTHESES: usize = 100_000;
-
-/// The most bytes that are rebuilt and checked for one block before it is given up.
-const MAX_TRIED_BYTES: usize = 64 << 30;
-/// After this many bytes, the thread yields to its other work.
-const TURN_BYTES: usize = 64 << 20;
-
 /// The state of one column.
+#[derive(Clone, Copy)]
 enum Piece {
     /// Not read yet.
     Unread,
-    /// Its bytes are `bytes[start..]` of a transfer.
-    Read { transfer: usize, start: usize },
+    /// It was read, and this one of its copies is taken for right.
+    Read(usize),
     /// It cannot be read, or must not be trusted.
     Lost { stale: bool },
+}
+
+/// The bytes of a column as a leaf has them: `bytes[start..]` of a transfer.
+#[derive(Clone, Copy)]
+struct Stored<'a> {
+    source: Source<'a>,
+    transfer: usize,
+    start: usize,
 }
 
 /// A block while it is being read.
@@ -51,73 +63,127 @@ struct Columns<'a> {
     vdev: &'a Vdev,
     map: &'a Map,
     request: Request<'a>,
+    /// What is thought of each column.
     pieces: Vec<Piece>,
+    /// The copies of each column that were read.
+    copies: Vec<Vec<Stored<'a>>>,
+    /// The columns that could not be read from a leaf.
+    failed: Vec<(usize, Source<'a>)>,
+    /// Whether leaves that missed the txg are read.
+    takes_stale: bool,
     transfers: Vec<IoBuf>,
     tried: Vec<Attempt>,
 }
+
+/// A block that is right.
+struct Settled {
+    /// Its data columns, whole sectors.
+    block: IoBuf,
+    /// Bytes that were read turned out to be wrong.
+    was_wrong: bool,
+}
+
+/// A transfer of neighbouring columns: the leaves that failed, and the bytes of the one that did not.
+type Transferred<'a> = (Vec<Source<'a>>, Result<(IoBuf, Source<'a>), Vec<Attempt>>);
 
 impl Vdev {
     /// Reads a block by its map of columns.
     pub(super) async fn read_columns(&self, request: Request<'_>, map: &Map) -> ReadResult {
         let mut columns = Columns::new(self, map, request);
-        let failures = match columns.run().await {
-            Ok(block) => return Ok(block),
-            Err(failure) => {
-                let mut tried = columns.tried;
-                tried.extend(failure.map_or(Vec::new(), |failure| self.failed(request.offset, failure)));
-                tried
+        columns.read(columns.needed_at_least()).await;
+        match columns.settle().await {
+            Ok(Settled { mut block, was_wrong }) => {
+                if was_wrong {
+                    columns.blame(&block);
+                }
+                block.truncate(request.size);
+                Ok(block)
             }
-        };
-        request.count_failure(self, &failures);
-        Err(failures)
+            Err(failure) => Err(columns.give_up(failure)),
+        }
+    }
+
+    /// Reads everything that is stored of a block, or takes it from the window, and judges all of it.
+    pub(super) async fn scrub_columns(&self, request: Request<'_>, map: &Map, window: &Window) -> Scrubbed {
+        let mut columns = Columns::new(self, map, request);
+        columns.take_from(window);
+        columns.read(columns.unread()).await;
+        columns.read_alternatives().await;
+        match columns.settle().await {
+            Ok(Settled { mut block, .. }) => {
+                let mut bad = columns.blame(&block);
+                bad.extend(columns.tried.into_iter().filter(|tried| matches!(tried.failure, Failure::Io(_))));
+                block.truncate(request.size);
+                Scrubbed { bytes: Some(block), bad }
+            }
+            Err(failure) => Scrubbed { bytes: None, bad: columns.give_up(failure) },
+        }
     }
 }
 
 impl<'a> Columns<'a> {
     fn new(vdev: &'a Vdev, map: &'a Map, request: Request<'a>) -> Self {
-        let pieces = map.columns().iter().map(|_| Piece::Unread).collect();
-        let mut columns = Self { vdev, map, request, pieces, transfers: Vec::new(), tried: Vec::new() };
+        let count = map.columns().len();
+        let mut columns = Self {
+            vdev,
+            map,
+            request,
+            pieces: vec![Piece::Unread; count],
+            copies: vec![Vec::new(); count],
+            failed: Vec::new(),
+            takes_stale: false,
+            transfers: Vec::new(),
+            tried: Vec::new(),
+        };
         columns.distrust_absent_and_stale();
         columns
     }
 
-    /// Runs the steps of the module's description. The error is the failure of the block as a whole, unless a
-    /// column's failure explains it.
-    async fn run(&mut self) -> Result<IoBuf, Option<Failure>> {
-        self.read(self.needed_at_least()).await;
+    /// Runs the steps of the module's description, after the first reads. The error is the failure of the
+    /// block as a whole, unless a column's failure explains it.
+    async fn settle(&mut self) -> Result<Settled, Option<Failure>> {
         let mut failure = None;
-        for take_stale in [false, true] {
-            if take_stale && !self.trust_stale() {
+        for takes_stale in [false, true] {
+            if takes_stale && !self.trust_stale() {
                 break;
             }
             if !self.lost_data_is_covered() {
                 self.read(self.unread()).await;
             }
             match self.assemble() {
-                Ok(block) => match self.request.judge(&block) {
-                    Ok(()) => return Ok(block),
+                Ok(block) => match self.request.judge(self.wanted(&block)) {
+                    Ok(()) => return Ok(Settled { block, was_wrong: failure.is_some() }),
                     Err(wrong) => failure = Some(wrong),
                 },
                 Err(TooManyLost) => continue,
             }
             self.read(self.unread()).await;
-            if let Some(block) = self.try_hypotheses().await {
-                return Ok(block);
+            self.read_alternatives().await;
+            if let Some(block) = self.try_combinations().await {
+                return Ok(Settled { block, was_wrong: true });
             }
-        }
-        if failure.is_some() {
-            self.blame_everyone();
         }
         Err(failure)
     }
 
-    fn column(&self, index: usize) -> &Column {
-        &self.map.columns()[index]
+    /// Counts the failure of the block, and gives the attempts.
+    fn give_up(self, failure: Option<Failure>) -> Vec<Attempt> {
+        if failure.is_some() {
+            self.blame_everyone();
+        }
+        let mut tried = self.tried;
+        tried.extend(failure.map_or(Vec::new(), |failure| self.vdev.failed(self.request.offset, failure)));
+        self.request.count_failure(self.vdev, &tried);
+        tried
     }
 
-    fn row_of(&self, index: usize) -> std::ops::Range<usize> {
-        let start = index - index % self.map.width();
-        start..start + self.map.width()
+    /// The bytes of the data columns that were asked for.
+    fn wanted<'b>(&self, block: &'b [u8]) -> &'b [u8] {
+        &block[..self.request.size.min(block.len())]
+    }
+
+    fn column(&self, index: usize) -> &Column {
+        &self.map.columns()[index]
     }
 
     fn is_data(&self, index: usize) -> bool {
@@ -128,7 +194,7 @@ impl<'a> Columns<'a> {
         matches!(self.pieces[index], Piece::Lost { .. })
     }
 
-    fn rows(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    fn rows(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let width = self.map.width().max(1);
         (0..self.pieces.len()).step_by(width).map(move |start| start..start + width)
     }
@@ -151,20 +217,19 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Makes stale columns readable after all. Returns false when there are none, or no verdict could refuse
+    /// Makes stale leaves readable after all. Returns false when there are none, or no verdict could refuse
     /// old bytes.
     fn trust_stale(&mut self) -> bool {
         if self.request.verdict.is_none() {
             return false;
         }
-        let mut any = false;
+        self.takes_stale = true;
         for piece in &mut self.pieces {
             if matches!(piece, Piece::Lost { stale: true }) {
                 *piece = Piece::Unread;
-                any = true;
             }
         }
-        any
+        !self.unread().is_empty() || !self.alternatives().is_empty()
     }
 
     /// All data columns, and for each lost one of a row a parity column of it.
@@ -196,7 +261,7 @@ impl<'a> Columns<'a> {
 
     /// A phantom column counts as read: it contains zeroes.
     fn is_read(&self, index: usize) -> bool {
-        self.column(index).size == 0 || matches!(self.pieces[index], Piece::Read { .. })
+        self.column(index).size == 0 || matches!(self.pieces[index], Piece::Read(_))
     }
 
     async fn read(&mut self, mut wanted: Vec<usize>) {
@@ -204,32 +269,41 @@ impl<'a> Columns<'a> {
             let column = self.column(index);
             (column.child, column.scratch, column.offset)
         });
-        let joins = |&a: &usize, &b: &usize| {
-            let (a, b) = (self.column(a), self.column(b));
-            let end = a.offset + a.size;
-            (a.child, a.scratch) == (b.child, b.scratch)
-                && b.offset >= end
-                && b.offset - end <= MERGE_GAP_BYTES
-        };
+        let joins = |&a: &usize, &b: &usize| self.are_neighbours(a, b);
         let groups: Vec<Vec<usize>> = wanted.chunk_by(joins).map(<[usize]>::to_vec).collect();
         let mut alone = Vec::new();
-        for (group, result) in self.transfer(groups).await {
+        for (group, (failed, result)) in self.transfer(groups).await {
             match result {
-                Ok(bytes) => self.keep(&group, bytes),
+                Ok((bytes, source)) => self.keep(&group, bytes, source, &failed),
                 // One bad sector must not cost its neighbours.
                 Err(_) if group.len() > 1 => alone.extend(group.into_iter().map(|index| vec![index])),
                 Err(tried) => self.lose(&group, tried),
             }
         }
-        for (group, result) in self.transfer(alone).await {
+        for (group, (failed, result)) in self.transfer(alone).await {
             match result {
-                Ok(bytes) => self.keep(&group, bytes),
+                Ok((bytes, source)) => self.keep(&group, bytes, source, &failed),
                 Err(tried) => self.lose(&group, tried),
             }
         }
     }
 
-    async fn transfer(&self, groups: Vec<Vec<usize>>) -> Vec<(Vec<usize>, ReadResult)> {
+    /// Whether one transfer may read both columns.
+    fn are_neighbours(&self, before: usize, after: usize) -> bool {
+        let (a, b) = (self.column(before), self.column(after));
+        let end = a.offset + a.size;
+        // A distributed spare is elsewhere for each row of its draid vdev.
+        let are_in_one_place = match (&self.vdev.kind, self.vdev.children.get(a.child)) {
+            (Kind::Draid(_), Some(child)) => matches!(child.kind, Kind::Leaf(_)),
+            _ => true,
+        };
+        (a.child, a.scratch) == (b.child, b.scratch)
+            && are_in_one_place
+            && b.offset >= end
+            && b.offset - end <= MERGE_GAP_BYTES
+    }
+
+    async fn transfer(&self, groups: Vec<Vec<usize>>) -> Vec<(Vec<usize>, Transferred<'a>)> {
         join_all(groups.into_iter().map(|group| async move {
             let result = self.transfer_one(&group).await;
             (group, result)
@@ -237,25 +311,55 @@ impl<'a> Columns<'a> {
         .await
     }
 
-    async fn transfer_one(&self, group: &[usize]) -> ReadResult {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(IoBuf::zeroed(0)) };
-        let (first, last) = (self.column(*first), self.column(*last));
-        let Some(child) = self.vdev.children.get(first.child) else {
-            return Err(self.vdev.failed(first.offset, Failure::Unavailable));
-        };
+    /// The request for the bytes between two columns of a child, both included.
+    fn request_for(&self, first: &Column, last: &Column) -> Request<'a> {
         // The size of the block, its parity and the gaps between columns bound this.
         let size = (last.offset + last.size - first.offset) as usize;
-        let request =
-            Request { offset: first.offset, size, verdict: None, scratch: first.scratch, ..self.request };
-        child.read(request.deeper()).await
+        Request { offset: first.offset, size, scratch: first.scratch, ..self.request }
     }
 
-    fn keep(&mut self, group: &[usize], bytes: IoBuf) {
+    /// The leaves from which a column may be read, best first.
+    fn sources(&self, child: usize, request: &Request<'a>) -> Vec<Source<'a>> {
+        let mut sources = self.vdev.children.get(child).map_or(Vec::new(), |child| child.sources(request));
+        sources.retain(|source| self.takes_stale || !source.is_stale);
+        sources
+    }
+
+    async fn transfer_one(&self, group: &[usize]) -> Transferred<'a> {
+        let (mut failed, mut tried) = (Vec::new(), Vec::new());
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return (failed, Err(tried)) };
+        let (first, last) = (self.column(*first), self.column(*last));
+        let request = self.request_for(first, last);
+        for source in self.sources(first.child, &request) {
+            match source.read(request).await {
+                Ok(bytes) => return (failed, Ok((bytes, source))),
+                Err(more) => {
+                    tried.extend(more);
+                    failed.push(source);
+                }
+            }
+        }
+        let child = self.vdev.children.get(first.child).unwrap_or(self.vdev);
+        if tried.is_empty() {
+            tried = child.failed(first.offset, Failure::Unavailable);
+        }
+        if !child.children.is_empty() {
+            self.request.count_failure(child, &tried);
+        }
+        (failed, Err(tried))
+    }
+
+    fn keep(&mut self, group: &[usize], bytes: IoBuf, source: Source<'a>, failed: &[Source<'a>]) {
         let Some(&first) = group.first() else { return };
-        let start = self.column(first).offset;
+        let first_offset = self.column(first).offset;
         for &index in group {
-            let within = (self.column(index).offset - start) as usize;
-            self.pieces[index] = Piece::Read { transfer: self.transfers.len(), start: within };
+            let start = (self.column(index).offset - first_offset) as usize;
+            self.pieces[index] = Piece::Read(self.copies[index].len());
+            self.copies[index].push(Stored { source, transfer: self.transfers.len(), start });
+        }
+        // Of several columns, only some may be unreadable.
+        if group.len() == 1 {
+            self.failed.extend(failed.iter().map(|source| (first, *source)));
         }
         self.transfers.push(bytes);
     }
@@ -267,15 +371,69 @@ impl<'a> Columns<'a> {
         self.tried.extend(tried);
     }
 
-    /// The bytes of a column that was read; empty for a phantom or lost one.
+    /// The leaves that have a column that was read from another one.
+    fn alternatives(&self) -> Vec<(usize, Source<'a>)> {
+        let mut alternatives = Vec::new();
+        for (index, copies) in self.copies.iter().enumerate().filter(|(_, copies)| !copies.is_empty()) {
+            let column = self.column(index);
+            let is_known = |source: &Source<'a>| {
+                let has_failed = |(at, failed): &(usize, Source<'a>)| *at == index && failed.is(source);
+                copies.iter().any(|copy| copy.source.is(source)) || self.failed.iter().any(has_failed)
+            };
+            let sources = self.sources(column.child, &self.request_for(column, column));
+            alternatives.extend(sources.into_iter().filter(|s| !is_known(s)).map(|source| (index, source)));
+        }
+        alternatives
+    }
+
+    /// Reads what other leaves have of the columns that were read.
+    async fn read_alternatives(&mut self) {
+        let reads = self.alternatives().into_iter().map(|(index, source)| {
+            let request = self.request_for(self.column(index), self.column(index));
+            async move { (index, source, source.read(request).await) }
+        });
+        for (index, source, result) in join_all(reads).await {
+            match result {
+                Ok(bytes) => {
+                    self.copies[index].push(Stored { source, transfer: self.transfers.len(), start: 0 });
+                    self.transfers.push(bytes);
+                }
+                Err(tried) => {
+                    self.failed.push((index, source));
+                    self.tried.extend(tried);
+                }
+            }
+        }
+    }
+
+    /// Takes every copy of a column that is in the window.
+    fn take_from(&mut self, window: &Window) {
+        for index in self.unread() {
+            let column = *self.column(index);
+            let front_bytes = if column.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
+            let position = column.offset.saturating_add(front_bytes);
+            for source in self.sources(column.child, &self.request_for(&column, &column)) {
+                if let Some(bytes) = window.get(source.leaf.guid, position, column.size as usize) {
+                    self.pieces[index] = Piece::Read(0);
+                    self.copies[index].push(Stored { source, transfer: self.transfers.len(), start: 0 });
+                    self.transfers.push(IoBuf::from(bytes));
+                }
+            }
+        }
+    }
+
+    /// The bytes of a column that are taken for right; empty for a phantom or lost one.
     fn bytes(&self, index: usize) -> &[u8] {
         match self.pieces[index] {
-            Piece::Read { transfer, start } => {
-                let size = self.column(index).size as usize;
-                self.transfers[transfer].get(start..start + size).unwrap_or(&[])
-            }
+            Piece::Read(copy) => self.copies[index].get(copy).map_or(&[], |copy| self.copy(index, copy)),
             _ => &[],
         }
+    }
+
+    /// The bytes of a copy of a column.
+    fn copy(&self, index: usize, copy: &Stored<'a>) -> &[u8] {
+        let size = self.column(index).size as usize;
+        self.transfers[copy.transfer].get(copy.start..copy.start + size).unwrap_or(&[])
     }
 
     /// The block from the columns that were read, with lost data rebuilt.
@@ -296,16 +454,11 @@ impl<'a> Columns<'a> {
                 put(&mut block, self.column(index), bytes);
             }
         }
-        block.truncate(self.request.size);
         Ok(block)
     }
 
     /// All columns of a row; those in `missing` (indices into the map) are computed from the others.
-    fn rebuild_row(
-        &self,
-        row: std::ops::Range<usize>,
-        missing: &[usize],
-    ) -> Result<Vec<Vec<u8>>, TooManyLost> {
+    fn rebuild_row(&self, row: Range<usize>, missing: &[usize]) -> Result<Vec<Vec<u8>>, TooManyLost> {
         let start = row.start;
         let mut columns: Vec<Vec<u8>> = row
             .map(|index| match self.bytes(index) {
@@ -319,71 +472,63 @@ impl<'a> Columns<'a> {
         Ok(columns)
     }
 
-    /// Every readable column was read, but the block is wrong: distrusts children in turn.
-    async fn try_hypotheses(&mut self) -> Option<IoBuf> {
-        self.request.verdict?;
-        let lost: Vec<usize> = (0..self.pieces.len()).filter(|&index| !self.is_read(index)).collect();
-        let mut block = IoBuf::for_overwrite(self.map.data_bytes() as usize);
-        let size = block.len().max(1);
-        let per_turn = TURN_BYTES.div_ceil(size);
-        let limit = MAX_HYPOTHESES.min(MAX_TRIED_BYTES / size);
-        for (tried, hypothesis) in self.map.hypotheses(&lost).take(limit).enumerate() {
-            if tried % per_turn == per_turn - 1 {
-                yield_now().await;
-            }
-            let Ok(rows) = self.rebuild(&hypothesis) else { continue };
-            for (row, columns) in self.rows().zip(&rows) {
-                for index in row.clone().filter(|&index| self.is_data(index)) {
-                    let bytes =
-                        columns.as_ref().map_or(self.bytes(index), |columns| &columns[index - row.start]);
-                    put(&mut block, self.column(index), bytes);
+    /// Counts a checksum error on each leaf whose bytes of a column differ from those of the right block.
+    /// Returns the leaves.
+    fn blame(&self, right: &[u8]) -> Vec<Attempt> {
+        if self.request.verdict.is_none() {
+            return Vec::new();
+        }
+        let mut guilty = Vec::new();
+        for row in self.rows() {
+            let nparity = self.map.nparity();
+            let data = row.clone().skip(nparity).map(|index| {
+                let Column { block_offset, size, .. } = *self.column(index);
+                let start = block_offset as usize;
+                right.get(start..start + size as usize).unwrap_or(&[])
+            });
+            let data: Vec<&[u8]> = data.collect();
+            let has_parity = row.clone().take(nparity).any(|index| !self.copies[index].is_empty());
+            let parity = if has_parity { self.parity_of(row.clone(), &data) } else { None };
+            let parity = parity.unwrap_or_default();
+            let parity = (0..nparity).map(|index| parity.get(index).map(Vec::as_slice));
+            for (index, right) in row.zip(parity.chain(data.into_iter().map(Some))) {
+                let Some(right) = right else { continue };
+                // What a leaf missed is no damage.
+                let copies = self.copies[index].iter().filter(|copy| !copy.source.is_stale);
+                for copy in copies.filter(|copy| self.copy(index, copy) != right) {
+                    guilty.push((copy.source, self.column(index).offset));
                 }
             }
-            let right = &block[..self.request.size.min(block.len())];
-            if self.request.judge(right).is_ok() {
-                self.blame(&hypothesis, &rows);
-                block.truncate(self.request.size);
-                return Some(block);
-            }
         }
-        None
+        self.count_checksums(guilty)
     }
 
-    /// The rows with the columns of `hypothesis` recomputed; `None` for rows that it does not touch.
-    fn rebuild(&self, hypothesis: &[usize]) -> Result<Vec<Option<Vec<Vec<u8>>>>, TooManyLost> {
-        let rows = self.rows().map(|row| {
-            let missing: Vec<usize> =
-                hypothesis.iter().copied().filter(|index| row.contains(index)).collect();
-            if missing.is_empty() { Ok(None) } else { self.rebuild_row(row, &missing).map(Some) }
-        });
-        rows.collect()
+    /// The parity of the data columns of a row.
+    fn parity_of(&self, row: Range<usize>, data: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
+        let sizes = row.take(self.map.nparity()).map(|index| self.column(index).size as usize);
+        let mut parity: Vec<Vec<u8>> = sizes.map(|size| vec![0; size]).collect();
+        let mut slices: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        raidz::generate_parity(&mut slices, data).ok()?;
+        Some(parity)
     }
 
-    /// Counts a checksum error on each child whose bytes differ from the rebuilt ones.
-    fn blame(&self, hypothesis: &[usize], rows: &[Option<Vec<Vec<u8>>>]) {
-        let mut guilty = BTreeSet::new();
-        for &index in hypothesis.iter().filter(|&&index| self.is_read(index)) {
-            let row = self.row_of(index);
-            let rebuilt = rows.get(row.start / self.map.width().max(1)).and_then(Option::as_ref);
-            if rebuilt.is_some_and(|columns| columns[index - row.start] != self.bytes(index)) {
-                guilty.insert(self.column(index).child);
-            }
-        }
-        self.count_checksums(guilty);
-    }
-
-    /// No set of children explains the damage: any of them may have caused it.
+    /// Nothing explains the damage: any of the leaves may have caused it.
     fn blame_everyone(&self) {
-        let read = (0..self.pieces.len()).filter(|&index| matches!(self.pieces[index], Piece::Read { .. }));
-        self.count_checksums(read.map(|index| self.column(index).child).collect());
+        let read = self.copies.iter().enumerate();
+        let all = read.flat_map(|(index, copies)| copies.iter().map(move |copy| (copy.source, index)));
+        let all = all.filter(|(source, _)| !source.is_stale);
+        self.count_checksums(all.map(|(source, index)| (source, self.column(index).offset)).collect());
     }
 
-    fn count_checksums(&self, children: BTreeSet<usize>) {
-        for child in children {
-            if let Some(child) = self.vdev.children.get(child) {
-                self.request.count_checksum(child);
-            }
-        }
+    /// Counts one error for each leaf.
+    fn count_checksums(&self, mut guilty: Vec<(Source<'a>, u64)>) -> Vec<Attempt> {
+        guilty.sort_by_key(|(source, _)| source.owner.guid);
+        guilty.dedup_by_key(|(source, _)| source.owner.guid);
+        let count = |(source, offset): (Source<'a>, u64)| {
+            self.request.count_checksum(source.owner);
+            source.owner.failed(offset, Failure::Checksum)
+        };
+        guilty.into_iter().flat_map(count).collect()
     }
 }
 

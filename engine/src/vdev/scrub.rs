@@ -13,7 +13,7 @@
 //! only the others need [`Vdev::scrub`].
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::time::Instant;
 
 use codec::raidz::{self, Map};
@@ -94,7 +94,7 @@ impl Window {
     }
 
     /// The bytes of a range of a leaf, if all are in the window.
-    fn get(&self, leaf: Guid, start: u64, size: usize) -> Option<&[u8]> {
+    pub(super) fn get(&self, leaf: Guid, start: u64, size: usize) -> Option<&[u8]> {
         self.place(leaf, start, size).and_then(|(bytes, range)| bytes.get(range))
     }
 
@@ -116,6 +116,17 @@ pub enum Right<'w> {
     InWindow(&'w SharedBuf, Range<usize>),
     /// Put together from columns.
     Joined(&'w [u8]),
+}
+
+impl Deref for Right<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::InWindow(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
+            Self::Joined(bytes) => bytes,
+        }
+    }
 }
 
 impl From<Right<'_>> for SharedBuf {
@@ -221,12 +232,20 @@ impl Vdev {
             }
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 let is_used = |child: &Vdev| child.status().is_readable() && !child.is_stale(request.txg);
-                let mut found = None;
+                let mut found: Option<Right<'w>> = None;
                 for child in self.children.iter().filter(|child| is_used(child)) {
-                    let bytes = child.right_copies(&request.deeper(), window)?;
-                    found.get_or_insert(bytes);
+                    let copy = child.right_copies(&request.deeper(), window)?;
+                    // Without a verdict, copies that differ are not known to be right.
+                    if request.verdict.is_none() && found.as_ref().is_some_and(|one| **one != *copy) {
+                        return None;
+                    }
+                    found.get_or_insert(copy);
                 }
                 found
+            }
+            Kind::DraidSpare { top, spare } => {
+                let child = behind_spare(request.tree, request.offset, *top, *spare)?;
+                child.right_copies(&request.deeper(), window)
             }
             _ => None,
         }
@@ -362,107 +381,11 @@ impl Vdev {
     }
 
     async fn scrub_raidz(&self, request: Request<'_>, window: &Window) -> Scrubbed {
-        let Some(map) = self.map(&request) else { return self.scrub_by_reading(request).await };
-        let mut columns: Vec<Option<IoBuf>> = Vec::with_capacity(map.columns().len());
-        for column in map.columns() {
-            let child = self.children.get(column.child);
-            let child = child.filter(|child| child.status().is_readable() && !child.is_stale(request.txg));
-            columns.push(match child {
-                _ if column.size == 0 => Some(IoBuf::zeroed(0)),
-                Some(child) => {
-                    let (offset, size) = (column.offset, column.size as usize);
-                    let request = Request { offset, size, verdict: None, scratch: column.scratch, ..request };
-                    child.scrub(request.deeper(), window).await.bytes
-                }
-                None => None,
-            });
+        match self.map(&request) {
+            Some(map) => self.scrub_columns(request, &map, window).await,
+            None => self.scrub_by_reading(request).await,
         }
-        if !rebuild_data(&map, &mut columns) {
-            return self.scrub_by_reading(request).await;
-        }
-        let mut block = IoBuf::for_overwrite(map.data_bytes() as usize);
-        let stored: Vec<&[u8]> = columns.iter().map(|column| column.as_deref().unwrap_or_default()).collect();
-        for (column, bytes) in data_columns(&map, &stored) {
-            let start = column.block_offset as usize;
-            if let Some(place) = block.get_mut(start..start + bytes.len()) {
-                device::copy(place, bytes);
-            }
-        }
-        block.truncate(request.size);
-        // Another read finds out which column is wrong, rebuilds it, and counts.
-        if request.judge(&block).is_err() {
-            let mut again = self.scrub_by_reading(request).await;
-            again.bad.extend(self.failed(request.offset, Failure::Checksum));
-            return again;
-        }
-        let bad = if request.verdict.is_some() {
-            self.compare_parity(&request, &map, &columns)
-        } else {
-            Vec::new()
-        };
-        Scrubbed { bytes: Some(block), bad }
     }
-
-    /// The parity columns that do not match the data, which are right.
-    fn compare_parity(&self, request: &Request<'_>, map: &Map, columns: &[Option<IoBuf>]) -> Vec<Attempt> {
-        let mut bad = Vec::new();
-        for (row, columns) in map.rows().zip(columns.chunks_exact(map.width())) {
-            let (parity, data) = columns.split_at(map.nparity());
-            let data: Vec<&[u8]> = data.iter().map(|column| column.as_deref().unwrap_or_default()).collect();
-            let mut right: Vec<IoBuf> = row
-                .iter()
-                .take(map.nparity())
-                .map(|column| IoBuf::for_overwrite(column.size as usize))
-                .collect();
-            let mut slices: Vec<&mut [u8]> = right.iter_mut().map(|column| &mut column[..]).collect();
-            if raidz::generate_parity(&mut slices, &data).is_err() {
-                continue;
-            }
-            for ((column, stored), right) in row.iter().zip(parity).zip(&right) {
-                let Some(stored) = stored else { continue };
-                if let Some(child) = self.children.get(column.child)
-                    && stored != right
-                {
-                    request.count_checksum(child);
-                    bad.extend(child.failed(column.offset, Failure::Checksum));
-                }
-            }
-        }
-        bad
-    }
-}
-
-/// Computes the data columns that are missing from the others. False where there are too few.
-fn rebuild_data(map: &Map, columns: &mut [Option<IoBuf>]) -> bool {
-    let width = map.width().max(1);
-    map.rows().zip(columns.chunks_exact_mut(width)).all(|(row, columns)| {
-        if columns.iter().skip(map.nparity()).all(Option::is_some) {
-            return true;
-        }
-        let missing: Vec<usize> =
-            columns.iter().enumerate().filter(|(_, bytes)| bytes.is_none()).map(|(index, _)| index).collect();
-        if missing.len() > map.nparity() {
-            return false;
-        }
-        let mut all: Vec<Vec<u8>> = row
-            .iter()
-            .zip(columns.iter())
-            .map(|(column, bytes)| match bytes {
-                Some(bytes) => bytes.to_vec(),
-                None => vec![0; column.size as usize],
-            })
-            .collect();
-        let mut slices: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        if raidz::reconstruct(map.nparity(), &mut slices, &missing).is_err() {
-            return false;
-        }
-        for index in missing.into_iter().filter(|index| *index >= map.nparity()) {
-            if let (Some(column), Some(bytes)) = (columns.get_mut(index), all.get(index)) {
-                *column = Some(IoBuf::from(&bytes[..]));
-            }
-        }
-        true
-    })
 }
 
 /// The data columns with their bytes.

@@ -9,9 +9,12 @@
 
 use std::fmt;
 use std::ops::Index;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Kind, Vdev};
+use device::Device;
+
+use super::Vdev;
 
 /// Top-level vdevs by number.
 #[derive(Default)]
@@ -96,12 +99,10 @@ impl Auxiliary {
         self.0.push(vdev);
     }
 
-    /// Removes a device and closes it.
-    pub(crate) fn remove(&self, vdev: &Vdev) {
+    /// Removes a vdev and lets go of its device. Returns that.
+    pub(crate) fn remove(&self, vdev: &Vdev) -> Option<Arc<dyn Device>> {
         vdev.is_removed.store(true, Ordering::Release);
-        if let Kind::Leaf(slot) = &vdev.kind {
-            slot.replace(None);
-        }
+        vdev.close()
     }
 }
 

@@ -159,7 +159,9 @@ fn a_device_that_is_attached_to_a_single_one_makes_a_mirror() {
         assert_eq!(leaf(&pool, "d1").errors.checksum(), 0);
         let view = status::vdevs(&pool.view());
         let listed = view.walk().find(|vdev| vdev.guid == new.get()).unwrap();
-        assert!(listed.awaits_resilver && view.state == State::Degraded);
+        assert!(listed.awaits_resilver);
+        let is_online = |vdev: &status::VdevNode| vdev.state == State::Healthy;
+        assert!(view.walk().all(is_online), "a device that is resilvered does not lower its parents");
         assert_eq!(pool.detach(leaf(&pool, "d0").guid).await.unwrap_err().to_string(), "no valid replicas");
         assert!(pool.offline(leaf(&pool, "d0").guid, TakeOffline::Temporarily).await.is_err());
 

@@ -51,6 +51,7 @@ mod rewrite;
 mod scrub;
 mod space;
 mod spare;
+mod spare_halves;
 mod support;
 mod sweep;
 mod trim;

@@ -36,6 +36,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use engine::vdev::release::release;
 use ondisk::vdev_config::PoolState;
 
 use super::clients::Connected;
@@ -173,7 +174,7 @@ impl Watched<'_> {
     fn leave_behind(&mut self) {
         let why = match self.open.live() {
             Some(live) => {
-                live.let_go();
+                drop(live.let_go());
                 live.txgs().stopped().map(|error| error.to_string())
             }
             None => None,
@@ -370,8 +371,10 @@ impl Daemon {
             Some(live) => live.close(order.state).await,
             None => Ok(()),
         };
-        open.let_go();
+        let devices = open.let_go();
         if closed.is_ok() {
+            // They are free for others when the caller is answered.
+            release(devices).await;
             let name = if order.state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" };
             open.view().vdevs().reporter().sysevent(name, None, Vec::new());
         }

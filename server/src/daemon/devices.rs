@@ -66,7 +66,7 @@ impl Daemon {
         let mut listed = Listed::default();
         for name in request.devices {
             let doing = format!("cannot offline {name}");
-            let taken = match find_in_use(&pool, &name, &doing) {
+            let taken = match find_leaf(&pool, &name, &doing, "taken offline") {
                 Ok(guid) => live.offline(guid, how).await.map_err(|error| refused(&doing, error)),
                 Err(error) => Err(error),
             };
@@ -95,7 +95,8 @@ impl Daemon {
         let mut listed = Listed::default();
         for device in request.devices {
             let doing = format!("cannot {} {device}", if request.expand { "expand" } else { "online" });
-            let guid = find_in_use(&pool, &device, &doing);
+            let what = if request.expand { "expanded" } else { "brought online" };
+            let guid = find_leaf(&pool, &device, &doing, what);
             let online = match &guid {
                 Ok(guid) => online(live, *guid, request.expand).await.map_err(|error| refused(&doing, error)),
                 Err(error) => Err(error.clone()),
@@ -241,6 +242,22 @@ pub(super) fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Gu
     match root.walk().any(is_spare) {
         true => Err(ApiError::refused(format!("{doing}: device is reserved as a hot spare"))),
         false => Ok(guid),
+    }
+}
+
+/// The leaf device of a pool that is called so: only those can be treated in some way.
+fn find_leaf(pool: &OpenPool, name: &str, doing: &str, treated: &str) -> Result<Guid, ApiError> {
+    let guid = find_in_use(pool, name, doing)?;
+    let root = status::vdevs(&pool.view());
+    let found = root.walk().find(|vdev| vdev.guid == guid.0).ok_or_else(|| no_such_device(doing))?;
+    match found.kind.as_str() {
+        "disk" | "file" => Ok(guid),
+        "dspare" => Err(ApiError::refused(format!(
+            "{doing}: only leaf devices can be {treated}, and a distributed spare is no device of its own"
+        ))),
+        kind => Err(ApiError::refused(format!(
+            "{doing}: only leaf devices can be {treated}, and this is a {kind} vdev; name one of its devices"
+        ))),
     }
 }
 

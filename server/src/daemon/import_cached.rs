@@ -207,11 +207,13 @@ fn read(file: &Path) -> Result<Vec<Cached>, ApiError> {
         .map_err(|error| ApiError::failed(format!("cannot read cache file {}: {error}", file.display())))
 }
 
-/// Whether all devices of a pool of a cache file were found, and those that came later than the file.
+/// Whether all devices of a pool of a cache file were found, and those that came later than the file: the
+/// newest labels know them.
 fn is_whole(found: &FoundPool, pool: &Cached) -> bool {
     found.guid == pool.guid
         && pool.devices.iter().all(|(guid, _)| found.candidates.contains_key(guid))
         && has_all_tops(found)
+        && found.lacks().is_empty()
 }
 
 /// Whether a device of each top-level vdev was found that the newest label counts.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
-use device::IgnorePoison;
+use device::{Device, IgnorePoison};
 use engine::Pool;
 use engine::dsl::Dsl;
 use engine::env::System;
@@ -207,8 +207,8 @@ impl OpenPool {
         }
     }
 
-    /// Closes its devices, even if the pool is still referred to.
-    pub(super) fn let_go(&self) {
+    /// Lets go of its devices, even if the pool is still referred to. Returns them.
+    pub(super) fn let_go(&self) -> Vec<Arc<dyn Device>> {
         match &self.held {
             Held::Reading(dsl) => dsl.pool().vdevs().let_go(),
             Held::Writing(live, _) => live.let_go(),

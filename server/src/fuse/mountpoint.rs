@@ -618,8 +618,26 @@ pub fn clear_stale_of(pool: &str) {
     }
 }
 
+/// Mounts whose daemon is gone, so that every access fails: what is mounted, and where.
+pub fn dead_mounts() -> Vec<(String, PathBuf)> {
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+    let mut mounts = mounts_in(&table);
+    mounts.retain(|(_, at)| is_stale(at));
+    mounts.into_iter().map(|(name, at)| (String::from_utf8_lossy(&name).into_owned(), at)).collect()
+}
+
 /// Where datasets of a pool are mounted, by the kernel's table of mounts.
 fn mounts_of(pool: &str, table: &str) -> Vec<PathBuf> {
+    let is_of_pool = |name: &[u8]| {
+        let rest = name.strip_prefix(pool.as_bytes());
+        rest.is_some_and(|rest| rest.first().is_none_or(|next| b"/@".contains(next)))
+    };
+    let mounts = mounts_in(table).into_iter().filter(|(name, _)| is_of_pool(name));
+    mounts.map(|(_, at)| at).collect()
+}
+
+/// What is mounted by daemons, and where, by the kernel's table of mounts.
+fn mounts_in(table: &str) -> Vec<(Vec<u8>, PathBuf)> {
     let mut found = Vec::new();
     for line in table.lines() {
         // The mountpoint is the fifth word; behind a dash come the type and what is mounted.
@@ -629,10 +647,7 @@ fn mounts_of(pool: &str, table: &str) -> Vec<PathBuf> {
             continue;
         };
         let dataset = unescaped(behind.split(' ').next().unwrap_or_default());
-        let rest = dataset.strip_prefix(pool.as_bytes());
-        if rest.is_some_and(|rest| rest.first().is_none_or(|next| b"/@".contains(next))) {
-            found.push(PathBuf::from(OsString::from_vec(unescaped(at))));
-        }
+        found.push((dataset, PathBuf::from(OsString::from_vec(unescaped(at)))));
     }
     found
 }

@@ -215,7 +215,7 @@ impl Tree<'_> {
     }
 
     fn vdev_into(&self, vdev: &VdevNode, parent: Option<&str>, into: &mut Object) {
-        if self.shown.unhealthy && !has_problem(vdev) {
+        if self.shown.unhealthy && !has_problem(vdev, self.shown) {
             return;
         }
         let name = self.naming.name(&self.pool.name, vdev);
@@ -248,10 +248,14 @@ impl Tree<'_> {
             item.insert("state".into(), spare_word(vdev).into());
         } else {
             let space = vdev.space.as_ref();
+            let expandable = space.filter(|_| vdev.kind != "root").map(|space| space.expandable);
             let sizes = [
                 ("alloc_space", space.map(|space| space.allocated)),
                 ("total_space", space.map(|space| space.size)),
-                ("ex_dev_size", space.map(|space| space.expandable)),
+                ("def_space", space.map(|space| space.deflated)),
+                ("rep_dev_size", vdev.required_bytes),
+                ("ex_dev_size", expandable),
+                ("self_healed", Some(vdev.self_healed)),
                 ("phys_space", vdev.device_bytes),
             ];
             for (key, bytes) in sizes {

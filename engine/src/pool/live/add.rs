@@ -25,6 +25,7 @@ use super::{LivePool, NewLeaf, NewTop, Syncing, version};
 use crate::error::{Error, Result};
 use crate::pool::status;
 use crate::vdev::config::{Devices, build_auxiliary};
+use crate::vdev::release::release;
 use crate::vdev::{Aux, Class, Vdev};
 
 impl LivePool {
@@ -90,7 +91,7 @@ impl LivePool {
     /// # Errors
     /// It is neither, or it stands in for another device.
     pub(super) async fn remove_auxiliary(self: &Arc<Self>, guid: Guid) -> Result<()> {
-        self.change(move |s| async move {
+        let removed = self.change(move |s| async move {
             for kind in [Auxiliary::Spares, Auxiliary::Cache] {
                 let list = kind.of(&s.pool);
                 let Some(vdev) = list.iter().find(|vdev| vdev.guid == guid) else { continue };
@@ -100,15 +101,17 @@ impl LivePool {
                 if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) {
                     return Err(Error::Unsupported("operation not supported on this type of vdev".into()));
                 }
-                list.remove(vdev);
+                let device = list.remove(vdev);
                 s.pool.look_at_l2cache();
-                return kind.write(&s).await;
+                kind.write(&s).await?;
+                return Ok(device);
             }
             Err(Error::Unsupported(
                 "only inactive hot spares, cache and log devices can be removed by this version".into(),
             ))
-        })
-        .await
+        });
+        release(removed.await?.into_iter().collect()).await;
+        Ok(())
     }
 
     /// The pool's guid, which can change.

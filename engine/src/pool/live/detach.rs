@@ -22,15 +22,17 @@ use ondisk::vdev_config::VdevConfig;
 use ondisk::{Guid, ObjectId};
 
 use super::attach::{note, path_of};
+use super::devices::GivingUp;
 use super::{Auxiliary, JobKey, LivePool, Syncing};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
 use crate::jobs::{Job, Step, Turn, Unit};
+use crate::vdev::Vdev;
 use crate::vdev::config::{Devices, Renamed};
 use crate::vdev::label::wipe_labels;
 use crate::vdev::read::yield_now;
+use crate::vdev::release::release;
 use crate::vdev::topology;
-use crate::vdev::{Kind, Vdev};
 
 /// How long transfers that began before a device was detached may take.
 const REST_PATIENCE: Duration = Duration::from_secs(30);
@@ -75,8 +77,8 @@ struct Gone {
 }
 
 impl LivePool {
-    /// Detaches a device from the others that hold the same data; returns when that is committed and its
-    /// labels are wiped. A hot spare goes back to the others.
+    /// Detaches a device from the others that hold the same data; returns when that is committed, its labels
+    /// are wiped, and it is free for other uses. A hot spare goes back to the others.
     ///
     /// # Errors
     /// There is no such device, it is not one of several copies, or others do not hold everything; there is a
@@ -133,6 +135,7 @@ impl LivePool {
     /// Detaches a device, if what is expected is still so.
     async fn detach_from(self: &Arc<Self>, leaf: Guid, expected: Option<Expected>) -> Result<()> {
         self.refuse_with_checkpoint()?;
+        let _giving_up = GivingUp::of(self);
         let (_, detached) = self.top_without(leaf, expected)?;
         // What goes through its free space ends, and so it does for a device that gets another guid.
         let renamed = detached.renamed.map(|renamed| renamed.from);
@@ -168,11 +171,11 @@ impl LivePool {
         if is_spare {
             return self.spare_is_free(guid, device).await;
         }
-        if let Some(device) = device
-            && let Err(error) = wipe_labels(&*device).await
-        {
+        let Some(device) = device else { return };
+        if let Err(error) = wipe_labels(&*device).await {
             tracing::warn!(%error, "a label of a detached device stays");
         }
+        release(vec![device]).await;
     }
 }
 
@@ -194,12 +197,7 @@ async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Resul
         }
         return Err(Error::Busy("no valid replicas".into()));
     }
-    let device = match &old.kind {
-        Kind::Leaf(slot) => slot.device(),
-        _ => None,
-    };
-    let gone = Gone { guid: leaf, is_spare: detached.leaf.is_spare, device };
-    old.close();
+    let gone = Gone { guid: leaf, is_spare: detached.leaf.is_spare, device: old.close() };
     let log = old.missing_txgs.object();
     // The MOS and the tree must not say different things.
     s.or_stop(forget(s, id, detached, log).await)?;

@@ -10,10 +10,10 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use device::IgnorePoison;
+use device::{Device, IgnorePoison};
 use ondisk::nvlist::ByteString;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::VdevConfig;
@@ -33,6 +33,24 @@ pub(super) struct DeviceStates {
     temporary: Mutex<HashSet<Guid>>,
     /// The version of the tree's states that the configuration tells.
     written: AtomicU64,
+    /// Devices that are being detached.
+    giving_up: AtomicUsize,
+}
+
+/// A device is being detached, as long as this lives.
+pub(super) struct GivingUp(Arc<LivePool>);
+
+impl GivingUp {
+    pub(super) fn of(pool: &Arc<LivePool>) -> Self {
+        pool.devices.giving_up.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Drop for GivingUp {
+    fn drop(&mut self) {
+        self.0.devices.giving_up.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl DeviceStates {
@@ -247,11 +265,21 @@ impl LivePool {
         }
     }
 
-    /// Opens devices again that are not there, and looks whether the others have grown (`zpool reopen`).
+    /// Whether a device is being detached. It may be in the tree no more, and not be free yet.
+    pub fn gives_up_device(&self) -> bool {
+        self.devices.giving_up.load(Ordering::Acquire) > 0
+    }
+
+    /// Opens devices again that are not there, and asks the others whether they are there and have grown
+    /// (`zpool reopen`). One that fails to answer is given up.
     pub async fn reopen(self: &Arc<Self>) {
         let mut back = Vec::new();
         let vdevs = self.pool.vdevs();
         for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()) {
+            if vdevs.ask(leaf).await {
+                self.txgs.kick();
+                continue;
+            }
             let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
             if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
                 self.config_changed();
@@ -304,8 +332,8 @@ impl LivePool {
 
     /// Closes its devices, so that others can have them, even if the pool is still in use. Only when nothing
     /// more is committed.
-    pub fn let_go(&self) {
-        self.pool.vdevs().let_go();
+    pub fn let_go(&self) -> Vec<Arc<dyn Device>> {
+        self.pool.vdevs().let_go()
     }
 
     /// A number that changes as long as something is done on the devices, or committed.

@@ -21,6 +21,7 @@ use super::{LivePool, Syncing, version};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
 use crate::vdev::label::wipe_labels;
+use crate::vdev::release::release;
 use crate::vdev::{Class, Kind, Vdev};
 
 /// Groups after which all that a log had on a device must be free.
@@ -28,7 +29,7 @@ const GROUPS: usize = 16;
 
 impl LivePool {
     /// Takes a device away that the pool can do without: a spare, a cache device, or a top-level vdev for
-    /// logs.
+    /// logs. Returns when its devices are free for other uses.
     ///
     /// # Errors
     /// It is none of these, or it is in use; there is a checkpoint, which may refer to it.
@@ -56,6 +57,7 @@ impl LivePool {
         match &removed {
             Ok(()) => {
                 wipe(&devices).await;
+                release(devices).await;
                 self.sysevent("vdev_remove_dev", Some(guid));
             }
             // It is still there.

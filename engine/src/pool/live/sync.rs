@@ -247,7 +247,7 @@ impl LivePool {
                 self.pool.repairs.give_up();
                 self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name())));
             }
-            Err(_) => self.let_go(),
+            Err(_) => drop(self.let_go()),
         }
         committed
     }
@@ -282,7 +282,7 @@ impl LivePool {
         self.end_l2arc(false).await;
         self.end_thread();
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
-        self.let_go();
+        drop(self.let_go());
         Ok(())
     }
 

@@ -27,6 +27,7 @@ use super::*;
 mod blocks;
 mod discard;
 mod flush;
+mod halves;
 mod heal;
 mod labels;
 mod rebuild;

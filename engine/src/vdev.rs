@@ -26,6 +26,7 @@
 //! | `open` | opening devices for writing |
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
+//! | `spares` | hot spares that several pools have |
 //! | `gpt` | partition tables of whole disks |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
@@ -53,6 +54,7 @@ pub mod read;
 mod report;
 pub mod scrub;
 pub mod slot;
+pub mod spares;
 pub mod stats;
 mod top_level;
 pub mod topology;

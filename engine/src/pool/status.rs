@@ -62,6 +62,9 @@ pub struct PoolHealth {
     /// A resilver may begin in a moment.
     #[serde(default)]
     pub looks_for_resilver: bool,
+    /// Devices whose work is done are being detached.
+    #[serde(default)]
+    pub detaches: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
     /// The last expansion of a raidz vdev.
@@ -186,6 +189,9 @@ pub struct VdevNode {
     pub state: State,
     /// Why.
     pub aux: Aux,
+    /// The other pool of this machine that uses a hot spare.
+    #[serde(default)]
+    pub in_use_by: Option<String>,
     /// A leaf that works and does not hold what it missed ([`crate::vdev::dtl`]).
     #[serde(default)]
     pub awaits_resilver: bool,
@@ -428,7 +434,8 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
 /// in memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
-    let mut health = PoolHealth { looks_for_resilver: live.looks_for_resilver(), ..health };
+    let (looks_for_resilver, detaches) = (live.looks_for_resilver(), live.is_detaching());
+    let mut health = PoolHealth { looks_for_resilver, detaches, ..health };
     let mut left = vec![&mut health.vdevs];
     while let Some(node) = left.pop() {
         node.resilver_deferred = node.children.is_empty() && live.is_resilver_deferred(Guid(node.guid));
@@ -469,6 +476,7 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
         scan,
         error_scrub,
         looks_for_resilver: false,
+        detaches: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,
         checkpoint,
@@ -502,6 +510,7 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
         scan: None,
         error_scrub: None,
         looks_for_resilver: false,
+        detaches: false,
         removal: None,
         expansion: None,
         checkpoint: None,
@@ -728,7 +737,10 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
     if status.state == State::Healthy && tree.leaves().any(awaits_resilver) {
         status.state = State::Degraded;
     }
-    children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare, &spare.config)));
+    children.extend(tree.spares.iter().map(|spare| VdevNode {
+        in_use_by: tree.user_of_spare(spare),
+        ..node(spare, VdevClass::Spare, &spare.config)
+    }));
     children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache, &cache.config)));
     VdevNode {
         name: name.to_owned(),
@@ -743,6 +755,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         class: VdevClass::Normal,
         state: status.state,
         aux: status.aux,
+        in_use_by: None,
         awaits_resilver: false,
         cannot_trim: false,
         configured_ashift: 0,
@@ -810,6 +823,7 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         class,
         state,
         aux: vdev.status().aux,
+        in_use_by: None,
         awaits_resilver: awaits_resilver(vdev),
         cannot_trim: vdev.cannot_discard.load(Ordering::Relaxed),
         configured_ashift: top.ashift.map_or(0, u32::from),

@@ -56,6 +56,31 @@ pub struct FileDevice {
     /// The multiple that direct I/O asks of offsets and lengths; 1 through the page cache.
     unit_bytes: u32,
     read_only: bool,
+    identity: Identity,
+}
+
+/// Which file or block device something is, whatever its path: two openings of the same one have the same
+/// identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The number of a block device; of a regular file that of the file system that it is in.
+    device: u64,
+    /// The number of a regular file.
+    inode: Option<u64>,
+}
+
+impl Identity {
+    /// What is at `path` now; `None` when nothing is there.
+    pub fn at(path: &Path) -> Option<Self> {
+        fs::stat(path).ok().map(|stat| Self::of(&stat))
+    }
+
+    fn of(stat: &fs::Stat) -> Self {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Self { device: stat.st_rdev, inode: None },
+            _ => Self { device: stat.st_dev, inode: Some(stat.st_ino) },
+        }
+    }
 }
 
 /// Which other processes may use the device meanwhile.
@@ -173,6 +198,7 @@ impl FileDevice {
             // The same for regular files and for block devices, of which the kernel's `stat` says 0.
             size_bytes: fs::seek(&file, fs::SeekFrom::End(0))?.into(),
             sector_sizes: sector_sizes(&file)?,
+            identity: Identity::of(&fs::fstat(&file)?),
             file: Arc::new(file),
             unit_bytes,
             read_only: !options.writable,
@@ -304,6 +330,10 @@ impl Device for FileDevice {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.identity)
     }
 
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
@@ -546,6 +576,27 @@ mod tests {
         assert_eq!(block_on(device.write(0, IoBuf::zeroed(4096))).unwrap_err().cause, Cause::ReadOnly);
         assert_eq!(block_on(device.flush()).unwrap_err().cause, Cause::ReadOnly);
         assert_eq!(block_on(device.discard(0, 4096)).unwrap_err().cause, Cause::ReadOnly);
+    }
+
+    #[test]
+    fn a_file_is_the_same_by_all_its_names() {
+        let file = file_of(&[0; 4096]);
+        let folder = tempfile::tempdir().unwrap();
+        let (link, other) = (folder.path().join("link"), folder.path().join("other"));
+        std::os::unix::fs::symlink(file.path(), &link).unwrap();
+        std::fs::hard_link(file.path(), &other)
+            .or_else(|_| std::os::unix::fs::symlink(&link, &other))
+            .unwrap();
+        let identity = FileDevice::open(&file).unwrap().identity();
+        for path in [file.path(), &link, &other] {
+            assert_eq!(
+                (Identity::at(path), FileDevice::open(path).unwrap().identity()),
+                (identity, identity)
+            );
+        }
+        std::fs::write(folder.path().join("new"), [0; 4096]).unwrap();
+        assert_ne!(Identity::at(&folder.path().join("new")), identity);
+        assert_eq!(Identity::at(&folder.path().join("none")), None);
     }
 
     #[test]

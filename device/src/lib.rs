@@ -48,7 +48,7 @@ pub use buf::{
 };
 pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
-pub use file::{FileDevice, Lock, OpenOptions};
+pub use file::{FileDevice, Identity, Lock, OpenOptions};
 pub use memory::MemoryDevice;
 pub use poison::IgnorePoison;
 pub use ring::{release_ring, submit_and_reap};
@@ -99,6 +99,11 @@ pub trait Device: Send + Sync + Debug {
 
     /// Whether writes, flushes and discards are refused.
     fn is_read_only(&self) -> bool;
+
+    /// Which file or block device it is, whatever its path; `None` for what is neither.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
 
     /// The name of the medium that it only plays, where its timing is modelled.
     fn modelled(&self) -> Option<String> {

@@ -364,6 +364,11 @@ impl Reporter {
         state.guid = guid;
     }
 
+    /// The pool's name.
+    pub(crate) fn pool_name(&self) -> String {
+        self.state().pool.clone()
+    }
+
     /// The word of the pool's `failmode`.
     pub(crate) fn set_failmode(&self, failmode: &'static str) {
         self.state().failmode = failmode;

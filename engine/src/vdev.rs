@@ -26,6 +26,7 @@
 //! | `open` | opening devices for writing |
 //! | `slot` | the changeable parts of a leaf: device and status |
 //! | `health` | giving up devices that fail, and reopening them |
+//! | `spares` | hot spares that several pools have |
 //! | `gpt` | partition tables of whole disks |
 //! | `release` | giving devices back to the system |
 //! | `read` | requests, leaf reads, dispatch by kind |
@@ -57,6 +58,7 @@ mod report;
 pub mod scrub;
 pub mod slot;
 mod sources;
+pub mod spares;
 pub mod stats;
 mod top_level;
 pub mod topology;

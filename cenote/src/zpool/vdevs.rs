@@ -1,5 +1,6 @@
 //! Vdevs as the commands show them: their names, their sections, the words for their states.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use engine::pool::discovery::DEFAULT_DIRECTORIES;
@@ -108,10 +109,13 @@ pub fn spare_word(vdev: &VdevNode) -> String {
 }
 
 /// More about a state, for people.
-pub fn aux_words(vdev: &VdevNode) -> Option<&'static str> {
+pub fn aux_words(vdev: &VdevNode) -> Option<Cow<'static, str>> {
     let errors = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
     let is_slow = vdev.children.is_empty() && errors == [0; 3] && vdev.slow_ios > 0;
-    Some(match vdev.aux {
+    if let Some(pool) = &vdev.in_use_by {
+        return Some(format!("in use by pool '{pool}'").into());
+    }
+    let words = match vdev.aux {
         Aux::None => return None,
         Aux::OpenFailed => "cannot open",
         Aux::BadGuidSum => "missing device",
@@ -123,7 +127,8 @@ pub fn aux_words(vdev: &VdevNode) -> Option<&'static str> {
         Aux::ChildrenOffline => "all children offline",
         Aux::BadLabel => "invalid label",
         Aux::CorruptData | Aux::TooSmall => "corrupted data",
-    })
+    };
+    Some(words.into())
 }
 
 /// OpenZFS's identifier of a reason, in JSON.
@@ -193,9 +198,9 @@ mod tests {
             }))
             .unwrap()
         };
-        assert_eq!(aux_words(&node(0, 3)), Some("too many slow I/Os"));
-        assert_eq!(aux_words(&node(1, 3)), Some("too many errors"));
-        assert_eq!(aux_words(&node(0, 0)), Some("too many errors"));
+        assert_eq!(aux_words(&node(0, 3)), Some("too many slow I/Os".into()));
+        assert_eq!(aux_words(&node(1, 3)), Some("too many errors".into()));
+        assert_eq!(aux_words(&node(0, 0)), Some("too many errors".into()));
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl Look {
             Activity::Discard => health.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.discarding),
             Activity::Free => self.freeing > 0,
             Activity::Initialize => self.sweeps(Sweep::Initialize),
+            Activity::Replace if health.detaches => true,
             Activity::Replace => {
                 let resilvers = scans(ScanKind::Resilver) || health.looks_for_resilver;
                 resilvers && health.vdevs.walk().any(|vdev| vdev.kind == "replacing")

@@ -134,6 +134,93 @@ fn a_spare_is_used_by_hand_and_goes_back() {
 }
 
 #[test]
+fn a_device_gets_one_place_when_commands_race_for_it() {
+    let session = Session::start();
+    let rounds = 3;
+    for round in 0..rounds {
+        let name = |of: &str| format!("{of}{round}");
+        let [a, b, c, d, s] = ["a", "b", "c", "d", "s"].map(|of| disk(&session, &name(of), 128));
+        let races: [(&[&str], [&[&str]; 2]); 3] = [
+            (&["spare", &s], [&["replace", "tank", &a, &s], &["replace", "tank", &b, &s]]),
+            (&["spare", &s], [&["replace", "tank", &a, &s], &["offline", "-f", "tank", &b]]),
+            (&[], [&["replace", "tank", &a, &s], &["add", "-f", "tank", "spare", &s]]),
+        ];
+        for (spares, commands) in races {
+            let base = ["zpool", "create", "-f", "-m", "none", "tank", "raidz2", &a, &b, &c, &d];
+            session.print(&[&base[..], spares].concat());
+            let run = |words: &[&str]| session.run(&[&["zpool"][..], words].concat());
+            let run = &run;
+            let [one, other] = commands;
+            let ended = std::thread::scope(|scope| {
+                let one = scope.spawn(move || run(one));
+                let other = scope.spawn(move || run(other));
+                [one.join().unwrap(), other.join().unwrap()]
+            });
+            let shown = status(&session);
+            let (used, free) = shown.split_once("spares").unwrap_or((&shown, ""));
+            let places = used.matches(&s).count() + free.matches(&format!("{s} ")).count();
+            let in_use = free.matches("INUSE").count();
+            assert!(places - in_use == 1, "{one:?}, {other:?}: {ended:?}: {shown}");
+            session.print(&["zpool", "destroy", "-f", "tank"]);
+        }
+    }
+}
+
+#[test]
+fn pools_share_a_spare_that_one_of_them_uses() {
+    let session = Session::start();
+    let [a, b, c, d, s] = ["a", "b", "c", "d", "s"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &a, &b, "spare", &s]);
+    let error = refusal(&session, &["zpool", "create", "two", "mirror", &c, &s]);
+    assert!(error.contains("is in use"), "{error}");
+    session.print(&["zpool", "create", "-m", "none", "two", "mirror", &c, &d]);
+    session.print(&["zpool", "add", "two", "spare", &s]);
+    assert!(refusal(&session, &["zpool", "add", "two", "spare", &s]).contains("is busy"));
+    let of = |pool: &str| {
+        let shown = session.print(&["zpool", "status", pool]);
+        let spares = shown.split_once("spares\n").unwrap().1;
+        let line = spares.lines().next().unwrap().split_whitespace().skip(1);
+        line.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([of("tank"), of("two")], ["AVAIL", "AVAIL"]);
+    session.print(&["zpool", "replace", "-w", "tank", &a, &s]);
+    assert_eq!([of("tank"), of("two")], ["INUSE currently in use", "INUSE in use by pool 'tank'"]);
+    let error = refusal(&session, &["zpool", "replace", "two", &c, &s]);
+    assert!(error.contains("is in use as a hot spare by pool 'tank'"), "{error}");
+    assert!(refusal(&session, &["zpool", "offline", "two", &s]).contains("reserved as a hot spare"));
+    assert!(refusal(&session, &["zpool", "export", "tank"]).contains("active shared spare"));
+    session.print(&["zpool", "detach", "tank", &s]);
+    assert_eq!([of("tank"), of("two")], ["AVAIL", "AVAIL"]);
+    session.print(&["zpool", "replace", "-w", "two", &c, &s]);
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "export", "-f", "two"]);
+}
+
+#[test]
+fn waiting_for_a_replacement_ends_when_the_labels_are_written() {
+    let session = Session::start();
+    let [a, b, mut old] = ["a", "b", "0"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &a, &b, &old]);
+    for round in 1..6 {
+        let new = disk(&session, &round.to_string(), 128);
+        session.print(&["zpool", "replace", "-w", "tank", &old, &new]);
+        let labels = |path: &str| {
+            let device = device::FileDevice::open(path).unwrap();
+            device::block_on(engine::vdev::label::read_labels(&device))
+        };
+        assert!(labels(&old).iter().all(Option::is_none), "the old one has a label");
+        for path in [&a, &new] {
+            let tops = labels(path).into_iter().flatten().filter_map(|label| label.vdev_tree);
+            let kinds: Vec<_> = tops.flat_map(|top| top.children).map(|child| child.kind).collect();
+            let is_replacing = |kind| matches!(kind, ondisk::vdev_config::VdevKind::Replacing);
+            assert!(!kinds.into_iter().any(is_replacing), "{path} names both");
+        }
+        old = new;
+    }
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
 fn a_pool_grows_when_its_devices_are_replaced_by_larger_ones() {
     let session = Session::start();
     let small = ["a", "b", "c"].map(|name| disk(&session, name, 128));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ::device::simulated::{Clock, RealClock};
-use ::device::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf};
+use ::device::{Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf};
 use ondisk::Guid;
 
 use super::{DeviceError, Fault, Injections, LabelPart, Operation, flip_bit};
@@ -175,6 +175,10 @@ impl Device for InjectedDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.inner.identity()
     }
 
     fn modelled(&self) -> Option<String> {

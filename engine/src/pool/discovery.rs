@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::vdev::config::Devices;
 use crate::vdev::label::{best_label, read_labels};
 use crate::vdev::open::reopen_for_writing;
+use crate::vdev::spares::shared;
 
 /// Top-level vdevs without any device that labels are believed: missing ones, and removed ones, which have
 /// none. The pool's own configuration says more, once it can be read.
@@ -141,8 +142,14 @@ impl FoundPool {
                     tracing::warn!(%path, "gone since it was found");
                     continue;
                 }
-                // A spare or a cache device, of which another pool may be the user.
-                Err(_) if candidate.label.pool_guid.is_none() => Arc::clone(&candidate.device),
+                // A hot spare may be one of other pools of this process too.
+                Err(_) if candidate.label.pool_guid.is_none() => match shared(&*candidate.device) {
+                    Some(device) => device,
+                    None => {
+                        tracing::info!(%path, "a spare or cache device that cannot be opened for writing");
+                        continue;
+                    }
+                },
                 Err(error) => return Err(Error::Os { what: path.to_string(), errno: error.errno() }),
             };
             opened.push((candidate, device));

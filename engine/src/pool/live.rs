@@ -27,6 +27,7 @@
 //! |---|---|
 //! | `create` | new pools |
 //! | `add` | more vdevs, another guid |
+//! | `claims` | that a device has one place at most |
 //! | `attach` | devices that are attached to others and replace them |
 //! | `detach` | devices that are detached, and what follows a resilver |
 //! | `spares` | hot spares that come into use and go back |
@@ -57,6 +58,7 @@
 mod add;
 mod attach;
 mod checkpoint;
+mod claims;
 mod config;
 mod create;
 mod detach;

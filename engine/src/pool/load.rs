@@ -27,7 +27,8 @@ use crate::store::{Pool, Store};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::dtl::TxgRanges;
 use crate::vdev::indirect::Moved;
-use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree};
+use crate::vdev::spares::IN_USE;
+use crate::vdev::{Class, ErrorCounters, Kind, State, Vdev, VdevTree};
 
 /// Largest packed config that is read.
 const MAX_CONFIG_BYTES: usize = 16 << 20;
@@ -157,7 +158,7 @@ fn open_trusted(
     tree.l2cache = build_auxiliary(&read.l2cache, devices)?;
     let in_use: Vec<Guid> = tree.tops.iter().flat_map(Vdev::walk).map(|vdev| vdev.guid).collect();
     for spare in tree.spares.iter().filter(|spare| in_use.contains(&spare.guid)) {
-        tree.set_status(spare, Status::new(State::CantOpen, Aux::Spared));
+        tree.set_status(spare, IN_USE);
         spare.close();
     }
     check_guid_sum(assembly.found.guid.get(), &tree, uberblock);

@@ -68,6 +68,9 @@ pub struct PoolHealth {
     /// A device is being detached, and not free for others yet.
     #[serde(default)]
     pub gives_up_device: bool,
+    /// Devices whose work is done are being detached.
+    #[serde(default)]
+    pub detaches: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
     /// The last expansion of a raidz vdev.
@@ -192,6 +195,9 @@ pub struct VdevNode {
     pub state: State,
     /// Why.
     pub aux: Aux,
+    /// The other pool of this machine that uses a hot spare.
+    #[serde(default)]
+    pub in_use_by: Option<String>,
     /// A leaf that works and does not hold what it missed ([`crate::vdev::dtl`]).
     #[serde(default)]
     pub awaits_resilver: bool,
@@ -443,8 +449,12 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
 /// in memory.
 pub async fn health_of_live(dsl: &Dsl, live: &LivePool) -> Result<PoolHealth> {
     let health = health_with(dsl, live.scan_status(), live.error_scrub_status()).await?;
-    let (looks_for_resilver, gives_up_device) = (live.looks_for_resilver(), live.gives_up_device());
-    let mut health = PoolHealth { looks_for_resilver, gives_up_device, ..health };
+    let mut health = PoolHealth {
+        looks_for_resilver: live.looks_for_resilver(),
+        gives_up_device: live.gives_up_device(),
+        detaches: live.is_detaching(),
+        ..health
+    };
     let mut left = vec![&mut health.vdevs];
     while let Some(node) = left.pop() {
         node.resilver_deferred = node.children.is_empty() && live.is_resilver_deferred(Guid(node.guid));
@@ -486,6 +496,7 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
         error_scrub,
         looks_for_resilver: false,
         gives_up_device: false,
+        detaches: false,
         removal: removal(dsl).await?,
         expansion: expansion(dsl, space).await?,
         checkpoint,
@@ -520,6 +531,7 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
         error_scrub: None,
         looks_for_resilver: false,
         gives_up_device: false,
+        detaches: false,
         removal: None,
         expansion: None,
         checkpoint: None,
@@ -743,7 +755,10 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
     }
     let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status()).collect();
     let status = state_of_parent(&of_tops, 0);
-    children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare, &spare.config)));
+    children.extend(tree.spares.iter().map(|spare| VdevNode {
+        in_use_by: tree.user_of_spare(spare),
+        ..node(spare, VdevClass::Spare, &spare.config)
+    }));
     children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache, &cache.config)));
     VdevNode {
         name: name.to_owned(),
@@ -758,6 +773,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         class: VdevClass::Normal,
         state: status.state,
         aux: status.aux,
+        in_use_by: None,
         awaits_resilver: false,
         cannot_trim: false,
         configured_ashift: 0,
@@ -833,6 +849,7 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
         class,
         state: vdev.status().state,
         aux: vdev.status().aux,
+        in_use_by: None,
         awaits_resilver: awaits_resilver(vdev),
         cannot_trim: vdev.cannot_discard.load(Ordering::Relaxed),
         configured_ashift: top.ashift.map_or(0, u32::from),

@@ -50,6 +50,7 @@ use super::errors::Kinds;
 use super::label::{best_label, read_labels};
 use super::open::open_for_writing;
 use super::release::release;
+use super::spares::IN_USE;
 use super::topology::parent_of_vdev;
 use super::write::{Flushed, Without};
 use super::{Aux, Kind, State, Status, Vdev, VdevTree, state_of_parent};
@@ -94,12 +95,16 @@ impl VdevTree {
         let _turn = self.changes.turn();
         let before = leaf.status();
         if leaf.status.set(status) {
-            self.reporter().state_changed(&self.facts(leaf), before.state.number());
+            // A hot spare that comes into use, or goes back, did not fail.
+            let is_use = status == IN_USE || (before == IN_USE && status.is_readable());
+            if !is_use {
+                self.reporter().state_changed(&self.facts(leaf), before.state.number());
+                tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
+            }
             self.changes.count();
             if !status.is_readable() {
                 leaf.absences.fetch_add(1, Ordering::AcqRel);
             }
-            tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
         }
         self.tops.iter().for_each(Vdev::refresh);
     }
@@ -213,6 +218,7 @@ impl VdevTree {
     /// Lets go of all devices, each of which is closed when its last transfer is done. Later reads and writes
     /// fail. Who wants to know when they are free waits for their [`release`].
     pub fn let_go(&self) -> Vec<Arc<dyn Device>> {
+        self.leave_spares();
         let all = self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter());
         all.flat_map(Vdev::walk).filter_map(Vdev::close).collect()
     }
@@ -361,13 +367,6 @@ impl Vdev {
         match &self.kind {
             Kind::Leaf(slot) => slot.replace(None),
             _ => None,
-        }
-    }
-
-    /// Gives a leaf that is not in use a device.
-    pub(crate) fn give_device(&self, device: Arc<dyn Device>) {
-        if let Kind::Leaf(slot) = &self.kind {
-            drop(slot.replace(Some(device)));
         }
     }
 

@@ -8,7 +8,7 @@
 //! | `Slot` | the device of one leaf, while it is cloned or replaced | taken alone |
 
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 
 use device::{Device, IgnorePoison};
 
@@ -29,9 +29,24 @@ impl Slot {
         self.0.read().ignore_poison().clone()
     }
 
+    /// The same slot, which goes with its leaf.
+    pub(super) fn downgrade(&self) -> WeakSlot {
+        WeakSlot(Arc::downgrade(&self.0))
+    }
+
     /// Replaces the device. Returns the previous one.
     pub(super) fn replace(&self, device: Option<Arc<dyn Device>>) -> Option<Arc<dyn Device>> {
         std::mem::replace(&mut *self.0.write().ignore_poison(), device)
+    }
+}
+
+/// A slot as long as its leaf is there.
+#[derive(Debug)]
+pub(super) struct WeakSlot(Weak<RwLock<Option<Arc<dyn Device>>>>);
+
+impl WeakSlot {
+    pub(super) fn upgrade(&self) -> Option<Slot> {
+        self.0.upgrade().map(Slot)
     }
 }
 

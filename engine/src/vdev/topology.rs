@@ -17,6 +17,13 @@
 //! A new device with the path of the old one: the path of the old one gets `/old` at its end, so that it is
 //! not opened again. When the new device is detached, the path is as before.
 //!
+//! # When work is done
+//! A replacing vdev comes apart when a leaf of its last child has everything: all leaves of the others go,
+//! one after the other. A spare vdev comes apart when its first child has everything and is marked
+//! (`unspare`): because it was away and is back, or because it replaced the device that the spare was for.
+//! Both may be nested either way: a spare may come in for a device that is being replaced. Spares go before
+//! the device that they are for, because without it they would stay for good.
+//!
 //! Source of the facts: OpenZFS 2.4 `spa.c` (`spa_vdev_attach`, `spa_vdev_detach`,
 //! `spa_vdev_resilver_done_hunt`), `vdev.c` (`vdev_add_parent`, `vdev_remove_parent`, `vdev_top_transfer`).
 
@@ -60,8 +67,6 @@ pub(crate) struct Done {
     pub leaf: Guid,
     /// The vdev above it.
     pub parent: Guid,
-    /// A spare whose work is done with it, and the vdev above the spare.
-    pub spare: Option<(Guid, Guid)>,
     /// The leaf that has everything, so that it can go.
     pub holder: Guid,
 }
@@ -164,6 +169,9 @@ pub(crate) fn detach(top: &VdevConfig, leaf: Guid) -> Result<Detached> {
     let found = find(top, leaf).ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
     let above = parent_of(top, leaf).filter(|above| is_mirror(&above.kind) && above.children.len() > 1);
     let above_guid = above.filter(|_| found.kind.is_leaf()).ok_or_else(not_one_of_several)?.guid;
+    let is_first_of_spare = parent_of(top, above_guid).is_some_and(|of| {
+        of.kind == VdevKind::Spare && of.children.first().is_some_and(|first| first.guid == above_guid)
+    });
     let mut changed = top.clone();
     let above = find_mut(&mut changed, above_guid).ok_or_else(not_one_of_several)?;
     let place = above.children.iter().position(|child| child.guid == leaf).ok_or_else(not_one_of_several)?;
@@ -187,8 +195,11 @@ pub(crate) fn detach(top: &VdevConfig, leaf: Guid) -> Result<Detached> {
     if above.children.len() == 1
         && let Some(mut last) = above.children.pop()
     {
-        if above.kind == VdevKind::Spare {
-            last.unspare = false;
+        match above.kind {
+            VdevKind::Spare => last.unspare = false,
+            // The device that the spare stood in for is gone, and has a successor.
+            VdevKind::Replacing if is_first_of_spare && place == 0 => last.unspare = true,
+            _ => {}
         }
         last.id = above.id;
         if above_guid == top.guid {
@@ -208,36 +219,49 @@ pub(crate) fn next_done(
     has_all: &dyn Fn(Guid) -> bool,
     is_needed: &dyn Fn(Guid) -> bool,
 ) -> Option<Done> {
-    if let Some(mut done) = vdev.children.iter().find_map(|child| next_done(child, has_all, is_needed)) {
-        // The original has a new device: the spare goes with the old one.
-        if let [first, spare] = &vdev.children[..]
-            && vdev.kind == VdevKind::Spare
-            && first.guid == done.parent
-            && first.kind == VdevKind::Replacing
-            && first.children.len() == 2
-        {
-            done.spare = Some((spare.guid, vdev.guid));
-        }
+    if let Some(done) = vdev.children.iter().find_map(|child| next_done(child, has_all, is_needed)) {
         return Some(done);
     }
-    let (first, last) = (vdev.children.first()?, vdev.children.last()?);
-    let done = |leaf: &VdevConfig, holder: &VdevConfig| {
-        Some(Done { leaf: leaf.guid, parent: vdev.guid, spare: None, holder: holder.guid })
+    let (last, before) = vdev.children.split_last()?;
+    let first = before.first()?;
+    let done = |leaf: &VdevConfig, parent: &VdevConfig, holder: &VdevConfig| {
+        (leaf.guid != holder.guid && has_all(holder.guid) && !is_needed(leaf.guid)).then_some(Done {
+            leaf: leaf.guid,
+            parent: parent.guid,
+            holder: holder.guid,
+        })
     };
     let replaces = |new: &VdevConfig, old: &VdevConfig| {
         let are_leaves = new.kind.is_leaf() && old.kind.is_leaf();
-        are_leaves && new.guid != old.guid && has_all(new.guid) && !is_needed(old.guid)
+        if are_leaves { done(old, vdev, new) } else { None }
     };
     match vdev.kind {
-        VdevKind::Replacing if replaces(last, first) => done(first, last),
-        VdevKind::Spare if last.unspare && replaces(last, first) => done(first, last),
-        VdevKind::Spare if first.unspare && replaces(first, last) => done(last, first),
-        // Of several spares for one device, one is enough.
-        VdevKind::Spare if vdev.children.len() > 2 => {
-            let middle = vdev.children.get(1).filter(|middle| middle.is_spare && last.is_spare)?;
-            if replaces(last, middle) { done(middle, last) } else { None }
+        VdevKind::Replacing => {
+            let holder = last.leaves().into_iter().find(|leaf| has_all(leaf.guid))?;
+            before.iter().find_map(|old| {
+                let (leaf, parent) = last_leaf(old, vdev);
+                done(leaf, parent, holder)
+            })
+        }
+        VdevKind::Spare => {
+            let original_is_gone = || if last.unspare { replaces(last, first) } else { None };
+            let original_is_back = || if first.unspare { replaces(first, last) } else { None };
+            // Of several spares for one device, one is enough.
+            let several = || match before.get(1) {
+                Some(middle) if middle.is_spare && last.is_spare => replaces(last, middle),
+                _ => None,
+            };
+            original_is_gone().or_else(original_is_back).or_else(several)
         }
         _ => None,
+    }
+}
+
+/// The last leaf at or below `vdev`, and the vdev above it, which is `above` for `vdev` itself.
+fn last_leaf<'a>(vdev: &'a VdevConfig, above: &'a VdevConfig) -> (&'a VdevConfig, &'a VdevConfig) {
+    match vdev.children.last() {
+        Some(last) => last_leaf(last, vdev),
+        None => (vdev, above),
     }
 }
 

@@ -49,6 +49,7 @@ mod reshape;
 mod resilver;
 mod rewrite;
 mod scrub;
+mod shared_spare;
 mod space;
 mod spare;
 mod spare_halves;

@@ -96,7 +96,7 @@ fn discovery_select(found: Vec<discovery::FoundPool>, name: &str) -> discovery::
     engine::pool::import::select(found, name).unwrap()
 }
 
-fn open(path: &Path) -> Arc<dyn Device> {
+pub fn open(path: &Path) -> Arc<dyn Device> {
     Arc::new(OpenOptions::read_write().open(path).unwrap())
 }
 

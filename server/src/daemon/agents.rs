@@ -7,19 +7,21 @@
 //! | event | action |
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
+//! | none; every few seconds | hot spares are looked at, and devices whose work is done are detached |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
 //! | none; a volume was exchanged for a copy with another block size | block devices of its snapshots get their new names |
 //! | none; every few seconds | requests of volumes' clients that take long are told of |
 //! | none; every minute | scrubs that are due by schedule begin |
 //! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
 //!
-//! A leaf is acted on once for each time that it leaves `ONLINE`. What is decided is logged. Pools that are
-//! suspended are left alone, because nothing can be changed in them: their devices are looked after when they
-//! go on, and so are those of a pool that was imported with devices that had failed.
+//! A leaf is acted on once for each time that it leaves `ONLINE`, and again when more spares are free. What
+//! is decided is logged. Pools that are suspended are left alone, because nothing can be changed in them:
+//! their devices are looked after when they go on, and so are those of a pool that was imported with devices
+//! that had failed.
 //!
 //! The thread also writes the events down now and then. It ends with the daemon.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -52,8 +54,8 @@ struct Agents {
     daemon: Weak<Daemon>,
     /// The last event that was read.
     last_eid: u64,
-    /// Leaves that were acted on, by pool.
-    acted_on: HashSet<(u64, Guid)>,
+    /// Leaves that were acted on, by pool, and how many spares were free then.
+    acted_on: HashMap<(u64, Guid), usize>,
     /// Pools of which other devices are in a group that is not committed yet.
     changed: HashSet<u64>,
     looked: Instant,
@@ -74,7 +76,7 @@ impl Daemon {
         let mut agents = Agents {
             daemon: Arc::downgrade(self),
             last_eid: self.events().last_eid(),
-            acted_on: HashSet::new(),
+            acted_on: HashMap::new(),
             changed: HashSet::new(),
             looked: now,
             looked_for_scrubs: now,
@@ -119,6 +121,7 @@ impl Agents {
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             daemon.open_pools().iter().for_each(|open| open.tell_of_slow_requests());
+            look_at_spares(&daemon);
             take_back(&daemon);
             replace_absent(&daemon);
             if self.looked_for_scrubs.elapsed() >= LOOK_FOR_SCRUBS {
@@ -162,8 +165,10 @@ impl Agents {
         let vdevs = live.pool().vdevs();
         let leaves: Vec<Guid> = vdevs.leaves().filter(needs_help).map(|leaf| leaf.guid).collect();
         for leaf in leaves {
-            if self.acted_on.insert((open.guid().get(), leaf)) {
+            let (place, free) = ((open.guid().get(), leaf), live.free_spares());
+            if self.acted_on.insert(place, free).is_none_or(|then| then < free) {
                 device::block_on(kick_in_spare(live, leaf));
+                self.acted_on.insert(place, live.free_spares());
             }
         }
     }
@@ -186,6 +191,16 @@ fn replace_absent(daemon: &Arc<Daemon>) {
     for open in daemon.open_pools() {
         if let Err(error) = device::block_on(daemon.autoreplace(&open)) {
             tracing::info!(pool = open.name(), error = error.message, "devices are not looked for");
+        }
+    }
+}
+
+/// Looks whether hot spares are where they were, and detaches devices whose work is done.
+fn look_at_spares(daemon: &Daemon) {
+    for open in daemon.open_pools() {
+        if let Some(live) = open.live().filter(|_| !open.is_suspended()) {
+            device::block_on(live.look_at_spares(false));
+            live.detach_done();
         }
     }
 }

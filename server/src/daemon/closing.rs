@@ -322,6 +322,16 @@ impl Daemon {
                 return Err(refused(&doing, error));
             }
         }
+        if !order.force
+            && order.state == PoolState::Exported
+            && let Some(spare) = open.live().and_then(|live| live.shared_spare_in_use())
+        {
+            let name = open.name();
+            return Err(ApiError::busy(format!(
+                "{doing}: '{name}' has an active shared spare which could be used by other pools once \
+                 '{name}' is exported: {spare}\nuse '-f' to export it all the same"
+            )));
+        }
         if !order.force && open.receives.are_under_way() {
             return Err(ApiError::busy(format!("{doing}: pool is busy: a stream is being received")));
         }

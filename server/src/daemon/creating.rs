@@ -308,6 +308,8 @@ impl Daemon {
         let pool = self.pool(&request.pool)?;
         let live = pool.writable(&doing)?;
         let guid = request.guid.map(ondisk::Guid);
+        // No other pool gets it between the check and the commit.
+        let _claimed = guid.map(|guid| self.begin_opening(&doing, &format!("guid {guid}"))).transpose()?;
         if guid.is_some_and(|guid| self.guids().iter().any(|(open, _)| *open == guid)) {
             return Err(ApiError::busy(format!("{doing}: a pool with that guid is already imported")));
         }

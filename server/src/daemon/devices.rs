@@ -17,7 +17,7 @@ use ondisk::Guid;
 use super::creating::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, sync_tasks};
-use crate::api::{self, ApiError, Aux, Listed, OnlinedDevice, State, SweepAction, VdevClass};
+use crate::api::{self, ApiError, Listed, OnlinedDevice, State, SweepAction, VdevClass};
 
 impl Daemon {
     /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
@@ -236,10 +236,8 @@ async fn online(live: &Arc<LivePool>, leaf: Guid, expand: bool) -> engine::Resul
 pub(super) fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Guid, ApiError> {
     let guid = find(pool, name).ok_or_else(|| no_such_device(doing))?;
     let root = status::vdevs(&pool.view());
-    let is_spare = |vdev: &api::VdevNode| {
-        vdev.guid == guid.0 && vdev.class == VdevClass::Spare && vdev.aux != Aux::Spared
-    };
-    match root.walk().any(is_spare) {
+    let mut places = root.walk().filter(|vdev| vdev.guid == guid.0);
+    match places.all(|vdev| vdev.class == VdevClass::Spare) {
         true => Err(ApiError::refused(format!("{doing}: device is reserved as a hot spare"))),
         false => Ok(guid),
     }

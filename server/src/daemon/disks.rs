@@ -24,6 +24,7 @@ use engine::pool::live::{Layout, NewLeaf, NewTop};
 use engine::properties::format::nicebytes;
 use engine::vdev::Class;
 use engine::vdev::open::take_whole_disk;
+use engine::vdev::spares;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
 
@@ -52,6 +53,15 @@ struct Faults {
     errors: Vec<String>,
     /// Only with force.
     forcible: Vec<String>,
+}
+
+/// Who may have a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The pool alone.
+    Own,
+    /// A hot spare, which other pools of this daemon may have too.
+    Spare,
 }
 
 /// Unusual layouts that the user allows.
@@ -95,7 +105,7 @@ pub(super) async fn open(
     let mut opened = Opened::default();
     let mut seen = Vec::new();
     let mut open_all =
-        async |paths: &[PathBuf], ashift, faults: &mut Faults| -> Result<Vec<NewLeaf>, ApiError> {
+        async |paths: &[PathBuf], (ashift, role), faults: &mut Faults| -> Result<Vec<NewLeaf>, ApiError> {
             let mut leaves = Vec::new();
             for path in paths {
                 let path = find(path)?;
@@ -107,17 +117,17 @@ pub(super) async fn open(
                     )));
                 }
                 seen.push(same);
-                leaves.push(open_one(&path, doing, (open_pools, ashift), faults).await?);
+                leaves.push(open_one(&path, doing, (open_pools, ashift, role), faults).await?);
             }
             Ok(leaves)
         };
     for vdev in &devices.vdevs {
-        let leaves = open_all(&vdev.devices, ashift, &mut faults).await?;
+        let leaves = open_all(&vdev.devices, (ashift, Role::Own), &mut faults).await?;
         opened.tops.push(NewTop { layout: layout(vdev.layout), class: class(vdev.class), leaves });
     }
-    opened.spares = open_all(&devices.spares, ashift, &mut faults).await?;
+    opened.spares = open_all(&devices.spares, (ashift, Role::Spare), &mut faults).await?;
     // A cache device has sectors of its own, whatever those of the pool are.
-    opened.l2cache = open_all(&devices.cache, None, &mut faults).await?;
+    opened.l2cache = open_all(&devices.cache, (None, Role::Own), &mut faults).await?;
     if allowed.in_use {
         faults.forcible.clear();
     }
@@ -235,7 +245,7 @@ fn find(path: &Path) -> Result<PathBuf, ApiError> {
 async fn open_one(
     path: &Path,
     doing: &str,
-    (open_pools, ashift): (&[(Guid, String)], Option<u8>),
+    (open_pools, ashift, role): (&[(Guid, String)], Option<u8>, Role),
     faults: &mut Faults,
 ) -> Result<NewLeaf, ApiError> {
     let shown = path.display();
@@ -256,20 +266,11 @@ async fn open_one(
     let looked_at =
         looked_at.map_err(|error| ApiError::failed(format!("cannot open '{shown}': {}", error.cause)))?;
     let looked_at: Arc<dyn Device> = Arc::new(looked_at);
-    if let Some(user) = user_of(Arc::clone(&looked_at), open_pools).await {
-        let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
-        list.push(format!("{shown} is {}", user.how));
-        if !user.force_helps {
-            // Locked by its user.
-            return Ok(NewLeaf {
-                device: looked_at,
-                path: path.into(),
-                is_file: !is_block,
-                whole_disk: false,
-            });
-        }
-    } else if is_block && let Some(kind) = contents_of(&*looked_at).await {
-        faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
+    let new = |device| NewLeaf { device, path: path.into(), is_file: !is_block, whole_disk: false };
+    if let Some(user) = user_of(Arc::clone(&looked_at), open_pools).await.filter(|user| !user.force_helps) {
+        faults.errors.push(format!("{shown} is {}", user.how));
+        // Locked by its user.
+        return Ok(new(looked_at));
     }
     if is_disk(path) {
         for partition in partitions(path) {
@@ -285,7 +286,12 @@ async fn open_one(
     let device = match options.open_device(path) {
         Ok(device) => device,
         Err(error) if matches!(error.cause, Cause::InUse) => {
+            let shared = spares::shared(&*looked_at);
+            if let (Role::Spare, Some(device)) = (role, &shared) {
+                return Ok(new(Arc::clone(device)));
+            }
             faults.errors.push(match is_block {
+                _ if shared.is_some() => format!("{shown} is in use as a hot spare of an open pool"),
                 true => format!("{shown} is in use and contains a unknown filesystem."),
                 false => format!("{shown} is in use by another process"),
             });
@@ -293,7 +299,14 @@ async fn open_one(
         }
         Err(error) => return Err(ApiError::failed(format!("{doing}: {error}"))),
     };
-    Ok(NewLeaf { device, path: path.to_owned(), is_file: !is_block, whole_disk: false })
+    // Once more, under its lock: nothing else makes it a part of a pool from now on.
+    if let Some(user) = user_of(Arc::clone(&device), open_pools).await {
+        let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
+        list.push(format!("{shown} is {}", user.how));
+    } else if is_block && let Some(kind) = contents_of(&*device).await {
+        faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
+    }
+    Ok(new(device))
 }
 
 /// The present contents of a disk.

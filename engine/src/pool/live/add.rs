@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 use ondisk::Guid;
 use ondisk::pool_directory as directory;
-use ondisk::vdev_config::{VdevConfig, VdevKind};
+use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
 
+use super::attach::label_alone;
+use super::claims::Wanted;
 use super::create::{
     check_since, check_tops, distributed_spares, label_new, leaf_configs, random_guid, take_up_top,
     top_configs, write_auxiliary,
@@ -26,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::pool::status;
 use crate::vdev::config::{Devices, build_auxiliary};
 use crate::vdev::release::release;
+use crate::vdev::spares::shared_guid;
 use crate::vdev::{Aux, Class, Vdev};
 
 impl LivePool {
@@ -66,22 +69,8 @@ impl LivePool {
             Auxiliary::Cache => ("add cache devices", version::L2CACHE),
         };
         check_since(what, self.version(), since)?;
-        let vdevs = self.pool.vdevs();
-        let labelled: Vec<Guid> =
-            vdevs.spares.iter().chain(vdevs.l2cache.iter()).map(|vdev| vdev.guid).collect();
-        self.change(move |s| async move {
-            let mut devices = Devices::new();
-            let configs = leaf_configs(&leaves, kind == Auxiliary::Spares, &**s.pool.env(), &mut devices);
-            for config in configs {
-                for vdev in build_auxiliary(std::slice::from_ref(&config), &devices)?.into_vdevs() {
-                    kind.of(&s.pool).push(vdev);
-                }
-            }
-            kind.write(&s).await
-        })
-        .await?;
+        self.change(move |s| async move { add_auxiliary(&s, kind, &leaves).await }).await?;
         self.sysevent("vdev_add", None);
-        self.label_auxiliary(&labelled).await?;
         self.look_at_l2cache();
         Ok(())
     }
@@ -95,7 +84,9 @@ impl LivePool {
             for kind in [Auxiliary::Spares, Auxiliary::Cache] {
                 let list = kind.of(&s.pool);
                 let Some(vdev) = list.iter().find(|vdev| vdev.guid == guid) else { continue };
-                if vdev.status().aux == Aux::Spared {
+                let vdevs = s.pool.pool().vdevs();
+                // Another pool that uses it does so whether this one has it or not.
+                if vdev.status().aux == Aux::Spared && vdevs.user_of_spare(vdev).is_none() {
                     return Err(Error::Busy("device is in use as a spare".into()));
                 }
                 if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) {
@@ -163,6 +154,13 @@ impl Auxiliary {
         }
     }
 
+    fn state(self) -> PoolState {
+        match self {
+            Self::Spares => PoolState::Spare,
+            Self::Cache => PoolState::L2cache,
+        }
+    }
+
     /// Writes the list into the MOS. As in OpenZFS the configuration of the pool is written too, which is an
     /// event.
     pub(super) async fn write(self, s: &Syncing) -> Result<()> {
@@ -177,7 +175,31 @@ impl Auxiliary {
     }
 }
 
+/// Adds spares or cache devices. They have their labels before any other task can use them.
+async fn add_auxiliary(s: &Syncing, kind: Auxiliary, leaves: &[NewLeaf]) -> Result<()> {
+    let wanted: Vec<Wanted<'_>> = leaves.iter().map(Wanted::from).collect();
+    s.pool.refuse_placed(&wanted).await?;
+    let mut devices = Devices::new();
+    let configs = leaf_configs(leaves, kind == Auxiliary::Spares, &**s.pool.env(), &mut devices);
+    for (config, leaf) in configs.iter().zip(leaves) {
+        // A spare of another pool has its label.
+        if shared_guid(&*leaf.device) != Some(config.guid) {
+            label_alone(config, &leaf.device, &s.pool.auxiliary_label(config.guid, kind.state())).await?;
+        }
+    }
+    let list = kind.of(&s.pool);
+    for vdev in build_auxiliary(&configs, &devices)?.into_vdevs() {
+        list.push(vdev);
+    }
+    if kind == Auxiliary::Spares {
+        s.pool.list_spares();
+    }
+    kind.write(s).await
+}
+
 async fn add_tops(s: &Syncing, tops: &[NewTop], ashift: Option<u8>) -> Result<()> {
+    let wanted: Vec<Wanted<'_>> = tops.iter().flat_map(|top| &top.leaves).map(Wanted::from).collect();
+    s.pool.refuse_placed(&wanted).await?;
     let mut devices = Devices::new();
     let vdevs = s.pool.pool().vdevs();
     // All of them are checked before the first is added.

@@ -1,7 +1,8 @@
 //! Devices that are attached to others and replace them.
 //!
 //! # The idea
-//! All of it happens in the sync of one group. The new device is labelled first, as one of no group: what it
+//! All of it happens in the sync of one group. A device that has a place already is refused there
+//! ([`super::claims`]). The new device is labelled first, as one of no group: what it
 //! held is lost, and until the group is committed it belongs to nothing. Then the vdev tree changes
 //! ([`crate::vdev::topology`]), and the device is written from then on. It lacks all earlier groups, and
 //! perhaps the next ones too, because writes may have begun in the old tree. All these are in its dirty time
@@ -15,9 +16,11 @@
 use std::sync::Arc;
 
 use device::Device;
+use ondisk::nvlist::Nvlist;
 use ondisk::vdev_config::VdevConfig;
 use ondisk::{Asize, Guid, Txg, VdevId};
 
+use super::claims::Wanted;
 use super::config::Needed;
 use super::create::{AUTOMATIC_ASHIFT, leaf_config, log2, new_vdev_zap, random_guid};
 use super::{LivePool, NewLeaf, Syncing};
@@ -130,6 +133,21 @@ fn check_device(top: &Vdev, device: &dyn Device, ashift: Option<u8>) -> Result<(
 /// Attaches a device. Returns the last group that it may lack.
 async fn attach_in(s: &Syncing, new: &Attachment) -> Result<Txg> {
     s.pool.refuse_with_checkpoint()?;
+    if !new.config.is_spare {
+        return attach_free(s, new).await;
+    }
+    let guid = new.config.guid;
+    s.pool.take_spare(guid, &new.device)?;
+    let attached = attach_free(s, new).await;
+    if attached.is_err() && s.pool.pool().vdevs().top_above(guid).is_none() {
+        s.pool.spare_is_free(guid, Some(Arc::clone(&new.device))).await;
+    }
+    attached
+}
+
+/// Attaches a device that has no place yet. Returns the last group that it may lack.
+async fn attach_free(s: &Syncing, new: &Attachment) -> Result<Txg> {
+    s.pool.refuse_placed(&[Wanted { guid: Some(new.config.guid), device: &new.device }]).await?;
     let (top, changed) = s.pool.changed_top(new)?;
     let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
     label(s, &changed, new).await?;
@@ -182,14 +200,18 @@ async fn attach_labelled(s: &Syncing, new: &Attachment, (id, mut changed): (u32,
 /// Labels a device that is to become part of the pool, as one of no group.
 async fn label(s: &Syncing, top: &VdevConfig, new: &Attachment) -> Result<()> {
     let label = s.pool.config().for_label(Txg::NONE, top, new.config.guid, Needed::version(s.version()));
-    // It is in no tree yet.
-    let devices = Devices::from([(new.config.guid, Arc::clone(&new.device))]);
-    let spares = build_auxiliary(std::slice::from_ref(&new.config), &devices)?;
-    let alone = VdevTree::apart(spares);
-    let failed = |why: String| Error::Busy(format!("the device cannot be labelled: {why}"));
-    let labelled = alone.initialize_label(new.config.guid, &label).await;
+    label_alone(&new.config, &new.device, &label).await
+}
+
+/// Labels a device that is in no tree, durably.
+pub(super) async fn label_alone(config: &VdevConfig, device: &Arc<dyn Device>, label: &Nvlist) -> Result<()> {
+    let devices = Devices::from([(config.guid, Arc::clone(device))]);
+    let alone = VdevTree::apart(build_auxiliary(std::slice::from_ref(config), &devices)?);
+    let path = device.path().display();
+    let failed = |why: String| Error::Busy(format!("{path} cannot be labelled: {why}"));
+    let labelled = alone.initialize_label(config.guid, label).await;
     labelled.map_err(|tried| failed(tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
-    new.device.flush().await.map_err(|error| failed(error.to_string()))
+    device.flush().await.map_err(|error| failed(error.to_string()))
 }
 
 impl LivePool {

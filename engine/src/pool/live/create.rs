@@ -31,6 +31,7 @@ use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, Vde
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
 use super::attach::note;
+use super::claims::{Wanted, refuse_twice};
 use super::config::{Config, Needed};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
 use super::{LivePool, Syncing, upgrade, version};
@@ -46,9 +47,10 @@ use crate::properties::Types;
 use crate::store::{Pool, Store};
 use crate::tables::Tables;
 use crate::txg::{Limits, Tx};
-use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
+use crate::vdev::spares::shared_guid;
+use crate::vdev::{Class, Kind};
 
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
@@ -211,6 +213,8 @@ impl LivePool {
     /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
     pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
         new.check()?;
+        let all = new.tops.iter().flat_map(|top| &top.leaves).chain(&new.spares).chain(&new.l2cache);
+        refuse_twice(&all.map(Wanted::from).collect::<Vec<_>>())?;
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();
@@ -274,7 +278,8 @@ impl LivePool {
         let features = LiveFeatures::new(new.version, []);
         let live = Self::of(pool, &surroundings, config, mos, allocator, features, Tables::default());
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
-        live.label_auxiliary(&[]).await?;
+        live.label_auxiliary().await?;
+        live.list_spares();
         live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
         Ok(live)
     }
@@ -506,23 +511,19 @@ pub(super) async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConf
 }
 
 impl LivePool {
-    /// Labels spares and cache devices, but for those that have their labels already: they name no pool, only
-    /// themselves and their use.
-    pub(super) async fn label_auxiliary(&self, labelled: &[Guid]) -> Result<()> {
+    /// Labels the spares and cache devices of a new pool.
+    async fn label_auxiliary(&self) -> Result<()> {
         let vdevs = self.pool.vdevs();
         let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
         let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
-        for (vdev, state) in spares.chain(l2cache).filter(|(vdev, _)| !labelled.contains(&vdev.guid)) {
-            // A spare that is in use has the label of a device of the pool.
-            // One that is away has its label, or gets it when it is added again.
-            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) || !vdev.status().is_readable() {
+        for (vdev, state) in spares.chain(l2cache) {
+            let Kind::Leaf(slot) = &vdev.kind else { continue };
+            let is_shared = slot.device().is_some_and(|device| shared_guid(&*device) == Some(vdev.guid));
+            if is_shared && state == PoolState::Spare {
                 continue;
             }
-            let mut list = Nvlist::new();
-            list.push("version", self.version());
-            list.push("state", state as u64);
-            list.push("guid", vdev.guid.get());
-            vdevs.initialize_label(vdev.guid, &list).await.map_err(|tried| cannot_label(&tried))?;
+            let label = self.auxiliary_label(vdev.guid, state);
+            vdevs.initialize_label(vdev.guid, &label).await.map_err(|tried| cannot_label(&tried))?;
         }
         self.writer().flush().await
     }
@@ -679,7 +680,9 @@ pub(super) fn leaf_configs(
 ) -> Vec<VdevConfig> {
     let mut configs = Vec::new();
     for leaf in leaves {
-        let guid = random_guid(env);
+        // Pools that share a spare know it by the same guid.
+        let known = shared_guid(&*leaf.device).filter(|_| are_spares);
+        let guid = known.unwrap_or_else(|| random_guid(env));
         devices.insert(guid, Arc::clone(&leaf.device));
         let mut config = leaf_config(leaf, VdevId(0), guid, Txg::NONE);
         (config.id, config.create_txg) = (None, None);

@@ -100,6 +100,20 @@ impl LivePool {
         }
     }
 
+    /// Detaches devices whose work is done in the background, if there are any that could not be detached
+    /// when it was done.
+    pub fn detach_done(self: &Arc<Self>) {
+        if self.refuse_with_checkpoint().is_ok() && self.suspended().is_none() {
+            self.devices_resilvered();
+        }
+    }
+
+    /// Whether devices whose work is done are being detached: it is not over before the configuration without
+    /// them is committed and their labels are wiped.
+    pub fn is_detaching(&self) -> bool {
+        self.jobs.state_of(&JobKey::DetachResilvered).is_some()
+    }
+
     /// Detaches devices whose work is done: the old one where the new one has everything, and spares where
     /// the original has. Not in syncing context.
     ///
@@ -107,11 +121,8 @@ impl LivePool {
     /// A device cannot be detached now. It stays until the next resilver.
     pub async fn detach_resilvered(self: &Arc<Self>) -> Result<()> {
         while let Some(done) = self.next_done() {
-            let expected = |parent| Some(Expected { parent, holder: done.holder });
-            self.detach_from(done.leaf, expected(done.parent)).await?;
-            if let Some((spare, above)) = done.spare {
-                self.detach_from(spare, expected(above)).await?;
-            }
+            let expected = Expected { parent: done.parent, holder: done.holder };
+            self.detach_from(done.leaf, Some(expected)).await?;
         }
         self.look_at_sizes();
         Ok(())
@@ -171,6 +182,8 @@ impl LivePool {
         if is_spare {
             return self.spare_is_free(guid, device).await;
         }
+        // It may have been a spare that stayed for good.
+        self.pool.vdevs().give_spare_back(guid, None);
         let Some(device) = device else { return };
         if let Err(error) = wipe_labels(&*device).await {
             tracing::warn!(%error, "a label of a detached device stays");

@@ -23,6 +23,7 @@ use super::{Auxiliary, LivePool};
 use crate::error::{Error, Result};
 use crate::pool::verify;
 use crate::store::suspend::FailMode;
+use crate::vdev::spares::Found;
 use crate::vdev::stats::Transfer;
 use crate::vdev::{Aux, Class, Kind, State, Status, Vdev, config::config_path};
 
@@ -187,11 +188,15 @@ impl LivePool {
     /// seen.
     pub(super) async fn find_auxiliary(&self) {
         let vdevs = self.pool.vdevs();
-        for vdev in vdevs.spares.iter().chain(vdevs.l2cache.iter()) {
-            if matches!(vdev.kind, Kind::Leaf(_))
-                && vdev.status() == Status::new(State::CantOpen, Aux::OpenFailed)
-            {
-                self.reopen_leaf(vdev).await;
+        for spare in vdevs.spares.iter().filter(|spare| spare.status().aux == Aux::OpenFailed) {
+            if let Found::NeedsLabel(device) = self.look_at_spare(spare, false).await {
+                let identity = device.identity();
+                vdevs.set_spare(spare, Some(device), (Status::HEALTHY, identity));
+            }
+        }
+        for cache in vdevs.l2cache.iter() {
+            if cache.status() == Status::new(State::CantOpen, Aux::OpenFailed) {
+                self.reopen_leaf(cache).await;
             }
         }
     }
@@ -243,9 +248,10 @@ impl LivePool {
         for vdev in &chosen {
             vdev.errors.clear();
             vdev.stats.clear_slow();
-            let Status { state, aux } = vdev.status();
-            // A spare in use is a leaf of the tree too.
-            let may_open = !matches!(state, State::Healthy | State::Offline) && aux != Aux::Spared;
+            let state = vdev.status().state;
+            // A spare in use is a leaf of the tree too, and others are looked at below.
+            let is_spare = vdevs.spares.iter().any(|spare| std::ptr::eq(spare, *vdev));
+            let may_open = !matches!(state, State::Healthy | State::Offline) && !is_spare;
             if matches!(vdev.kind, Kind::Leaf(_)) && may_open {
                 self.reopen_leaf(vdev).await;
                 self.sysevent("vdev_clear", Some(vdev.guid));
@@ -258,6 +264,7 @@ impl LivePool {
         self.look_for_resilver();
         self.devices_resilvered();
         self.jobs.resume(self);
+        self.look_at_spares(true).await;
         // A pool that is suspended again commits nothing that could be waited for.
         match self.suspended() {
             None => self.unspare(chosen.into_iter().map(|vdev| vdev.guid).collect()).await,
@@ -286,6 +293,7 @@ impl LivePool {
                 back.push(leaf.guid);
             }
         }
+        self.look_at_spares(true).await;
         self.look_at_l2cache();
         self.look_at_sizes();
         self.look_for_resilver();
@@ -344,7 +352,7 @@ impl LivePool {
         self.pool.vdevs().leaves().map(of_leaf).sum::<u64>().wrapping_add(self.txgs.synced_txg().get())
     }
 
-    fn path_of_leaf(&self, leaf: &Vdev) -> Option<PathBuf> {
+    pub(super) fn path_of_leaf(&self, leaf: &Vdev) -> Option<PathBuf> {
         let told: Option<PathBuf> = self.config().find_mut(leaf.guid).and_then(|config| config_path(config));
         told.or_else(|| config_path(&leaf.config))
     }

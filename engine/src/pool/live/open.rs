@@ -80,6 +80,7 @@ impl LivePool {
         };
         let live = open(pool, surroundings, options.temporary).await.map_err(refused)?;
         live.use_logs_that_are_there();
+        live.list_spares();
         live.find_auxiliary().await;
         if !options.missing_log {
             live.check_logs().await.map_err(|error| match error {

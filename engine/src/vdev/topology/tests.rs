@@ -140,24 +140,77 @@ fn the_spare_of_a_device_that_is_detached_is_an_ordinary_device() {
     assert_eq!((shape(&detached.top), detached.unspared), ("mirror8(1 3)".into(), None));
 }
 
+/// Detaches all devices whose work is done. `lacking` have not everything, `needed` have something alone.
+fn settled(top: &VdevConfig, lacking: &[u64], needed: &[u64]) -> VdevConfig {
+    let has_all = |guid: Guid| !lacking.contains(&guid.get());
+    let is_needed = |guid: Guid| needed.contains(&guid.get());
+    let mut top = top.clone();
+    for _ in 0..10 {
+        let Some(Done { leaf, parent, holder }) = next_done(&top, &has_all, &is_needed) else { return top };
+        assert!(has_all(holder) && find(&top, holder).is_some(), "{holder}");
+        assert_eq!(parent_of(&top, leaf).map(|above| above.guid), Some(parent));
+        top = detach(&top, leaf).expect("is one of several").top;
+    }
+    panic!("never done: {}", shape(&top))
+}
+
+fn mirror(first: VdevConfig) -> VdevConfig {
+    top(above(VdevKind::Mirror, 90, vec![first, file(91, "z")]))
+}
+
 #[test]
-fn devices_whose_work_is_done_are_found_one_after_the_other() {
-    let all = |_| true;
-    let none = |_| false;
-    let done = |leaf, parent, spare, holder| {
-        Some(Done { leaf: Guid(leaf), parent: Guid(parent), spare, holder: Guid(holder) })
-    };
-    let replacing = top(above(VdevKind::Replacing, 9, vec![file(1, "a"), file(2, "b")]));
-    assert_eq!(next_done(&replacing, &all, &none), done(1, 9, None, 2));
-    assert_eq!(next_done(&replacing, &none, &none), None, "the new one lacks something");
-    assert_eq!(next_done(&replacing, &all, &all), None, "the old one is needed");
-    let mut spared = top(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b")]));
-    assert_eq!(next_done(&spared, &all, &none), None, "the original may not be trusted yet");
+fn a_replaced_device_goes_when_the_new_one_has_everything() {
+    let replacing = mirror(above(VdevKind::Replacing, 9, vec![file(1, "a"), file(2, "b")]));
+    assert_eq!(shape(&settled(&replacing, &[], &[])), "mirror90(2 91)");
+    assert_eq!(shape(&settled(&replacing, &[2], &[])), shape(&replacing), "the new one lacks something");
+    assert_eq!(shape(&settled(&replacing, &[], &[1])), shape(&replacing), "the old one is needed");
+    let twice = mirror(above(VdevKind::Replacing, 9, vec![file(1, "a"), file(2, "b"), file(3, "c")]));
+    assert_eq!(shape(&settled(&twice, &[], &[])), "mirror90(3 91)");
+    assert_eq!(shape(&settled(&twice, &[3], &[])), shape(&twice));
+}
+
+#[test]
+fn a_spare_goes_when_the_original_is_said_to_be_back() {
+    let mut spared = mirror(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b")]));
+    assert_eq!(shape(&settled(&spared, &[], &[])), shape(&spared), "it may not be trusted yet");
     assert!(set_unspare(&mut spared, &[Guid(1)]) && !set_unspare(&mut spared, &[Guid(1)]));
-    assert_eq!(next_done(&spared, &all, &none), done(2, 9, None, 1));
-    let replaced = vec![above(VdevKind::Replacing, 8, vec![file(1, "a"), file(3, "c")]), spare(2, "b")];
-    let replaced = top(above(VdevKind::Spare, 9, replaced));
-    assert_eq!(next_done(&replaced, &all, &none), done(1, 8, Some((Guid(2), Guid(9))), 3));
-    let two = top(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b"), spare(3, "c")]));
-    assert_eq!(next_done(&two, &all, &none), done(2, 9, None, 3));
+    assert_eq!(shape(&settled(&spared, &[1], &[])), shape(&spared));
+    assert_eq!(shape(&settled(&spared, &[], &[])), "mirror90(1 91)");
+    let mut two = mirror(above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b"), spare(3, "c")]));
+    assert_eq!(shape(&settled(&two, &[], &[])), "mirror90(spare9(1 3) 91)", "one is enough");
+    assert!(set_unspare(&mut two, &[Guid(1)]));
+    assert_eq!(shape(&settled(&two, &[], &[])), "mirror90(1 91)");
+}
+
+#[test]
+fn spares_go_with_the_device_that_they_stood_in_for_however_they_are_nested() {
+    let replacing = || above(VdevKind::Replacing, 8, vec![file(1, "a"), file(3, "c")]);
+    let inside = mirror(above(VdevKind::Spare, 9, vec![replacing(), spare(2, "b")]));
+    assert_eq!(shape(&settled(&inside, &[1], &[])), "mirror90(3 91)");
+    assert_eq!(shape(&settled(&inside, &[1, 3], &[])), shape(&inside));
+    let two = mirror(above(VdevKind::Spare, 9, vec![replacing(), spare(2, "b"), spare(4, "d")]));
+    assert_eq!(shape(&settled(&two, &[1], &[])), "mirror90(3 91)");
+    // The order in which they came: the device was being replaced before the spare came in.
+    let spared = || above(VdevKind::Spare, 9, vec![file(1, "a"), spare(2, "b")]);
+    let outside = mirror(above(VdevKind::Replacing, 8, vec![spared(), file(3, "c")]));
+    assert_eq!(shape(&settled(&outside, &[1], &[])), "mirror90(3 91)");
+    assert_eq!(shape(&settled(&outside, &[1, 3], &[])), shape(&outside));
+    let top_level = top(above(VdevKind::Replacing, 8, vec![spared(), file(3, "c")]));
+    assert_eq!(shape(&settled(&top_level, &[1], &[])), "8");
+    // The new device failed, and its spare has everything.
+    let of_new = above(VdevKind::Spare, 9, vec![file(3, "c"), spare(2, "b")]);
+    let of_new = mirror(above(VdevKind::Replacing, 8, vec![file(1, "a"), of_new]));
+    assert_eq!(shape(&settled(&of_new, &[3], &[])), "mirror90(spare9(3 2) 91)");
+    // Each spare is one still when it goes.
+    let done = next_done(&outside, &|guid| guid.get() != 1, &|_| false).expect("something is done");
+    let detached = detach(&outside, done.leaf).expect("goes");
+    assert!(detached.leaf.is_spare && detached.unspared.is_none());
+}
+
+#[test]
+fn a_spare_stays_when_the_replacement_is_given_up() {
+    let replacing = above(VdevKind::Replacing, 8, vec![file(1, "a"), file(3, "c")]);
+    let inside = mirror(above(VdevKind::Spare, 9, vec![replacing, spare(2, "b")]));
+    let given_up = detach(&inside, Guid(3)).unwrap().top;
+    assert_eq!(shape(&settled(&given_up, &[], &[])), "mirror90(spare9(1 2) 91)");
 }

@@ -100,8 +100,8 @@ impl Share {
             ("lun", self.lun.as_slice()),
             ("sector", self.sector.as_slice()),
             ("threshold", self.thin_threshold.as_slice()),
-            ("initiator", &self.initiator),
-            ("address", &self.address),
+            ("initiator", self.initiator.as_slice()),
+            ("address", self.address.as_slice()),
         ];
         for (option, values) in given {
             values.iter().try_for_each(|value| check_option(option, value))?;

@@ -112,7 +112,7 @@ impl Arguments {
         };
         for section in sections {
             text.push_str(&match section {
-                Section::Arc => report.arc(),
+                Section::Arc => report.arc() + &report.process(),
                 Section::Archits => report.archits(),
                 Section::Dmu => report.dmu(),
                 Section::L2arc => report.l2arc(),

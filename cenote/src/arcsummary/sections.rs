@@ -91,7 +91,7 @@ impl Report<'_> {
         text += &self.count("Chain max:", "hash_chain_max");
         text += &self.count("Chains:", "hash_chains");
         text.push('\n');
-        text + &self.misc() + &self.process()
+        text + &self.misc()
     }
 
     fn states(&self, cached: u64) -> String {
@@ -121,7 +121,7 @@ impl Report<'_> {
     }
 
     /// Where the memory of the process is. OpenZFS's report has no such lines.
-    fn process(&self) -> String {
+    pub(super) fn process(&self) -> String {
         let memory = |name: &str| self.number("memory", name);
         let resident = memory("resident");
         let mut text = one(false, "Process memory breakdown:", &bytes(resident));

@@ -129,7 +129,6 @@ fn a_device_that_was_given_up_is_free_when_the_command_ends() {
     let session = Session::start();
     let [first, second, third, cache, spare, log] = disks::<6>(&session);
     create(&session, &["mirror", &first, &second, "cache", &cache, "spare", &spare, "log", &log]);
-    session.print(&["zfs", "create", "-V", "64M", "tank/vol"]);
     for disk in [&first, &second, &cache, &spare, &log] {
         assert!(!is_free(disk), "{disk} is in use");
     }

@@ -148,6 +148,12 @@ impl Error {
         matches!(self, Self::Io { .. } | Self::Checksum { .. } | Self::Corrupt { .. } | Self::Format { .. })
     }
 
+    /// Whether the same read may succeed later, because a device was away or failed.
+    pub fn may_pass(&self) -> bool {
+        let may = |attempt: &Attempt| matches!(attempt.failure, Failure::Unavailable | Failure::Io(_));
+        matches!(self, Self::Io { tried, .. } | Self::Checksum { tried, .. } if tried.iter().any(may))
+    }
+
     /// An error about a structure that passed its checksum but is invalid.
     pub fn corrupt(what: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }

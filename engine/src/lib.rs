@@ -19,6 +19,7 @@ pub mod inject;
 pub mod jobs;
 pub mod l2arc;
 pub mod mos;
+mod patience;
 pub mod pool;
 pub mod properties;
 mod queue;

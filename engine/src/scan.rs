@@ -9,17 +9,18 @@
 //! (`Cursor::follow`).
 //!
 //! A scan works in *batches*. A batch borrows a view of the pool, walks from the cursor on and gathers the
-//! pointers that it meets (`Gathered`). When the memory for them is used up, or all is walked, it reads
-//! them in the order of their places on devices (`Issue`): all copies, all children of mirrors, all parity.
-//! Only then the cursor moves on in the pool, together with the counters, in one group. A crash repeats one
-//! batch.
+//! pointers that it meets (`Gathered`). When the memory for them is used up, or all is walked, it reads them
+//! in the order of their places on devices (`Issue`): all copies, all children of mirrors, all parity. Only
+//! then the cursor moves on in the pool, together with the counters, in one group. So a crash or an export
+//! repeats one batch, which takes about half a minute. A pause loses nothing: what the interrupted batch has
+//! verified is kept in memory (`Verified`).
 //!
 //! # Never a wrong write
 //! A batch may take long, and the view that it borrows can be taken back when the pool needs its space. From
 //! then on a block of the view may be freed, and its place may hold another block. So a batch reads without
 //! counting errors. What looks wrong is judged again, counted and written only while the view is held
-//! (`Guard::hold`), which is refused once it was taken back. Then the batch ends, and nothing of it counts;
-//! the next one is smaller.
+//! (`Guard::hold`), which is refused once it was taken back. Then the batch ends, and nothing of it counts
+//! but what was right; the next one is smaller.
 //!
 //! # Which blocks
 //! | scan | reads | writes |
@@ -39,6 +40,7 @@
 //! | `gathered` | pointers, packed and sorted by place |
 //! | `walk` | from the cursor on, until the memory is used up |
 //! | `issue` | reading and repairing what was gathered |
+//! | `verified` | what a batch that was interrupted needs not read again |
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c`.
 
@@ -46,6 +48,7 @@ mod cursor;
 mod gathered;
 mod issue;
 mod lineage;
+mod verified;
 mod walk;
 
 use std::collections::{BTreeMap, HashMap};
@@ -62,6 +65,7 @@ use crate::vdev::{Kind, Vdev, VdevTree};
 pub(crate) use cursor::Cursor;
 pub(crate) use gathered::Gathered;
 pub(crate) use issue::{Issue, Others, Pilot};
+pub(crate) use verified::Verified;
 pub(crate) use walk::{Interrupted, Walked, Walking, walk};
 
 /// Keeps the blocks of a view from being overwritten.
@@ -129,6 +133,17 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// The larger number of each.
+    pub(crate) fn or_more(self, other: Self) -> Self {
+        Self {
+            examined: self.examined.max(other.examined),
+            skipped: self.skipped.max(other.skipped),
+            issued: self.issued.max(other.issued),
+            processed: self.processed.max(other.processed),
+            errors: self.errors.max(other.errors),
+        }
+    }
+
     /// Both together.
     pub(crate) fn plus(self, more: Self) -> Self {
         Self {

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `damage` | blocks that could not be read, until the error log has them |
 //! | `repairs` | blocks of which some place held wrong bytes: the work of read repair |
-//! | `suspend` | writers that wait while the pool cannot write |
+//! | `suspend` | callers that wait while the devices of the pool fail |
 //! | `keystore` | the loaded keys |
 
 mod damage;

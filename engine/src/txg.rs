@@ -53,12 +53,16 @@ pub use self::opening::Opening;
 use self::stream::Stream;
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::queue::{Place, Queue, Queued};
 use crate::stats::{DMU_TX, TxgHistory};
 use crate::{tunables, waits};
 
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 8;
+
+/// The longest wait of the sync thread while something waits to be written.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
@@ -103,6 +107,7 @@ impl Tx {
 
     /// Notes that something is changed in it.
     pub(crate) fn note_changed(&self) {
+        patience::note_changed();
         self.changed.store(true, Ordering::Relaxed);
     }
 
@@ -282,9 +287,10 @@ impl Txgs {
                     state.lanes.first_left(who);
                 }
                 state.holds[0] += 1;
+                let is_first = state.dirty[0] == 0 && bytes > 0;
                 state.dirty[0] += bytes;
                 state.lanes.change(who, 0, bytes, 0);
-                if self.is_full(&state) {
+                if is_first || self.is_full(&state) {
                     self.due.notify_all();
                 }
                 return Poll::Ready(Ok(state.open));
@@ -356,7 +362,11 @@ impl Txgs {
         let index = usize::from(tx.txg() != state.open);
         let dirty = &mut state.dirty[index];
         let less = less.min(*dirty);
+        let was_clean = *dirty == 0;
         *dirty = (*dirty - less).saturating_add(more);
+        if index == 0 && was_clean && *dirty > 0 {
+            self.due.notify_all();
+        }
         state.lanes.change(tx.who, index, more, less);
         if less > 0 {
             state.lanes.wake_all();
@@ -499,7 +509,10 @@ impl Txgs {
 
     /// The open group is committed when it is old enough, even without dirty data.
     pub(crate) fn want_in_time(&self) {
-        self.state().wanted_in_time = true;
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.wanted_in_time, true) {
+            self.due.notify_all();
+        }
     }
 
     /// For the sync thread: waits until a group should be committed. Returns false when no more groups will
@@ -515,19 +528,21 @@ impl Txgs {
                 state = self.due.wait(state).ignore_poison();
                 continue;
             }
-            let age = state.opened_at.elapsed();
-            let timeout = self.timeout();
             let full = self.is_full(&state) || state.stream.is_due() || state.lanes.has_waiting();
-            if state.wanted >= state.open
-                || full
-                || ((state.dirty[0] > 0 || state.wanted_in_time) && age >= timeout)
-            {
+            if state.wanted >= state.open || full {
                 return true;
             }
-            // The tunable may be set meanwhile.
-            let patience =
-                timeout.saturating_sub(age).clamp(Duration::from_millis(10), Duration::from_secs(1));
-            let waited = self.due.wait_timeout(state, patience);
+            if state.dirty[0] == 0 && !state.wanted_in_time {
+                // What is first to be written wakes this thread, as all that makes the group due does.
+                state = self.due.wait(state).ignore_poison();
+                continue;
+            }
+            let left = self.timeout().saturating_sub(state.opened_at.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            // Tunables may be set meanwhile.
+            let waited = self.due.wait_timeout(state, left.min(LONGEST_WAIT));
             state = waited.ignore_poison().0;
         }
     }

@@ -10,7 +10,7 @@
 //! | lock | guards | held |
 //! |---|---|---|
 //! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
-//! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other | across `.await`, by those only |
+//! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other; shared by requests that only add datasets or snapshots, until they are served | across `.await`, by those only |
 //! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look up or change; never across an `.await` |
 //!
 //! They are taken in this order. Reading data, listing and status hold no lock for longer than a look-up: a

@@ -34,6 +34,7 @@ const ENGINE: &[&str] = &[
     "stats",
     "queue",
     "waits",
+    "patience",
     "range_set",
     "cache",
     "txg",

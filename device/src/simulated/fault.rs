@@ -14,6 +14,11 @@ pub enum Fault {
     Missing,
     /// Reads that touch the range fail with `EIO`, until it is written.
     ReadError(Range<u64>),
+    /// Every read fails with `EIO` after so many more, as behind a controller that resets.
+    ReadOutage {
+        /// How many reads go well before it.
+        after_reads: u64,
+    },
     /// Writes that touch the range fail with `EIO`.
     WriteError(Range<u64>),
     /// One in so many operations fails with `EIO`, and may succeed when repeated.
@@ -55,6 +60,7 @@ pub(super) struct Faults {
     write_errors: Ranges,
     flipped: Ranges,
     flaky_one_in: Option<u64>,
+    reads_until_outage: Option<u64>,
     writes_until_torn: Option<u64>,
     delays: Vec<(Range<u64>, u64)>,
 }
@@ -69,6 +75,7 @@ impl Faults {
             write_errors: Ranges::default(),
             flipped: Ranges::default(),
             flaky_one_in: None,
+            reads_until_outage: None,
             writes_until_torn: None,
             delays: Vec::new(),
         }
@@ -82,6 +89,7 @@ impl Faults {
         match fault {
             Fault::Missing => self.missing = true,
             Fault::ReadError(range) => self.read_errors.add(range),
+            Fault::ReadOutage { after_reads } => self.reads_until_outage = Some(after_reads),
             Fault::WriteError(range) => self.write_errors.add(range),
             Fault::Flaky { one_in } => self.flaky_one_in = Some(one_in.max(1)),
             Fault::FlippedBits(range) => self.flipped.add(range),
@@ -101,6 +109,11 @@ impl Faults {
 
     pub(super) fn check_read(&mut self, offset: u64, len: u64) -> Result<(), Cause> {
         self.check_presence()?;
+        match &mut self.reads_until_outage {
+            Some(0) => return Err(INPUT_OUTPUT),
+            Some(reads) => *reads -= 1,
+            None => {}
+        }
         if self.stumbles() || self.read_errors.touch(offset, len) { Err(INPUT_OUTPUT) } else { Ok(()) }
     }
 

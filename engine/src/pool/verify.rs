@@ -217,8 +217,11 @@ pub struct References {
     pub dsize: u64,
 }
 
-/// Whether all that was written in group `txg`, of which `pool` is the view, can be read from the devices.
-/// Blocks the calling thread until that is known.
+/// Whether all that was written in group `txg`, of which `pool` is the view, is on the devices. Blocks the
+/// calling thread until that is known.
+///
+/// # Errors
+/// It cannot be known: a block could not be read.
 pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
     let options = VerifyOptions { check_space: false, ..VerifyOptions::default() };
     let progress = Progress::default();
@@ -228,6 +231,10 @@ pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
         return Ok(true);
     }
     let results = shared.run(vec![root])?;
+    let of_devices = |found: &BlockError| found.fatal.clone().filter(Error::may_pass);
+    if let Some(error) = results.errors.iter().find_map(of_devices) {
+        return Err(error);
+    }
     Ok(results.unreadable_blocks == 0 && results.damaged_blocks == 0)
 }
 

@@ -70,6 +70,13 @@ impl Gathered {
         self.asize_bytes += bp.asize().get();
     }
 
+    /// Leaves out entries that this says are not to be read.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Blkptr, usize) -> bool) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.retain(|entry| self.block(entry).is_none_or(|(bp, _, copy)| is_wanted(&bp, copy)));
+        self.entries = entries;
+    }
+
     /// All entries, in the order of their places.
     pub fn sort(&mut self) {
         self.entries.sort_unstable();

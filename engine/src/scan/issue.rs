@@ -22,6 +22,7 @@
 //! rebuilt from their columns. The parts that are lacking are written for a whole window at a time, so that
 //! neighbours become one transfer, while other windows are read and verified.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::{Guid, Txg};
 
 use super::walk::Interrupted;
-use super::{Counters, Failed, Gathered, Guard, Purpose, ScanLimits, StaleTops, is_stale_leaf};
+use super::{Counters, Failed, Gathered, Guard, Purpose, ScanLimits, StaleTops, Verified, is_stale_leaf};
 use crate::Bookmark;
 use crate::store::{Pool, Store};
 use crate::vdev::read::{Request, Verdict};
@@ -135,6 +136,10 @@ pub(crate) struct Issue<'a> {
     pub limits: ScanLimits,
     pub stale: &'a StaleTops,
     pub pilot: &'a dyn Pilot,
+    /// What needs not be read.
+    pub known: &'a Verified,
+    /// What is right, of what was read.
+    pub verified: Verified,
     /// What was counted, in this part and before.
     pub counters: Counters,
     /// Blocks that are known to be damaged.
@@ -155,6 +160,8 @@ struct Suspect {
 #[derive(Default)]
 struct Checked {
     suspects: Vec<Suspect>,
+    /// Copies that are right and lack nothing.
+    right: Vec<(Blkptr, Dva)>,
     /// Blocks with right bytes that a leaf lacks.
     lacking: Vec<(Blkptr, SharedBuf)>,
 }
@@ -163,9 +170,10 @@ impl Issue<'_> {
     /// Reads all entries.
     ///
     /// # Errors
-    /// The view was taken back, or the batch is not to go on. Nothing of it counts then; what was written is
-    /// right.
+    /// The view was taken back, or the batch is not to go on. Nothing of it counts then but what was
+    /// verified; what was written is right.
     pub async fn run(&mut self, mut gathered: Gathered) -> Result<(), Interrupted> {
+        self.leave_out_known(&mut gathered);
         gathered.sort();
         let mut writing = Writing::default();
         let read = self.read_all(&gathered, &mut writing).await;
@@ -174,6 +182,21 @@ impl Issue<'_> {
             self.note_copied(copied);
         }
         read
+    }
+
+    /// Leaves out what was read before.
+    fn leave_out_known(&mut self, gathered: &mut Gathered) {
+        if self.known.is_empty() {
+            return;
+        }
+        let left_out = Cell::new(0);
+        gathered.retain(|bp, copy| {
+            let dva = bp.dva(copy).filter(|dva| self.known.has(bp, dva));
+            left_out.set(left_out.get() + dva.map_or(0, |dva| dva.asize.get()));
+            dva.is_none()
+        });
+        self.counters.issued += left_out.get();
+        self.pilot.note(&self.counters);
     }
 
     async fn read_all(&mut self, gathered: &Gathered, writing: &mut Writing) -> Result<(), Interrupted> {
@@ -198,6 +221,9 @@ impl Issue<'_> {
             while !left.is_empty() {
                 let (checked, judged) = self.check(left, &window).await;
                 left = left.get(judged..).unwrap_or_default();
+                if !self.purpose.is_resilver {
+                    checked.right.iter().for_each(|(bp, dva)| self.verified.note(bp, dva));
+                }
                 self.repair(checked, writing).await?;
                 if !self.pilot.goes_on() {
                     return Err(Interrupted::Stopped);
@@ -266,8 +292,9 @@ impl Issue<'_> {
                     let (size, birth) = (bp.psize().get() as usize, bp.physical_birth().get());
                     let request = Request::new(tree, dva.offset.get(), size, birth, judged).speculative(true);
                     if let Some(right) = top.right_in_window(&request, window, &mut scratch) {
-                        if is_lacking {
-                            checked.lacking.push((bp, right.into()));
+                        match is_lacking {
+                            true => checked.lacking.push((bp, right.into())),
+                            false => checked.right.push((bp, dva)),
                         }
                         continue;
                     }
@@ -287,7 +314,7 @@ impl Issue<'_> {
 
     /// Begins to write what leaves lack, and repairs suspects.
     async fn repair(&mut self, checked: Checked, writing: &mut Writing) -> Result<(), Interrupted> {
-        let Checked { mut suspects, lacking } = checked;
+        let Checked { mut suspects, lacking, .. } = checked;
         let mut seen = HashSet::new();
         let damaged = &self.damaged;
         suspects.retain(|suspect| !damaged.contains(&suspect.at) && seen.insert(suspect.at));

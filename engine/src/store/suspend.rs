@@ -1,8 +1,9 @@
-//! Suspension: how a pool waits when it cannot write and no redundancy is left.
+//! Suspension: how a pool waits when its devices fail and no redundancy is left.
 //!
 //! # The idea
 //! A write that failed on all devices is not given up. The writer waits here, and writes again when the pool
-//! is *resumed* (`zpool clear`). So an unplugged cable loses no group: acknowledged data stay in memory and
+//! is *resumed* (`zpool clear`). So does a read that the sync of a group needs ([`crate::patience`]). So an
+//! unplugged cable loses no group: acknowledged data stay in memory and
 //! in the intent logs until they are written. In the meantime no group is committed, and callers that wait
 //! for a commit go on waiting. The property `failmode` decides about other callers: with `wait` they wait
 //! too, as soon as there is no more room for dirty data; with `continue` new changes are refused at once;
@@ -39,11 +40,13 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use device::IgnorePoison;
+use futures_util::future::BoxFuture;
 
+use super::Store;
 use crate::error::{Error, Result};
 use crate::events::Reporter;
 use crate::txg::Txgs;
-use crate::waits;
+use crate::{patience, waits};
 
 /// What the users of a pool experience when it cannot write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,12 +109,12 @@ impl Suspension {
         self.state.lock().ignore_poison()
     }
 
-    /// From now on, callers that cannot write wait.
+    /// From now on, callers whose transfers fail wait.
     pub(crate) fn enable(&self, txgs: &Arc<Txgs>) {
         self.state().txgs = Some(Arc::downgrade(txgs));
     }
 
-    /// From now on, callers that cannot write fail, including those that wait already.
+    /// From now on, callers whose transfers fail get the error, including those that wait already.
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.txgs = None;
@@ -153,8 +156,8 @@ impl Suspension {
         state.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// For a caller whose write failed with this error: waits until another try makes sense, or returns the
-    /// error.
+    /// For a caller whose transfer failed with this error: waits until another try makes sense, or returns
+    /// the error.
     pub(crate) async fn wait(&self, error: Error) -> Result<()> {
         let since = {
             let mut state = self.state();
@@ -164,11 +167,11 @@ impl Suspension {
             }
             let Some(txgs) = state.txgs.as_ref().and_then(Weak::upgrade) else { return Err(error) };
             if state.mode == FailMode::Panic {
-                tracing::error!(%error, "a pool with failmode=panic cannot be written");
+                tracing::error!(%error, "the devices of a pool with failmode=panic fail");
                 std::process::abort();
             }
             if state.why.is_none() {
-                tracing::error!(%error, "the pool is suspended: it cannot be written; see zpool status, zpool clear");
+                tracing::error!(%error, "the pool is suspended: its devices fail; see zpool status, zpool clear");
                 state.why = Some(error.clone());
                 self.reporter.ereport("io_failure", None, None, None);
             }
@@ -216,6 +219,23 @@ impl State {
 
     fn wake(&mut self) {
         self.waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Store {
+    /// For a caller whose read failed with this error: waits until another try makes sense, or returns the
+    /// error, also where the read is not one that waits ([`patience`]).
+    // In a box: reads are seldom repeated, and their futures are many.
+    pub(crate) fn until_readable(&self, error: Error) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if !patience::is_waiting() || !error.may_pass() {
+                return Err(error);
+            }
+            if self.vdevs.has_unseen_errors() {
+                self.vdevs.diagnose().await;
+            }
+            self.suspension.wait(error).await
+        })
     }
 }
 

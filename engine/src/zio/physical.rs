@@ -90,6 +90,27 @@ impl Store {
     /// buffer. Failures to read blocks of intent logs are not counted, because a log ends where a block
     /// cannot be read.
     pub async fn read_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
+        // An intent log may end here.
+        if at.level == Bookmark::LEVEL_ZIL {
+            return self.try_raw(bp, at).await;
+        }
+        let mut failed = false;
+        loop {
+            match self.try_raw(bp, at).await {
+                Err(error) => self.until_readable(error).await?,
+                Ok(bytes) => {
+                    if failed {
+                        self.damage.mended(at, bp.physical_birth());
+                    }
+                    return Ok(bytes);
+                }
+            }
+            failed = true;
+        }
+    }
+
+    /// Like [`Store::read_raw`]; never waits for devices that fail.
+    pub(super) async fn try_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));
         }

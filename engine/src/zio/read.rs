@@ -78,7 +78,31 @@ impl Store {
         }
     }
 
+    /// By the ARC; where the caller waits for devices, until it is read.
     async fn read_cached(
+        &self,
+        bp: &Blkptr,
+        at: &Bookmark,
+        key: Option<Arc<DatasetKey>>,
+        retain: Retain,
+        may_feed: bool,
+    ) -> Result<Block> {
+        let mut failed = false;
+        loop {
+            match self.try_cached(bp, at, key.clone(), retain, may_feed).await {
+                Err(error) => self.until_readable(error).await?,
+                Ok(block) => {
+                    if failed {
+                        self.damage.mended(at, bp.physical_birth());
+                    }
+                    return Ok(block);
+                }
+            }
+            failed = true;
+        }
+    }
+
+    async fn try_cached(
         &self,
         bp: &Blkptr,
         at: &Bookmark,
@@ -115,7 +139,7 @@ impl Store {
             return Ok(Loaded::of(block, bp, physical.map(Block::from), false));
         }
         let started = Instant::now();
-        let bytes = self.read_raw(bp, at).await?;
+        let bytes = self.try_raw(bp, at).await?;
         self.l2arc.note_pool_read(started);
         let stats = self.datasets.of(ObjsetId(at.objset));
         stats.count_load(bp.lsize().get(), bp.psize().get());

@@ -435,8 +435,12 @@ impl Writer {
     }
 
     async fn gang_tree(&self, bp: &Blkptr, at: &Bookmark) -> Result<GangTree> {
-        let tree = self.store.gang_tree(bp, How::default()).await;
-        tree.map_err(|tried| Error::Io { at: *at, tried })
+        loop {
+            match self.store.gang_tree(bp, How::default()).await {
+                Err(tried) => self.store.until_readable(Error::Io { at: *at, tried }).await?,
+                Ok(tree) => return Ok(tree),
+            }
+        }
     }
 
     /// Frees the space of a block in `txg`; of a gang, headers and members. Holes and embedded blocks have no

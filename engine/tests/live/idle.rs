@@ -1,10 +1,14 @@
-//! Datasets without users are closed, and are what they were when they are opened again.
+//! Datasets without users are closed, and are what they were when they are opened again; threads of a pool
+//! without users rest.
 
+use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use device::block_on;
 use engine::dsl::edit::{self, NewContents, NewDataset};
-use engine::pool::live::{Layout, LivePool};
+use engine::pool::live::{Layout, LivePool, Surroundings};
+use engine::txg::Limits;
 use engine::vdev::Class;
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
@@ -80,4 +84,55 @@ fn what_nobody_uses_is_closed() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+/// How often threads of this process with such a name went to rest, and so were woken.
+fn rests(name: &str) -> u64 {
+    let mut rests = 0;
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        let read = |file: &str| fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").trim() == name {
+            let status = read("status");
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            rests += line.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    rests
+}
+
+#[test]
+fn the_thread_of_a_pool_that_nobody_uses_is_not_woken_and_what_comes_is_committed_in_time() {
+    const LOOKED: Duration = Duration::from_secs(1);
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let mut new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        new.name = "idle".into();
+        let limits = Limits { timeout: Duration::from_millis(10), ..Limits::default() };
+        let pool = LivePool::create(new, Surroundings { limits, ..surroundings(1) }).await.unwrap();
+        pool.start().unwrap();
+        let new = NewDataset {
+            name: "idle/vol".into(),
+            contents: NewContents::Volume { size: 1 << 20, sparse: true },
+            properties: Vec::new(),
+        };
+        let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
+        let (mut before, mut began) = (rests("txg-sync idle"), Instant::now());
+        let mut synced = pool.txgs().synced_txg();
+        while began.elapsed() < LOOKED {
+            // What was created may need a group or two more.
+            if pool.txgs().synced_txg() != synced {
+                (before, began, synced) = (rests("txg-sync idle"), Instant::now(), pool.txgs().synced_txg());
+            }
+            std::thread::yield_now();
+        }
+        let woken = rests("txg-sync idle") - before;
+        assert!(before > 0 && woken <= 3, "woken {woken} times");
+        // Nobody asks for this group.
+        pool.volume(id).await.unwrap().write_at(0, &[7; 4096], false).await.unwrap();
+        while pool.txgs().synced_txg() == synced {
+            std::thread::yield_now();
+        }
+        pool.close(PoolState::Exported).await.unwrap();
+    });
 }

@@ -38,6 +38,7 @@ mod multihost;
 mod old_filesystems;
 mod old_software;
 mod old_versions;
+mod outage;
 mod quotas;
 mod random;
 mod receive;

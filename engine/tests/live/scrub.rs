@@ -6,16 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use device::block_on;
+use device::simulated::Fault;
 use engine::dsl::edit::{self, NewContents, NewDataset};
 use engine::dsl::{Dsl, with_room};
 use engine::pool::live::{Layout, LivePool, NewTop, ScrubRange};
 use engine::pool::status::{Progress, Scan, ScanKind};
 use engine::scan::ScanLimits;
+use engine::vdev::stats::Transfer;
 use engine::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 use testkit::tree::Change;
 
+use crate::faults::simulated;
 use crate::support::{Disks, full, make_change, new_pool, objset_of, surroundings};
 
 pub const MIB: u64 = 1 << 20;
@@ -271,6 +274,55 @@ fn a_scrub_goes_on_after_pauses_exports_and_crashes() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+#[test]
+fn a_paused_scrub_shows_what_is_done_and_reads_only_the_rest() {
+    block_on(async {
+        let (devices, leaves) = simulated(2);
+        let top = NewTop { layout: Layout::Mirror, class: Class::Normal, leaves };
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        create_volume(&pool, "vol", &PLAIN, 24 * MIB).await;
+        fill(&pool, "vol", 0..24, 0).await;
+        // Windows of 64 KiB, each of which takes some time, in a single batch.
+        pool.set_scan_limits(ScanLimits { reading_bytes: 256 << 10, ..ScanLimits::default() });
+        let slow = |delay_ns| Fault::Delay { range: 0..u64::MAX, delay_ns };
+        devices.iter().for_each(|device| device.inject(slow(20_000_000)));
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        let mut seen = pool.scan_status().unwrap();
+        while seen.issued < seen.to_examine / 3 {
+            assert_eq!(seen.state, Progress::Running);
+            std::thread::yield_now();
+            seen = pool.scan_status().unwrap();
+        }
+        pool.pause_scrub().await.unwrap();
+        devices.iter().for_each(|device| device.heal());
+        for _ in 0..2 {
+            let paused = pool.scan_status().unwrap();
+            assert!(paused.paused_time.is_some() && paused.issued >= seen.issued, "{seen:?} {paused:?}");
+            committed(&pool).await;
+        }
+        // Datasets go on changing: what is written now is of no interest to the scrub.
+        fill(&pool, "vol", 0..4, 1).await;
+        let bytes_read = || -> u64 {
+            let leaves = pool.pool().vdevs().leaves();
+            leaves.map(|leaf| leaf.stats.snapshot(Transfer::Scrub).bytes).sum()
+        };
+        let before = bytes_read();
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        assert!(pool.scan_status().unwrap().issued >= seen.issued);
+        let scan = scanned(&pool).await;
+        assert_eq!((scan.state, scan.errors, scan.processed), (Progress::Finished, 0, 0));
+        // Both children of the mirror are read.
+        let (rest, whole) = (bytes_read() - before, 2 * scan.to_examine);
+        assert!(rest < whole - whole / 4, "{rest} of {whole} bytes are read after the pause");
+        // Nothing of that is left for the next one.
+        let before = bytes_read();
+        assert_eq!(scrubbed(&pool).await.errors, 0);
+        assert!(bytes_read() - before >= 2 * 24 * MIB);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
 }
 
 #[test]

@@ -57,9 +57,9 @@ pub struct OpenPool {
     cachefile: Mutex<Option<String>>,
     /// Options for each mount, as given to the import.
     mount_options: Vec<String>,
-    /// Held while a request mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once
-    /// it is closed.
-    changes: tokio::sync::Mutex<bool>,
+    /// Held while a request mounts, unmounts, loads or unloads keys, changes datasets, or closes; shared by
+    /// requests that add datasets. False once it is closed.
+    changes: tokio::sync::RwLock<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     pub(super) volumes: RwLock<Arc<VolumeList>>,
     /// Told of each change of those.
@@ -95,7 +95,12 @@ impl fmt::Debug for Held {
 }
 
 /// The right to change how a pool is served.
-pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
+pub(super) struct Changing<'a>(tokio::sync::RwLockWriteGuard<'a, bool>);
+
+/// The right to add datasets and snapshots to a pool, beside others that do. Nothing else changes meanwhile.
+pub(super) struct Adding<'a>(
+    #[expect(dead_code, reason = "it is held")] tokio::sync::RwLockReadGuard<'a, bool>,
+);
 
 impl Changing<'_> {
     /// The pool is closed: no other request gets this right.
@@ -122,7 +127,7 @@ impl OpenPool {
             load_guid: RandomState::new().hash_one(pool.guid().0),
             cachefile: Mutex::new(cachefile),
             mount_options,
-            changes: tokio::sync::Mutex::new(true),
+            changes: tokio::sync::RwLock::new(true),
             mounts: Mutex::default(),
             volumes: RwLock::default(),
             volume_changes,
@@ -238,17 +243,25 @@ impl OpenPool {
 
     /// The right to change how the pool is served, if no other request has it and the pool is open.
     pub(super) fn try_change(&self) -> Option<Changing<'_>> {
-        self.changes.try_lock().ok().filter(|open| **open).map(Changing)
+        self.changes.try_write().ok().filter(|open| **open).map(Changing)
     }
 
     /// Waits until no other request changes how the pool is served. Not for reading.
     pub(super) async fn change(&self) -> Result<Changing<'_>, ApiError> {
-        let open = self.changes.lock().await;
-        if *open {
-            Ok(Changing(open))
-        } else {
-            Err(ApiError::not_found(format!("cannot open '{}': no such pool", self.name())))
-        }
+        let open = self.changes.write().await;
+        if *open { Ok(Changing(open)) } else { Err(self.is_closed()) }
+    }
+
+    /// Waits until no request changes how the pool is served but such that add to it, too. Changes that are
+    /// made with this right share a group where they come at the same time; each is checked in the group,
+    /// after those before it.
+    pub(super) async fn add(&self) -> Result<Adding<'_>, ApiError> {
+        let open = self.changes.read().await;
+        if *open { Ok(Adding(open)) } else { Err(self.is_closed()) }
+    }
+
+    fn is_closed(&self) -> ApiError {
+        ApiError::not_found(format!("cannot open '{}': no such pool", self.name()))
     }
 }
 

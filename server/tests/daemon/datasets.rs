@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::thread;
 
 use device::block_on;
+use futures_util::future::join_all;
 use server::api::{
-    ApiError, CloneSnapshot, CreateDataset, CreatePool, DestroyDataset, Destroyed, ErrorKind, HoldSnapshots,
-    ListDatasets, NewDevices, NewLayout, NewVdev, Promote, RenameDataset, TakeSnapshots,
+    ApiError, CloneSnapshot, CreateDataset, CreatePool, DestroyDataset, Destroyed, ErrorKind, GetCounters,
+    HoldSnapshots, ListDatasets, NewDevices, NewLayout, NewVdev, Promote, RenameDataset, TakeSnapshots,
 };
 
 use crate::harness::Running;
@@ -153,4 +154,36 @@ fn snapshots_are_renamed_held_and_destroyed_together_or_not_at_all() {
     assert!(!all.iter().any(|name| name.ends_with("@s")), "{all:?}");
     assert_eq!(snapshot(&running, &["tank@t"], true).unwrap_err().kind, ErrorKind::Busy);
     assert_eq!(destroy(&running, "tank@t", true, false).unwrap().names.len(), 4);
+}
+
+#[test]
+fn filesystems_and_snapshots_that_come_at_the_same_time_share_groups() {
+    const COUNT: usize = 48;
+    let running = start();
+    let groups = || -> u64 {
+        let wanted = GetCounters { groups: vec!["txgs".into()], pools: vec![] };
+        let counted = block_on(running.daemon.counters(wanted)).unwrap();
+        counted.txgs[0].txgs.iter().map(|group| group.txg).max().unwrap()
+    };
+    let before = groups();
+    let made = |number: usize| CreateDataset { name: format!("tank/{number}"), ..CreateDataset::default() };
+    let creates = (0..COUNT).map(|number| running.daemon.create_dataset(made(number)));
+    for created in block_on(join_all(creates)) {
+        assert!(created.unwrap().warnings.is_empty());
+    }
+    let between = groups();
+    let taken =
+        |number: usize| TakeSnapshots { names: vec![format!("tank/{number}@s")], ..TakeSnapshots::default() };
+    let snapshots = (0..COUNT).map(|number| running.daemon.take_snapshots(taken(number)));
+    for taken in block_on(join_all(snapshots)) {
+        taken.unwrap();
+    }
+    let after = groups();
+    let most = COUNT as u64 / 2;
+    assert!(between - before < most && after - between < most, "{before} {between} {after}");
+    // Each is checked after those before it: one of two with the same name is made.
+    let twice = block_on(join_all([made(COUNT), made(COUNT)].map(|new| running.daemon.create_dataset(new))));
+    let refused: Vec<_> = twice.into_iter().filter_map(Result::err).collect();
+    assert!(refused.len() == 1 && refused[0].kind == ErrorKind::Busy, "{refused:?}");
+    assert_eq!(names(&running).iter().filter(|name| name.contains('/')).count(), 2 * COUNT + 1);
 }

@@ -16,6 +16,7 @@ use super::{account, bpobj, bptree, livelist};
 use crate::dmu::Space;
 use crate::dsl::SyncTask;
 use crate::error::Result;
+use crate::patience;
 
 /// Blocks taken from a list or tree at once.
 const BATCH: usize = 4096;
@@ -61,7 +62,7 @@ async fn free_trees(s: &SyncTask, left: &mut usize) -> Result<bool> {
         let mut freed = Space::default();
         let mut resume = entry.resume;
         let is_stalled = loop {
-            match walk.next(s.pool(), (*left).min(BATCH)).await {
+            match patience::failing(walk.next(s.pool(), (*left).min(BATCH))).await {
                 Ok(blocks) => {
                     *left -= blocks.len().min(*left);
                     freed = sum(freed, free_all(s, &blocks).await?);

@@ -459,7 +459,15 @@ impl LivePool {
             }
             let config = self.views.newest().config().clone();
             let written = self.pool.at(uberblock.clone(), config, self.checkpoint());
-            if verify::is_group_there(&written, uberblock.txg)? {
+            let is_there = match verify::is_group_there(&written, uberblock.txg) {
+                Err(error) if error.may_pass() => {
+                    vdevs.diagnose().await;
+                    self.pool.suspension.wait(error).await?;
+                    continue;
+                }
+                is_there => is_there?,
+            };
+            if is_there {
                 tracing::info!(
                     pool = self.pool.name(),
                     "what a device was given before it went away is there"

@@ -1,7 +1,9 @@
 //! Looking again at the blocks of the error log: what is right now leaves the log.
 //!
-//! Its state stands in the MOS beside that of the scan. A crash repeats it from its beginning, because it is
-//! short. A scrub or a resilver that begins takes its place.
+//! Its state stands in the MOS beside that of the scan. The log is looked at in order, and what is right
+//! leaves it. So after a pause, an import or a crash the first blocks of the log, as many as were found
+//! damaged, are those that were looked at; the rest is left. A block that was found damaged meanwhile may
+//! stay in the log without a look, until the next time. A scrub or a resilver that begins takes its place.
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_errorscrub_setup_sync`, `dsl_errorscrub_done`).
 

@@ -9,7 +9,8 @@
 //! A batch ([`super::jobs`]) begins with the cursor as the pool stores it and a view that it is true of.
 //! While it works, datasets go on changing. These changes are recorded, and what the batch gives back is the
 //! cursor at its end with the changes applied. A batch that was overtaken, because its scan was paused, given
-//! up, or begun anew, gives nothing back.
+//! up, or begun anew, gives nothing back but the places that it has verified: the next batch of the scan
+//! leaves them out, and what users see of the progress stays.
 //!
 //! # The end
 //! A leaf that was there all the time holds now what it missed before, except for what could not be read or
@@ -41,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::jobs::{JobState, JobStatus, Stop, Unit};
 use crate::pool::load::FUTURE_GROUPS;
 use crate::pool::status;
-use crate::scan::{Counters, Cursor, Failed, Purpose, ScanLimits};
+use crate::scan::{Counters, Cursor, Failed, Purpose, ScanLimits, Verified};
 use crate::store::Pool;
 use crate::vdev::{Class, Kind, Vdev};
 
@@ -69,6 +70,10 @@ pub(super) struct State {
     /// The number of the batch that is under way or was the last one. It changes with all that overtakes a
     /// batch.
     batch: u64,
+    /// The number of the scan that is under way.
+    scan: u64,
+    /// What was verified since the cursor moved.
+    verified: Arc<Verified>,
     /// Changes of datasets since the batch began.
     recorded: Vec<Lineage>,
     /// How often each leaf had been away when the scan began, of those that were there.
@@ -91,6 +96,8 @@ impl Default for State {
             stored_queue: BTreeMap::new(),
             as_of: Txg::NONE,
             batch: 0,
+            scan: 0,
+            verified: Arc::default(),
             recorded: Vec::new(),
             present: HashMap::new(),
             failed: Failed::new(),
@@ -114,11 +121,27 @@ pub(super) struct Pass {
     pub done: Counters,
     /// Of the batch that is under way.
     pub batch: Counters,
+    /// Of batches that did not come to their end since the cursor moved: the next one goes on from there.
+    pub kept: Counters,
+}
+
+impl Pass {
+    /// What was done since the cursor moved. What is read again is met again; what was repaired is right then.
+    fn unfinished(&self) -> Counters {
+        let processed = self.kept.processed + self.batch.processed;
+        Counters { processed, ..self.kept.or_more(self.batch) }
+    }
 }
 
 /// A batch that begins.
 pub(super) struct Batch {
     pub number: u64,
+    /// The number of its scan.
+    pub scan: u64,
+    /// Blocks up to this group are in its view, and of its scan.
+    pub as_of: Txg,
+    /// What needs not be read.
+    pub known: Arc<Verified>,
     pub cursor: Cursor,
     pub purpose: Purpose,
     pub limits: ScanLimits,
@@ -165,7 +188,21 @@ impl State {
     fn overtake(&mut self) {
         self.batch += 1;
         self.recorded.clear();
+        self.pass.kept = self.pass.unfinished();
         self.pass.batch = Counters::default();
+    }
+
+    /// The cursor moved, or another scan begins.
+    fn forget_verified(&mut self) {
+        self.verified = Arc::default();
+        self.pass.kept = Counters::default();
+    }
+
+    /// Keeps what a batch of this scan has verified and did not come to its end.
+    pub(super) fn keep(&mut self, scan: u64, verified: Verified) {
+        if self.scan == scan {
+            Arc::make_mut(&mut self.verified).add(verified);
+        }
     }
 
     /// What a batch did so far. False when it was overtaken.
@@ -349,7 +386,8 @@ impl LivePool {
         let job = self.job_statuses().get(&JobKey::Scan).copied();
         let state = self.scan();
         let mut scan = status::scan_of(&state.phys.to_words())?;
-        let Pass { start, paused, spent_paused, done, batch } = state.pass;
+        let Pass { start, paused, spent_paused, done, .. } = state.pass;
+        let batch = state.pass.unfinished();
         let pass = done.plus(batch);
         scan.issued = scan.examined.saturating_sub(scan.skipped).saturating_add(batch.issued);
         scan.examined = scan.examined.saturating_add(batch.examined);
@@ -373,7 +411,7 @@ impl LivePool {
     /// Begins a batch, together with the view that its cursor is true of. None when no scan is under way.
     pub(super) async fn begin_batch(&self) -> Result<Option<(Batch, Arc<super::Lent>)>> {
         loop {
-            let (batch, as_of) = {
+            let (mut batch, as_of) = {
                 let mut state = self.scan();
                 if !state.phys.is_running() || state.phys.is_paused() {
                     return Ok(None);
@@ -381,6 +419,9 @@ impl LivePool {
                 state.overtake();
                 let batch = Batch {
                     number: state.batch,
+                    scan: state.scan,
+                    as_of: state.purpose().until,
+                    known: Arc::clone(&state.verified),
                     cursor: state.cursor.clone(),
                     purpose: state.purpose(),
                     limits: state.limits.unwrap_or_default(),
@@ -393,6 +434,7 @@ impl LivePool {
             let (view, lent) = self.lend_view();
             let state = self.scan();
             let is_true = state.recorded.is_empty() && state.batch == batch.number;
+            batch.as_of = batch.as_of.min(view.uberblock().txg);
             if is_true && view.uberblock().txg >= least {
                 return Ok(Some((batch, lent)));
             }
@@ -472,6 +514,8 @@ impl Syncing {
         {
             let mut state = self.pool.scan();
             state.overtake();
+            state.scan += 1;
+            state.forget_verified();
             state.phys = ScanPhys {
                 function,
                 state: ScanState::Scanning,
@@ -544,7 +588,8 @@ impl Syncing {
             // What followed a dataset that went away meanwhile came into the queue.
             let is_all = done.is_all && cursor.queue.is_empty();
             state.cursor = cursor;
-            let counters = done.counters;
+            let mut counters = done.counters;
+            counters.processed += state.pass.kept.processed;
             state.phys.examined = state.phys.examined.saturating_add(counters.examined);
             state.phys.skipped = state.phys.skipped.saturating_add(counters.skipped);
             state.phys.processed = state.phys.processed.saturating_add(counters.processed);
@@ -556,6 +601,7 @@ impl Syncing {
                 groups.ranges().iter().for_each(|(start, end)| known.add(*start, *end));
             }
             state.overtake();
+            state.forget_verified();
             is_all
         };
         if self.pool.scan().phys.function == Function::Resilver {
@@ -573,6 +619,8 @@ impl Syncing {
         let queue = {
             let mut state = self.pool.scan();
             state.overtake();
+            state.scan += 1;
+            state.forget_verified();
             state.phys.flags &= !FLAG_PAUSED;
             state.stored_queue.clear();
             state.cursor.queue.clear();

@@ -15,8 +15,9 @@
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
 //! 7. Readers get the new view, space that was freed two groups ago becomes free, waiters are woken.
 //!
-//! A write that fails waits until it can be made ([`crate::store::suspend`]); any other failure on the way, a
-//! panic of the thread that commits included, stops the pool: what is on the devices is the group before.
+//! A write that fails waits until it can be made ([`crate::store::suspend`]), and so does a read that fails
+//! because devices do ([`crate::patience`]). Any other failure on the way, a panic of the thread that
+//! commits included, stops the pool: what is on the devices is the group before.
 //!
 //! # Labels
 //! When the configuration changed, even labels are written before the uberblock and odd ones after it, so
@@ -48,6 +49,7 @@ use crate::dmu::{LiveObject, NewObject, zap};
 use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
 use crate::mos::enlarge_gang_headers;
+use crate::patience;
 use crate::space_maps::sync_dtls;
 use crate::tunables;
 use crate::vdev::{Class, Kind};
@@ -201,7 +203,7 @@ impl LivePool {
             return Err(error);
         }
         let txg = self.txgs.quiesce().await?;
-        match self.sync_group(txg).await {
+        match patience::waiting(self.sync_group(txg)).await {
             Ok(()) => {
                 self.dsl.close_idle();
                 Ok(txg)

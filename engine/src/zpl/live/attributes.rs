@@ -11,6 +11,7 @@ use super::nodes::{Node, Values};
 use super::quotas::Owners;
 use super::{LiveZpl, errno};
 use crate::error::Result;
+use crate::patience;
 use crate::txg::Tx;
 use crate::zpl::nfs4::{FileAcl, Subject};
 use crate::zpl::{Time, Znode};
@@ -111,7 +112,7 @@ impl LiveZpl {
             self.change_attributes(file, set).await?;
             if set.mode.is_some() { self.follow_mode(file).await } else { Ok(()) }
         };
-        self.settled(changed.await).await
+        self.settled(patience::once_changed(changed).await).await
     }
 
     pub(super) async fn change_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {

@@ -18,6 +18,7 @@ use super::{LiveZpl, errno};
 use crate::dmu::zap::{Key, Match, Value, Zap, edit};
 use crate::dmu::{LiveObject, NewObject};
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::txg::Tx;
 use crate::zpl::nfs4::Subject;
 use crate::zpl::{CaseSensitivity, DirEntry, LONGEST_NAME, Time};
@@ -152,7 +153,7 @@ impl LiveZpl {
 
     /// Creates a file, directory, link or device.
     pub async fn create(&self, dir: ObjectId, name: &[u8], new: &NewNode<'_>) -> Result<ObjectId> {
-        let created = self.create_entry(dir, name, new).await;
+        let created = patience::once_changed(self.create_entry(dir, name, new)).await;
         self.settled(created).await
     }
 
@@ -369,7 +370,7 @@ impl LiveZpl {
 
     /// Gives a file one more name; its first, if it was created without one and may have one.
     pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
-        let linked = self.link_entry(file, dir, name).await;
+        let linked = patience::once_changed(self.link_entry(file, dir, name)).await;
         self.settled(linked).await
     }
 

@@ -13,6 +13,7 @@ use super::{LiveZpl, errno};
 use crate::dmu::LiveObject;
 use crate::dmu::zap::{Key, Zap, edit};
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::txg::Tx;
 use crate::zpl::{Time, Znode};
 
@@ -24,13 +25,13 @@ const MOST_ENTRIES: usize = 1 << 20;
 impl LiveZpl {
     /// Removes a name of a file that is not a directory.
     pub async fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        let removed = self.remove(dir, name, false).await;
+        let removed = patience::once_changed(self.remove(dir, name, false)).await;
         self.settled(removed).await
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        let removed = self.remove(dir, name, true).await;
+        let removed = patience::once_changed(self.remove(dir, name, true)).await;
         self.settled(removed).await
     }
 
@@ -105,7 +106,8 @@ impl LiveZpl {
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
         let xattrs = self.open_xattrs(&node.znode).await?;
         for object in xattrs.iter().chain([&node.object]) {
-            object.prepare_free().await?;
+            // Without these the file is left for later.
+            patience::failing(object.prepare_free()).await?;
         }
         for object in xattrs {
             self.free_if_there(object.id(), tx).await?;

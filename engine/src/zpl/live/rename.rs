@@ -11,6 +11,7 @@ use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
 use crate::dmu::zap::{Key, Value, edit};
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::txg::Tx;
 use crate::zpl::Time;
 
@@ -50,7 +51,7 @@ impl LiveZpl {
         self.check_name(from)?;
         self.check_new_name(to)?;
         let (old, new) = (Named { dir: from_dir, name: from }, Named { dir: to_dir, name: to });
-        let renamed = self.rename_entry(old, new, mode, None).await;
+        let renamed = patience::once_changed(self.rename_entry(old, new, mode, None)).await;
         self.settled(renamed).await
     }
 

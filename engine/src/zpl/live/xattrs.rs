@@ -20,6 +20,7 @@ use super::{LiveZpl, errno};
 use crate::dmu::Dirtied;
 use crate::dmu::zap::{Key, edit};
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::range_locks::Access;
 use crate::txg::Tx;
 use crate::zpl::Time;
@@ -65,8 +66,8 @@ impl LiveZpl {
         place: XattrPlace,
     ) -> Result<()> {
         let set = match self.is_acl(name) {
-            true => self.set_acl(file, name, value).await,
-            false => self.store_xattr(file, name, value, how, place).await,
+            true => patience::once_changed(self.set_acl(file, name, value)).await,
+            false => patience::once_changed(self.store_xattr(file, name, value, how, place)).await,
         };
         self.settled(set).await
     }
@@ -197,7 +198,7 @@ impl LiveZpl {
 
     /// Removes the extended attribute with this stored name.
     pub async fn remove_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
-        let removed = self.remove_one_xattr(file, name).await;
+        let removed = patience::once_changed(self.remove_one_xattr(file, name)).await;
         self.settled(removed).await
     }
 

@@ -62,7 +62,7 @@ impl Daemon {
             .collect();
         let new = New { name: name.clone(), volume, properties: properties.clone() };
         all.push(new.clone());
-        let changing = pool.change().await?;
+        let adding = pool.add().await?;
         let dry_run = request.dry_run;
         let command = request.command.clone().filter(|_| !dry_run);
         let done = sync_tasks::change(live, command, move |s| async move {
@@ -89,11 +89,8 @@ impl Daemon {
             return Ok(created);
         }
         set_quotas_at_once(&pool, live, name, &quotas).await.map_err(|error| said(&doing, error))?;
-        let mut created = created;
-        for name in parents.iter().chain([name]) {
-            self.serve_new(&pool, &changing, name, request.no_mount, &mut created).await;
-        }
-        Ok(created)
+        drop(adding);
+        Ok(self.serve_new(&pool, name, request.no_mount, created).await)
     }
 
     /// Makes a filesystem or volume out of a snapshot.
@@ -134,7 +131,7 @@ impl Daemon {
         if !quotas.is_empty() && origin.kind == (Kind::Snapshot { of_volume: true }) {
             return Err(ApiError::invalid(format!("{doing}: quotas of users do not apply to volumes")));
         }
-        let changing = of.change().await?;
+        let adding = of.add().await?;
         let new = New { name: name.clone(), volume: None, properties };
         let (from, above) = (snapshot.clone(), parents.clone());
         let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
@@ -145,35 +142,46 @@ impl Daemon {
         });
         done.await.map_err(|error| said(&doing, error))?;
         set_quotas_at_once(&of, live, name, &quotas).await.map_err(|error| said(&doing, error))?;
-        let mut created = Created {
+        drop(adding);
+        let created = Created {
             created: true,
             parents: parents.clone(),
             warnings: kept::notes(&request.properties),
             properties: request.properties,
             ..Created::default()
         };
-        for name in parents.iter().chain([name]) {
-            self.serve_new(&of, &changing, name, request.no_mount, &mut created).await;
-        }
-        Ok(created)
+        Ok(self.serve_new(&of, name, request.no_mount, created).await)
     }
 
-    /// Mounts or exports what was just created, and notes what went wrong with that.
+    /// Mounts or exports a dataset and its parents that were just created, and notes what went wrong with
+    /// that.
     async fn serve_new(
         &self,
         pool: &Arc<OpenPool>,
-        changing: &super::super::pools::Changing<'_>,
         name: &str,
         no_mount: bool,
-        created: &mut Created,
-    ) {
+        mut created: Created,
+    ) -> Created {
+        // Another request may have closed the pool, or changed what was created.
+        let changing = match pool.change().await {
+            Ok(changing) => changing,
+            Err(error) => {
+                created.warnings.push(format!("'{name}' was created and is not served: {}", error.message));
+                return created;
+            }
+        };
         if let Err(error) = pool.find_volumes().await {
             created.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
-        if !no_mount && let Err(error) = self.mount_if_wanted(pool, changing, name).await {
-            let message = error.message;
-            created.unmounted.push(format!("{message}\nfilesystem successfully created, but not mounted"));
+        let parents = created.parents.clone();
+        for name in parents.iter().map(String::as_str).chain([name]).filter(|_| !no_mount) {
+            if let Err(error) = self.mount_if_wanted(pool, &changing, name).await {
+                let message = error.message;
+                let text = format!("{message}\nfilesystem successfully created, but not mounted");
+                created.unmounted.push(text);
+            }
         }
+        created
     }
 }
 

@@ -53,14 +53,18 @@ impl Daemon {
             }
         }
         drop(dsl);
-        let _changing = pool.change().await?;
+        let adding = pool.add().await?;
         pool.write_back(|mounted| all.iter().any(|name| name.split('@').next() == Some(mounted)));
         let (wanted, properties) = (all.clone(), request.properties.clone());
         let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
             sync_tasks::snapshot(&s, &wanted, &properties).await
         });
         done.await.map_err(|error| said(&doing, error))?;
-        if let Err(error) = pool.find_volumes().await {
+        drop(adding);
+        // A pool that was closed meanwhile serves nothing.
+        if let Ok(_changing) = pool.change().await
+            && let Err(error) = pool.find_volumes().await
+        {
             tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
         }
         Ok(all)

@@ -43,7 +43,13 @@ impl Looking {
         }
         let mut left = match self.left.take() {
             Some(left) => left,
-            None => pool.known_errors().await?.into_iter().rev().collect(),
+            None => {
+                // Of those that were looked at before a pause or an import, the damaged ones are still there.
+                let known = pool.scan().error_scrub;
+                self.examined = known.examined;
+                let looked_at = usize::try_from(known.errors).unwrap_or(usize::MAX);
+                pool.known_errors().await?.into_iter().skip(looked_at).rev().collect()
+            }
         };
         let view = pool.view();
         let mut state = State::of(&view);

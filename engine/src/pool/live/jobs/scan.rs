@@ -14,7 +14,7 @@ use crate::jobs::{Job, Step, Turn};
 use crate::pool::live::scan::{Batch, Done};
 use crate::pool::live::{Lent, LivePool};
 use crate::scan::{
-    Counters, Failed, Guard, Interrupted, Issue, Others, Pilot, StaleTops, Walked, Walking, walk,
+    Counters, Failed, Guard, Interrupted, Issue, Others, Pilot, StaleTops, Verified, Walked, Walking, walk,
 };
 use crate::store::Pool;
 use crate::tunables;
@@ -26,8 +26,12 @@ const WAIT: Duration = Duration::from_millis(500);
 pub(super) const HELD: Duration = Duration::from_millis(100);
 /// Others use the devices when a transfer of theirs ended within this time.
 const BUSY: Duration = Duration::from_millis(100);
-/// The fewest bytes that a batch reads, however often its view was taken back.
+/// The fewest bytes that a batch reads, however slow devices are, and however often its view was taken back.
 const MIN_BATCH_BYTES: u64 = 16 << 20;
+/// Bytes that the first batch reads, when it is not known how long that takes.
+const FIRST_BATCH_BYTES: u64 = 256 << 20;
+/// How long a batch takes, about. So much is repeated after a crash or an export.
+const BATCH_TIME: Duration = Duration::from_secs(30);
 
 impl Guard for Lent {
     fn hold(&self) -> Option<Arc<Pool>> {
@@ -36,10 +40,16 @@ impl Guard for Lent {
 }
 
 /// Does the batches of the scan that is under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Scanning {
-    /// The most that a batch reads, while views are taken back early.
-    batch_bytes: Option<u64>,
+    /// The most that the next batch reads.
+    batch_bytes: u64,
+}
+
+impl Default for Scanning {
+    fn default() -> Self {
+        Self { batch_bytes: FIRST_BATCH_BYTES }
+    }
 }
 
 impl Job<LivePool> for Scanning {
@@ -62,13 +72,11 @@ impl Scanning {
             return Ok(Step::More { pause: HELD });
         }
         let Some((mut batch, lent)) = pool.begin_batch().await? else { return Ok(Step::Complete) };
-        if let Some(bytes) = self.batch_bytes {
-            batch.limits.batch_bytes = batch.limits.batch_bytes.min(bytes);
-        }
-        let bytes = batch.limits.batch_bytes;
+        batch.limits.batch_bytes = batch.limits.batch_bytes.min(self.batch_bytes);
+        let (bytes, began) = (batch.limits.batch_bytes, Instant::now());
         match work(&pool, turn, batch, lent).await {
             Ok(done) => {
-                self.batch_bytes = self.batch_bytes.map(|bytes| bytes.saturating_mul(2));
+                self.batch_bytes = next_batch_bytes(bytes, began.elapsed());
                 // A leaf whose flush fails counts as away from then on.
                 let _ = pool.pool().vdevs().flush().await;
                 match pool.change(move |s| async move { s.finish_batch(done).await }).await? {
@@ -78,7 +86,7 @@ impl Scanning {
             }
             Err(Interrupted::Stopped) => Ok(Step::More { pause: Duration::ZERO }),
             Err(Interrupted::Taken) => {
-                self.batch_bytes = Some((bytes / 4).max(MIN_BATCH_BYTES));
+                self.batch_bytes = (bytes / 4).max(MIN_BATCH_BYTES);
                 Ok(Step::More { pause: WAIT })
             }
             Err(Interrupted::Failed(error)) if pool.suspended().is_some() => {
@@ -90,6 +98,12 @@ impl Scanning {
     }
 }
 
+/// How much the batch after one of so many bytes reads, which took so long.
+fn next_batch_bytes(bytes: u64, took: Duration) -> u64 {
+    let most = BATCH_TIME.as_micros().saturating_mul(bytes.into()) / took.as_micros().max(1);
+    u64::try_from(most).unwrap_or(u64::MAX).min(bytes.saturating_mul(2)).max(MIN_BATCH_BYTES)
+}
+
 /// Walks and reads.
 async fn work(
     pool: &Arc<LivePool>,
@@ -97,7 +111,7 @@ async fn work(
     batch: Batch,
     lent: Arc<Lent>,
 ) -> Result<Done, Interrupted> {
-    let Batch { number, mut cursor, purpose, limits } = batch;
+    let Batch { number, scan, as_of, known, mut cursor, purpose, limits } = batch;
     let store = pool.pool().store();
     let stale = StaleTops::of(store.vdevs());
     let guard: Arc<dyn Guard> = Arc::<Lent>::clone(&lent);
@@ -115,12 +129,17 @@ async fn work(
         limits,
         stale: &stale,
         pilot: &pilot,
+        known: &known,
+        verified: Verified::as_of(as_of),
         counters,
         damaged,
         failed,
         unwritten: BTreeSet::new(),
     };
-    issue.run(gathered).await.map_err(|interrupted| taken(interrupted, &lent))?;
+    if let Err(interrupted) = issue.run(gathered).await {
+        pool.scan().keep(scan, issue.verified);
+        return Err(taken(interrupted, &lent));
+    }
     Ok(Done {
         number,
         cursor,
@@ -216,5 +235,18 @@ impl Pilot for Steering<'_> {
 
     fn pause(&self, pause: Duration) {
         std::thread::sleep(pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_take_about_half_a_minute() {
+        const MIB: u64 = 1 << 20;
+        let next = |mib: u64, seconds| next_batch_bytes(mib * MIB, Duration::from_secs(seconds)) / MIB;
+        assert_eq!((next(256, 60), next(256, 30), next(256, 20), next(256, 1)), (128, 256, 384, 512));
+        assert_eq!(next(16, 3600), 16);
     }
 }

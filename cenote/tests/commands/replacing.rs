@@ -208,7 +208,7 @@ fn waiting_for_a_replacement_ends_when_the_labels_are_written() {
             let device = device::FileDevice::open(path).unwrap();
             device::block_on(engine::vdev::label::read_labels(&device))
         };
-        assert!(labels(&old).iter().all(Option::is_none), "the old one has a label");
+        assert!(labels(&old).iter().all(Result::is_err), "the old one has a label");
         for path in [&a, &new] {
             let tops = labels(path).into_iter().flatten().filter_map(|label| label.vdev_tree);
             let kinds: Vec<_> = tops.flat_map(|top| top.children).map(|child| child.kind).collect();

@@ -14,6 +14,8 @@ mod completion;
 mod copy;
 mod counters;
 mod dead_mounts;
+#[cfg(test)]
+mod documented;
 mod exported;
 mod hooks;
 mod inject;

@@ -87,6 +87,9 @@ pub enum Lab {
         /// How guests are run: by the processor or emulated; by default KVM is tried first
         #[arg(long, value_parser = ["auto", "tcg", "kvm"])]
         accel: Option<String>,
+        /// How long a guest may take to boot; by default 10 times the longest boot so far, and at least 120
+        #[arg(long, value_name = "SECONDS")]
+        boot_seconds: Option<f64>,
         /// Make the pools of these disks or files, instead of files in the directory of results:
         /// as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
@@ -110,6 +113,9 @@ pub enum Lab {
         /// The least number of rounds; the experiment may have ended with fewer
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// How long a guest may take to boot, from now on
+        #[arg(long, value_name = "SECONDS")]
+        boot_seconds: Option<f64>,
         /// Overwrite the contents of the measured file, device or disks where these are not what the
         /// experiment found or left, or where that cannot be decided: a device without wwid or serial number
         /// after a restart of the machine
@@ -208,6 +214,7 @@ impl Lab {
                 quick,
                 rounds,
                 accel,
+                boot_seconds,
                 use_disks,
                 overwrite,
                 dry_run,
@@ -237,6 +244,7 @@ impl Lab {
                     }
                     experiment.settings.insert("accel".to_owned(), accel);
                 }
+                experiment.boot_seconds = boot_seconds.or(experiment.boot_seconds);
                 // What is wrong with it is told below.
                 if quick && experiment.faults().is_empty() {
                     experiment.quick(QUICK_SECONDS);
@@ -264,9 +272,10 @@ impl Lab {
                 let store = Store::create(&directory, experiment, environment)?;
                 carry_out(store, overwrite, json)
             }
-            Self::Resume { directory, rounds, overwrite, json } => {
+            Self::Resume { directory, rounds, boot_seconds, overwrite, json } => {
                 let mut store = Store::open(&directory)?;
                 rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
+                boot_seconds.map_or(Ok(()), |seconds| store.set_boot_seconds(seconds))?;
                 carry_out(store, overwrite, json)
             }
             Self::Clean { directory } => clean(&directory),
@@ -313,21 +322,58 @@ fn list_presets(json: bool) -> Result<()> {
     print(&lines.collect::<String>())
 }
 
-/// Recipes that wait for what they measure.
-const LATER: [&str; 3] = ["dedup", "cache-modes", "stack"];
-
 fn recipe(name: &str) -> Result<recipes::Recipe> {
     if lab::scenario::find(name).is_some() {
         bail!("'{name}' is a scenario, which has no file; to play it: cenote lab run {name}");
     }
     recipes::find(name).with_context(|| {
-        let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
-        let later = match LATER.contains(&name) {
-            true => " yet: it comes with the feature that it measures",
-            false => "",
-        };
-        format!("there is no recipe '{name}'{later}{}; there are {}", recipes::meant(name), names.join(", "))
+        let names = recipe_names();
+        format!("there is no recipe '{name}'{}; recipes are {names}", recipes::meant(name))
     })
+}
+
+fn recipe_names() -> String {
+    RECIPES.iter().map(|recipe| recipe.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Most files that an error names.
+const MOST_NAMED: usize = 8;
+
+/// That there is nothing of this name to run: what was looked for and where, and what there is.
+fn nothing_to_run(name: &str) -> anyhow::Error {
+    let path = Path::new(name);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let shown = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let shown = shown.display();
+    let is_file_name = name.contains('/') || path.extension().is_some();
+    let files = match std::fs::read_dir(folder) {
+        Err(error) => return anyhow::anyhow!("there is no file '{name}': {shown}: {error}"),
+        Ok(entries) => entries.flatten().map(|entry| entry.path()),
+    };
+    let mut files: Vec<String> = files
+        .filter(|file| file.extension().is_some_and(|ending| ending == "toml") && file.is_file())
+        .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()))
+        .collect();
+    files.sort();
+    let more = if files.len() > MOST_NAMED { " and others" } else { "" };
+    files.truncate(MOST_NAMED);
+    let files = match files.is_empty() {
+        true => format!("there is no experiment's file (*.toml) in {shown}"),
+        false => format!("{shown} has {}{more}", files.join(", ")),
+    };
+    let scenarios: Vec<&str> = SCENARIOS.iter().map(|it| it.name).collect();
+    let names = RECIPES.iter().map(|recipe| recipe.name).chain(scenarios.iter().copied());
+    let all = format!("recipes are {}; scenarios are {}", recipe_names(), scenarios.join(", "));
+    match is_file_name {
+        true => anyhow::anyhow!(
+            "there is no file '{name}': {files}. `cenote lab new RECIPE -o {name}` writes one from a recipe; \
+             {all}"
+        ),
+        false => anyhow::anyhow!(
+            "'{name}' is no recipe, no scenario and no file{}; {all}; {files}",
+            ondisk::nearest::meant(name, names)
+        ),
+    }
 }
 
 /// A recipe, or a file.
@@ -340,8 +386,7 @@ fn load(name: &str) -> Result<Experiment> {
         return Ok(experiment);
     }
     if !Path::new(name).exists() {
-        // Says which recipes there are.
-        recipe(name).with_context(|| format!("there is no file {name} either"))?;
+        return Err(nothing_to_run(name));
     }
     let text = lab::input_file::read(Path::new(name), lab::input_file::MOST_OF_EXPERIMENT);
     let text = text.with_context(|| format!("cannot read {name}"))?;

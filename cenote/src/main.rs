@@ -14,6 +14,8 @@ mod completion;
 mod copy;
 mod counters;
 mod dead_mounts;
+#[cfg(test)]
+mod documented;
 mod exported;
 mod hooks;
 mod inject;
@@ -73,11 +75,10 @@ fn main() -> ExitCode {
     done
 }
 
-/// OpenZFS's tools end with a core file where these variables are set, for those who look into it.
+/// OpenZFS's tools end with a core file where this variable is set, for those who look into it (zpool(8)).
 fn is_to_dump_core(arguments: &[OsString]) -> bool {
-    [("zfs", "ZFS_ABORT"), ("zpool", "ZPOOL_ABORT")].into_iter().any(|(program, variable)| {
-        arguments.get(1).is_some_and(|word| word == program) && std::env::var_os(variable).is_some()
-    })
+    let is_tool = arguments.get(1).is_some_and(|word| word == "zfs" || word == "zpool");
+    is_tool && std::env::var_os("ZFS_ABORT").is_some()
 }
 
 /// Does what the command line asks for.

@@ -508,6 +508,12 @@ fn an_experiment_is_written_from_options_and_from_answers() {
         assert!(written.contains(expected), "{expected}: {written}");
     }
 
+    let words = ["new", "-t", "guest", "-w", "randwrite,4K,8", "-f", "disk=vhost-user,nbd,raw"];
+    let made = lab(directory.path(), &[&words[..], &["-o", "guest.toml"]].concat());
+    assert!(made.status.success(), "{}", text(&made));
+    let written = fs::read_to_string(directory.path().join("guest.toml")).unwrap();
+    assert!(written.contains("kind = \"guest\""), "{written}");
+
     let mut asked = Command::new(env!("CARGO_BIN_EXE_cenote"));
     asked.args(["lab", "new"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut asked = asked.spawn().unwrap();

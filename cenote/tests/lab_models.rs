@@ -118,6 +118,55 @@ fn data(path: &Path, blocks: u32) {
 }
 
 #[test]
+fn the_lines_of_the_books_table_work_as_they_are_typed_there() {
+    let directory = tempfile::tempdir().unwrap();
+    data(&directory.path().join("data"), 40);
+    let lab = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.arg("lab").args(words).current_dir(directory.path()).output().unwrap()
+    };
+    let book = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/lab.md")).unwrap();
+    let table = book.lines().skip_while(|line| !line.starts_with("| question |"));
+    let table: String = table.take_while(|line| line.starts_with('|')).collect();
+    let typed: BTreeSet<&str> =
+        table.split('`').skip(1).step_by(2).filter_map(|code| code.strip_prefix("cenote lab ")).collect();
+    let listed: Value = serde_json::from_slice(&lab(&["recipes", "--json"]).stdout).unwrap();
+    let (mut models, mut runs) = (BTreeSet::new(), 0);
+    for line in typed {
+        let words: Vec<&str> = line.split('\'').enumerate().fold(Vec::new(), |mut words, (at, part)| {
+            if at % 2 == 1 {
+                words.push(part)
+            } else {
+                words.extend(part.split_whitespace())
+            }
+            words
+        });
+        match words[0] {
+            // Of a pool in use there is none here.
+            "model" if !words.contains(&"--from") => {
+                let told = lab(&words);
+                assert!(told.status.success() && !told.stdout.is_empty(), "{line}: {}", text(&told));
+                models.insert(words[1]);
+            }
+            "run" => {
+                let is_there = listed.as_array().unwrap().iter().any(|recipe| recipe["name"] == words[1]);
+                assert!(is_there, "{line}");
+                runs += 1;
+            }
+            _ => {}
+        }
+    }
+    let all = ["compression", "dedup", "l2arc", "rebuild", "slog", "space", "speed"];
+    assert_eq!(models, BTreeSet::from(all));
+    assert!(runs >= 14, "{runs}");
+    // Without any argument too.
+    for model in all {
+        let told = lab(&["model", model]);
+        assert!(told.status.success(), "{model}: {}", text(&told));
+    }
+}
+
+#[test]
 fn dedup_and_compression_foretell_what_zdb_and_a_pool_say_of_the_same_data() {
     let daemon = Daemon::start(&[]);
     let device = daemon.device("d0", 512 << 20);

@@ -17,6 +17,7 @@ mod claims;
 mod conclusion;
 mod contrast;
 mod judge;
+mod left_out;
 #[cfg(test)]
 mod planted_effects;
 pub mod timeline;
@@ -41,6 +42,7 @@ pub use conclusion::{Outcome, base_words, noise_share, noise_words};
 pub use contrast::{Contrast, Subject};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
+pub use left_out::LeftOut;
 pub use timeline::Timeline;
 
 /// Chance of a false alarm in a family of comparisons.
@@ -85,6 +87,9 @@ pub struct Findings {
     /// The missing runs, if the plan is not complete.
     #[serde(default)]
     pub unfinished: Option<String>,
+    /// What was left out of rounds, because it failed each time that it was tried.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     /// A note that there were too few rounds, if so; all that was planned may have been run.
     #[serde(default)]
     pub few: Option<String>,
@@ -97,7 +102,7 @@ pub struct Findings {
     /// Whether the goal's value was reached, by the best variant, or the baseline where none is better;
     /// `None` where none was set.
     pub goal_reached: Option<Outcome>,
-    /// Rounds in which every run was done.
+    /// Rounds in which every run was done or left out.
     pub rounds: usize,
     /// Runs in all.
     pub runs: usize,
@@ -239,6 +244,7 @@ pub fn is_precise(store: &Store) -> bool {
     };
     variants
         .filter(is_compared)
+        .filter(|(_, variant)| !left_out::is_never_measured(store, &variant.name, experiment.goal_workload()))
         .map(|(_, variant)| compare(&values, &variant.name, BASELINE, experiment.goal_workload()))
         .all(|comparison| {
             comparison.is_some_and(|it| (it.ratio.high / it.ratio.low).sqrt() - 1.0 <= experiment.precision)
@@ -252,19 +258,20 @@ pub fn findings(store: &Store) -> Findings {
     let (by_workload, goal) = (best::each(store, &plan, &findings), experiment.goal_workload());
     let runs_of_round = plan.round_length();
     let rounds = (0..)
-        .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
+        .take_while(|round| store.in_rounds().filter(|run| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
         sentences: Vec::new(),
         is_answered: false,
         modelled: experiment.modelled(),
         unfinished: None,
+        left_out: left_out::all(store, &plan),
         few: None,
         best: by_workload.iter().find(|it| it.workload == goal).and_then(|it| it.best.clone()),
         by_workload,
         goal_reached: None,
         rounds: rounds.count(),
-        runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),
+        runs: store.runs().iter().filter(|run| !matches!(run.stage, Stage::Torn | Stage::LeftOut)).count(),
         search_result: search_run::found(store),
         front: Vec::new(),
         front_open: Vec::new(),

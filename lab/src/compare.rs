@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::analysis::{self, ALPHA, Finding, Findings, Noise, Verdict};
+use crate::analysis::{self, ALPHA, Finding, Findings, LeftOut, Noise, Verdict};
 use crate::error::{Error, Result};
 use crate::experiment::Metric;
 use crate::stats::{self, Estimate};
@@ -95,6 +95,8 @@ pub struct Given {
     pub unfinished: Option<String>,
     /// A note that it has too few rounds.
     pub few: Option<String>,
+    /// What was left out of it, because it failed.
+    pub left_out: Vec<String>,
 }
 
 impl Given {
@@ -105,7 +107,11 @@ impl Given {
         let unfinished = self.unfinished.as_ref().or(self.few.as_ref()).and_then(|it| it.split(". ").next());
         let unfinished = unfinished.map(|it| format!(". {it}")).unwrap_or_default();
         let modelled = modelled.unwrap_or_default();
-        format!("{}, {} runs{modelled}{unfinished}", self.directory.display(), self.runs)
+        let left_out = match self.left_out.len() {
+            0 => String::new(),
+            _ => ". It lacks runs that failed".to_owned(),
+        };
+        format!("{}, {} runs{modelled}{unfinished}{left_out}", self.directory.display(), self.runs)
     }
 }
 
@@ -179,10 +185,11 @@ impl Compared {
         let results = stores.iter().zip(&findings).map(|(store, findings)| Given {
             directory: store.directory().to_owned(),
             began: began(store),
-            runs: store.runs().len(),
+            runs: store.runs().len() - store.left_out().count(),
             modelled: store.experiment().modelled(),
             unfinished: findings.unfinished.clone(),
             few: findings.few.clone(),
+            left_out: findings.left_out.iter().map(LeftOut::sentence).collect(),
         });
         let mut compared = Self {
             verdict: String::new(),
@@ -647,6 +654,7 @@ mod tests {
             modelled: modelled.map(str::to_owned),
             unfinished: None,
             few: None,
+            left_out: Vec::new(),
         };
         assert_eq!(given(None).words(), "a, 3 runs");
         assert_eq!(given(Some("nvme, 1gbe")).words(), "a, 3 runs, modelled: nvme, 1gbe");

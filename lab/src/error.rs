@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// A remote run of fio does not end.
     #[error(
-        "{run}'{by}' did not end within {} s, a minute longer than the run takes: {}",
+        "{run}'{by}' did not end within {} s, at least a minute longer than the run takes: {}",
         limit.as_secs_f64().round(),
         seen.clone().unwrap_or_else(|| format!(
             "the machine that it connects to may be gone. Check whether that answers ('{by} true'); to \
@@ -86,6 +86,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it is of the run that it ended, so that another try may end otherwise: a program failed, did
+    /// not answer, or said what it does not say. All else would end each try alike.
+    pub(crate) fn is_of_a_run(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Output { .. } | Self::Silent { .. })
+    }
+
     /// For [`std::io::Result`]s about a file.
     pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |error| Self::File { path: path.to_owned(), error }
@@ -103,7 +109,9 @@ mod tests {
                 ("ssh host".into(), "round 2: ".into(), std::time::Duration::from_secs(61));
             Error::Silent { by, limit, run, seen: seen.map(str::to_owned) }.to_string()
         };
-        assert!(silent(None).starts_with("round 2: 'ssh host' did not end within 61 s, a minute longer"));
+        assert!(
+            silent(None).starts_with("round 2: 'ssh host' did not end within 61 s, at least a minute longer")
+        );
         assert!(silent(None).contains("'ssh host true'"));
         let seen = silent(Some("the guest is stuck"));
         assert!(seen.ends_with(": the guest is stuck") && !seen.contains("ssh check"), "{seen}");

@@ -188,6 +188,10 @@ pub struct Experiment {
     /// Rounds that were left out for that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out_rounds: usize,
+    /// How many seconds a guest may take to boot; where left out, that follows from the boots that were
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_seconds: Option<f64>,
     /// The speed of the target's disks before pools were made of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Rates>,
@@ -526,6 +530,12 @@ impl Experiment {
         }
         if self.within_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
             faults.push("within_seconds: at least 1, and at most 1000000".into());
+        }
+        if self.boot_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
+            faults.push("boot_seconds: at least 1, and at most 1000000".into());
+        }
+        if self.boot_seconds.is_some() && !self.target.has(Place::Guest) {
+            faults.push("boot_seconds: only targets of kind guest boot anything".into());
         }
         if !(0.001..1.0).contains(&self.precision) {
             faults.push(format!("precision {} is not between 0.001 and 1", self.precision));

@@ -17,6 +17,7 @@
 //! | `host_filesystem` | a filesystem of the host on a volume, which holds an image |
 //! | `machine` | the process of QEMU, from its start to its end |
 //! | `monitor` | what QEMU says of a guest that does not answer |
+//! | `patience` | how long guests are waited for |
 //! | [`shell`] | scripts that the guest carries out |
 //!
 //! The settings ([`KNOBS`]) and what they mean together (`Spec`) are here. Sources: QEMU 10's manual
@@ -27,6 +28,7 @@ mod host_filesystem;
 mod image;
 mod machine;
 mod monitor;
+mod patience;
 pub mod shell;
 
 use crate::error::{Error, Result};
@@ -36,7 +38,8 @@ use crate::size::Size;
 pub use disk::Wire;
 pub(crate) use disk::{Attached, make_image};
 pub(crate) use host_filesystem::{HostFilesystem, PROGRAMS};
-pub(crate) use machine::{Accelerator, MEMORY, Machine};
+pub(crate) use machine::{Accelerator, MEMORY, Machine, Purpose};
+pub(crate) use patience::Boots;
 
 /// The setting that says that a volume is measured in a guest.
 pub const GUEST: &str = "guest";

@@ -108,6 +108,7 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
                 Stage::Search => "search",
                 Stage::Rounds => "rounds",
                 Stage::Torn => "interrupted",
+                Stage::LeftOut => "left out",
             },
             run.round,
             quoted(&run.variant),

@@ -5,10 +5,19 @@
 //! moment, within a run too, and continued. The interrupted round is then repeated as a whole; no other round
 //! is. Rounds go on beyond the minimum while the goal's intervals are too wide. That decision looks only at
 //! widths, never at which variant wins, because otherwise it would find winners where there are none.
+//!
+//! # Runs that fail
+//! One run that fails (a guest that does not boot, a fio that ends with an error) must not take the others
+//! along. It is tried again, with all of its variant's made anew, [`TRIES`] times in all; then its place in
+//! the round is left out ([`Stage::LeftOut`]), and the report says so ([`crate::analysis::LeftOut`]). A
+//! variant with a workload that is left out [`GIVEN_UP`] times in a row is not tried any more by this process.
+//! Where the experiment itself is at fault it ends with the error: before any run succeeded, and when
+//! [`IN_A_ROW`] different ones (all, where there are fewer) were left out one after the other. A search has
+//! no gaps: it ends with the error of a run that fails each time, and can be continued.
 
 mod time_left;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
@@ -24,6 +33,13 @@ use crate::target::{Bench, Counters, Placement};
 use crate::trace::Trace;
 
 pub(crate) use time_left::TimeLeft;
+
+/// How often a run is tried until it is left out.
+const TRIES: usize = 3;
+/// After how many runs that were left out one after the other a variant with a workload is given up.
+const GIVEN_UP: usize = 2;
+/// How many different runs that are left out one after the other end the experiment.
+const IN_A_ROW: usize = 4;
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,6 +75,8 @@ pub trait Progress {
     fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str);
     /// A run ended.
     fn ended(&self, run: &Run);
+    /// A run failed: which one it was, why, and whether it is tried again.
+    fn failed(&self, _what: &str, _error: &Error, _is_tried_again: bool) {}
     /// A part goes on.
     fn goes_on(&self, _: Part<'_>) {}
     /// Whether the user stopped it: at once. A run under way is not kept then, and is repeated when the
@@ -100,7 +118,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
         return Ok(Ended::Stopped);
     }
     let measure =
-        |round, variant: &_, workload: &_| one(bench, progress, Stage::Rounds, round, variant, workload);
+        |round, variant: &_, workload: &_| tried(bench, progress, Stage::Rounds, round, variant, workload);
     match rounds(store, progress, &mut pace, began, measure) {
         Err(Error::Stopped) => Ok(Ended::Stopped),
         ended => ended,
@@ -108,7 +126,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
 }
 
 /// The rounds of the plan that are not done yet, each run by `measure`, which gets the round. All of it,
-/// with what was looked for before, `began` then.
+/// with what was looked for before, `began` then. What `measure` cannot measure is left out.
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
@@ -122,6 +140,7 @@ pub(crate) fn rounds(
     let least = experiment.least_rounds();
     let most = experiment.max_rounds.unwrap_or(least).max(least);
     let mut longest = Duration::ZERO;
+    let mut failures = Failures { most: IN_A_ROW.min(plan.round_length()), ..Failures::default() };
     for round in 0..most {
         if round < least && experiment.is_over(round, began.elapsed(), longest) {
             store.leave_out_rounds_after(round)?;
@@ -141,7 +160,7 @@ pub(crate) fn rounds(
                 return Ok(Ended::Stopped);
             }
             let compared = plan.round_length();
-            let others = store.runs().len() - store.compared().count();
+            let others = store.runs().len() - store.in_rounds().count();
             let total = others + compared * least.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
             let planned: Vec<Step> = (round..least.max(round + 1)).flat_map(|it| plan.round(it)).collect();
@@ -152,8 +171,35 @@ pub(crate) fn rounds(
             let left = pace.rounds(&experiment, &plan, planned.iter().filter(is_left), began.elapsed());
             progress.begins(store.runs().len(), total, left, &what);
             let of_run = Instant::now();
-            let (run, said) = measure(step.round, variant, workload)?;
-            pace.note(&variant.name, workload, of_run.elapsed(), run.seconds_to_prepare());
+            let has_any = store.runs().iter().any(|run| !matches!(run.stage, Stage::LeftOut | Stage::Torn));
+            let measured = match failures.given_up(variant, workload) {
+                Some(why) => Err(why),
+                None => match measure(step.round, variant, workload) {
+                    Err(error) if error.is_of_a_run() && has_any => {
+                        match failures.add(round, variant, workload, &error) {
+                            Some(why) => Err(why),
+                            None => {
+                                // The experiment is at fault, not these runs.
+                                store
+                                    .tear(|run| is_of_rounds(run) && failures.rounds.contains(&run.round))?;
+                                return Err(error);
+                            }
+                        }
+                    }
+                    measured => Ok(measured?),
+                },
+            };
+            let (run, said) = match measured {
+                Ok((run, said)) => {
+                    failures.end(variant, workload);
+                    pace.note(&variant.name, workload, of_run.elapsed(), run.seconds_to_prepare());
+                    (run, said)
+                }
+                Err(why) => {
+                    let left_out = Run::left_out(step.round, &variant.name, &workload.name, why);
+                    (Run { began: now(), ..left_out }, "{}".to_owned())
+                }
+            };
             progress.ended(&run);
             store.add(&run, &said)?;
         }
@@ -165,10 +211,69 @@ pub(crate) fn rounds(
     Ok(Ended::Complete)
 }
 
+/// The runs that were left out one after the other.
+#[derive(Default)]
+struct Failures {
+    /// How often in a row, by variant and workload, and why the last time.
+    of_each: BTreeMap<(String, String), (usize, String)>,
+    /// Which ones, since a run succeeded.
+    in_a_row: BTreeSet<(String, String)>,
+    /// The rounds that these were in.
+    rounds: BTreeSet<usize>,
+    /// How many of them end the experiment.
+    most: usize,
+}
+
+impl Failures {
+    fn key(variant: &Variant, workload: &Workload) -> (String, String) {
+        (variant.name.clone(), workload.name.clone())
+    }
+
+    /// Why a run is not tried any more, where it is not.
+    fn given_up(&self, variant: &Variant, workload: &Workload) -> Option<String> {
+        let of_it = self.of_each.get(&Self::key(variant, workload));
+        of_it.filter(|(times, _)| *times >= GIVEN_UP).map(|(_, why)| why.clone())
+    }
+
+    /// One more; why it is left out, or nothing where so many failed that they are not at fault.
+    fn add(&mut self, round: usize, variant: &Variant, workload: &Workload, error: &Error) -> Option<String> {
+        let key = Self::key(variant, workload);
+        self.rounds.insert(round);
+        self.in_a_row.insert(key.clone());
+        if self.in_a_row.len() >= self.most {
+            return None;
+        }
+        let (times, why) = self.of_each.entry(key).or_default();
+        *times += 1;
+        *why = format!("It failed {TRIES} times, the last time so: {error}");
+        if *times >= GIVEN_UP {
+            why.push_str(". After that it was not tried any more");
+        }
+        Some(why.clone())
+    }
+
+    /// A run succeeded.
+    fn end(&mut self, variant: &Variant, workload: &Workload) {
+        self.of_each.remove(&Self::key(variant, workload));
+        self.in_a_row.clear();
+        self.rounds.clear();
+    }
+}
+
+/// Whether a run, or the place of one, is one of the rounds.
+fn is_of_rounds(run: &Run) -> bool {
+    matches!(run.stage, Stage::Rounds | Stage::LeftOut)
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// Variants are compared within rounds. So one that was interrupted is done again as a whole: its two parts
 /// may have had very different machines.
 fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
-    let Some(last) = store.compared().map(|(_, run)| run.round).max() else { return Ok(()) };
+    let Some(last) = store.in_rounds().map(|run| run.round).max() else { return Ok(()) };
     let experiment = store.experiment();
     let is_done = |step: &Step| {
         let variant = &plan.variants()[step.variant];
@@ -176,7 +281,7 @@ fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
     };
     match plan.round(last).iter().all(is_done) {
         true => Ok(()),
-        false => store.tear(|run| run.stage == Stage::Rounds && run.round == last),
+        false => store.tear(|run| is_of_rounds(run) && run.round == last),
     }
 }
 
@@ -203,15 +308,66 @@ fn hold_passes(store: &mut Store) -> Result<Vec<(String, usize)>> {
             // They are compared within rounds.
             Stage::Rounds => run.workload == *name && rounds.contains(&run.round),
             Stage::Search => is_fewer(run),
-            Stage::Torn => false,
+            Stage::Torn | Stage::LeftOut => false,
         })?;
         held.push((name.clone(), most));
     }
     Ok(held)
 }
 
+/// Does one run, again where it fails; what it found, and all that fio said.
+///
+/// # Errors
+/// The error of the last try, or one that each try would have.
+pub(crate) fn tried(
+    bench: &mut Bench<'_>,
+    progress: &dyn Progress,
+    stage: Stage,
+    round: usize,
+    variant: &Variant,
+    workload: &Workload,
+) -> Result<(Run, String)> {
+    let what = format!("round {}, {}, {}", round + 1, variant.name, workload.name);
+    let bench = std::cell::RefCell::new(bench);
+    let failed = |error: &Error, is_tried_again: bool| {
+        progress.failed(&what, error, is_tried_again);
+        if let Ok(workload) = workload.with(&variant.settings) {
+            bench.borrow_mut().renew(&Placement::of(variant, &workload));
+        }
+    };
+    let measure = || one(&mut bench.borrow_mut(), progress, stage, round, variant, workload);
+    let ((mut run, said), before) = up_to(TRIES, measure, failed)?;
+    run.notes.extend(before.map(|(tries, error)| {
+        format!("A run succeeded at try {tries} ({what}); before that it failed: {error}.")
+    }));
+    Ok((run, said))
+}
+
+/// What the first try gives that does not fail, and where it was not the first, which one it was and why the
+/// one before failed. `failed` gets each failure, and whether another try follows.
+fn up_to<T>(
+    tries: usize,
+    mut measure: impl FnMut() -> Result<T>,
+    mut failed: impl FnMut(&Error, bool),
+) -> Result<(T, Option<(usize, Error)>)> {
+    let (mut before, mut this) = (None, 1);
+    loop {
+        match measure() {
+            Ok(done) => return Ok((done, before.map(|error| (this, error)))),
+            Err(error) if error.is_of_a_run() => {
+                failed(&error, this < tries);
+                if this >= tries {
+                    return Err(error);
+                }
+                (before, this) = (Some(error), this + 1);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Does one run; what it found, and all that fio said.
-pub(crate) fn one(
+fn one(
     bench: &mut Bench<'_>,
     progress: &dyn Progress,
     stage: Stage,
@@ -247,7 +403,7 @@ fn measured(
     let load = machine.load().unwrap_or_default();
     let ticks = machine.ticks();
     let before = bench.counters(&lodging)?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = now();
     let mut outcome = bench.run(&lodging, &job, progress)?;
     if matches!(workload.work(), Work::Stat | Work::Delete) {
         // fio counts the size of each file, of which nothing was transferred.
@@ -289,6 +445,7 @@ fn measured(
 mod tests {
     use super::*;
     use crate::Experiment;
+    use crate::plan::TWIN;
 
     struct Silent;
 
@@ -330,6 +487,72 @@ mod tests {
         // What is whole stays, also where nothing was under way.
         assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
         assert_eq!(store.compared().count(), 6);
+    }
+
+    fn broken() -> Error {
+        Error::Failed { command: "fio".into(), output: "broken".into() }
+    }
+
+    #[test]
+    fn a_run_is_tried_until_it_succeeds_but_not_for_ever() {
+        let tried = |succeeds_at: usize, error: fn() -> Error| {
+            let (mut tries, mut told) = (0, Vec::new());
+            let done = up_to(
+                3,
+                || {
+                    tries += 1;
+                    if tries == succeeds_at { Ok(tries) } else { Err(error()) }
+                },
+                |_, is_tried_again| told.push(is_tried_again),
+            );
+            (done.map(|(done, before)| (done, before.map(|(this, _)| this))).ok(), tries, told)
+        };
+        assert_eq!(tried(1, broken), (Some((1, None)), 1, vec![]));
+        assert_eq!(tried(3, broken), (Some((3, Some(3))), 3, vec![true, true]));
+        assert_eq!(tried(4, broken), (None, 3, vec![true, true, false]));
+        // What each try would have is not tried again.
+        assert_eq!(tried(2, || Error::Stopped), (None, 1, vec![]));
+    }
+
+    /// Carries rounds out, of which those runs fail whose round and variant are these.
+    fn failing(store: &mut Store, fails: impl Fn(usize, &str) -> bool) -> (Result<Ended>, usize) {
+        let mut tried = 0;
+        let measure = |round: usize, variant: &Variant, workload: &Workload| {
+            tried += 1;
+            if fails(round, &variant.name) { Err(broken()) } else { ran(round, variant, workload) }
+        };
+        let ended = rounds(store, &Silent, &mut TimeLeft::default(), Instant::now(), measure);
+        (ended, tried)
+    }
+
+    #[test]
+    fn one_run_that_fails_leaves_out_its_place_and_nothing_else() {
+        let text = TWO.replace("rounds = 2", "rounds = 5");
+        let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
+        let (ended, tried) = failing(&mut store, |round, variant| round > 0 && variant == TWIN);
+        // It is given up after two rounds.
+        assert_eq!((ended.unwrap(), tried), (Ended::Complete, 5 * 3 - 2));
+        assert_eq!((store.compared().count(), store.left_out().count()), (11, 4));
+        let notes: Vec<String> = store.left_out().map(|run| run.notes.concat()).collect();
+        assert!(notes.iter().all(|note| note.contains("'fio' failed: broken")), "{notes:?}");
+        assert!(notes[3].ends_with("not tried any more"), "{notes:?}");
+        // It is complete: nothing is done again.
+        assert_eq!(failing(&mut store, |_, _| true).1, 0);
+    }
+
+    #[test]
+    fn where_everything_fails_the_experiment_ends_and_keeps_no_gaps() {
+        let text = TWO.replace(
+            "[[workload]]",
+            "[[factor]]\nname = \"compression\"\nvalues = [\"off\", \"lz4\", \"zstd\"]\n[[workload]]",
+        );
+        let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
+        assert_eq!(failing(&mut store, |_, _| true).1, 1, "no run succeeded yet");
+        let (ended, _) = failing(&mut store, |round, _| round > 0);
+        assert!(ended.is_err_and(|error| error.to_string().contains("broken")));
+        assert_eq!((store.compared().count(), store.left_out().count()), (5, 0));
+        assert_eq!(failing(&mut store, |_, _| false).0.unwrap(), Ended::Complete);
+        assert_eq!((store.compared().count(), store.left_out().count()), (10, 0));
     }
 
     #[test]

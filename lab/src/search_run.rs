@@ -218,7 +218,7 @@ impl Measuring<'_, '_> {
         let workload =
             workload.ok_or_else(|| Error::Experiment(format!("goal: there is no workload '{goal}'")))?;
         let began = Instant::now();
-        let (run, said) = run::one(self.bench, self.progress, Stage::Search, round, variant, workload)?;
+        let (run, said) = run::tried(self.bench, self.progress, Stage::Search, round, variant, workload)?;
         self.pace.note(&variant.name, workload, began.elapsed(), run.seconds_to_prepare());
         let title = experiment.goal.metric.title();
         let worth = worth(experiment, &run)

@@ -56,6 +56,9 @@ pub enum Stage {
     /// Either, in a round that was interrupted, or that replayed a trace fewer times than others: it was done
     /// again as a whole, and this run counts nowhere.
     Torn,
+    /// A place in a round without a run: what was to run there failed each time that it was tried. It has no
+    /// figures, and its notes say why.
+    LeftOut,
 }
 
 /// One run that ended.
@@ -134,8 +137,12 @@ impl Run {
         only_wrote.then_some(served.read_bytes)
     }
 
+    /// The place of one that was left out, and why.
+    pub(crate) fn left_out(round: usize, variant: &str, workload: &str, why: String) -> Self {
+        Self { round, notes: vec![why], ..Self::of(Stage::LeftOut, variant, workload) }
+    }
+
     /// One that found nothing.
-    #[cfg(test)]
     pub(crate) fn of(stage: Stage, variant: &str, workload: &str) -> Self {
         Self {
             stage,
@@ -271,7 +278,7 @@ impl Store {
     /// before this was kept have none to compare with.
     fn require_unchanged(&self) -> Result<()> {
         let Some(kept) = self.look(kept_in)?.flatten() else { return Ok(()) };
-        let counting = self.runs.iter().filter(|run| run.stage != Stage::Torn);
+        let counting = self.runs.iter().filter(|run| !matches!(run.stage, Stage::Torn | Stage::LeftOut));
         let measured: BTreeSet<&str> = counting.map(|run| run.workload.as_str()).collect();
         if measured.is_empty() {
             return Ok(());
@@ -348,10 +355,19 @@ impl Store {
         &self.runs
     }
 
-    /// Whether a run of the rounds was done.
+    /// Whether a run of the rounds was done, or left out.
     pub fn has(&self, round: usize, variant: &str, workload: &str) -> bool {
-        self.compared()
-            .any(|(_, run)| run.round == round && run.variant == variant && run.workload == workload)
+        self.in_rounds().any(|run| run.round == round && run.variant == variant && run.workload == workload)
+    }
+
+    /// The places of rounds that are decided: the runs of the rounds, and those that were left out.
+    pub fn in_rounds(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| matches!(run.stage, Stage::Rounds | Stage::LeftOut))
+    }
+
+    /// The runs that were left out of rounds, because they failed each time.
+    pub fn left_out(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.stage == Stage::LeftOut)
     }
 
     /// The runs of the rounds, without those of a search, each with its number.
@@ -424,6 +440,16 @@ impl Store {
         self.experiment.left_out_rounds += left_out;
         (self.experiment.rounds, self.experiment.max_rounds) = (rounds, None);
         write_durably(&self.directory.join("experiment.toml"), self.experiment.to_toml()?.as_bytes())
+    }
+
+    /// Sets how long a guest may take to boot, from the next one on.
+    pub fn set_boot_seconds(&mut self, seconds: f64) -> Result<()> {
+        self.hold()?;
+        let experiment = Experiment { boot_seconds: Some(seconds), ..self.experiment.clone() };
+        experiment.check()?;
+        write_durably(&self.directory.join("experiment.toml"), experiment.to_toml()?.as_bytes())?;
+        self.experiment = experiment;
+        Ok(())
     }
 
     /// Keeps what the target's disks did by themselves.

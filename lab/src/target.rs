@@ -80,7 +80,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Place, Rates, Settings, TUNABLE, Workload};
 use crate::fio::{self, Endpoint};
-use crate::guest::Accelerator;
+use crate::guest::{Accelerator, Boots};
 use crate::run::Progress;
 use crate::store::Prepared;
 
@@ -127,6 +127,8 @@ pub struct Bench<'a> {
     guests: BTreeMap<Placement, Guest>,
     /// What carries out their instructions, as soon as that is known.
     accelerator: Option<Accelerator>,
+    /// How long their guests took to boot.
+    boots: Boots,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
@@ -180,6 +182,7 @@ impl<'a> Bench<'a> {
             homes: BTreeMap::new(),
             guests: BTreeMap::new(),
             accelerator: None,
+            boots: Boots::of(experiment.boot_seconds),
             numbered: 0,
             raw_is_filled: false,
             filled: BTreeSet::new(),
@@ -272,7 +275,7 @@ impl<'a> Bench<'a> {
             // would be most of what a short run shows.
             let one = workload.bs.min(workload.extent(self.experiment.target.size()));
             let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
-            let limit = fio::limit(0.0, one.0);
+            let limit = self.limit(0.0, one.0);
             fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)?;
         }
         Ok(())

@@ -8,6 +8,11 @@ cases.py parameters DIR                             makes DIR/zfs/parameters: fi
 cases.py runfile GROUP OUT SECONDS [CASE,CASE...]   the run file of a group, for test-runner.py
 cases.py again OUTPUT                               the cases that failed after another of their group
 cases.py compare RESULTS LIST                       counts the results; exit 1 where they differ from the list
+cases.py head LIST                                  makes the numbers of the list from its tables of cases
+
+The list (scripts/zts-results.md) has a table of the cases that fail and one of those that were not run, each with the reason. All
+other cases that are asked pass. So the numbers of each group, and those of all, follow from the tables and from the classes: they
+are made, never typed.
 
 A case is of the first class whose words its script, or the setup of its group, has:
 
@@ -328,18 +333,66 @@ def print_again(output):
     print(*names, sep='\n', end='\n' if names else '')
 
 
-def compare(output, expected):
+FAILING, NOT_RUN = 'Cases that fail, and why', 'Cases that were not run, and why'
+
+
+def listed_in(text, heading):
+    """The cases in the table below a heading, each once."""
+    _, _, after = text.partition(f'\n## {heading}\n')
+    names = re.findall(r'^\| ([\w./-]+/[\w.-]+) \|', after.partition('\n## ')[0], re.M)
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        sys.exit(f'listed twice: {", ".join(twice)}')
+    return set(names)
+
+
+def full_name(case):
+    return f'{case.group}/{plain_name(case.name)}'
+
+
+def make_head(path):
+    """Writes the numbers of all cases, and of each group, into the list."""
+    text = read(path)
+    failing, not_run = listed_in(text, FAILING), listed_in(text, NOT_RUN)
+    names = {full_name(case): case.group for case in asked()}
+    wrong = [f'{name} is listed, and is not asked' for name in sorted((failing | not_run) - names.keys())]
+    wrong += [f'{name} is in both tables' for name in sorted(failing & not_run)]
+    if wrong:
+        sys.exit('\n'.join(wrong))
+
+    def numbers(of):
+        failed, left = len(of & failing), len(of & not_run)
+        return f'| {len(of)} | {len(of) - failed - left} | {failed} | {left} |'
+
+    of_group = {}
+    for name, group in names.items():
+        of_group.setdefault(group, set()).add(name)
+    rows = [f'{numbers(of)} {group} |' for group, of in of_group.items()]
+    head = ['| asked | passed | failed | not run |', '|---:|---:|---:|---:|', numbers(names.keys()), '',
+            '| asked | passed | failed | not run | group |', '|---:|---:|---:|---:|---|', *rows, '']
+    before, _, after = text.partition('| asked | passed |')
+    new = before + '\n'.join(head) + '\n## ' + after.partition('\n## ')[2]
+    with open(path, 'w') as file:
+        file.write(new)
+    print(numbers(names.keys()))
+
+
+def compare(output, expected, only):
     """What fails is to be what the list says; prints what is not so."""
     text = read(output)
     last = results(text)
-    listed = set(re.findall(r'^\| `?([\w./-]+/[\w.-]+?)`? \|', read(expected), re.M))
+    list_text = read(expected)
+    listed = listed_in(list_text, FAILING) | listed_in(list_text, NOT_RUN)
     failed = {f'{group}/{name}' for (group, name), result in last.items() if result != 'PASS'}
     passed = {f'{group}/{name}' for (group, name), result in last.items() if result == 'PASS'}
     print(f'passed {len(passed)}, failed {len(failed)}')
-    plain = {f'{case.group}/{plain_name(case.name)}' for case in cases() if classify(case)[0] == 'plain'}
+    plain = {full_name(case) for case in cases() if classify(case)[0] == 'plain'}
     print(f'of those that need no parameters of the module: passed {len(passed & plain)}, failed {len(failed & plain)}')
     surprises = [f'{name} fails, and is not listed' for name in sorted(failed - listed)]
     surprises += [f'{name} passes, although it is listed' for name in sorted(passed & listed)]
+    groups = {group for group, _ in last}
+    missing = {full_name(case) for case in asked() if case.group in groups and (not only or case.name in only)} - failed - passed
+    surprises += [f'{name} has no result' for name in sorted(missing)]
     surprises += re.findall(r'^(?:daemon ended|hangs|not begun): .*$', text, re.M)
     print(*surprises, sep='\n', end='\n' if surprises else '')
     sys.exit(1 if surprises else 0)
@@ -361,7 +414,9 @@ def main():
     elif command == 'again' and len(arguments) == 1:
         print_again(arguments[0])
     elif command == 'compare' and len(arguments) == 2:
-        compare(*arguments)
+        compare(*arguments, [name for name in os.environ.get('CASES', '').split(',') if name])
+    elif command == 'head' and len(arguments) == 1:
+        make_head(*arguments)
     else:
         sys.exit(__doc__)
 

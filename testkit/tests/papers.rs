@@ -10,6 +10,7 @@
 //! | the README and `--help` say the same of socket, memory and completion | both |
 //! | sentences have a subject: not "whoever", "nobody" and the like | the same, but for the chapter on style |
 //! | each action, on-disk module, outside crate and missing command is listed | its chapter |
+//! | the numbers of groups and of all follow from the cases that are listed | results of OpenZFS's suite |
 //!
 //! Nothing here needs a tool. Where `mdbook` is installed, `./test` builds the book with it too.
 
@@ -292,6 +293,60 @@ fn every_command_that_is_not_there_yet_is_listed() {
     let listed: BTreeSet<&str> = codes.flat_map(str::split_whitespace).collect();
     let missing: Vec<_> = commands.difference(&listed).collect();
     assert!(missing.is_empty(), "docs/src/administration.md does not list {missing:?}");
+}
+
+/// Results of OpenZFS's suite: how many cases were asked, passed, failed and were not run.
+type Results = [usize; 4];
+
+/// The rows of numbers in a list of results: the head's, and those of groups.
+fn results(text: &str) -> (Vec<Results>, BTreeMap<&str, Results>) {
+    let (mut heads, mut groups) = (Vec::new(), BTreeMap::new());
+    for line in text.lines() {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let numbers: Vec<usize> = cells.iter().take(4).map_while(|cell| cell.parse().ok()).collect();
+        let Ok(numbers) = Results::try_from(numbers) else { continue };
+        match cells[4..] {
+            [] => heads.push(numbers),
+            [group] => assert!(groups.insert(group, numbers).is_none(), "{group} has two rows"),
+            _ => panic!("{line}"),
+        }
+    }
+    (heads, groups)
+}
+
+/// The cases of a table below a heading, each with its group; and each with a reason.
+fn listed_cases<'a>(text: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
+    let (_, after) = text.split_once(&format!("\n## {heading}\n")).expect("the heading");
+    let table = after.split("\n## ").next().unwrap_or_default();
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
+    let cases = rows.map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        assert!(cells.len() == 2 && !cells[1].is_empty(), "{line}");
+        cells[0].rsplit_once('/').unwrap_or_else(|| panic!("{line}"))
+    });
+    cases.collect()
+}
+
+#[test]
+fn the_results_of_openzfs_s_suite_add_up() {
+    let text = read("scripts/zts-results.md");
+    let (heads, groups) = results(&text);
+    let sum = |at: usize| groups.values().map(|row| row[at]).sum::<usize>();
+    assert_eq!(heads, [[sum(0), sum(1), sum(2), sum(3)]], "`scripts/run-zts --head` makes the numbers");
+    let mut seen = BTreeSet::new();
+    let mut counts: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+    for (at, heading) in ["Cases that fail, and why", "Cases that were not run, and why"].iter().enumerate() {
+        for (group, case) in listed_cases(&text, heading) {
+            assert!(seen.insert((group, case)), "{group}/{case} is listed twice");
+            counts.entry(group).or_default()[at] += 1;
+        }
+    }
+    let none: Vec<&&str> = counts.keys().filter(|group| !groups.contains_key(**group)).collect();
+    assert!(none.is_empty(), "cases of groups without a row: {none:?}");
+    for (group, [asked, passed, failed, not_run]) in groups {
+        let listed = counts.get(group).copied().unwrap_or_default();
+        assert_eq!(([failed, not_run], asked), (listed, passed + failed + not_run), "{group}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use lab::advice::{Advised, Commands, Observations};
 use lab::target::output;
@@ -23,6 +23,37 @@ pub struct AdviseArguments {
     json: bool,
 }
 
+/// Where pools are looked for.
+fn whose(is_host: bool) -> String {
+    match is_host {
+        true => "this host's OpenZFS".to_owned(),
+        false => format!("the daemon at {}", server::http::default_socket().display()),
+    }
+}
+
+/// That there are no pools, and what makes some.
+fn none_there(is_host: bool) -> String {
+    let (has, opens) = match is_host {
+        true => ("this host's OpenZFS has no pool imported", "zpool import"),
+        false => ("no pool is open", "cenote zpool import"),
+    };
+    format!("{has}: `{opens}` lists the pools that can be imported, and imports one by name")
+}
+
+/// That a pool is not among those that are open.
+fn not_there(is_host: bool, pool: &str, open: &[String]) -> String {
+    if open.is_empty() {
+        return format!("{} has no such pool: {}", whose(is_host), none_there(is_host));
+    }
+    let hint = match pool.split_once(['/', '@']) {
+        Some((pool, _)) if open.iter().any(|it| it == pool) => {
+            format!("; advice is about whole pools: `cenote lab advise {pool}`")
+        }
+        _ => ondisk::nearest::meant(pool, open.iter().map(String::as_str)),
+    };
+    format!("{} has no pool of that name{hint}; its pools are {}", whose(is_host), open.join(", "))
+}
+
 /// Looks, and prints the advice.
 pub fn run(arguments: &AdviseArguments) -> Result<()> {
     let program = std::env::current_exe().context("cannot find out where this program is")?;
@@ -31,18 +62,15 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
         output(command.args((!arguments.host).then_some(name)).args(words))
     };
     let (zpool, zfs) = (|words: &[&str]| ask("zpool", words), |words: &[&str]| ask("zfs", words));
-    let pools = match arguments.pools.is_empty() {
-        true => zpool(&["list", "-H", "-o", "name"])?.lines().map(str::to_owned).collect(),
-        false => arguments.pools.clone(),
-    };
+    let listed = zpool(&["list", "-H", "-o", "name"]);
+    let listed = listed.with_context(|| format!("cannot ask {} for its pools", whose(arguments.host)))?;
+    let open: Vec<String> = listed.lines().map(str::to_owned).collect();
+    if let Some(missing) = arguments.pools.iter().find(|pool| !open.contains(pool)) {
+        bail!("cannot advise on '{missing}': {}", not_there(arguments.host, missing, &open));
+    }
+    let pools = if arguments.pools.is_empty() { open } else { arguments.pools.clone() };
     if pools.is_empty() && !arguments.json {
-        let opens = if arguments.host { "zpool import" } else { "cenote zpool import" };
-        let whose =
-            if arguments.host { "this host's OpenZFS has no pool imported" } else { "no pool is open" };
-        return print(&format!(
-            "{whose}: `{opens}` lists the pools that can be imported, and imports one by \
-            name\n"
-        ));
+        return print(&format!("{}\n", none_there(arguments.host)));
     }
     let program = if arguments.host { "" } else { "cenote " };
     // Of OpenZFS's pools, and of those that were not read yet, nothing is known.

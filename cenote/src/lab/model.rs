@@ -26,6 +26,13 @@ const FAILURES: f64 = 0.015;
 /// The chance that a bit cannot be read.
 const ERRORS: f64 = 1e-15;
 
+/// Layouts that are looked at where none is named.
+const LAYOUTS: [&str; 3] = ["mirror 2", "raidz1 4", "raidz2 6"];
+/// Links that are looked at where no rate is named.
+const RATES: [&str; 2] = ["1gbe", "10gbe"];
+/// Sizes of cache devices that are looked at where none is named.
+const CACHE_DEVICES: [Size; 2] = [Size(200 << 30), Size(1 << 40)];
+
 /// A model, and what it is asked.
 #[derive(Debug, Args)]
 pub struct ModelArguments {
@@ -42,7 +49,7 @@ enum Model {
     /// The cost of blocks of each size on a layout: parity, padding, efficiency
     Space {
         /// Layouts: 'raidz2 6', 'mirror 2', 'draid2:4d:1s 11'
-        #[arg(required = true)]
+        #[arg(default_values = LAYOUTS)]
         layouts: Vec<Layout>,
         /// Sectors have 2^ASHIFT bytes
         #[arg(short, long, default_value_t = 12)]
@@ -51,7 +58,7 @@ enum Model {
     /// IOPS and bandwidth of a layout of modelled devices
     Speed {
         /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
-        #[arg(required = true)]
+        #[arg(default_values = LAYOUTS)]
         layouts: Vec<Layout>,
         /// Model of the devices: hdd-7200, hdd-5400, sata-ssd, nvme, optane, usb-flash; hdd-7200+10% takes a
         /// tenth longer
@@ -78,7 +85,7 @@ enum Model {
     /// Odds to survive failures, and the time of a rebuild
     Rebuild {
         /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
-        #[arg(required = true)]
+        #[arg(default_values = LAYOUTS)]
         layouts: Vec<Layout>,
         /// Model of the devices
         #[arg(short, long, default_value = "hdd-7200")]
@@ -102,7 +109,7 @@ enum Model {
     /// Duplicates in your files, and the memory of the dedup table
     Dedup {
         /// Files and directories
-        #[arg(required_unless_present_any = ["blocks", "zdb"])]
+        #[arg(default_value = ".")]
         paths: Vec<PathBuf>,
         /// Only the memory of a table with this number of different blocks
         #[arg(long, value_name = "N", conflicts_with_all = ["paths", "zdb", "block", "compression", "ashift"])]
@@ -127,8 +134,7 @@ enum Model {
     /// Memory for the headers of a cache device, and the largest that makes sense; or what devices would do
     /// for the reads of a pool
     L2arc {
-        /// Size of the device
-        #[arg(required_unless_present = "from")]
+        /// Size of the device; some sizes where it is left out
         size: Option<Size>,
         /// By the reads of this pool since it was opened; several sizes are shown where none is given
         #[arg(long, value_name = "POOL", conflicts_with_all = ["arc", "fill"])]
@@ -143,7 +149,8 @@ enum Model {
     /// The largest log device that can be of use
     Slog {
         /// Bytes that clients send in a second: 1gbe, 10gbe, or a size
-        rate: String,
+        #[arg(default_values = RATES)]
+        rates: Vec<String>,
         /// Seconds that a transaction group stays open
         #[arg(short, long, default_value_t = 5.0)]
         timeout: f64,
@@ -154,7 +161,7 @@ enum Model {
     /// Ratio and speed of each compression on your files
     Compression {
         /// Files and directories
-        #[arg(required = true)]
+        #[arg(default_value = ".")]
         paths: Vec<PathBuf>,
         /// Size of a block: recordsize or volblocksize
         #[arg(short, long, default_value = "128K")]
@@ -197,14 +204,19 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
         }
         Model::L2arc { size, from: Some(pool), .. } => show(&[cache_reads(&pool, size)?], json),
         Model::L2arc { size, arc, fill, .. } => {
-            show(&[L2arc::of(size.context("the size of the device is missing")?, arc, fill)?], json)
+            let sizes = size.map_or(CACHE_DEVICES.to_vec(), |size| vec![size]);
+            let told = sizes.into_iter().map(|size| L2arc::of(size, arc, fill));
+            show(&told.collect::<lab::Result<Vec<_>>>()?, json)
         }
-        Model::Slog { rate, timeout, memory } => {
-            let rate = match device::simulated::Model::link(&rate) {
-                Some(link) => Size(link.write_bytes_per_second),
-                None => rate.parse().map_err(anyhow::Error::msg)?,
+        Model::Slog { rates, timeout, memory } => {
+            let of = |rate: &String| -> Result<Slog> {
+                let rate = match device::simulated::Model::link(rate) {
+                    Some(link) => Size(link.write_bytes_per_second),
+                    None => rate.parse().map_err(anyhow::Error::msg)?,
+                };
+                Ok(Slog::of(rate, timeout, memory)?)
             };
-            show(&[Slog::of(rate, timeout, memory)?], json)
+            show(&rates.iter().map(of).collect::<Result<Vec<_>>>()?, json)
         }
         Model::Compression { paths, block, ashift, sample } => {
             show(&[Compression::of(&paths, block, ashift, sample)?], json)

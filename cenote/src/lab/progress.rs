@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use lab::experiment::Metric;
 use lab::report::written;
 use lab::run::{Part, Progress};
-use lab::store::Run;
+use lab::store::{Run, Stage};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output;
@@ -191,7 +191,16 @@ impl Progress for Shown {
         self.tell(Lines::far);
     }
 
+    fn failed(&self, what: &str, error: &lab::Error, is_tried_again: bool) {
+        let next = if is_tried_again { "it is tried again" } else { "it failed each time that it was tried" };
+        self.bar.suspend(|| eprintln!("{what}: {error}; {next}"));
+    }
+
     fn ended(&self, run: &Run) {
+        if run.stage == Stage::LeftOut {
+            self.bar.set_message(format!("{}, {}: left out", run.variant, run.workload));
+            return self.bar.inc(1);
+        }
         self.bar.set_message(format!(
             "{}, {}: {}",
             run.variant,

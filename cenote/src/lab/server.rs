@@ -40,7 +40,7 @@ use tempfile::TempDir;
 use crate::client;
 
 /// How long the daemon may take to listen.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 

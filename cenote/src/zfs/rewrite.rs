@@ -111,6 +111,19 @@ impl Arguments {
         Ok(())
     }
 
+    /// What an error means and what mends it, where its own words do not say so.
+    fn why(&self, error: &io::Error) -> &'static str {
+        match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP) if self.physical => {
+                ": -P needs the feature physical_rewrite, which its pool does not have (`zpool set \
+                 feature@physical_rewrite=enabled POOL`; OpenZFS before 2.4 cannot write the pool after that). \
+                 Without -P the file can be rewritten in any pool"
+            }
+            Some(libc::ENOTTY) => ": it is not on a filesystem of a pool",
+            _ => "",
+        }
+    }
+
     fn rewrite(&self, path: &Path) -> Result<()> {
         let shown = path.display();
         let file =
@@ -128,7 +141,9 @@ impl Arguments {
                 libc::ioctl(file.as_raw_fd(), libc::Ioctl::from(ZFS_IOC_REWRITE), &raw const argument)
             } != 0
             {
-                return Err(io::Error::last_os_error()).with_context(|| format!("failed to rewrite {shown}"));
+                let error = io::Error::last_os_error();
+                let why = self.why(&error);
+                return Err(error).with_context(|| format!("failed to rewrite {shown}{why}"));
             }
             match next_data(&file, at.saturating_add(PIECE_BYTES), end) {
                 Some(data) => at = data,

@@ -574,6 +574,12 @@ fn files_are_rewritten_in_pools_with_the_features_of_openzfs_2_4() {
     let other = other.to_str().unwrap();
     let refused = session.run(&["zfs", "rewrite", "-P", other]);
     assert_eq!((refused.code, refused.err.contains("failed to rewrite")), (1, true), "{}", refused.err);
+    assert!(refused.err.contains("zpool set feature@physical_rewrite=enabled"), "{}", refused.err);
+    let plain = session.directory().join("plain");
+    fs::write(&plain, b"some").unwrap();
+    let elsewhere = session.run(&["zfs", "rewrite", plain.to_str().unwrap()]);
+    let is_told = elsewhere.err.contains("not on a filesystem of a pool");
+    assert!(elsewhere.code == 1 && is_told, "{}", elsewhere.err);
     session.print(&["zfs", "rewrite", other]);
     let state = session.print(&["zpool", "get", "-Ho", "value", "feature@physical_rewrite", "old"]);
     assert_eq!(state, "disabled\n");

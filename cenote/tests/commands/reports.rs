@@ -95,3 +95,14 @@ fn reports_are_repeated_with_the_time_above_each() {
         assert!(document["time"].is_u64(), "{text}");
     }
 }
+
+#[test]
+fn the_tools_end_with_a_core_file_where_openzfs_s_variable_asks_for_that() {
+    let session = Session::start();
+    for tool in ["zpool", "zfs"] {
+        let ended = session.run_in(&[("ZFS_ABORT", "yes")], &[tool, "list"]);
+        // By a signal, so without a code.
+        assert_eq!((ended.code, ended.err.contains("dumping core")), (-1, true), "{tool}: {}", ended.err);
+    }
+    assert_eq!(session.run_in(&[("ZFS_ABORT", "yes")], &["counters", "--list"]).code, 0);
+}

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
-use super::{Contrast, Finding, Findings, NOISY, Subject, bounds};
+use super::{Contrast, Finding, Findings, LeftOut, NOISY, Subject, bounds};
 use crate::experiment::{Experiment, Metric, Place, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
@@ -40,7 +40,15 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
-        return Said { sentences: vec!["There is no result yet.".to_owned()], ..Said::default() };
+        let is_baseline = |it: &&LeftOut| it.variant == BASELINE && it.workload == workload;
+        let told = match all.left_out.iter().find(is_baseline) {
+            Some(_) => format!(
+                "There is no result: the baseline could not be measured with \"{workload}\", so there is \
+                 nothing to compare with."
+            ),
+            None => "There is no result yet.".to_owned(),
+        };
+        return Said { sentences: vec![told], ..Said::default() };
     };
     let changes: Vec<&Variant> = changes(plan).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
@@ -50,6 +58,11 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
         None => certain(experiment, all, baseline, &changes),
         Some(_) => None,
     };
+    let lacks_some = changes.iter().any(|variant| {
+        all.left_out
+            .iter()
+            .any(|it| it.variant == variant.name && it.workload == workload && it.measured == 0)
+    });
     let mut sentences = match (findings.is_empty(), best) {
         (true, _) => vec![alone(experiment, baseline)],
         (false, Some((best, finding))) => {
@@ -61,7 +74,8 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
             sentences
         }
         (false, None) => {
-            let none = none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some());
+            let is_unfinished = all.unfinished.is_some() || all.few.is_some() || lacks_some;
+            let none = none_better(experiment, &findings, is_unfinished);
             certain.iter().cloned().chain([none]).collect()
         }
     };
@@ -84,7 +98,8 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
     let judged = best.map_or(baseline, |(_, finding)| finding);
     let outcome = outcome(experiment, judged);
     sentences.extend(outcome.map(|outcome| reached(experiment, judged, outcome)));
-    let is_open = all.unfinished.is_some() || findings.iter().any(|it| is(it, Verdict::Undecided));
+    let is_open =
+        all.unfinished.is_some() || lacks_some || findings.iter().any(|it| is(it, Verdict::Undecided));
     let is_answer = best.is_some() || certain.is_some() || !is_open;
     Said { sentences, outcome, is_answer }
 }

@@ -1,9 +1,10 @@
 //! Changes of an experiment since its runs were made.
 //!
 //! Runs of different experiments must not be mixed. So the results keep the experiment of their runs, and the
-//! present file is compared with that. Keys that only decide how many runs there are and how they are judged
-//! may change: rounds, precision, budget, bounds, claims, consent to overwrite, the question; also the goal,
-//! unless a search follows it. A workload without counted runs may change too.
+//! present file is compared with that. Keys that only decide how many runs there are, how long guests are
+//! waited for and how runs are judged may change: rounds, precision, budget, bounds, claims, consent to
+//! overwrite, the question; also the goal, unless a search follows it. A workload without counted runs may
+//! change too.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +15,7 @@ use super::{Experiment, Mode};
 use crate::error::{Error, Result};
 
 /// Keys that may change in an experiment.
-const FREE: [&str; 12] = [
+const FREE: [&str; 13] = [
     "question",
     "max_rounds",
     "precision",
@@ -23,6 +24,7 @@ const FREE: [&str; 12] = [
     "left_out_rounds",
     "more_rounds",
     "within_seconds",
+    "boot_seconds",
     "measured",
     "bound",
     "claim",

@@ -133,6 +133,14 @@ const BEFORE_TARGETS: [TableOf; 2] = [
                 "Rounds that were left out for that; `lab run` writes it",
             ),
             key(
+                "boot_seconds",
+                "seconds",
+                None,
+                "300",
+                "How long a guest may take to boot; by default 10 times the longest boot so far, and at least \
+                 120. Only for kind = \"guest\"",
+            ),
+            key(
                 "measured",
                 "a table",
                 None,

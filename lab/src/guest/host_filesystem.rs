@@ -31,7 +31,7 @@ use crate::target::output;
 /// The programs that it needs where the kernel makes no block device of a volume.
 pub(crate) const PROGRAMS: [&str; 5] = ["qemu-storage-daemon", "losetup", "mkfs.ext4", "mount", "umount"];
 /// How long the file of an export may take to come, and a filesystem to be free.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Numbers of four bytes that are written to find out whether a loop device works: 4 MiB, which are several
 /// requests.
 const PROBE_WORDS: u32 = 1 << 20;

@@ -11,18 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::patience::{Boots, Patience};
 use super::{Attached, Luks, Spec, disk, image, monitor, shell};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
 /// The memory of a guest.
 pub(crate) const MEMORY: Size = Size(512 << 20);
-/// How long a guest may take to boot where it is emulated.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// The time that a script may take that makes ready what is measured.
-const PREPARED_WITHIN: Duration = Duration::from_secs(300);
-/// How long it may take with KVM: where a guest does not run by then, KVM is of no use here.
-const KVM_LIMIT: Duration = Duration::from_secs(15);
 /// The file of what it says.
 const CONSOLE: &str = "console";
 /// What the guest says when it takes scripts.
@@ -48,13 +43,15 @@ impl Accelerator {
             _ => None,
         }
     }
+}
 
-    fn limit(self) -> Duration {
-        match self {
-            Self::Kvm => KVM_LIMIT,
-            Self::Tcg => BOOT_LIMIT,
-        }
-    }
+/// Why a guest boots.
+#[derive(Debug)]
+pub(crate) enum Purpose<'a> {
+    /// To find out whether KVM is of use here: where it does not run soon, KVM is not.
+    Probe,
+    /// To be measured; its boot is noted, and waited for as long as those before say.
+    Measured(&'a mut Boots),
 }
 
 /// A guest that runs.
@@ -76,6 +73,7 @@ impl Machine {
         spec: &Spec,
         attached: &Attached,
         accelerator: Accelerator,
+        purpose: Purpose<'_>,
         folder: &Path,
         size: Size,
         stops: &dyn Fn() -> bool,
@@ -120,19 +118,37 @@ impl Machine {
         let program = "qemu-system-x86_64".to_owned();
         let child = command.spawn().map_err(|error| Error::Missing { program, error })?;
         let mut machine = Self { child, folder: folder.to_owned(), at: PathBuf::new() };
-        machine.wait(&console, &said, accelerator.limit(), stops)?;
-        let prepared = machine.carry_out(&spec.preparation(size), stops)?;
+        let patience = match purpose {
+            Purpose::Probe => {
+                let patience = Boots::patience_of_probe();
+                machine.wait(&console, &said, patience, "", stops)?;
+                patience
+            }
+            Purpose::Measured(boots) => {
+                let patience = boots.patience(accelerator == Accelerator::Tcg);
+                boots.note(machine.wait(&console, &said, patience, &boots.words(), stops)?);
+                patience
+            }
+        };
+        let prepared = machine.carry_out(&spec.preparation(size), patience, stops)?;
         machine.at = PathBuf::from(prepared.lines().last().unwrap_or_default().trim());
         Ok(machine)
     }
 
-    /// Waits until the guest takes scripts.
-    fn wait(&mut self, console: &Path, said: &Path, limit: Duration, stops: &dyn Fn() -> bool) -> Result<()> {
+    /// Waits until the guest takes scripts; how long that took. `words` say where the limit comes from.
+    fn wait(
+        &mut self,
+        console: &Path,
+        said: &Path,
+        patience: Patience,
+        words: &str,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Duration> {
         let began = Instant::now();
         let failed = |output: String| Error::Failed { command: "qemu-system-x86_64".into(), output };
         loop {
             if last_words(console).contains(READY) {
-                return Ok(());
+                return Ok(began.elapsed());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(failed(format!("it ended at once ({status}): {}", last_words(said))));
@@ -140,11 +156,11 @@ impl Machine {
             if stops() {
                 return Err(Error::Stopped);
             }
-            if began.elapsed() > limit {
-                let console = last_words(console);
+            if began.elapsed() > patience.boot {
+                let (console, seconds) = (last_words(console), patience.boot.as_secs_f64());
+                let console = if console.is_empty() { "nothing".to_owned() } else { console };
                 return Err(failed(format!(
-                    "the guest did not boot within {} s: {console}",
-                    limit.as_secs()
+                    "the guest did not boot within {seconds:.0} s ({words}); its console said: {console}"
                 )));
             }
             std::thread::sleep(LOOK);
@@ -152,12 +168,16 @@ impl Machine {
     }
 
     /// Has it carry out a script; what that said.
-    fn carry_out(&self, script: &str, stops: &dyn Fn() -> bool) -> Result<String> {
+    fn carry_out(&self, script: &str, patience: Patience, stops: &dyn Fn() -> bool) -> Result<String> {
         let failed = |output: String| Error::Failed { command: "the guest's preparation".into(), output };
         let began = Instant::now();
-        let mut waits = || match (stops(), began.elapsed() > PREPARED_WITHIN) {
+        let mut waits = || match (stops(), began.elapsed() > patience.preparation) {
             (true, _) => Err(io::Error::other("it is to stop")),
-            (_, true) => Err(io::Error::new(io::ErrorKind::TimedOut, "the guest takes too long")),
+            (_, true) => {
+                let seconds = patience.preparation.as_secs();
+                let told = format!("the guest did not answer within {seconds} s");
+                Err(io::Error::new(io::ErrorKind::TimedOut, told))
+            }
             _ => Ok(()),
         };
         let said = match shell::run(&self.folder, script.as_bytes(), &mut waits) {

@@ -5,7 +5,7 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
 use super::{figures, metrics, written};
-use crate::analysis::{Finding, Findings, Timeline, Verdict, base_words, bounds, timeline};
+use crate::analysis::{Finding, Findings, LeftOut, Timeline, Verdict, base_words, bounds, timeline};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
@@ -38,6 +38,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             .into_iter()
             .chain(findings.unfinished.clone())
             .chain(findings.few.clone())
+            .chain(findings.left_out.iter().map(LeftOut::sentence))
             .map(|it| format!("<p class=\"modelled\">{}</p>", prose(&it)))
             .collect::<String>(),
         answer(findings)

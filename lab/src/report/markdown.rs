@@ -2,7 +2,7 @@
 
 use super::choices::Section;
 use super::{choices, figures, metrics, subject, written};
-use crate::analysis::{Findings, timeline};
+use crate::analysis::{Findings, LeftOut, timeline};
 use crate::environment::{Environment, Guest};
 use crate::experiment::{CacheState, Experiment, Metric, Workload, ignored_options};
 use crate::plan::{BASELINE, Plan};
@@ -49,7 +49,8 @@ fn told(store: &Store, findings: &Findings, is_whole: bool) -> String {
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
-    for told in findings.unfinished.iter().chain(&findings.few) {
+    let left_out = findings.left_out.iter().map(LeftOut::sentence);
+    for told in findings.unfinished.iter().chain(&findings.few).cloned().chain(left_out) {
         text.push_str(&format!("**{told}**\n\n"));
     }
     if let Some((first, more)) = findings.sentences.split_first() {
@@ -291,7 +292,8 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     facts.extend(latencies(experiment, findings));
     facts.extend(ignored_options::told(experiment));
     facts.extend(counted_beside(experiment));
-    let mut notes: Vec<&String> = store.runs().iter().flat_map(|run| &run.notes).collect();
+    let noted = store.runs().iter().filter(|run| run.stage != Stage::LeftOut);
+    let mut notes: Vec<&String> = noted.flat_map(|run| &run.notes).collect();
     notes.sort_unstable();
     notes.dedup();
     facts.extend(notes.into_iter().cloned());
@@ -342,7 +344,8 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
              times, in {seconds:.1} s together.",
         ));
     }
-    if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {
+    let mut ran = store.runs().iter().filter(|run| run.stage != Stage::LeftOut);
+    if let Some(run) = ran.find(|run| run.variant == BASELINE) {
         facts.push(format!("One run: {}", run.command.join(" ")));
     }
     facts.push(format!(

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::pools::{POOL_KEYS, of_pools};
-use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site};
+use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site, Words};
 use crate::error::Result;
 use crate::experiment::format::TableOf;
 use crate::experiment::{CacheState, Experiment, NBD, PROCESS, Place, Settings, Work, Workload, fault};
@@ -33,7 +33,7 @@ pub(super) const KIND: Kind = Kind {
             guests are emulated, and only ratios say anything. Settings of guests say what the disk is",
         keys: &POOL_KEYS,
     }],
-    words: None,
+    words: Some(Words { about: "guest", fields: |text| (text == "guest").then(Vec::new) }),
 };
 
 const FACTS: Facts = Facts {

@@ -156,6 +156,7 @@ mod tests {
         let words = [
             "volume",
             "filesystem",
+            "guest",
             "/a",
             "./a",
             "nbd+unix:///v",
@@ -163,7 +164,7 @@ mod tests {
             "host:a/b",
             "existing:a/b",
         ];
-        let kinds = ["volume", "filesystem", "path", "path", "nbd", "iscsi", "host", "existing"];
+        let kinds = ["volume", "filesystem", "guest", "path", "path", "nbd", "iscsi", "host", "existing"];
         for (text, expected) in words.into_iter().zip(kinds) {
             let named: Vec<&str> = KINDS
                 .iter()
@@ -173,7 +174,7 @@ mod tests {
             assert_eq!(named, [expected], "{text}");
             assert_eq!(draft::target(text).unwrap()["kind"].as_str(), Some(expected));
         }
-        let error = draft::target("guest").unwrap_err().to_string();
+        let error = draft::target("layers").unwrap_err().to_string();
         assert!(error.contains("host:POOL/DATASET, or existing:POOL/VOLUME"), "{error}");
     }
 }

@@ -49,7 +49,7 @@ impl Bench<'_> {
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
         let arguments = fio::once(&workload, endpoint, extent, false);
-        let limit = fio::limit(0.0, extent.0);
+        let limit = self.limit(0.0, extent.0);
         fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)
     }
 

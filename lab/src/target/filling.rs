@@ -94,7 +94,7 @@ impl Bench<'_> {
             let is_last = done + bytes == total.0;
             let piece_began = Instant::now();
             let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
-            let limit = fio::limit(0.0, bytes);
+            let limit = self.limit(0.0, bytes);
             fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops())?;
             done += bytes;
             let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);

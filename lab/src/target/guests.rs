@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::{Bench, Placement};
 use crate::error::{Error, Result};
-use crate::fio::Endpoint;
-use crate::guest::{Accelerator, Attached, Disk, HostFilesystem, Machine, Spec, Wire, make_image};
+use crate::fio::{self, Endpoint};
+use crate::guest::{Accelerator, Attached, Disk, HostFilesystem, Machine, Purpose, Spec, Wire, make_image};
 use crate::run::Progress;
 
 /// The file of an image in its filesystem.
@@ -66,7 +67,9 @@ impl Bench<'_> {
         let attached = Attached { at };
         let accelerator = self.accelerator(spec, &attached, &folder, progress)?;
         let folder = folder.join(format!("guest-{number}"));
-        let machine = Machine::start(spec, &attached, accelerator, &folder, size, &|| progress.stops())?;
+        let purpose = Purpose::Measured(&mut self.boots);
+        let stops = || progress.stops();
+        let machine = Machine::start(spec, &attached, accelerator, purpose, &folder, size, &stops)?;
         let (by, path) = (machine.by()?, machine.at.clone());
         self.guests.insert(lodging.clone(), Guest { machine, _filesystem: filesystem });
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })
@@ -84,6 +87,13 @@ impl Bench<'_> {
             Some(some) => format!("its server has requests of its disk that take long: {}", some.join("; ")),
         };
         Some(format!("the guest is stuck, or slower than it should be; {guest}; {server}"))
+    }
+
+    /// How long a run may take until it is given up, of `seconds`, or that moves so many bytes, where it is
+    /// not on this machine: on a machine that boots guests slowly it has more time beyond its own.
+    pub(super) fn limit(&self, seconds: f64, bytes: u64) -> Duration {
+        let beyond = if self.guests.is_empty() { Duration::ZERO } else { self.boots.beyond() };
+        fio::limit(seconds, bytes).saturating_add(beyond)
     }
 
     /// What carries out the guests' instructions: KVM where a guest boots with it, which is tried once.
@@ -109,7 +119,8 @@ impl Bench<'_> {
                     stops
                 };
                 let size = self.experiment.target.size();
-                match Machine::start(spec, attached, Accelerator::Kvm, &folder, size, &stops) {
+                let kvm = Accelerator::Kvm;
+                match Machine::start(spec, attached, kvm, Purpose::Probe, &folder, size, &stops) {
                     Ok(_) => (Accelerator::Kvm, "a guest booted with it"),
                     Err(_) if stopped.load(Ordering::Relaxed) => return Err(Error::Stopped),
                     Err(_) => (Accelerator::Tcg, "a guest does not boot with /dev/kvm here"),

@@ -259,7 +259,7 @@ impl Bench<'_> {
         }
         let is_in_steps = workload.work() == Work::Transfers && by.is_empty() && !workload.once;
         let seconds = is_in_steps.then_some(workload.seconds);
-        let limit = fio::limit(workload.seconds + workload.ramp_seconds, 0);
+        let limit = self.limit(workload.seconds + workload.ramp_seconds, 0);
         Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by, limit })
     }
 }

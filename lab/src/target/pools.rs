@@ -255,6 +255,15 @@ impl Bench<'_> {
         its.iter().try_for_each(|lodging| self.release_home(lodging))
     }
 
+    /// Has a variant made anew for its next run, because one failed: what that left may be why. Where not even
+    /// that can be removed, everything is made anew.
+    pub(crate) fn renew(&mut self, lodging: &Placement) {
+        if self.release_home(lodging).is_err() {
+            // What cannot be removed now either, `lab clean` removes.
+            let _ = self.remove();
+        }
+    }
+
     pub(super) fn release_home(&mut self, lodging: &Placement) -> Result<()> {
         let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
         self.guests.remove(lodging);

@@ -341,7 +341,8 @@ mod tests {
         let why = |text| Secrets::parse(text).map_err(|error| error.to_string());
         for (text, expected) in [
             ("a b\n", "line 1: a secret has 12"),
-            ("\na 0123456789ab x y\n", "line 2: 'a' is no name of an initiator"),
+            ("\na 0123456789ab x y\n", "line 2: it is not"),
+            ("\na b 0123456789ab\n", "line 2: 'a' is no name of an initiator"),
             ("a\n", "line 1: it is not"),
             ("iqn.a b 0123456789ab c\n", "line 1: it is not"),
             ("iqn.a, b 0123456789ab\n", "line 1: '' is no name of an initiator"),

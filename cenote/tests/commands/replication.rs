@@ -38,11 +38,138 @@ fn value(session: &Session, property: &str, name: &str) -> String {
     session.print(&["zfs", "get", "-H", "-o", "value,source", property, name]).trim_end().replace('\t', " ")
 }
 
+/// All datasets of a tree with their origins and, of snapshots, guids.
+fn tree(session: &Session, top: &str) -> Vec<String> {
+    let listed =
+        session.print(&["zfs", "list", "-Hrt", "filesystem,snapshot", "-o", "name,origin,guid", top]);
+    let line = |line: &str| {
+        let columns: Vec<String> = line.split('\t').map(|column| column.replacen(top, "", 1)).collect();
+        let guid = if columns[0].contains('@') { columns[2].as_str() } else { "" };
+        format!("{} {} {guid}", columns[0], columns[1])
+    };
+    listed.lines().map(line).collect()
+}
+
 fn end(session: &Session) {
     session.print(&["zpool", "export", "tank"]);
     if let Some(complaint) = testkit::oracle::complaint(session.directory(), "tank") {
         panic!("{complaint}");
     }
+}
+
+#[test]
+fn a_copy_follows_promoted_clones_and_the_exchange_of_their_names() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -u tank/s");
+    make(&session, "zfs create -u tank/s/a");
+    let mut last = String::new();
+    let mut step = 0;
+    for lines in [
+        &[][..],
+        &["zfs snapshot tank/s/a@img", "zfs clone tank/s/a@img tank/s/b"],
+        &["zfs promote tank/s/b"],
+        &["zfs destroy -r tank/s/a", "zfs rename tank/s/b tank/s/a"],
+        &["zfs snapshot tank/s/a@img2", "zfs clone tank/s/a@img2 tank/s/b"],
+        &["zfs promote tank/s/b", "zfs destroy -r tank/s/a", "zfs rename tank/s/b tank/s/a"],
+        &["zfs set org:note=later tank/s/a"],
+    ] {
+        lines.iter().for_each(|line| make(&session, line));
+        step += 1;
+        make(&session, &format!("zfs snapshot -r tank/s@{step}"));
+        let stream = sent(&session, &format!("-R{last} tank/s@{step}"));
+        last = format!(" -I @{step}");
+        received(&session, "-F tank/r", &stream);
+        assert_eq!(tree(&session, "tank/r"), tree(&session, "tank/s"), "after {lines:?}");
+    }
+    assert_eq!(value(&session, "org:note", "tank/r/a"), "later received");
+    end(&session);
+}
+
+/// The sender promoted a clone of an older snapshot than the last one that was sent.
+#[test]
+fn a_clone_that_took_snapshots_over_before_it_was_sent_does_so_at_the_copy() {
+    let session = Session::start();
+    create(&session);
+    for line in [
+        "zfs create -u tank/s",
+        "zfs create -u tank/s/b",
+        "zfs snapshot -r tank/s@1",
+        "zfs snapshot -r tank/s@2",
+    ] {
+        make(&session, line);
+    }
+    received(&session, "tank/r", &sent(&session, "-R tank/s@2"));
+    for line in [
+        "zfs clone tank/s/b@1 tank/s/c",
+        "zfs snapshot -r tank/s@3",
+        "zfs promote tank/s/c",
+        "zfs snapshot -r tank/s@4",
+    ] {
+        make(&session, line);
+    }
+    let more = sent(&session, "-R -I @2 tank/s@4");
+    // A stream that breaks off costs the copy nothing.
+    let before = tree(&session, "tank/r").len();
+    let ended = receive(&session, "-F tank/r", &more[..more.len() - 700]);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(tree(&session, "tank/r").len() > before);
+    received(&session, "-F tank/r", &more);
+    assert_eq!(tree(&session, "tank/r"), tree(&session, "tank/s"));
+    end(&session);
+}
+
+#[test]
+fn what_is_in_the_way_is_destroyed_only_when_all_has_come() {
+    let session = Session::start();
+    create(&session);
+    for line in ["zfs create -u tank/s", "zfs create -u tank/s/k", "zfs snapshot -r tank/s@1"] {
+        make(&session, line);
+    }
+    received(&session, "tank/r", &sent(&session, "-R tank/s@1"));
+    for line in [
+        "zfs destroy -r tank/s/k",
+        "zfs create -u -o org:which=new tank/s/k",
+        "zfs snapshot -r tank/s@2",
+        "zfs set org:which=old tank/r/k",
+        "zfs snapshot tank/r/k@mine",
+    ] {
+        make(&session, line);
+    }
+    let more = sent(&session, "-R -I @1 tank/s@2");
+    let ended = receive(&session, "-F tank/r", &more[..more.len() - 1000]);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert_eq!(value(&session, "org:which", "tank/r/k"), "old local", "it has its name again");
+    make(&session, "zfs list tank/r/k@mine");
+    // An end between two snapshots is no end.
+    let ended = receive(&session, "-F tank/r", &more[..more.len() - 312]);
+    assert_eq!(ended.code, 1);
+    assert!(ended.err.contains("incomplete stream") && ended.err.contains("between two snapshots"));
+    received(&session, "-F tank/r", &more);
+    assert_eq!(value(&session, "org:which", "tank/r/k"), "new received");
+    assert_eq!(tree(&session, "tank/r"), tree(&session, "tank/s"));
+    end(&session);
+}
+
+#[test]
+fn each_copy_of_a_tree_has_its_origins_in_itself() {
+    let session = Session::start();
+    create(&session);
+    for line in [
+        "zfs create -u tank/s",
+        "zfs create -u tank/s/fs",
+        "zfs snapshot tank/s/fs@1",
+        "zfs clone tank/s/fs@1 tank/s/clone",
+        "zfs snapshot -r tank/s@2",
+    ] {
+        make(&session, line);
+    }
+    let stream = sent(&session, "-R tank/s@2");
+    for copy in ["one", "two"] {
+        received(&session, &format!("tank/{copy}"), &stream);
+        assert_eq!(value(&session, "origin", &format!("tank/{copy}/clone")), format!("tank/{copy}/fs@1 -"));
+    }
+    end(&session);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl<'a> Gatherer<'a> {
             guid: head.phys.guid,
             name: dir.name.as_str().into(),
             parent_from_snapshot: above.from_guid,
-            origin: self.origin(dir).await?,
+            origin: self.dsl.origin_guid(dir).await?,
             properties: None,
             is_encryption_root: false,
             snapshots: Vec::new(),
@@ -167,13 +167,6 @@ impl<'a> Gatherer<'a> {
                  flag or no-preserve-encryption flag",
                 start.name, self.scope.to, dir.name
             ))),
-        }
-    }
-
-    async fn origin(&self, dir: &Dir) -> Result<Option<Guid>> {
-        match self.dsl.origin(dir).await? {
-            Some(_) => Ok(Some(self.dsl.dataset_of_object(dir.phys.origin).await?.phys.guid)),
-            None => Ok(None),
         }
     }
 

@@ -12,6 +12,7 @@ use super::super::datasets::{entry, is_at_or_below, said};
 use super::super::held_clients::InUse;
 use super::super::sync_tasks::{self, New};
 use super::super::{OpenPool, names};
+use super::replication::nearest;
 use super::target::Destination;
 use super::{Receive, name_of};
 use crate::api::{ApiError, Appends, ErrorKind};
@@ -166,7 +167,7 @@ impl Receive<'_> {
         }
         let mut origin = self.request.origin.clone();
         if wants_new && origin.is_none() && !is_full {
-            origin = Some(self.origin_of(&dsl, begin, doing).await?);
+            origin = Some(self.origin_of(&dsl, begin, &to, doing).await?);
         }
         let sent = self.package.as_ref().and_then(|package| package.with_snapshot(begin.to_guid));
         let target = ReceiveTarget {
@@ -210,16 +211,23 @@ impl Receive<'_> {
         Ok(missing)
     }
 
-    /// The snapshot of which a clone was sent.
-    async fn origin_of(&self, dsl: &Dsl, begin: &Begin, doing: &str) -> Result<String, ApiError> {
+    /// The snapshot of which a clone was sent. There may be several copies of it: the nearest is meant.
+    async fn origin_of(
+        &self,
+        dsl: &Dsl,
+        begin: &Begin,
+        to: &Destination,
+        doing: &str,
+    ) -> Result<String, ApiError> {
         let walk = Walk { snapshots: true, ..Walk::HEADS };
         let all = dsl.list(None, walk).await.map_err(|error| said(doing, error))?;
         let found = all.iter().filter_map(Entry::dataset);
-        let mut origins = found.filter(|one| one.is_snapshot() && one.phys.guid == begin.from_guid);
+        let origins = found.filter(|one| one.is_snapshot() && one.phys.guid == begin.from_guid);
+        let origins: Vec<&str> = origins.map(|origin| origin.name.as_str()).collect();
         let sent = name_of(begin)?;
         let missing =
             || ApiError::not_found(format!("{doing}: local origin for clone {sent} does not exist"));
-        origins.next().map(|origin| origin.name.clone()).ok_or_else(missing)
+        nearest(origins.into_iter(), &to.dataset).map(str::to_owned).ok_or_else(missing)
     }
 
     /// Creates what is filled, and gives it its properties. Gives what was received before these.

@@ -34,7 +34,9 @@ use ondisk::nvlist::Nvlist;
 use ondisk::send::{Begin, Record, begin_flag, begin_key, feature};
 use ondisk::{ByteOrder, ObjsetId};
 
-pub use crate::dsl::edit::receive::{RECEIVE_CHILD, ReceiveTarget, abort as abort_receive, check_stream};
+pub use crate::dsl::edit::receive::{
+    RECEIVE_CHILD, ReceiveTarget, abort as abort_receive, check_stream, is_of_volume,
+};
 pub use records::Records;
 
 use crate::dmu::{LiveObject, LiveObjset};

@@ -173,6 +173,61 @@ fn each_copy_of_a_tree_has_its_origins_in_itself() {
 }
 
 #[test]
+fn properties_that_do_not_apply_to_volumes_are_left_out_with_a_warning() {
+    let session = Session::start();
+    create(&session);
+    for line in [
+        "zfs create -u tank/s",
+        "zfs create -s -V 8M tank/s/vol",
+        "zfs create -u tank/s/z",
+        "zfs snapshot -r tank/s@1",
+    ] {
+        make(&session, line);
+    }
+    let (volume, all) = (sent(&session, "tank/s/vol@1"), sent(&session, "-R tank/s@1"));
+    for (options, stream, warned) in [
+        ("-x mountpoint tank/vol", &volume, "tank/vol"),
+        ("-x mountpoint tank/b", &all, "tank/b/vol"),
+        ("-o canmount=noauto tank/c", &all, "tank/c/vol"),
+    ] {
+        let ended = receive(&session, options, stream);
+        assert_eq!(ended.code, 0, "{options}: {}", ended.err);
+        let expected = format!("Warning: {warned}: property '");
+        assert!(ended.err.starts_with(&expected), "{}", ended.err);
+    }
+    for name in ["tank/vol@1", "tank/b/vol@1", "tank/b/z@1", "tank/c/z@1"] {
+        make(&session, &format!("zfs list {name}"));
+    }
+    assert_eq!(value(&session, "canmount", "tank/c"), "noauto local");
+    end(&session);
+}
+
+#[test]
+fn what_the_command_sets_is_taken_back_with_a_stream_that_breaks_off() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -u -o compression=gzip tank/s");
+    make(&session, "zfs snapshot tank/s@1");
+    received(&session, "tank/r", &sent(&session, "-p tank/s@1"));
+    make(&session, "zfs set quota=300M tank/r");
+    make(&session, "zfs snapshot tank/s@2");
+    let more = sent(&session, "-p -i @1 tank/s@2");
+    let options = "-F -o copies=3 -o quota=100M -o compress=off -x recordsize tank/r";
+    let before = session.print(&["zfs", "get", "-H", "all", "tank/r"]);
+    let stable = |all: &str| -> Vec<String> {
+        let is_stable = |line: &&str| !line.contains("\tused") && !line.contains("\tavailable");
+        all.lines().filter(is_stable).map(str::to_owned).collect()
+    };
+    assert_eq!(receive(&session, options, &more[..more.len() - 700]).code, 1);
+    let after = session.print(&["zfs", "get", "-H", "all", "tank/r"]);
+    assert_eq!(stable(&after), stable(&before));
+    received(&session, options, &more);
+    assert_eq!(value(&session, "quota", "tank/r"), "100M local");
+    assert_eq!(value(&session, "compression", "tank/r"), "off local");
+    end(&session);
+}
+
+#[test]
 fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
     let session = Session::start();
     create(&session);

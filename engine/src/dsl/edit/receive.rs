@@ -149,6 +149,11 @@ fn kind_of(begin: &Begin) -> Result<ObjsetType> {
     }
 }
 
+/// Whether a stream is of a volume.
+pub fn is_of_volume(begin: &Begin) -> bool {
+    matches!(kind_of(begin), Ok(ObjsetType::Zvol))
+}
+
 fn check_features(s: &SyncTask, begin: &Begin) -> Result<()> {
     check_stream(begin)?;
     let too_old = || Error::Unsupported("pool must be upgraded to receive this stream".to_owned());

@@ -173,6 +173,23 @@ fn each_copy_of_a_tree_has_its_origins_in_itself() {
 }
 
 #[test]
+fn properties_of_snapshots_follow_where_the_snapshot_is_there_already() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -u tank/s");
+    make(&session, "zfs snapshot -o x:gone=yes tank/s@1");
+    received(&session, "tank/r", &sent(&session, "-R tank/s@1"));
+    assert_eq!(value(&session, "x:gone", "tank/r@1"), "yes received");
+    for line in ["zfs set x:y=one tank/s@1", "zfs inherit x:gone tank/s@1", "zfs snapshot tank/s@2"] {
+        make(&session, line);
+    }
+    received(&session, "tank/r", &sent(&session, "-R -I @1 tank/s@2"));
+    assert_eq!(value(&session, "x:y", "tank/r@1"), "one received");
+    assert_eq!(value(&session, "x:gone", "tank/r@1"), "- -");
+    end(&session);
+}
+
+#[test]
 fn properties_that_do_not_apply_to_volumes_are_left_out_with_a_warning() {
     let session = Session::start();
     create(&session);

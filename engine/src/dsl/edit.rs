@@ -80,7 +80,8 @@ pub use policy::{policy, settings};
 pub use promote::{promote, promote_back};
 pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
 pub use received_properties::{
-    PropertyChanges, StoredProperties, applies, has_local_property, receive_properties, take_back,
+    PropertyChanges, StoredProperties, applies, has_local_property, receive_properties, snapshot_differs,
+    take_back,
 };
 pub use rename::{objsets_below, rename};
 pub use room::{Room, room};

@@ -171,6 +171,7 @@ impl Receive<'_> {
     /// Receives the streams of a package, up to its end.
     async fn receive_all(&mut self, records: &mut Records<'_>) -> Result<(), ApiError> {
         self.follow_sender().await?;
+        self.follow_snapshot_properties().await?;
         loop {
             match next_begin(records)? {
                 Next::Begin(begin, _) if begin.header == HeaderType::Compound => return Err(broken(records)),

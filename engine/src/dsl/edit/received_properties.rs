@@ -67,6 +67,33 @@ pub async fn receive_properties(
     Ok(left_out)
 }
 
+/// Whether a snapshot has other received properties than a stream brings.
+pub async fn snapshot_differs(s: &SyncTask, name: &str, received: &[PackagedProperty]) -> Result<bool> {
+    let props = find_snapshot(s, name).await?.phys.props;
+    let mut count = 0;
+    if !props.is_none() {
+        for (stored, value) in objects::mos(s).entries(props).await? {
+            let Some(name) = stored.strip_suffix(RECEIVED) else { continue };
+            count += 1;
+            let value = crate::dsl::properties::to_value(&value);
+            let is_same = |property: &PackagedProperty| {
+                property.name.as_bytes() == name.as_bytes()
+                    && match (&property.value, &value) {
+                        (PackagedValue::Text(text), Value::Text(other)) => {
+                            text.as_bytes() == other.as_bytes()
+                        }
+                        (PackagedValue::Number(number), Value::Number(other)) => number == other,
+                        _ => false,
+                    }
+            };
+            if !received.iter().any(is_same) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(count != received.len())
+}
+
 /// All that is stored of the properties of a filesystem or volume: what was set there, received, and
 /// inherited on purpose.
 #[derive(Debug, Clone, Default)]
@@ -218,7 +245,7 @@ async fn forget_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, name: &s
     Ok(())
 }
 
-/// User properties of a snapshot.
+/// User properties of a snapshot. Those that it received before and that are not among them go.
 async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) -> Result<Vec<String>> {
     let snapshot = find_snapshot(s, name).await?;
     s.require_for_change(Spare::Reserved, received.len() as u64 + 1)?;
@@ -229,6 +256,14 @@ async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) ->
         match properties::check_user_only(s, std::slice::from_ref(&one)) {
             Ok(()) => kept.push(one),
             Err(error) => left_out.push(format!("cannot receive {} property on {name}: {error}", one.0)),
+        }
+    }
+    if !snapshot.phys.props.is_none() {
+        for (stored, _) in objects::mos(s).entries(snapshot.phys.props).await? {
+            let Some(old) = stored.strip_suffix(RECEIVED) else { continue };
+            if !kept.iter().any(|(name, _)| name == old) {
+                objects::remove(s, snapshot.phys.props, &objects::name(&stored)).await?;
+            }
         }
     }
     properties::store_snapshot(s, snapshot.object, &kept, RECEIVED).await?;

@@ -14,7 +14,7 @@ mod steps;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::dsl::{Dir, Entry, Walk};
+use engine::dsl::{Dir, Entry, Walk, edit};
 use ondisk::send::Package;
 use ondisk::{Guid, ObjectId};
 
@@ -96,6 +96,31 @@ impl Receive<'_> {
             }
         }
         self.following.is_settled = sent.is_settled(&local);
+        Ok(())
+    }
+
+    /// Snapshots that are here already get the properties that they have on the sender.
+    pub(super) async fn follow_snapshot_properties(&mut self) -> Result<(), ApiError> {
+        let Some((package, top)) = self.followed()? else { return Ok(()) };
+        let local = self.local(&top).await?;
+        let sent = self.sent(&package, &top, "");
+        let all = sent.snapshot_properties(&local).into_iter();
+        let all: Vec<_> = all.map(|(name, properties)| (name, properties.to_vec())).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let pool = Arc::clone(&self.pool);
+        let _changing = pool.change().await?;
+        let done = sync_tasks::change(pool.writable(DOING)?, None, move |s| async move {
+            let mut left_out = Vec::new();
+            for (name, properties) in all {
+                if edit::snapshot_differs(&s, &name, &properties).await? {
+                    left_out.extend(edit::receive_properties(&s, &name, &properties).await?);
+                }
+            }
+            Ok(left_out)
+        });
+        done.await.map_err(|error| said(DOING, error))?.into_iter().for_each(|text| self.warn(text));
         Ok(())
     }
 

@@ -311,6 +311,26 @@ impl<'a> Sent<'a> {
         }
         gone
     }
+
+    /// Snapshots here that the sender said something of, under their names here, with the properties.
+    pub(super) fn snapshot_properties(
+        &self,
+        local: &[Local],
+    ) -> Vec<(String, &'a [ondisk::send::PackagedProperty])> {
+        let mut found = Vec::new();
+        for here in local {
+            for (short, guid) in &here.snapshots {
+                let Some((at, called)) = self.owners.get(guid) else { continue };
+                let Some(sent) = self.package.datasets.get(*at) else { continue };
+                let of =
+                    sent.snapshot_properties.iter().find(|(name, _)| name.as_bytes() == called.as_bytes());
+                if let Some((_, properties)) = of {
+                    found.push((format!("{}@{short}", here.name), properties.as_slice()));
+                }
+            }
+        }
+        found
+    }
 }
 
 fn has_parent(local: &[Local], name: &str) -> bool {

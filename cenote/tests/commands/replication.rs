@@ -245,6 +245,28 @@ fn what_the_command_sets_is_taken_back_with_a_stream_that_breaks_off() {
 }
 
 #[test]
+fn a_clone_that_is_the_origin_of_what_it_lies_in_is_named() {
+    let session = Session::start();
+    create(&session);
+    for line in [
+        "zfs create -u tank/a",
+        "zfs create -u tank/a/b",
+        "zfs snapshot tank/a/b@1",
+        "zfs clone tank/a/b@1 tank/a/b/clone",
+        "zfs promote tank/a/b/clone",
+        "zfs snapshot -r tank/a@2",
+    ] {
+        make(&session, line);
+    }
+    let (stream, ended) = session.run_bytes(&["zfs", "send", "-R", "tank/a@2"]);
+    assert_eq!((ended.code, stream.len()), (1, 0));
+    let expected = "'tank/a/b' is a clone of 'tank/a/b/clone@1', which lies below it";
+    assert!(ended.err.contains(expected) && !ended.err.contains("damaged"), "{}", ended.err);
+    sent(&session, "-R -X tank/a/b/clone tank/a@2");
+    end(&session);
+}
+
+#[test]
 fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
     let session = Session::start();
     create(&session);

@@ -245,6 +245,25 @@ fn what_the_command_sets_is_taken_back_with_a_stream_that_breaks_off() {
 }
 
 #[test]
+fn a_full_stream_is_not_meant_for_what_is_there() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -u tank/s");
+    make(&session, "zfs snapshot tank/s@1");
+    for stream in [sent(&session, "tank/s@1"), sent(&session, "-R tank/s@1")] {
+        received(&session, "tank/r", &stream);
+        let ended = receive(&session, "tank/r", &stream);
+        let expected = "cannot receive new filesystem stream: destination 'tank/r' exists\n\
+                        must specify -F to overwrite it\n";
+        assert_eq!((ended.code, &*ended.err), (1, expected));
+        let ended = receive(&session, "-F tank/r", &stream);
+        assert!(ended.code == 1 && ended.err.contains("destination has snapshots (eg. tank/r@1)"));
+        make(&session, "zfs destroy -r tank/r");
+    }
+    end(&session);
+}
+
+#[test]
 fn a_clone_that_is_the_origin_of_what_it_lies_in_is_named() {
     let session = Session::start();
     create(&session);

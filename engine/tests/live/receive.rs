@@ -240,7 +240,7 @@ fn what_does_not_fit_the_destination_is_refused_before_anything_changes() {
         let settings = ReceiveTarget::default();
         committing(&pool, receive(&pool, &full, "tank/copy", &settings)).await.unwrap();
         assert!(refused(&full, "tank/copy", false).await.contains("already exists"));
-        assert!(refused(&full, "tank/copy", true).await.contains("already exists"));
+        assert!(refused(&full, "tank/copy", true).await.contains("destination has snapshots"));
         committing(&pool, receive(&pool, &more, "tank/copy", &settings)).await.unwrap();
         assert!(refused(&more, "tank/copy", false).await.contains("already exists"));
         pool.close(PoolState::Exported).await.unwrap();
@@ -495,12 +495,12 @@ fn a_full_stream_takes_the_place_of_a_dataset_by_force() {
             let new = edit::NewDataset { name: name.into(), contents, properties: Vec::new() };
             committing(&pool, pool.change(|s| async move { edit::create(&s, &new).await })).await.unwrap();
         }
+        let other = committing(&pool, receive(&pool, &volume, "tank/fs", &force)).await.unwrap_err();
+        assert!(other.to_string().contains("another type"), "{other}");
         // The root too, below which there are others.
         for (bytes, name) in [(&full, "tank"), (&full, "tank/fs"), (&volume, "tank/vol")] {
             committing(&pool, receive(&pool, bytes, name, &force)).await.unwrap();
         }
-        let other = committing(&pool, receive(&pool, &volume, "tank/fs", &force)).await.unwrap_err();
-        assert!(other.to_string().contains("another type"), "{other}");
         assert_eq!(names(&pool).await, ["tank", "tank@a", "tank/fs", "tank/fs@a", "tank/vol", "tank/vol@x"]);
         pool.close(PoolState::Exported).await.unwrap();
     });

@@ -142,7 +142,9 @@ impl Receive<'_> {
         let there = entry(&dsl, &to.dataset).await.map_err(failed)?;
         let snapshot = entry(&dsl, &to.full()).await.map_err(failed)?;
         let has = |entry: &Entry| entry.dataset().is_some_and(|found| found.phys.guid == begin.to_guid);
-        if snapshot.as_ref().is_some_and(has) {
+        // What is sent anew is not meant for what is there, unless it belongs to a sequence of streams.
+        let is_one_of_many = self.package.as_ref().is_some_and(|package| package.from_snapshot.is_some());
+        if snapshot.as_ref().is_some_and(has) && (is_one_of_many || !wants_new) {
             return Ok(Verdict::Skip(to.full()));
         }
         let given = &self.request.name;

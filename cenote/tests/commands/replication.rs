@@ -286,6 +286,16 @@ fn a_clone_that_is_the_origin_of_what_it_lies_in_is_named() {
 }
 
 #[test]
+fn a_filesystem_itself_is_sent_with_its_properties() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -u -o org:note=yes tank/s");
+    received(&session, "tank/r", &sent(&session, "-p tank/s"));
+    assert_eq!(value(&session, "org:note", "tank/r"), "yes received");
+    end(&session);
+}
+
+#[test]
 fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
     let session = Session::start();
     create(&session);

@@ -12,6 +12,7 @@ use ondisk::send::package::{Package, PackagedDataset};
 use ondisk::send::{Begin, HeaderType, Record, StreamWriter, feature};
 use ondisk::{ByteOrder, Guid};
 
+use super::begin::HEAD;
 use super::estimate::{self, Base};
 use super::gather::{Gathered, Gatherer, Scope};
 use super::{Ancestor, Flags, NOT_EARLIER, Piece, Request};
@@ -129,7 +130,7 @@ impl Plan {
         };
         let (mut list, mut warnings) = (None, Vec::new());
         if order.has_list() {
-            let snapshot = order.to.split_once('@').map_or("", |(_, snapshot)| snapshot);
+            let snapshot = order.to.split_once('@').map_or(&HEAD[1..], |(_, snapshot)| snapshot);
             let scope = Scope { from: None, to: snapshot, is_recursive: false, has_all_snapshots: false };
             let gathered = Gatherer::new(dsl, order, scope).gather(&to.dir).await?;
             warnings = gathered.warnings;

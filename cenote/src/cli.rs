@@ -348,6 +348,12 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = vec![OsString::from("cenote")];
     arguments.extend(applet.map(OsString::from));
     arguments.extend(given);
+    // OpenZFS's commands have the versions of both their parts here.
+    let is_ours = ["zpool", "zfs"].iter().any(|name| arguments.get(1).is_some_and(|word| word == name));
+    if let Some(word) = arguments.get_mut(2).filter(|word| is_ours && (*word == "--version" || *word == "-V"))
+    {
+        *word = "version".into();
+    }
     arguments
 }
 
@@ -423,6 +429,8 @@ mod tests {
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
         let given = ["./cenote", "zpool", "list"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+        let given = ["/sbin/zfs", "--version"].map(OsString::from);
+        assert_eq!(arguments(given), ["cenote", "zfs", "version"].map(OsString::from));
     }
 
     #[test]

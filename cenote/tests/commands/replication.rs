@@ -331,3 +331,15 @@ fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
     make(&session, "zfs destroy -r tank/r");
     end(&session);
 }
+
+#[test]
+fn versions_begin_with_openzfs_s_and_say_whose_they_are() {
+    let session = Session::start();
+    for words in [["zfs", "version"], ["zfs", "--version"], ["zpool", "version"], ["zpool", "--version"]] {
+        let out = session.print(&words);
+        let lines: Vec<&str> = out.lines().collect();
+        let [program, daemon] = lines[..] else { panic!("{out}") };
+        assert!(program.starts_with("zfs-2.4.0-cenote"), "{out}");
+        assert!(daemon.starts_with("zfs-kmod-2.4.0-cenote"), "{out}");
+    }
+}

@@ -33,12 +33,14 @@ use crate::what_if;
 use crate::zdb;
 use crate::zfs::Zfs;
 use crate::zpool::Zpool;
+use crate::zstream::Zstream;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 11] = [
+const APPLETS: [&str; 12] = [
     "zpool",
     "zfs",
     "zdb",
+    "zstream",
     "zinject",
     "arcstat",
     "zarcstat",
@@ -107,6 +109,9 @@ pub enum Command {
     /// Make devices, blocks and memory fail on demand, for tests of pools (linked as zinject too)
     #[command(alias = "zinject")]
     Inject(Box<inject::Arguments>),
+    /// Look at send streams and resume tokens (linked as zstream too)
+    #[command(subcommand)]
+    Zstream(Zstream),
     /// Show counters of the ARC, datasets, intent logs, devices and transaction groups
     Counters(counters::Arguments),
     /// Show the ARC, line by line (linked as arcstat and zarcstat too)
@@ -318,6 +323,7 @@ impl Command {
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),
+            Self::Zstream(command) => command.run(),
             Self::Counters(arguments) => arguments.run(),
             Self::Arcstat(arguments) => arguments.run(),
             Self::Arcsummary(arguments) => arguments.run(),

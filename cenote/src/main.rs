@@ -40,6 +40,7 @@ mod what_if;
 mod zdb;
 mod zfs;
 mod zpool;
+mod zstream;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

@@ -333,6 +333,43 @@ fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
 }
 
 #[test]
+fn streams_and_tokens_are_shown() {
+    let session = Session::start();
+    create(&session);
+    make(&session, "zfs create -s -V 8M tank/s");
+    make(&session, "zfs snapshot tank/s@1");
+    let stream = sent(&session, "-p tank/s@1");
+    let shown = session.run_with(&["zstream", "dump"], &stream);
+    assert_eq!((shown.code, &*shown.err), (0, ""));
+    for line in
+        ["\ttoname = tank/s@1\n", "\thdrtype = 2\n", "\tTotal DRR_BEGIN records = 2 (", "END checksum = "]
+    {
+        assert!(shown.out.contains(line), "{line}: {}", shown.out);
+    }
+    assert!(shown.out.contains(&format!("\tTotal stream length = {} (", stream.len())), "{}", shown.out);
+    assert!(!shown.out.contains("OBJECT object = "));
+    let shown = session.run_with(&["zstream", "dump", "-v"], &stream);
+    assert!(shown.out.contains("OBJECT object = 1 type = "), "{}", shown.out);
+    let mut damaged = stream.clone();
+    let place = damaged.len() - 700;
+    damaged[place] ^= 1;
+    let ended = session.run_with(&["zstream", "dump"], &damaged);
+    assert!(ended.code == 1 && ended.err.contains("checksum mismatch"), "{}", ended.err);
+    assert_eq!(session.run_with(&["zstream", "dump", "-C"], &damaged).code, 0);
+    assert_eq!(session.run_with(&["zstream", "dump"], b"no stream").code, 1);
+
+    assert_eq!(receive(&session, "-s tank/r", &stream[..stream.len() - 1000]).code, 1);
+    let token = value(&session, "receive_resume_token", "tank/r");
+    let shown = session.print(&["zstream", "token", token.split(' ').next().unwrap()]);
+    assert!(shown.contains("     toname: 'tank/s@1'\n") && shown.contains("     toguid: "), "{shown}");
+    let ended = session.run(&["zstream", "token", "1-2-3"]);
+    let expected = "Unable to parse resume token: resume token is corrupt (invalid format)";
+    assert!(ended.code == 1 && ended.err.contains(expected), "{}", ended.err);
+    make(&session, "zfs receive -A tank/r");
+    end(&session);
+}
+
+#[test]
 fn versions_begin_with_openzfs_s_and_say_whose_they_are() {
     let session = Session::start();
     for words in [["zfs", "version"], ["zfs", "--version"], ["zpool", "version"], ["zpool", "--version"]] {

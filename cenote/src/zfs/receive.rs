@@ -57,6 +57,9 @@ pub struct Arguments {
     /// Repair a snapshot with a stream of it
     #[arg(short = 'c')]
     corrective: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Where it goes
     #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
     name: Option<String>,

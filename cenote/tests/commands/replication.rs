@@ -370,6 +370,30 @@ fn streams_and_tokens_are_shown() {
 }
 
 #[test]
+fn every_command_helps() {
+    let session = Session::start();
+    let mut pending: Vec<Vec<String>> =
+        ["zpool", "zfs", "zdb", "zstream"].iter().map(|name| vec![(*name).to_owned()]).collect();
+    let mut count = 0;
+    while let Some(command) = pending.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let ended = session.run(&words);
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{words:?}");
+        count += 1;
+        let listed = ended.out.lines().skip_while(|line| *line != "Commands:").skip(1);
+        for line in listed.take_while(|line| !line.is_empty()) {
+            let name = line
+                .strip_prefix("  ")
+                .filter(|line| !line.starts_with(' '))
+                .and_then(|line| line.split_whitespace().next().filter(|name| *name != "help"));
+            pending.extend(name.map(|name| [&command[..], &[name.to_owned()]].concat()));
+        }
+    }
+    assert!(count > 60, "{count} commands");
+    assert_eq!(session.run(&["zfs", "recv", "--help"]).code, 0);
+}
+
+#[test]
 fn versions_begin_with_openzfs_s_and_say_whose_they_are() {
     let session = Session::start();
     for words in [["zfs", "version"], ["zfs", "--version"], ["zpool", "version"], ["zpool", "--version"]] {

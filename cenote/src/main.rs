@@ -24,6 +24,7 @@ mod mount_helper;
 mod not_yet;
 mod output;
 mod parameters;
+mod progress;
 mod prompt;
 mod property_list;
 mod reshape;

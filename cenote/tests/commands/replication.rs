@@ -1,6 +1,6 @@
 //! Copies of trees that follow their senders: promoted clones, names, properties, several copies in one pool.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use crate::session::{Ended, Session};
 
@@ -329,6 +329,43 @@ fn hidden_datasets_are_shown_and_destroyed_and_nothing_else() {
     make(&session, "zfs destroy tank/r/%recv");
     received(&session, "tank/r", &more);
     make(&session, "zfs destroy -r tank/r");
+    end(&session);
+}
+
+#[test]
+fn compressed_blocks_are_stored_as_they_come() {
+    if testkit::skipped("fuse", "a filesystem with data") {
+        return;
+    }
+    let session = Session::start();
+    let at = create(&session);
+    let numbers: String = (0..400_000).fold(String::new(), |text, number| text + &format!("{number}\n"));
+    for compression in ["zstd-9", "gzip-9", "lz4", "lzjb", "zle"] {
+        make(&session, &format!("zfs create -o compression={compression} tank/s"));
+        fs::write(format!("{at}/s/f"), &numbers).unwrap();
+        make(&session, "zfs snapshot tank/s@1");
+        let stream = sent(&session, "-c tank/s@1");
+        for other in ["off", "lz4"] {
+            received(&session, &format!("-o compression={other} tank/r"), &stream);
+            let used = |name: &str| -> u64 {
+                session.print(&["zfs", "get", "-Hp", "-o", "value", "used", name]).trim().parse().unwrap()
+            };
+            let (there, here) = (used("tank/s"), used("tank/r"));
+            assert!(here <= there + there / 20, "{compression} as {other}: {there} bytes became {here}");
+            make(&session, "zfs mount tank/r");
+            assert_eq!(fs::read_to_string(format!("{at}/r/f")).unwrap(), numbers);
+            // What is written over is compressed as the destination says.
+            let file = File::options().write(true).open(format!("{at}/r/f")).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, b"other", 200_000).unwrap();
+            drop(file);
+            make(&session, "zpool sync tank");
+            make(&session, "zfs destroy -r tank/r");
+        }
+        received(&session, &format!("-o compression=off tank/of-{compression}"), &stream);
+        make(&session, "zfs destroy -r tank/s");
+    }
+    let active = session.print(&["zpool", "get", "-H", "-o", "value", "feature@zstd_compress", "tank"]);
+    assert_eq!(active, "active\n");
     end(&session);
 }
 

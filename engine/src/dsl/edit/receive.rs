@@ -61,7 +61,9 @@ const NEEDS: [(u64, Feature); 7] = [
 ];
 
 /// Features of streams that the dataset has from then on.
-const ACTIVATES: [(u64, Feature); 4] = [
+const ACTIVATES: [(u64, Feature); 5] = [
+    // Compressed blocks are stored as they come.
+    (feature::ZSTD, Feature::ZstdCompress),
     (feature::LARGE_BLOCKS, Feature::LargeBlocks),
     (feature::LARGE_DNODE, Feature::LargeDnode),
     (feature::LARGE_MICROZAP, Feature::LargeMicrozap),
@@ -296,11 +298,7 @@ async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &Begun
         }
     })
     .await?;
-    for (flag, feature) in ACTIVATES {
-        if begin.features & flag != 0 {
-            features::activate_all(s, id, &[feature]).await?;
-        }
-    }
+    activate(s, begin, id).await?;
     if target.resumable {
         resume::note_stream(s, begin, id).await?;
     }
@@ -310,6 +308,16 @@ async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &Begun
     };
     s.set_receiving(begun.objset, true);
     events::note(s, "receive", &name, id, events::NOTHING).await
+}
+
+/// The dataset that is filled uses what the stream uses.
+async fn activate(s: &SyncTask, begin: &Begin, id: ObjectId) -> Result<()> {
+    for (flag, feature) in ACTIVATES {
+        if begin.features & flag != 0 {
+            features::activate_all(s, id, &[feature]).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The head that is this object.

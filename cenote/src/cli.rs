@@ -33,12 +33,14 @@ use crate::what_if;
 use crate::zdb;
 use crate::zfs::Zfs;
 use crate::zpool::Zpool;
+use crate::zstream::Zstream;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 11] = [
+const APPLETS: [&str; 12] = [
     "zpool",
     "zfs",
     "zdb",
+    "zstream",
     "zinject",
     "arcstat",
     "zarcstat",
@@ -107,6 +109,9 @@ pub enum Command {
     /// Make devices, blocks and memory fail on demand, for tests of pools (linked as zinject too)
     #[command(alias = "zinject")]
     Inject(Box<inject::Arguments>),
+    /// Look at send streams and resume tokens (linked as zstream too)
+    #[command(subcommand)]
+    Zstream(Zstream),
     /// Show counters of the ARC, datasets, intent logs, devices and transaction groups
     Counters(counters::Arguments),
     /// Show the ARC, line by line (linked as arcstat and zarcstat too)
@@ -318,6 +323,7 @@ impl Command {
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),
+            Self::Zstream(command) => command.run(),
             Self::Counters(arguments) => arguments.run(),
             Self::Arcstat(arguments) => arguments.run(),
             Self::Arcsummary(arguments) => arguments.run(),
@@ -348,6 +354,12 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = vec![OsString::from("cenote")];
     arguments.extend(applet.map(OsString::from));
     arguments.extend(given);
+    // OpenZFS's commands have the versions of both their parts here.
+    let is_ours = ["zpool", "zfs"].iter().any(|name| arguments.get(1).is_some_and(|word| word == name));
+    if let Some(word) = arguments.get_mut(2).filter(|word| is_ours && (*word == "--version" || *word == "-V"))
+    {
+        *word = "version".into();
+    }
     arguments
 }
 
@@ -423,6 +435,8 @@ mod tests {
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
         let given = ["./cenote", "zpool", "list"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+        let given = ["/sbin/zfs", "--version"].map(OsString::from);
+        assert_eq!(arguments(given), ["cenote", "zfs", "version"].map(OsString::from));
     }
 
     #[test]

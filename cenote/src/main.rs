@@ -24,6 +24,7 @@ mod mount_helper;
 mod not_yet;
 mod output;
 mod parameters;
+mod progress;
 mod prompt;
 mod property_list;
 mod reshape;
@@ -40,6 +41,7 @@ mod what_if;
 mod zdb;
 mod zfs;
 mod zpool;
+mod zstream;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

@@ -418,6 +418,15 @@ impl Dsl {
         self.name_of_object(origin).await.map(Some)
     }
 
+    /// Guid of the snapshot that a directory's head is a clone of.
+    pub async fn origin_guid(&self, dir: &Dir) -> Result<Option<ondisk::Guid>> {
+        let origin = dir.phys.origin;
+        if origin.is_none() || Some(origin) == self.origin_snapshot {
+            return Ok(None);
+        }
+        Ok(Some(self.dataset_of_object(origin).await?.phys.guid))
+    }
+
     /// Full name of the dataset that is the object `object` of the MOS.
     pub async fn name_of_object(&self, object: ObjectId) -> Result<String> {
         Ok(self.dataset_of_object(object).await?.name)

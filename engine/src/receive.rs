@@ -5,7 +5,8 @@
 //! [`Receiver`] begins with a task that makes the dataset which is filled ([`crate::dsl::edit::receive`]),
 //! applies the records to its object set (`objects`), and ends with a task that puts the contents and the
 //! snapshot in their place. Data are accepted like those of any user: room is asked for, and dirty data are
-//! bounded. What comes compressed or embedded is stored as the dataset's properties say.
+//! bounded. Blocks that come compressed are stored as they came, once it is sure that they decompress;
+//! what comes embedded is stored as the dataset's properties say.
 //!
 //! # Invariants
 //! - A record is checked before anything of it reaches an object: what is accepted into a group must be
@@ -34,7 +35,9 @@ use ondisk::nvlist::Nvlist;
 use ondisk::send::{Begin, Record, begin_flag, begin_key, feature};
 use ondisk::{ByteOrder, ObjsetId};
 
-pub use crate::dsl::edit::receive::{RECEIVE_CHILD, ReceiveTarget, abort as abort_receive, check_stream};
+pub use crate::dsl::edit::receive::{
+    RECEIVE_CHILD, ReceiveTarget, abort as abort_receive, check_stream, is_of_volume,
+};
 pub use records::Records;
 
 use crate::dmu::{LiveObject, LiveObjset};
@@ -56,6 +59,8 @@ pub struct Receiver {
     last: (u64, u64),
     /// Bytes of the stream before the part that is received now.
     bytes_before: u64,
+    /// Whether the pool may have blocks of each compression that a stream can have.
+    keeps_compressed: bool,
     /// The object of the last record.
     current: Option<Arc<LiveObject>>,
 }
@@ -75,8 +80,11 @@ impl Receiver {
         edit::check_stream(begin)?;
         let resumes_at = resume_place(begin, payload)?;
         let (begin_of_task, target_of_task) = (begin.clone(), target.clone());
-        let begun = pool
-            .change(move |s| async move { edit::begin(&s, &begin_of_task, &target_of_task).await })
+        let (begun, keeps_compressed) = pool
+            .change(move |s| async move {
+                let begun = edit::begin(&s, &begin_of_task, &target_of_task).await?;
+                Ok((begun, s.has_version(ondisk::pool_version::FEATURES)))
+            })
             .await?;
         let opened = async {
             if let (Some(at), Some(point)) = (resumes_at, &begun.resumes)
@@ -109,6 +117,7 @@ impl Receiver {
             last: (0, 0),
             begun,
             order,
+            keeps_compressed,
             current: None,
         })
     }

@@ -4,14 +4,19 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_main.c` (`zfs_do_receive`), `zfs-receive.8`.
 
-use std::io::IsTerminal as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, bail};
+use device::IgnorePoison as _;
 use engine::properties::Prop;
 use server::api::{AbortReceive, Appends, ReceivePart, ReceiveStream};
 
 use super::{absent, change};
 use crate::output::{self, Exit, FAILED, complain, usage};
+use crate::progress::Progress;
 use crate::{client, command_line};
 
 /// Arguments of `zfs receive`.
@@ -57,9 +62,26 @@ pub struct Arguments {
     /// Repair a snapshot with a stream of it
     #[arg(short = 'c')]
     corrective: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Where it goes
     #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
     name: Option<String>,
+}
+
+/// Standard input, whose bytes are counted.
+struct Counted {
+    input: std::io::Stdin,
+    progress: Arc<Mutex<Progress>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.input.read(into)?;
+        self.progress.lock().ignore_poison().advance(read as u64);
+        Ok(read)
+    }
 }
 
 /// A property's name, of which its column heading is a short form.
@@ -88,12 +110,15 @@ impl Arguments {
         }
         let request = self.request(name)?;
         let mut failed = None;
-        let answered = client::call_with_stream(&request, std::io::stdin(), |part| match part {
-            ReceivePart::Told(text) => output::print(&format!("{text}\n")),
-            ReceivePart::Warning(text) => {
+        let progress = Arc::new(Mutex::new(self.progress()));
+        let input = Counted { input: std::io::stdin(), progress: Arc::clone(&progress) };
+        let tell = |print: &dyn Fn() -> Result<()>| progress.lock().ignore_poison().suspend(print);
+        let answered = client::call_with_stream(&request, input, |part| match part {
+            ReceivePart::Told(text) => tell(&|| output::print(&format!("{text}\n"))),
+            ReceivePart::Warning(text) => tell(&|| {
                 eprintln!("{text}");
                 Ok(())
-            }
+            }),
             ReceivePart::Failed(error) => {
                 failed = Some(Err(error));
                 Ok(())
@@ -103,6 +128,8 @@ impl Arguments {
                 Ok(())
             }
         })?;
+        // The bar ends before there is more to read on the terminal.
+        *progress.lock().ignore_poison() = Progress::hidden();
         match (answered, failed) {
             (None, _) => bail!(absent(request.name.split('@').next().unwrap_or_default())),
             (Some(()), Some(Ok(()))) => Ok(()),
@@ -111,6 +138,21 @@ impl Arguments {
                 Err(Exit(FAILED).into())
             }
             (Some(()), None) => bail!("cannot receive: the daemon's answer broke off"),
+        }
+    }
+
+    /// A bar where people watch and nothing else tells them how far it is. Of the commands of a pipe on one
+    /// terminal the sender has it.
+    fn progress(&self) -> Progress {
+        let file = std::io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        let metadata = file.and_then(|file| file.metadata()).ok().filter(|metadata| metadata.is_file());
+        let is_watched = std::io::stderr().is_terminal()
+            && (metadata.is_some() || !std::io::stdout().is_terminal())
+            && !self.verbose
+            && !self.dry_run;
+        match is_watched {
+            true => Progress::shown(metadata.map(|metadata| metadata.len())),
+            false => Progress::hidden(),
         }
     }
 

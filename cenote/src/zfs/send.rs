@@ -15,6 +15,7 @@ use server::api::{SendPart, SendSnapshot};
 use super::absent;
 use crate::client::{self, Frame};
 use crate::output::{self, Exit, FAILED, usage};
+use crate::progress::Progress;
 
 /// How often `-v` tells how far a stream is.
 const EACH: Duration = Duration::from_secs(1);
@@ -112,9 +113,22 @@ struct Teller {
     /// The command ends with an error.
     has_failed: bool,
     is_whole: bool,
+    progress: Progress,
 }
 
 impl Arguments {
+    /// Whether a bar shows how far it is: where people watch, and nothing else tells them.
+    fn has_bar(&self) -> bool {
+        let is_quiet = self.verbose == 0 && !self.parsable && !self.proctitle && !self.dryrun;
+        is_quiet && std::io::stderr().is_terminal() && !std::io::stdout().is_terminal()
+    }
+
+    /// Whether the sizes of streams are wanted for that. With a token or a bookmark they may have to be found
+    /// by making the stream.
+    fn is_estimated_for_bar(&self) -> bool {
+        self.has_bar() && self.token.is_none() && self.from().is_none_or(|from| !from.contains('#'))
+    }
+
     /// Sends.
     pub fn run(self) -> Result<()> {
         self.check()?;
@@ -221,7 +235,7 @@ impl Arguments {
             embedded: self.embed,
             compressed: self.compressed,
             raw: self.raw,
-            estimate: self.verbose > 0 || self.parsable || self.proctitle,
+            estimate: self.verbose > 0 || self.parsable || self.proctitle || self.is_estimated_for_bar(),
             dry_run: self.dryrun,
         }
     }
@@ -270,6 +284,7 @@ impl Teller {
             told_at: Instant::now(),
             has_failed: false,
             is_whole: false,
+            progress: if arguments.has_bar() { Progress::shown(None) } else { Progress::hidden() },
         }
     }
 
@@ -278,13 +293,13 @@ impl Teller {
         if self.is_dry {
             return output::print(&format!("{line}\n"));
         }
-        eprintln!("{line}");
+        self.progress.suspend(|| eprintln!("{line}"));
         Ok(())
     }
 
     fn part(&mut self, part: SendPart) -> Result<()> {
         match part {
-            SendPart::Warning(text) => eprintln!("{text}"),
+            SendPart::Warning(text) => self.progress.suspend(|| eprintln!("{text}")),
             SendPart::Note(text) if self.verbosity > 0 || self.is_parsable => eprintln!("{text}"),
             SendPart::Note(_) => {}
             SendPart::Token(lines) => {
@@ -293,6 +308,7 @@ impl Teller {
             }
             SendPart::Estimated { to, from, bytes } => {
                 self.is_estimated = true;
+                self.progress.expect(bytes);
                 self.estimated_bytes = self.estimated_bytes.wrapping_add(bytes);
                 if self.is_told {
                     self.say(&estimate_line(&to, from.as_deref(), bytes, self.is_parsable))?;
@@ -304,6 +320,7 @@ impl Teller {
                     let blocks = if self.verbosity >= 2 { "   BLOCKS    " } else { "" };
                     eprintln!("TIME        SENT   {blocks}SNAPSHOT {to}");
                 }
+                self.progress.name(&to);
                 self.current = Some(to);
                 self.sent_bytes = 0;
                 self.told_at = Instant::now();
@@ -311,7 +328,7 @@ impl Teller {
             SendPart::Failed(error) => {
                 self.is_whole = true;
                 self.has_failed = true;
-                eprintln!("{}", output::in_words(&error.into()));
+                self.progress.suspend(|| eprintln!("{}", output::in_words(&error.into())));
             }
             SendPart::Complete { is_partial } => {
                 self.total()?;
@@ -338,6 +355,7 @@ impl Teller {
     /// So many bytes went out.
     fn sent(&mut self, bytes: usize) {
         self.sent_bytes = self.sent_bytes.saturating_add(bytes as u64);
+        self.progress.advance(bytes as u64);
         if !(self.has_progress || self.has_title) || self.told_at.elapsed() < EACH {
             return;
         }

@@ -18,6 +18,7 @@ mod memory;
 mod mounts;
 mod receive;
 mod replacing;
+mod replication;
 mod reports;
 mod reshape;
 mod scans;

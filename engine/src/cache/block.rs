@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use device::{IoBuf, SharedBuf};
+use ondisk::blkptr::CompressType;
 
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
@@ -26,12 +27,42 @@ pub struct Block(Bytes);
 enum Bytes {
     Zero(usize),
     Owned(Arc<IoBuf>),
+    Packed(Arc<Packed>),
+}
+
+/// Bytes with the compressed form in which they are to be stored.
+struct Packed {
+    plain: Arc<IoBuf>,
+    compress: CompressType,
+    stored: Box<[u8]>,
 }
 
 impl Block {
     /// A block of zeroes: the contents of a hole. `len_bytes` is capped at [`MAX_BLOCK_BYTES`].
     pub fn zero(len_bytes: usize) -> Self {
         Self(Bytes::Zero(len_bytes.min(MAX_BLOCK_BYTES)))
+    }
+
+    /// A block that came compressed, and is to be stored as it came as long as nothing changes it. `stored`
+    /// must decompress to `plain`.
+    pub(crate) fn packed(plain: IoBuf, compress: CompressType, stored: &[u8]) -> Self {
+        Self(Bytes::Packed(Arc::new(Packed { plain: Arc::new(plain), compress, stored: stored.into() })))
+    }
+
+    /// The form in which a block that came compressed is to be stored.
+    pub(crate) fn stored_form(&self) -> Option<(CompressType, &[u8])> {
+        match &self.0 {
+            Bytes::Packed(packed) => Some((packed.compress, &packed.stored)),
+            Bytes::Zero(_) | Bytes::Owned(_) => None,
+        }
+    }
+
+    /// The bytes alone.
+    pub(crate) fn plain(&self) -> Self {
+        match &self.0 {
+            Bytes::Packed(packed) => Self(Bytes::Owned(Arc::clone(&packed.plain))),
+            Bytes::Zero(_) | Bytes::Owned(_) => self.clone(),
+        }
     }
 
     /// True when the block was made from a hole. For a stored block full of zeroes it is false.
@@ -42,14 +73,14 @@ impl Block {
     /// The bytes for writing, if no other handle shares the block. Shared bytes never change.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Bytes::Zero(_) => None,
+            Bytes::Zero(_) | Bytes::Packed(_) => None,
             Bytes::Owned(buf) => Arc::get_mut(buf).map(|buf| &mut **buf),
         }
     }
 
     /// Whether both are handles on the same bytes.
     pub fn is_same(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
+        match (&self.plain().0, &other.plain().0) {
             (Bytes::Zero(one), Bytes::Zero(other)) => one == other,
             (Bytes::Owned(one), Bytes::Owned(other)) => Arc::ptr_eq(one, other),
             _ => false,
@@ -61,6 +92,7 @@ impl Block {
         match &self.0 {
             Bytes::Zero(len_bytes) => IoBuf::zeroed(*len_bytes).into(),
             Bytes::Owned(buf) => Arc::clone(buf).into(),
+            Bytes::Packed(packed) => Arc::clone(&packed.plain).into(),
         }
     }
 
@@ -69,6 +101,7 @@ impl Block {
         match &self.0 {
             Bytes::Zero(_) => 0,
             Bytes::Owned(buf) => buf.capacity(),
+            Bytes::Packed(packed) => packed.plain.capacity() + packed.stored.len(),
         }
     }
 
@@ -77,6 +110,7 @@ impl Block {
         match &self.0 {
             Bytes::Zero(_) => true,
             Bytes::Owned(buf) => buf.is_fitted(),
+            Bytes::Packed(packed) => packed.plain.is_fitted(),
         }
     }
 }
@@ -95,6 +129,7 @@ impl Deref for Block {
         match &self.0 {
             Bytes::Zero(len_bytes) => &ZEROES[..*len_bytes],
             Bytes::Owned(buf) => buf,
+            Bytes::Packed(packed) => &packed.plain,
         }
     }
 }
@@ -129,6 +164,16 @@ mod tests {
         block.get_mut().unwrap()[3] = 7;
         assert_eq!(block[3], 7);
         assert!(Block::zero(512).get_mut().is_none());
+    }
+
+    #[test]
+    fn a_block_that_came_compressed_is_the_same_without_that_form() {
+        let block = Block::packed(IoBuf::from(&[7; 512][..]), CompressType::Lz4, &[1, 2, 3]);
+        assert_eq!(block.stored_form(), Some((CompressType::Lz4, &[1, 2, 3][..])));
+        let plain = block.plain();
+        assert!(plain.is_same(&block) && plain.stored_form().is_none());
+        assert_eq!((&*plain, &*block), (&[7; 512][..], &[7; 512][..]));
+        assert_eq!(block.memory_bytes(), plain.memory_bytes() + 3);
     }
 
     #[test]

@@ -79,7 +79,10 @@ pub use livelist::has_livelist;
 pub use policy::{policy, settings};
 pub use promote::{promote, promote_back};
 pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
-pub use received_properties::{has_local_property, receive_properties, received_properties};
+pub use received_properties::{
+    PropertyChanges, StoredProperties, applies, has_local_property, receive_properties, snapshot_differs,
+    take_back,
+};
 pub use rename::{objsets_below, rename};
 pub use room::{Room, room};
 pub use snapshot::{NewSnapshot, hold, release, rename_snapshots, snapshot};

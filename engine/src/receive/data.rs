@@ -36,6 +36,15 @@ pub(super) fn block(
     Ok(Block::from(buffer))
 }
 
+/// A compressed block of `bytes` that is stored as it came. It is decompressed all the same: a payload that
+/// is not what it claims to be must not reach the pool, and readers want the bytes.
+pub(super) fn packed(payload: &[u8], compress: CompressType, bytes: usize) -> Result<Block> {
+    let mut buffer = IoBuf::zeroed(bytes);
+    codec::compress::decompress(compress, payload, &mut buffer)
+        .map_err(|error| Error::Invalid(format!("a block does not decompress: {error}")))?;
+    Ok(Block::packed(buffer, compress, payload))
+}
+
 /// Bytes in this machine's order, where that is another one.
 pub(super) fn turned(bytes: &[u8], order: ByteOrder, dmu_type: DmuType) -> Result<Option<Vec<u8>>> {
     if order == ByteOrder::Little || bytes.is_empty() {

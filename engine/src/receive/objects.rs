@@ -286,7 +286,11 @@ impl Receiver {
         let object = self.existing(write.object).await?;
         self.go_on(write.object, write.offset.get())?;
         let size = usize::try_from(write.logical_bytes).unwrap_or(usize::MAX);
-        let block = data::block(payload, compress, (size, size), (self.order, object.dnode().dmu_type))?;
+        let stays = compress != CompressType::Off && self.keeps_compressed && self.order == ByteOrder::Little;
+        let block = match payload.get(..usize::try_from(write.compressed_bytes).unwrap_or(usize::MAX)) {
+            Some(payload) if stays => data::packed(payload, compress, size)?,
+            _ => data::block(payload, compress, (size, size), (self.order, object.dnode().dmu_type))?,
+        };
         self.store(&object, write.offset.get(), block, bytes).await
     }
 
@@ -310,7 +314,8 @@ impl Receiver {
     async fn store(&mut self, object: &Arc<LiveObject>, offset: u64, block: Block, bytes: u64) -> Result<()> {
         let range = offset..offset + block.len() as u64;
         object.prepare_write(range.clone()).await?;
-        let tx = self.hold(|txg| object.newly_dirty(txg, &range, None), 0).await?;
+        let stored = block.stored_form().map_or(0, |(_, stored)| stored.len() as u64);
+        let tx = self.hold(|txg| object.newly_dirty(txg, &range, None), stored).await?;
         object
             .write_payload(&tx, offset, Payload::of_blocks(std::slice::from_ref(&block), block.len()))
             .await?;

@@ -11,6 +11,7 @@ use ondisk::nvlist::ByteString;
 use ondisk::send::package::{Hold, Package, PackagedDataset, PackagedProperty, PackagedValue};
 use ondisk::{Guid, ObjectId, Txg};
 
+use super::begin::HEAD;
 use super::plan::{Order, Warning};
 use crate::dsl::{Dataset, Dir, Dsl};
 use crate::error::{Error, Result};
@@ -93,7 +94,11 @@ impl<'a> Gatherer<'a> {
         above: Above,
     ) -> Result<Option<(PackagedDataset, Above)>> {
         let head = self.dsl.head(dir).await?;
-        let to = self.dsl.snapshot(&head, self.scope.to).await?;
+        let is_head = self.scope.to == &HEAD[1..];
+        let to = match is_head {
+            true => Some(head.clone()),
+            false => self.dsl.snapshot(&head, self.scope.to).await?,
+        };
         let to_txg = to.as_ref().map_or(above.to_txg, |to| to.phys.creation_txg);
         let Some(to) = to else {
             return self.without_snapshot(start, &head, above).map(|()| None);
@@ -107,7 +112,7 @@ impl<'a> Gatherer<'a> {
             guid: head.phys.guid,
             name: dir.name.as_str().into(),
             parent_from_snapshot: above.from_guid,
-            origin: self.origin(dir).await?,
+            origin: self.dsl.origin_guid(dir).await?,
             properties: None,
             is_encryption_root: false,
             snapshots: Vec::new(),
@@ -124,6 +129,11 @@ impl<'a> Gatherer<'a> {
         }
         if order.holds {
             dataset.holds = Some(Vec::new());
+        }
+        if is_head {
+            // The stream has the head under the name of a snapshot, and its guid.
+            dataset.snapshots.push((self.scope.to.into(), head.phys.guid));
+            return Ok(Some((dataset, Above { from_guid: head.phys.guid, to_txg })));
         }
         let snapshots = self.snapshots(&head, from.as_ref(), &to).await?;
         let from_guid = self.list_snapshots(&mut dataset, &snapshots, to_txg).await?;
@@ -167,13 +177,6 @@ impl<'a> Gatherer<'a> {
                  flag or no-preserve-encryption flag",
                 start.name, self.scope.to, dir.name
             ))),
-        }
-    }
-
-    async fn origin(&self, dir: &Dir) -> Result<Option<Guid>> {
-        match self.dsl.origin(dir).await? {
-            Some(_) => Ok(Some(self.dsl.dataset_of_object(dir.phys.origin).await?.phys.guid)),
-            None => Ok(None),
         }
     }
 

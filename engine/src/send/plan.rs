@@ -8,10 +8,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ondisk::send::package::Package;
+use ondisk::send::package::{Package, PackagedDataset};
 use ondisk::send::{Begin, HeaderType, Record, StreamWriter, feature};
 use ondisk::{ByteOrder, Guid};
 
+use super::begin::HEAD;
 use super::estimate::{self, Base};
 use super::gather::{Gathered, Gatherer, Scope};
 use super::{Ancestor, Flags, NOT_EARLIER, Piece, Request};
@@ -129,7 +130,7 @@ impl Plan {
         };
         let (mut list, mut warnings) = (None, Vec::new());
         if order.has_list() {
-            let snapshot = order.to.split_once('@').map_or("", |(_, snapshot)| snapshot);
+            let snapshot = order.to.split_once('@').map_or(&HEAD[1..], |(_, snapshot)| snapshot);
             let scope = Scope { from: None, to: snapshot, is_recursive: false, has_all_snapshots: false };
             let gathered = Gatherer::new(dsl, order, scope).gather(&to.dir).await?;
             warnings = gathered.warnings;
@@ -289,7 +290,7 @@ impl<'a> Many<'a> {
     async fn replicate(&mut self, package: &Package) -> Result<()> {
         let origins: HashSet<Guid> = package.datasets.iter().filter_map(|dataset| dataset.origin).collect();
         let owner = |guid: Guid| {
-            let has = |of: &&ondisk::send::package::PackagedDataset| of.snapshot_of(guid).is_some();
+            let has = |of: &&PackagedDataset| of.snapshot_of(guid).is_some();
             package.datasets.iter().find(has).map(|of| of.guid)
         };
         let mut sent: HashSet<Guid> = HashSet::new();
@@ -308,10 +309,43 @@ impl<'a> Many<'a> {
                 sent.insert(dataset.guid);
             }
             if sent.len() == before {
-                return Err(Error::corrupt(&self.order.to, "its clones and their origins form a loop"));
+                let waiting = package.datasets.iter().filter(|dataset| !sent.contains(&dataset.guid));
+                return Err(self.wait_for_each_other(&waiting.collect::<Vec<_>>()));
             }
         }
         Ok(())
+    }
+
+    /// The error where datasets can be received only after each other. A clone below its own origin that was
+    /// promoted is the origin of what it lies in.
+    fn wait_for_each_other(&self, waiting: &[&PackagedDataset]) -> Error {
+        let pair = waiting.iter().find_map(|above| {
+            let origin = above.origin?;
+            let inside = format!("{}/", above.name);
+            let is_it = |below: &&&PackagedDataset| {
+                below.name.to_string().starts_with(&inside) && below.snapshot_of(origin).is_some()
+            };
+            let below = waiting.iter().find(is_it)?;
+            let snapshot = below.snapshot_of(origin)?;
+            Some((above.name.to_string(), format!("{}@{snapshot}", below.name)))
+        });
+        let to = &self.order.to;
+        match pair {
+            Some((above, origin)) => Error::Invalid(format!(
+                "cannot send '{to}' recursively: '{above}' is a clone of '{origin}', which lies below it, \
+                 so that no receiver could create either of them first\nrename one of the two away from the \
+                 other, promote '{above}', or leave one out with -X"
+            )),
+            None => {
+                let names: Vec<String> =
+                    waiting.iter().map(|dataset| format!("'{}'", dataset.name)).collect();
+                Error::Invalid(format!(
+                    "cannot send '{to}' recursively: each of these can only be received after another one of \
+                     them, as its clone or below it: {}",
+                    names.join(", ")
+                ))
+            }
+        }
     }
 
     /// The streams of one dataset. Snapshots that are `origins` of clones are not left out.

@@ -284,7 +284,7 @@ impl Writer {
 
     /// A written block as the ARC takes it in.
     fn loaded(&self, request: &WriteRequest, pointer: &Blkptr, encoded: Option<&Encoded>) -> Loaded {
-        let block = request.data.clone();
+        let block = request.data.plain();
         let Some(Encoded::Stored(stored)) = encoded else { return block.into() };
         let vdevs = self.store.vdevs();
         let is_for_device = request.may_feed && self.store.l2arc.wants(pointer, vdevs);

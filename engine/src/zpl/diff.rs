@@ -10,9 +10,11 @@
 //!
 //! # Names
 //! The path of a file is that of its newest hard link, as its object has only the directory of that one. When
-//! that link was removed and others remain, the file has no path on that side until it gets a link or is
-//! renamed, and OpenZFS takes it for absent there, except that it knows the number of links. A file without
-//! links that was not freed yet is in the queue of unlinked files, and is called [`ON_DELETE_QUEUE`].
+//! that link was removed and others remain, the file is looked for under the name that it has on the other
+//! side. If that is not its name either, it has no known path on that side until it gets a link or is
+//! renamed: it is not taken for absent, and is listed only where its number of links changed or its path now
+//! is known. A file without links that was not freed yet is in the queue of unlinked files, and is called
+//! [`ON_DELETE_QUEUE`].
 //!
 //! # Bounds
 //! Differing objects are taken in pages, so that a directory is gone through once for many of its files
@@ -23,7 +25,9 @@
 //! A file whose number lies inside a larger dnode by now was removed; OpenZFS does not see that, and where it
 //! is the other way round it complains of an object that it finds to exist (`EEXIST`). Extended attributes of
 //! a file that was removed while it is open did not change; OpenZFS lists as removed those of them that share
-//! a block of dnodes with a change. What cannot be read is reported instead of being taken for absent.
+//! a block of dnodes with a change. A file that lost the newest one of its links, and is where it was, is
+//! listed as removed or added by OpenZFS, and as modified here. What cannot be read is reported instead of
+//! being taken for absent.
 //!
 //! Source of the facts: OpenZFS 2.4 `libzfs_diff.c`, `dmu_diff.c`, `zfs_znode.c` (`zfs_obj_to_stats`).
 
@@ -169,12 +173,16 @@ fn compare(before: Option<File>, after: Option<File>) -> (Option<Change>, Option
         [Some(before), Some(after)] => more_links(&before, &after),
         _ => 0,
     };
+    let is_there = matches!(facts, [Some(before), Some(after)] if before.is_same_file(&after));
     let known = |file: Option<File>| file.and_then(|(facts, path)| Some((facts, path?)));
     let changed = match (known(before), known(after)) {
         (None, None) => None,
         (None, Some((after, path))) if links != 0 => Some(after.change(ChangeKind::Linked(path, links))),
+        (None, Some((after, path))) if is_there => Some(after.change(ChangeKind::Modified(path))),
         (None, Some((after, path))) => Some(after.change(ChangeKind::Added(path))),
         (Some((before, path)), None) if links != 0 => Some(before.change(ChangeKind::Linked(path, links))),
+        // No name of it is known now.
+        (Some(_), None) if is_there => None,
         // It went before the first state already.
         (Some((before, _)), None) if before.is_unlinked => None,
         (Some((before, path)), None) => Some(before.change(ChangeKind::Removed(path))),
@@ -293,6 +301,14 @@ impl Diff {
         }
         let fitting = self.left.len().min(self.page_objects);
         self.page = self.left.drain(..fitting).collect();
+        let is_same = |pair: &Pair| matches!(pair, (Some(before), Some(after)) if before.is_same_file(after));
+        let same: Vec<ObjectId> = self
+            .page
+            .iter()
+            .filter_map(|(id, pair)| pair.as_ref().is_ok_and(is_same).then_some(*id))
+            .collect();
+        self.after.paths.find_as_in(&self.before.paths, &same).await;
+        self.before.paths.find_as_in(&self.after.paths, &same).await;
     }
 
     /// The next result of the last [`Diff::advance`], in the order of object numbers.
@@ -384,8 +400,8 @@ mod tests {
         assert_eq!(changes(nameless(1, 5), nameless(2, 6)), "");
         assert_eq!(changes(nameless(1, 5), file(FILE, 2, 6, Some("/a"))), "6 M /a (+1)");
         assert_eq!(changes(file(FILE, 2, 5, Some("/a")), nameless(1, 6)), "5 M /a (-1)");
-        assert_eq!(changes(nameless(1, 5), file(FILE, 1, 6, Some("/a"))), "6 + /a");
-        assert_eq!(changes(file(FILE, 1, 5, Some("/a")), nameless(1, 6)), "5 - /a");
+        assert_eq!(changes(nameless(1, 5), file(FILE, 1, 6, Some("/a"))), "6 M /a");
+        assert_eq!(changes(file(FILE, 1, 5, Some("/a")), nameless(1, 6)), "", "it is there");
     }
 
     #[test]

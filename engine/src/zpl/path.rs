@@ -109,6 +109,34 @@ impl Paths {
         true
     }
 
+    /// Finds objects that have no name where they say, because the newest of their names is gone, under the
+    /// names that they have in another state.
+    pub async fn find_as_in(&mut self, other: &Self, objects: &[ObjectId]) {
+        let mut found = Vec::new();
+        for id in objects {
+            let (Some(Place::Nowhere), Some(Place::Below(directory, name))) =
+                (self.places.get(id), other.places.get(id))
+            else {
+                continue;
+            };
+            if matches!(self.lookup(*directory, name).await, Ok(Some(there)) if there == *id) {
+                found.push((*id, *directory, name.clone()));
+            }
+        }
+        let above: Vec<ObjectId> = found.iter().map(|(_, directory, _)| *directory).collect();
+        self.places.extend(found.into_iter().map(|(id, above, name)| (id, Place::Below(above, name))));
+        self.find(above, usize::MAX).await;
+    }
+
+    /// What a directory has under a name.
+    async fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        let node = file(&self.zpl, directory).await?;
+        match node.filter(|node| node.file_type() == FileType::Directory) {
+            Some(node) if name != XATTR_DIR => node.lookup(name).await,
+            _ => Ok(None),
+        }
+    }
+
     /// What an object says about its place.
     async fn above(&self, id: ObjectId) -> Result<Above> {
         if id == self.zpl.root() {

@@ -14,15 +14,21 @@ use ondisk::zpl::{FileType, MASTER_NODE, ZnodeFlags, master};
 #[derive(Debug)]
 pub struct State {
     files: BTreeMap<ObjectId, (Stat, Option<Vec<u8>>)>,
+    /// Names of objects in directories.
+    names: HashMap<(ObjectId, ObjectId), Vec<u8>>,
+    entries: HashMap<(ObjectId, Vec<u8>), ObjectId>,
     shares: Option<u64>,
 }
+
+/// A file of a state, with its path.
+type Named = (Stat, Option<Vec<u8>>);
 
 impl State {
     pub async fn of(objset: &Arc<Objset>) -> Self {
         let zpl = Zpl::open(objset, ZplOptions::default()).await.unwrap();
         let master_node = objset.object(MASTER_NODE).await.unwrap();
         let shares = zap::lookup_u64(&master_node, master::SHARES).await.unwrap();
-        let (mut stats, mut names) = (BTreeMap::new(), HashMap::new());
+        let (mut stats, mut names, mut all) = (BTreeMap::new(), HashMap::new(), HashMap::new());
         let mut next = ObjectId(1);
         while let Some(id) = objset.next_object(next).await.unwrap() {
             next = ObjectId(id.0 + 1);
@@ -35,6 +41,7 @@ impl State {
             if node.file_type() == FileType::Directory {
                 let mut entries = node.read_dir(2).await.unwrap();
                 while let Some(entry) = entries.next().await.unwrap() {
+                    all.insert((id, entry.name.clone()), entry.object);
                     names.entry((id, entry.object)).or_insert(entry.name);
                 }
             }
@@ -61,8 +68,28 @@ impl State {
             Some(if path.is_empty() { b"/".to_vec() } else { path })
         };
         let files = stats.iter().map(|(id, stat)| (*id, (*stat, path(*id)))).collect();
-        Self { files, shares }
+        Self { files, names, entries: all, shares }
     }
+
+    /// A file, which may still have the name that it has in another state.
+    fn file(&self, id: ObjectId, other: &State) -> Option<Named> {
+        let (stat, path) = self.files.get(&id)?;
+        let there = other.files.get(&id).filter(|(there, _)| path.is_none() && is_same_file(there, stat));
+        let found = there.and_then(|(there, _)| {
+            let directory = ObjectId(there.parent);
+            let name = other.names.get(&(directory, id))?;
+            let has_name = self.entries.get(&(directory, name.clone())) == Some(&id);
+            let (_, above) = self.files.get(&directory).filter(|_| has_name)?;
+            let above = above.clone()?;
+            let above = if above == b"/" { Vec::new() } else { above };
+            Some([&above[..], b"/", &name[..]].concat())
+        });
+        Some((*stat, path.clone().or(found)))
+    }
+}
+
+fn is_same_file(one: &Stat, other: &Stat) -> bool {
+    one.generation == other.generation && one.mode >> 12 == other.mode >> 12
 }
 
 /// A line of the output.
@@ -91,15 +118,20 @@ fn line(sign: &str, stat: &Stat, paths: &[&[u8]], prefix: &str, end: &str) -> St
     format!("{:>10}.{:09}\t{sign}\t{kind}\t{paths}{end}", stat.ctime.seconds, stat.ctime.nanoseconds)
 }
 
-/// The lines that OpenZFS prints.
-pub fn expected(before: &State, after: &State, prefix: &str) -> Vec<String> {
+/// The lines for two states. OpenZFS's do not look for the names of files that lost the newest one of their
+/// links (`finds_names`), and take these files for absent.
+pub fn expected(before: &State, after: &State, prefix: &str, finds_names: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let ids: BTreeSet<ObjectId> = before.files.keys().chain(after.files.keys()).copied().collect();
     for id in ids {
         if [before.shares, after.shares].contains(&Some(id.0)) {
             continue;
         }
-        let (from, to) = (before.files.get(&id), after.files.get(&id));
+        let found = finds_names.then(|| (before.file(id, after), after.file(id, before)));
+        let (from, to) = match &found {
+            Some((from, to)) => (from.as_ref(), to.as_ref()),
+            None => (before.files.get(&id), after.files.get(&id)),
+        };
         let is_directory = |file: Option<&(Stat, _)>| {
             file.is_some_and(|(stat, _)| FileType::from_mode(stat.mode) == FileType::Directory)
         };
@@ -113,13 +145,13 @@ pub fn expected(before: &State, after: &State, prefix: &str) -> Vec<String> {
             let end = if change == 0 { String::new() } else { format!("\t({change:+})") };
             line("M", stat, &[path], prefix, &end)
         };
-        let is_unchanged = |(old, _): &(Stat, _), (new, _): &(Stat, _)| {
-            old.generation == new.generation && old.mode >> 12 == new.mode >> 12 && old.ctime == new.ctime
-        };
+        let is_unchanged =
+            |(old, _): &(Stat, _), (new, _): &(Stat, _)| is_same_file(old, new) && old.ctime == new.ctime;
         // Attributes of a file that was removed while it is open: OpenZFS lists some of them as removed.
         if from.zip(to).is_some_and(|(from, to)| is_unchanged(from, to)) {
             continue;
         }
+        let is_there = finds_names && from.zip(to).is_some_and(|((old, _), (new, _))| is_same_file(old, new));
         let is_queued = |path: &[u8]| path.starts_with(b"(");
         let named = |file: Option<&(Stat, Option<Vec<u8>>)>| {
             file.and_then(|(stat, path)| Some((*stat, path.clone()?)))
@@ -127,13 +159,14 @@ pub fn expected(before: &State, after: &State, prefix: &str) -> Vec<String> {
         match (named(from), named(to)) {
             (None, None) => {}
             (None, Some((stat, path))) if change != 0 => lines.push(modified(&stat, &path)),
+            (None, Some((stat, path))) if is_there => lines.push(modified(&stat, &path)),
             (None, Some((stat, path))) => lines.push(line("+", &stat, &[&path], prefix, "")),
             (Some((stat, path)), None) if change != 0 => lines.push(modified(&stat, &path)),
+            (Some(_), None) if is_there => {}
             (Some((_, path)), None) if is_queued(&path) => {}
             (Some((stat, path)), None) => lines.push(line("-", &stat, &[&path], prefix, "")),
             (Some((old, from)), Some((new, to))) => {
-                let is_same = old.generation == new.generation && old.mode >> 12 == new.mode >> 12;
-                if !is_same {
+                if !is_same_file(&old, &new) {
                     lines.push(line("-", &old, &[&from], prefix, ""));
                     lines.push(line("+", &new, &[&to], prefix, ""));
                 } else if old.ctime != new.ctime {
@@ -205,7 +238,7 @@ const NO_STAT: Stat = Stat {
 
 /// Compares two states by both ways, in pages of several sizes. Tells the lines.
 pub async fn agree(before: &Arc<Objset>, after: &Arc<Objset>, what: &str) -> Vec<String> {
-    let wanted = expected(&State::of(before).await, &State::of(after).await, "/m");
+    let wanted = expected(&State::of(before).await, &State::of(after).await, "/m", true);
     let small: &[(usize, usize)] = match wanted.len() {
         0..300 => &[(7, 5), (1, 1), (64, 9)],
         // Each page goes through its directories.

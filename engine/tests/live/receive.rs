@@ -14,7 +14,7 @@ use engine::zpl::live::{XattrPlace, XattrSet};
 use engine::zvol::Zvol;
 use ondisk::ByteOrder;
 use ondisk::dmu::DmuType;
-use ondisk::send::{HeaderType, Item, Record, StreamReader, StreamWriter, record_flag};
+use ondisk::send::{HeaderType, Item, Record, StreamReader, StreamWriter, Write, record_flag};
 use ondisk::vdev_config::PoolState;
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
@@ -240,7 +240,7 @@ fn what_does_not_fit_the_destination_is_refused_before_anything_changes() {
         let settings = ReceiveTarget::default();
         committing(&pool, receive(&pool, &full, "tank/copy", &settings)).await.unwrap();
         assert!(refused(&full, "tank/copy", false).await.contains("already exists"));
-        assert!(refused(&full, "tank/copy", true).await.contains("already exists"));
+        assert!(refused(&full, "tank/copy", true).await.contains("destination has snapshots"));
         committing(&pool, receive(&pool, &more, "tank/copy", &settings)).await.unwrap();
         assert!(refused(&more, "tank/copy", false).await.contains("already exists"));
         pool.close(PoolState::Exported).await.unwrap();
@@ -417,6 +417,74 @@ fn what_was_received_is_sent_again_as_it_came() {
     }
 }
 
+/// The blocks of a stream that came compressed, with their places in it.
+fn compressed(records: &[(Record, Vec<u8>)]) -> Vec<(usize, &Write, &[u8])> {
+    let mut found = Vec::new();
+    for (at, (record, payload)) in records.iter().enumerate() {
+        if let Record::Write(write) = record
+            && write.compress != 0
+        {
+            found.push((at, write, &payload[..]));
+        }
+    }
+    found
+}
+
+#[test]
+fn blocks_that_came_compressed_are_stored_as_they_came() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let came = stream(&golden, "full-Lec");
+    let (_, pool) = received(&disks, &[(&came, "tank/copy")]);
+    let flags = Flags { large_blocks: true, compressed: true, ..Flags::default() };
+    let order = Order { to: "tank/copy@a".to_owned(), flags, ..Order::default() };
+    let sent = records(&block_on(sent(&pool, &order)));
+    let (sent, came) = (compressed(&sent), records(&came));
+    let mut came = compressed(&came);
+    // Those that take less room than their bytes.
+    came.retain(|(_, write, payload)| (payload.len() as u64).next_multiple_of(4096) < write.logical_bytes);
+    assert!(came.len() > 5, "{} blocks show nothing", came.len());
+    for (_, write, payload) in came {
+        let is_it = |(_, other, _): &&(usize, &Write, &[u8])| {
+            (other.object, other.offset) == (write.object, write.offset)
+        };
+        let (_, other, stored) = sent.iter().find(is_it).expect("a compressed block");
+        assert_eq!((other.compress, other.logical_bytes), (write.compress, write.logical_bytes));
+        let (stored, rest) = stored.split_at(payload.len());
+        assert!(stored == payload && rest.iter().all(|byte| *byte == 0), "{write:?}");
+    }
+}
+
+#[test]
+fn blocks_that_do_not_decompress_are_refused() {
+    let Some(golden) = testkit::golden::pool("streams") else { return };
+    let disks = Disks::new(512 << 20);
+    let came = records(&stream(&golden, "full-Lec"));
+    let damaged = compressed(&came);
+    let (first, last) = (damaged[0].0, damaged[damaged.len() - 1].0);
+    block_on(async {
+        let pool = pool_on(&disks).await;
+        for at in [first, last] {
+            let mut writer = StreamWriter::new(ByteOrder::Little);
+            let mut bytes = Vec::new();
+            for (index, (record, payload)) in came.iter().enumerate() {
+                let mut payload = payload.clone();
+                if index == at {
+                    payload.fill(0xff);
+                }
+                bytes.extend(writer.put(record, &payload).unwrap());
+                bytes.extend(payload);
+            }
+            let settings = ReceiveTarget::default();
+            let refused = committing(&pool, receive(&pool, &bytes, "tank/copy", &settings)).await;
+            let refused = refused.unwrap_err();
+            assert!(refused.to_string().contains("a block does not decompress"), "{refused}");
+        }
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge(POOL);
+}
+
 /// The words of a small ZAP in the other byte order.
 fn turned_zap(block: &mut [u8]) {
     let (header, entries) = block.split_at_mut(64);
@@ -495,12 +563,12 @@ fn a_full_stream_takes_the_place_of_a_dataset_by_force() {
             let new = edit::NewDataset { name: name.into(), contents, properties: Vec::new() };
             committing(&pool, pool.change(|s| async move { edit::create(&s, &new).await })).await.unwrap();
         }
+        let other = committing(&pool, receive(&pool, &volume, "tank/fs", &force)).await.unwrap_err();
+        assert!(other.to_string().contains("another type"), "{other}");
         // The root too, below which there are others.
         for (bytes, name) in [(&full, "tank"), (&full, "tank/fs"), (&volume, "tank/vol")] {
             committing(&pool, receive(&pool, bytes, name, &force)).await.unwrap();
         }
-        let other = committing(&pool, receive(&pool, &volume, "tank/fs", &force)).await.unwrap_err();
-        assert!(other.to_string().contains("another type"), "{other}");
         assert_eq!(names(&pool).await, ["tank", "tank@a", "tank/fs", "tank/fs@a", "tank/vol", "tank/vol@x"]);
         pool.close(PoolState::Exported).await.unwrap();
     });

@@ -28,6 +28,8 @@ use engine::receive::Records;
 use ondisk::send::{Begin, HeaderType, Package, Record};
 
 use super::datasets::said;
+use replication::Following;
+
 use super::{BeforeRequests, Daemon, OpenPool, sync_tasks};
 use crate::api::{self, Action, ApiError, ReceivePart, ReceiveStream};
 
@@ -72,6 +74,7 @@ struct Receive<'a> {
     package: Option<Package>,
     /// Name of the first dataset on the sender.
     top: String,
+    following: Following,
 }
 
 impl Daemon {
@@ -85,8 +88,16 @@ impl Daemon {
         let doing = format!("cannot receive into '{}'", request.name);
         pool.writable(&doing)?;
         let _under_way = pool.receives.add(input);
-        let mut receive =
-            Receive { daemon: self, pool, request, tell, new: Vec::new(), package: None, top: String::new() };
+        let mut receive = Receive {
+            daemon: self,
+            pool,
+            request,
+            tell,
+            new: Vec::new(),
+            package: None,
+            top: String::new(),
+            following: Following::default(),
+        };
         let mut records = Records::new(input);
         let received = receive.run(&mut records).await;
         if received.is_ok() && !request.no_mount && !request.dry_run {
@@ -128,9 +139,8 @@ fn failed_to_read(error: &engine::Error) -> ApiError {
 
 impl Receive<'_> {
     async fn run(&mut self, records: &mut Records<'_>) -> Result<(), ApiError> {
-        let (begin, payload) = match next_begin(records)? {
-            Some(first) => first,
-            None => return Err(ApiError::invalid("cannot receive: failed to read from stream")),
+        let Next::Begin(begin, payload) = next_begin(records)? else {
+            return Err(ApiError::invalid("cannot receive: failed to read from stream"));
         };
         self.top = name_of(&begin)?.split('@').next().unwrap_or_default().to_owned();
         if begin.header == HeaderType::Plain {
@@ -150,14 +160,35 @@ impl Receive<'_> {
             Some((Record::End(_), _)) => {}
             _ => return Err(broken(records)),
         }
-        self.follow_sender().await?;
-        while let Some((begin, payload)) = next_begin(records)? {
-            if begin.header == HeaderType::Compound {
-                return Err(broken(records));
-            }
-            self.receive_one(&begin, &payload, records).await?;
+        let received = self.receive_all(records).await;
+        if received.is_err() {
+            self.put_back_aside().await;
         }
-        Ok(())
+        received?;
+        self.conclude().await
+    }
+
+    /// Receives the streams of a package, up to its end.
+    async fn receive_all(&mut self, records: &mut Records<'_>) -> Result<(), ApiError> {
+        self.follow_sender().await?;
+        self.follow_snapshot_properties().await?;
+        loop {
+            match next_begin(records)? {
+                Next::Begin(begin, _) if begin.header == HeaderType::Compound => return Err(broken(records)),
+                Next::Begin(begin, payload) => {
+                    self.follow_sender().await?;
+                    self.receive_one(&begin, &payload, records).await?;
+                }
+                Next::Conclusion => return Ok(()),
+                // The sender ends all of them together.
+                Next::Nothing => {
+                    return Err(ApiError::invalid(format!(
+                        "cannot receive: incomplete stream: it ends at byte {}, between two snapshots",
+                        records.position()
+                    )));
+                }
+            }
+        }
     }
 
     /// Receives one stream, and tells of it.
@@ -200,11 +231,21 @@ impl Receive<'_> {
     }
 }
 
-/// The next `BEGIN`, with its payload; none at the end.
-fn next_begin(records: &mut Records<'_>) -> Result<Option<(Begin, Vec<u8>)>, ApiError> {
+/// What comes where a stream may begin.
+enum Next {
+    /// A stream, or a package of streams: its `BEGIN` with its payload.
+    Begin(Begin, Vec<u8>),
+    /// The end of a package.
+    Conclusion,
+    /// No more bytes.
+    Nothing,
+}
+
+fn next_begin(records: &mut Records<'_>) -> Result<Next, ApiError> {
     match records.next_record().map_err(|error| failed_to_read(&error))? {
-        Some((Record::Begin(begin), payload)) => Ok(Some((begin, payload.to_vec()))),
-        Some((Record::End(_), _)) | None => Ok(None),
+        Some((Record::Begin(begin), payload)) => Ok(Next::Begin(begin, payload.to_vec())),
+        Some((Record::End(_), _)) => Ok(Next::Conclusion),
+        None => Ok(Next::Nothing),
         Some(_) => Err(broken(records)),
     }
 }

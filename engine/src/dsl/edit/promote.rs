@@ -91,7 +91,7 @@ pub async fn promote_back(s: &SyncTask, name: &str) -> Result<bool> {
     promote_head(s, &head).await.map(|()| true)
 }
 
-async fn promote_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
+pub(super) async fn promote_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let name = &head.name;
     let plan = plan(s, head).await?;
     let dir = head.phys.dir;

@@ -61,7 +61,9 @@ const NEEDS: [(u64, Feature); 7] = [
 ];
 
 /// Features of streams that the dataset has from then on.
-const ACTIVATES: [(u64, Feature); 4] = [
+const ACTIVATES: [(u64, Feature); 5] = [
+    // Compressed blocks are stored as they come.
+    (feature::ZSTD, Feature::ZstdCompress),
     (feature::LARGE_BLOCKS, Feature::LargeBlocks),
     (feature::LARGE_DNODE, Feature::LargeDnode),
     (feature::LARGE_MICROZAP, Feature::LargeMicrozap),
@@ -147,6 +149,11 @@ fn kind_of(begin: &Begin) -> Result<ObjsetType> {
         3 => Ok(ObjsetType::Zvol),
         other => invalid(format!("invalid stream: it is of an object set of type {other}")),
     }
+}
+
+/// Whether a stream is of a volume.
+pub fn is_of_volume(begin: &Begin) -> bool {
+    matches!(kind_of(begin), Ok(ObjsetType::Zvol))
 }
 
 fn check_features(s: &SyncTask, begin: &Begin) -> Result<()> {
@@ -291,11 +298,7 @@ async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &Begun
         }
     })
     .await?;
-    for (flag, feature) in ACTIVATES {
-        if begin.features & flag != 0 {
-            features::activate_all(s, id, &[feature]).await?;
-        }
-    }
+    activate(s, begin, id).await?;
     if target.resumable {
         resume::note_stream(s, begin, id).await?;
     }
@@ -305,6 +308,16 @@ async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &Begun
     };
     s.set_receiving(begun.objset, true);
     events::note(s, "receive", &name, id, events::NOTHING).await
+}
+
+/// The dataset that is filled uses what the stream uses.
+async fn activate(s: &SyncTask, begin: &Begin, id: ObjectId) -> Result<()> {
+    for (flag, feature) in ACTIVATES {
+        if begin.features & flag != 0 {
+            features::activate_all(s, id, &[feature]).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The head that is this object.

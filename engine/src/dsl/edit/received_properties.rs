@@ -6,16 +6,19 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `zfs_ioctl.c` (`zfs_ioc_recv_impl`), `dsl_prop.c`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ondisk::ObjectId;
 use ondisk::dsl_dir::prop_suffix::RECEIVED;
 use ondisk::pool_version as version;
 use ondisk::send::{PackagedProperty, PackagedValue};
+use ondisk::zap::ZapValue;
 
 use super::properties::{self, Assignment, Setting};
 use super::{FoundHead, events, find_head, find_snapshot, objects, policy};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
-use crate::properties::table::Kind;
+use crate::properties::table::{Kind, Types};
 use crate::properties::{Prop, Value};
 
 /// Says in the ZAP of properties that some were received.
@@ -64,20 +67,95 @@ pub async fn receive_properties(
     Ok(left_out)
 }
 
-/// What a filesystem or volume received, as a stream would bring it.
-pub async fn received_properties(s: &SyncTask, name: &str) -> Result<Vec<PackagedProperty>> {
+/// Whether a snapshot has other received properties than a stream brings.
+pub async fn snapshot_differs(s: &SyncTask, name: &str, received: &[PackagedProperty]) -> Result<bool> {
+    let props = find_snapshot(s, name).await?.phys.props;
+    let mut count = 0;
+    if !props.is_none() {
+        for (stored, value) in objects::mos(s).entries(props).await? {
+            let Some(name) = stored.strip_suffix(RECEIVED) else { continue };
+            count += 1;
+            let value = crate::dsl::properties::to_value(&value);
+            let is_same = |property: &PackagedProperty| {
+                property.name.as_bytes() == name.as_bytes()
+                    && match (&property.value, &value) {
+                        (PackagedValue::Text(text), Value::Text(other)) => {
+                            text.as_bytes() == other.as_bytes()
+                        }
+                        (PackagedValue::Number(number), Value::Number(other)) => number == other,
+                        _ => false,
+                    }
+            };
+            if !received.iter().any(is_same) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(count != received.len())
+}
+
+/// All that is stored of the properties of a filesystem or volume: what was set there, received, and
+/// inherited on purpose.
+#[derive(Debug, Clone, Default)]
+pub struct StoredProperties(BTreeMap<String, ZapValue>);
+
+/// What changed in the stored properties of a filesystem or volume: each name with what was stored before and
+/// what is now.
+#[derive(Debug, Clone, Default)]
+pub struct PropertyChanges(Vec<(String, Option<ZapValue>, Option<ZapValue>)>);
+
+impl StoredProperties {
+    /// Those of a filesystem or volume now.
+    pub async fn of(s: &SyncTask, name: &str) -> Result<Self> {
+        let head = find_head(s, name).await?;
+        let zap = objects::dir(s, head.phys.dir).await?.props_zap;
+        Ok(Self(objects::mos(s).entries(zap).await?.into_iter().collect()))
+    }
+
+    /// What changed until `after`.
+    pub fn changes(&self, after: &Self) -> PropertyChanges {
+        let names: BTreeSet<&String> = self.0.keys().chain(after.0.keys()).collect();
+        let changed = names.into_iter().filter(|name| *name != HAS_RECEIVED).filter_map(|name| {
+            let (before, after) = (self.0.get(name).cloned(), after.0.get(name).cloned());
+            (before != after).then(|| (name.clone(), before, after))
+        });
+        PropertyChanges(changed.collect())
+    }
+}
+
+/// Takes changes of properties back. What was changed again meanwhile stays.
+pub async fn take_back(s: &SyncTask, name: &str, changes: &PropertyChanges) -> Result<()> {
     let head = find_head(s, name).await?;
     let zap = objects::dir(s, head.phys.dir).await?.props_zap;
-    let mut all = Vec::new();
-    for (stored, value) in objects::mos(s).entries(zap).await? {
-        let Some(name) = stored.strip_suffix(RECEIVED) else { continue };
-        let value = match crate::dsl::properties::to_value(&value) {
-            Value::Number(number) => PackagedValue::Number(number),
-            Value::Text(text) => PackagedValue::Text(text.as_str().into()),
+    s.require_for_change(Spare::Reserved, changes.0.len() as u64 + 1)?;
+    for (stored, before, after) in &changes.0 {
+        if objects::mos(s).value(zap, stored).await? != *after {
+            continue;
+        }
+        let native = Prop::from_stored_name(stored.split('$').next().unwrap_or_default());
+        let space = native.map(|prop| Assignment::of(prop, Value::Number(0)).setting);
+        let space = match space {
+            Some(Setting::Space(prop)) => Some((prop, properties::number(s, head.phys.dir, prop).await?)),
+            _ => None,
         };
-        all.push(PackagedProperty { name: name.into(), value });
+        match before {
+            Some(value) => objects::set(s, zap, &objects::name(stored), value).await?,
+            None => drop(objects::remove(s, zap, &objects::name(stored)).await?),
+        }
+        if let Some((prop, old)) = space {
+            let new = properties::number(s, head.phys.dir, prop).await?;
+            properties::apply_space(s, head.object, prop, old, new).await?;
+        }
+        events::note(s, "set", name, head.object, &format!("{stored} as before")).await?;
     }
-    Ok(all)
+    let below = super::objsets_below(s, name).await?;
+    policy::refresh(s, &below).await
+}
+
+/// Whether a property means something for a filesystem, or a volume.
+pub fn applies(property: &str, is_volume: bool) -> bool {
+    let types = if is_volume { Types::VOLUME } else { Types::FILESYSTEM };
+    Prop::from_name(property).is_none_or(|prop| prop.desc().valid_for(types, false))
 }
 
 /// Whether a filesystem or volume was given a value of its own of this property.
@@ -167,7 +245,7 @@ async fn forget_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, name: &s
     Ok(())
 }
 
-/// User properties of a snapshot.
+/// User properties of a snapshot. Those that it received before and that are not among them go.
 async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) -> Result<Vec<String>> {
     let snapshot = find_snapshot(s, name).await?;
     s.require_for_change(Spare::Reserved, received.len() as u64 + 1)?;
@@ -178,6 +256,14 @@ async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) ->
         match properties::check_user_only(s, std::slice::from_ref(&one)) {
             Ok(()) => kept.push(one),
             Err(error) => left_out.push(format!("cannot receive {} property on {name}: {error}", one.0)),
+        }
+    }
+    if !snapshot.phys.props.is_none() {
+        for (stored, _) in objects::mos(s).entries(snapshot.phys.props).await? {
+            let Some(old) = stored.strip_suffix(RECEIVED) else { continue };
+            if !kept.iter().any(|(name, _)| name == old) {
+                objects::remove(s, snapshot.phys.props, &objects::name(&stored)).await?;
+            }
         }
     }
     properties::store_snapshot(s, snapshot.object, &kept, RECEIVED).await?;

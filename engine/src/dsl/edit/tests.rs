@@ -409,6 +409,41 @@ fn a_clone_knows_its_own_blocks_and_is_freed_list_by_list() {
     });
 }
 
+/// Earlier versions promoted what a receive fills when they were asked to.
+#[test]
+fn a_hidden_child_that_was_promoted_gives_the_snapshots_back() {
+    use super::receive::RECEIVE_CHILD;
+    block_on(async {
+        let pool = pool(7).await;
+        change!(pool, |s| async move { create(&s, &volume("tank/v", SIZE)).await }).unwrap();
+        write(&pool, "tank/v", &[(0, 1), (1, 2)]).await;
+        change!(pool, |s| async move { snapshot(&s, &one_snapshot("tank/v@1")).await }).unwrap();
+        let hidden = format!("tank/v/{RECEIVE_CHILD}");
+        let name = hidden.clone();
+        change!(pool, |s| async move {
+            let snapshot = find_snapshot(&s, "tank/v@1").await?;
+            let head = find_head(&s, "tank/v").await?;
+            let dir = create::create_dir(&s, Some(head.phys.dir), RECEIVE_CHILD).await?;
+            let id = create::create_dataset(&s, dir, Some(snapshot.object)).await?;
+            clone::forget_log(&s, id).await?;
+            promote::promote_head(&s, &find_any_head(&s, &name).await?).await
+        })
+        .unwrap();
+        judge(&pool).await;
+        let name = hidden.clone();
+        let refused = change!(pool, |s| async move { promote(&s, &name).await }).unwrap_err();
+        assert!(refused.to_string().contains("hidden datasets can only be destroyed"), "{refused}");
+        let refused = change!(pool, |s| async move { destroy(&s, "tank/v").await }).unwrap_err();
+        assert!(matches!(refused, Error::Busy(_)), "{refused}");
+        assert!(change!(pool, |s| async move { promote_back(&s, "tank/v").await }).unwrap());
+        assert!(!change!(pool, |s| async move { promote_back(&s, "tank/v").await }).unwrap());
+        change!(pool, |s| async move { destroy(&s, &hidden).await }).unwrap();
+        change!(pool, |s| async move { destroy_snapshots(&s, &["tank/v@1".to_owned()], false).await })
+            .unwrap();
+        judge(&pool).await;
+    });
+}
+
 #[test]
 fn livelists_end_when_clones_get_other_origins() {
     block_on(async {

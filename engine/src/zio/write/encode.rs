@@ -7,6 +7,8 @@
 //! - A block of zeroes is a hole, unless compression is off.
 //! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it
 //!   is.
+//! - A block that came compressed, with a stream, is stored as it came, whatever compression is asked for:
+//!   the bytes were found to decompress to the block when they came (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
 //! - A block that compresses to at most 112 bytes is embedded in its pointer where the caller allows it:
 //!   level 0, no dnodes, no object sets.
 //! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
@@ -136,14 +138,14 @@ pub(super) fn encode(
     let place = predecessor(request, txg);
     let mut ty = CompressType::Off;
     let mut bytes = None;
-    if let Some((mut buffer, length)) = compressed(request, units) {
+    if let Some((mut buffer, length, compress)) = compressed(request, units) {
         let may_embed = request.may_embed
             && place.is_none()
             && request.at.level <= 0
             && !matches!(request.dmu_type, DmuType::DNODE | DmuType::OBJSET);
         if length <= EMBEDDED_PAYLOAD_MAX && may_embed {
             let level = level_of(request);
-            let bp = embed(&buffer[..length], Lsize(lsize), request.compress, request.dmu_type, level, txg);
+            let bp = embed(&buffer[..length], Lsize(lsize), compress, request.dmu_type, level, txg);
             return Ok(Encoded::Embedded(bp.map_err(Error::format(request.at.to_string()))?));
         }
         let mut psize = units.round_up(length as u64);
@@ -154,7 +156,7 @@ pub(super) fn encode(
         if psize < lsize {
             buffer.truncate(psize as usize);
             buffer[length..].fill(0);
-            ty = request.compress;
+            ty = compress;
             bytes = Some(SharedBuf::from(buffer));
         }
     }
@@ -190,15 +192,23 @@ pub(super) fn level_of(request: &WriteRequest) -> Level {
     Level(i8::try_from(request.at.level.max(0)).unwrap_or(i8::MAX))
 }
 
-/// The compressed bytes at the start of a buffer of the logical size, and their number; `None` when
-/// compression saves too little.
-fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize)> {
+/// The compressed bytes at the start of a buffer of the logical size, their number, and the compression;
+/// `None` when compression saves too little.
+fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize, CompressType)> {
+    let bytes = request.data.len();
+    if let Some((compress, stored)) = request.data.stored_form()
+        && units.round_up(stored.len() as u64) < bytes as u64
+    {
+        let mut buffer = IoBuf::for_overwrite(bytes);
+        buffer.get_mut(..stored.len())?.copy_from_slice(stored);
+        return Some((buffer, stored.len(), compress));
+    }
     if request.compress == CompressType::Off {
         return None;
     }
-    let most = units.compressed_max(request.compress, request.data.len() as u64) as usize;
-    let mut buffer = IoBuf::for_overwrite(request.data.len());
+    let most = units.compressed_max(request.compress, bytes as u64) as usize;
+    let mut buffer = IoBuf::for_overwrite(bytes);
     let place = buffer.get_mut(..most)?;
     let length = compress(request.compress, request.zstd_level, &request.data, place)?;
-    (length > 0).then_some((buffer, length))
+    (length > 0).then_some((buffer, length, request.compress))
 }

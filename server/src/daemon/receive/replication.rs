@@ -1,207 +1,261 @@
-//! What an incremental replication stream says of datasets besides their contents: names that changed on the
-//! sender change here too, and by force what the sender no longer has goes.
+//! What an incremental replication stream says of datasets besides their contents: what became of them on
+//! the sender becomes of them here too, and by force what the sender no longer has goes.
 //!
-//! Datasets and snapshots are known by the guids of snapshots, whatever they are called. Names may have to
-//! change several times, because others are in the way; each pass does what can be done.
+//! # The idea
+//! Before the streams, clones are promoted and names changed as on the sender ([`steps`]). What must wait for
+//! a parent that is still to come is done before the next stream. What is in the way is set aside, not
+//! destroyed. When all streams have come, what the sender no longer has is destroyed; when they have not,
+//! what was set aside gets its name back. So a stream that breaks off costs no data.
 //!
 //! Source of the facts: OpenZFS 2.4 `libzfs_sendrecv.c` (`recv_incremental_replication`).
 
-use engine::dsl::{Entry, Walk};
-use ondisk::Guid;
-use ondisk::send::{Package, PackagedDataset};
+mod steps;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use engine::dsl::{Dir, Entry, Walk, edit};
+use ondisk::send::Package;
+use ondisk::{Guid, ObjectId};
 
 use super::super::datasets::{is_at_or_below, said};
+use super::super::sync_tasks::{self, New};
 use super::Receive;
 use super::target::Destination;
 use crate::api::{self, ApiError};
 
-/// Passes over all datasets.
-const PASSES: usize = 8;
+pub(super) use steps::nearest;
+use steps::{Local, Sent, Step, renamed};
 
-/// A dataset here, with its snapshots.
-#[derive(Debug, Clone)]
-struct Local {
-    name: String,
-    snapshots: Vec<(String, Guid)>,
-}
+const DOING: &str = "cannot receive";
 
-/// What is to be done so that it is as on the sender.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Destroy(String),
-    Rename { from: String, to: String },
+/// What following the sender has done, and what is left of it.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// Whether nothing is left to do before the next stream.
+    is_settled: bool,
+    /// What was set aside: its name, and its name now.
+    aside: Vec<(String, String)>,
 }
 
 impl Receive<'_> {
-    /// Makes names here follow those of the sender.
-    pub(super) async fn follow_sender(&mut self) -> Result<(), ApiError> {
-        let Some(package) = self.package.clone() else { return Ok(()) };
+    /// The package of an incremental replication stream, and where its first dataset goes.
+    fn followed(&self) -> Result<Option<(Package, String)>, ApiError> {
+        let Some(package) = &self.package else { return Ok(None) };
         if package.from_snapshot.is_none() || package.not_recursive || self.request.dry_run {
+            return Ok(None);
+        }
+        let top = self.destination(&self.top, &package.to_snapshot.to_string())?.dataset;
+        Ok(Some((package.clone(), top)))
+    }
+
+    fn destination(&self, dataset: &str, snapshot: &str) -> Result<Destination, ApiError> {
+        Destination::of(self.request, &format!("{dataset}@{snapshot}"), &self.top)
+    }
+
+    fn sent<'a>(&self, package: &'a Package, top: &'a str, aside: &'a str) -> Sent<'a> {
+        Sent::new(package, (top, self.request.force, aside), |dataset| {
+            let (name, to) = (dataset.name.to_str()?, package.to_snapshot.to_str()?);
+            self.destination(name, to).ok().map(|to| to.dataset)
+        })
+    }
+
+    /// Makes clones and names here follow those of the sender, as far as that can be done now. Before the
+    /// first stream, and before each further one as long as something is left to do.
+    pub(super) async fn follow_sender(&mut self) -> Result<(), ApiError> {
+        if self.following.is_settled {
             return Ok(());
         }
-        let sent = format!("{}@{}", self.top, package.to_snapshot);
-        let top = Destination::of(self.request, &sent, &self.top)?.dataset;
-        let keeps_top = self.request.appends == api::Appends::Below;
-        for _ in 0..PASSES {
-            let local = self.local(&top).await?;
-            let steps = steps(&package, &local, (&top, keeps_top), self.request.force);
-            let mut has_changed = false;
-            for step in steps {
-                match self.take(&step).await {
-                    Ok(()) => has_changed = true,
-                    // Another one may have its name, which may change in this pass.
-                    Err(error) if self.request.verbose => self.told(error.message),
-                    Err(_) => {}
+        let Some((package, top)) = self.followed()? else {
+            self.following.is_settled = true;
+            return Ok(());
+        };
+        let aside = format!("{}", std::process::id());
+        let sent = self.sent(&package, &top, &aside);
+        let mut local = self.local(&top).await?;
+        let mut failed: HashSet<Step> = HashSet::new();
+        for _ in 0..sent.bound(&local) {
+            let steps = sent.steps(&local);
+            let Some(step) = steps.into_iter().find(|step| !failed.contains(step)) else { break };
+            match self.take(&step).await {
+                Ok(()) => match &step {
+                    Step::Promote(_) | Step::Branch { .. } => local = self.local(&top).await?,
+                    Step::Rename { from, to } => renamed(&mut local, from, to),
+                    Step::SetAside { from, to } => {
+                        self.following.aside.push((from.clone(), to.clone()));
+                        renamed(&mut local, from, to);
+                    }
+                },
+                // The streams will tell whether that matters.
+                Err(error) => {
+                    if self.request.verbose {
+                        self.told(error.message);
+                    }
+                    failed.insert(step);
                 }
-                if matches!(step, Step::Rename { .. }) && has_changed {
-                    // The names below are others now.
-                    break;
-                }
-            }
-            if !has_changed {
-                return Ok(());
             }
         }
+        self.following.is_settled = sent.is_settled(&local);
+        Ok(())
+    }
+
+    /// Snapshots that are here already get the properties that they have on the sender.
+    pub(super) async fn follow_snapshot_properties(&mut self) -> Result<(), ApiError> {
+        let Some((package, top)) = self.followed()? else { return Ok(()) };
+        let local = self.local(&top).await?;
+        let sent = self.sent(&package, &top, "");
+        let all = sent.snapshot_properties(&local).into_iter();
+        let all: Vec<_> = all.map(|(name, properties)| (name, properties.to_vec())).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let pool = Arc::clone(&self.pool);
+        let _changing = pool.change().await?;
+        let done = sync_tasks::change(pool.writable(DOING)?, None, move |s| async move {
+            let mut left_out = Vec::new();
+            for (name, properties) in all {
+                if edit::snapshot_differs(&s, &name, &properties).await? {
+                    left_out.extend(edit::receive_properties(&s, &name, &properties).await?);
+                }
+            }
+            Ok(left_out)
+        });
+        done.await.map_err(|error| said(DOING, error))?.into_iter().for_each(|text| self.warn(text));
         Ok(())
     }
 
     async fn take(&mut self, step: &Step) -> Result<(), ApiError> {
         match step {
-            Step::Destroy(name) => {
-                if self.request.verbose {
-                    self.told(format!("attempting destroy {name}"));
-                }
-                let destroy = api::DestroyDataset { name: name.clone(), force: true, ..Default::default() };
-                self.daemon.destroy_dataset(destroy).await.map(drop)
+            Step::Promote(clone) => {
+                self.attempt(format!("promoting {clone}"));
+                self.daemon.promote(api::Promote { dataset: clone.clone(), command: None }).await
             }
-            Step::Rename { from, to } => {
-                if self.request.verbose {
-                    self.told(format!("attempting rename {from} to {to}"));
-                }
-                let rename = api::RenameDataset { from: from.clone(), to: to.clone(), ..Default::default() };
-                self.daemon.rename_dataset(rename).await.map(drop)
+            Step::Rename { from, to } | Step::SetAside { from, to } => {
+                self.attempt(format!("attempting rename {from} to {to}"));
+                self.rename(from, to).await
+            }
+            Step::Branch { snapshot, to } => {
+                self.attempt(format!("attempting clone {snapshot} to {to}, and promoting it"));
+                self.branch(snapshot, to).await
+            }
+        }
+    }
+
+    fn attempt(&mut self, text: String) {
+        if self.request.verbose {
+            self.told(text);
+        }
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), ApiError> {
+        let (from, to, force) = (from.to_owned(), to.to_owned(), self.request.force);
+        let rename = api::RenameDataset { from, to, force, ..Default::default() };
+        self.daemon.rename_dataset(rename).await.map(drop)
+    }
+
+    async fn branch(&mut self, snapshot: &str, to: &str) -> Result<(), ApiError> {
+        let pool = Arc::clone(&self.pool);
+        let (from, new) =
+            (snapshot.to_owned(), New { name: to.to_owned(), volume: None, properties: Vec::new() });
+        {
+            let _changing = pool.change().await?;
+            let done = sync_tasks::change(pool.writable(DOING)?, None, move |s| async move {
+                sync_tasks::clone(&s, &from, &new).await
+            });
+            done.await.map_err(|error| said(&format!("cannot create '{to}'"), error))?;
+        }
+        let promoted = self.daemon.promote(api::Promote { dataset: to.to_owned(), command: None }).await;
+        match &promoted {
+            Ok(()) => self.new.push(to.to_owned()),
+            Err(_) => self.destroy(to).await?,
+        }
+        promoted
+    }
+
+    async fn destroy(&self, name: &str) -> Result<(), ApiError> {
+        let request = api::DestroyDataset { name: name.to_owned(), force: true, ..Default::default() };
+        let mut destroyed = self.daemon.destroy_dataset(request.clone()).await;
+        if destroyed.is_err() && name.contains('@') {
+            // A snapshot that is held goes when it is released.
+            destroyed = self.daemon.destroy_dataset(api::DestroyDataset { defer: true, ..request }).await;
+        }
+        destroyed.map(drop)
+    }
+
+    /// All streams have come: what is left of names is done, and by force what the sender no longer has goes.
+    pub(super) async fn conclude(&mut self) -> Result<(), ApiError> {
+        let Some((package, top)) = self.followed()? else { return Ok(()) };
+        self.follow_sender().await?;
+        if !self.request.force {
+            return Ok(());
+        }
+        let local = self.local(&top).await?;
+        let mut failed = Vec::new();
+        for name in self.sent(&package, &top, "").gone(&local) {
+            self.attempt(format!("attempting destroy {name}"));
+            failed.extend(self.destroy(&name).await.err().map(|error| error.message));
+        }
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::failed(format!(
+                "{DOING}: all streams were received, but not all that the sender no longer has could be \
+                 destroyed:\n{}",
+                failed.join("\n")
+            ))),
+        }
+    }
+
+    /// Not all streams have come: what was set aside gets its name back, where nothing else has it.
+    pub(super) async fn put_back_aside(&mut self) {
+        for (was, is) in std::mem::take(&mut self.following.aside).into_iter().rev() {
+            let there = async {
+                let dsl = self.pool.dsl().await?;
+                Ok::<_, engine::Error>(super::super::datasets::entry(&dsl, &is).await?.is_some())
+            };
+            if !matches!(there.await, Ok(true)) {
+                continue;
+            }
+            if let Err(error) = self.rename(&is, &was).await {
+                self.warn(format!("what was '{was}' is called '{is}' now: {}", error.message));
             }
         }
     }
 
     /// The datasets at and below `top`, parents first.
     async fn local(&self, top: &str) -> Result<Vec<Local>, ApiError> {
-        let doing = "cannot receive";
-        let dsl = self.pool.dsl().await.map_err(|error| said(doing, error))?;
+        let failed = |error| said(DOING, error);
+        let dsl = self.pool.dsl().await.map_err(failed)?;
+        if super::super::datasets::entry(&dsl, top).await.map_err(failed)?.is_none() {
+            return Ok(Vec::new());
+        }
         let walk = Walk { snapshots: true, ..Walk::HEADS };
-        let all = dsl.list(None, walk).await.map_err(|error| said(doing, error))?;
-        let mut found: Vec<Local> = Vec::new();
+        let all = dsl.list(Some(top), walk).await.map_err(failed)?;
+        let mut found: Vec<(Local, Arc<Dir>)> = Vec::new();
+        let mut guids: HashMap<ObjectId, Guid> = HashMap::new();
         for dataset in all.iter().filter_map(Entry::dataset) {
-            if !is_at_or_below(&dataset.name, top) {
-                continue;
-            }
+            debug_assert!(is_at_or_below(&dataset.name, top));
             match dataset.name.split_once('@') {
-                None => found.push(Local { name: dataset.name.clone(), snapshots: Vec::new() }),
+                None => {
+                    let local = Local { name: dataset.name.clone(), ..Local::default() };
+                    found.push((local, Arc::clone(&dataset.dir)));
+                }
                 Some((of, short)) => {
-                    if let Some(head) = found.iter_mut().find(|local| local.name == of) {
+                    guids.insert(dataset.object, dataset.phys.guid);
+                    if let Some((head, _)) = found.last_mut().filter(|(local, _)| local.name == of) {
                         head.snapshots.push((short.to_owned(), dataset.phys.guid));
                     }
                 }
             }
         }
-        Ok(found)
-    }
-}
-
-/// What to do. Snapshots before their datasets, and what is below others before those.
-fn steps(package: &Package, local: &[Local], (top, keeps_top): (&str, bool), force: bool) -> Vec<Step> {
-    let (mut snapshots, mut renames, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-    for here in local {
-        let on_sender = here.snapshots.iter().find_map(|(_, guid)| package.with_snapshot(*guid));
-        let Some((sent, _)) = on_sender else {
-            if force && here.name != top {
-                gone.push(here.name.clone());
-                gone.extend(here.snapshots.iter().map(|(short, _)| format!("{}@{short}", here.name)));
-            }
-            continue;
-        };
-        let mut has_base = false;
-        for (short, guid) in &here.snapshots {
-            let name = format!("{}@{short}", here.name);
-            match package.with_snapshot(*guid) {
-                None if force => snapshots.push(Step::Destroy(name)),
-                None => {}
-                Some((_, called)) => {
-                    has_base |= Some(called) == package.from_snapshot.as_ref();
-                    if called.as_bytes() != short.as_bytes() {
-                        let to = format!("{}@{called}", here.name);
-                        snapshots.push(Step::Rename { from: name, to });
-                    }
-                }
-            }
+        let mut local = Vec::new();
+        for (mut one, dir) in found {
+            one.origin = match guids.get(&dir.phys.origin) {
+                Some(guid) => Some(*guid),
+                None => dsl.origin_guid(&dir).await.map_err(failed)?,
+            };
+            local.push(one);
         }
-        if has_base && !(keeps_top && here.name == top) {
-            renames.extend(renamed(package, local, here, sent));
-        }
-    }
-    // What is below another one goes before it.
-    let gone = gone.into_iter().rev().map(Step::Destroy);
-    snapshots.into_iter().chain(gone).chain(renames).collect()
-}
-
-/// The other name of a dataset, where it has one on the sender.
-fn renamed(package: &Package, local: &[Local], here: &Local, sent: &PackagedDataset) -> Option<Step> {
-    let sent_name = sent.name.to_string();
-    let (_, last) = sent_name.rsplit_once('/')?;
-    let (parent, short) = here.name.rsplit_once('/')?;
-    let of_parent = sent.parent_from_snapshot;
-    let new_parent = local.iter().find(|one| one.snapshots.iter().any(|(_, guid)| *guid == of_parent));
-    // The first dataset has no parent among those that were sent.
-    let parent_there = match package.with_snapshot(of_parent) {
-        Some(_) => new_parent?.name.as_str(),
-        None => parent,
-    };
-    let to = format!("{parent_there}/{last}");
-    ((parent_there, last) != (parent, short)).then(|| Step::Rename { from: here.name.clone(), to })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sent(name: &str, parent: u64, snapshots: &[(&str, u64)]) -> PackagedDataset {
-        PackagedDataset {
-            name: name.into(),
-            parent_from_snapshot: Guid(parent),
-            snapshots: snapshots.iter().map(|(name, guid)| ((*name).into(), Guid(*guid))).collect(),
-            ..PackagedDataset::default()
-        }
-    }
-
-    fn here(name: &str, snapshots: &[(&str, u64)]) -> Local {
-        let snapshots = snapshots.iter().map(|(name, guid)| ((*name).to_owned(), Guid(*guid))).collect();
-        Local { name: name.to_owned(), snapshots }
-    }
-
-    fn package(datasets: Vec<PackagedDataset>) -> Package {
-        Package { from_snapshot: Some("a".into()), to_snapshot: "b".into(), datasets, ..Package::default() }
-    }
-
-    #[test]
-    fn what_has_the_same_guids_gets_the_same_names() {
-        let package = package(vec![
-            sent("s/fs", 0, &[("a", 1), ("b", 2)]),
-            sent("s/fs/new", 1, &[("a", 11), ("b", 12)]),
-        ]);
-        let local = [here("t/x", &[("was", 1), ("a", 5)]), here("t/x/old", &[("a", 11)])];
-        let found = steps(&package, &local, ("t/x", true), false);
-        let rename = |from: &str, to: &str| Step::Rename { from: from.into(), to: to.into() };
-        assert_eq!(found, [rename("t/x@was", "t/x@a"), rename("t/x/old", "t/x/new")]);
-    }
-
-    #[test]
-    fn what_the_sender_has_not_goes_by_force_only() {
-        let package = package(vec![sent("s/fs", 0, &[("a", 1), ("b", 2)])]);
-        let local = [here("t/x", &[("a", 1), ("mine", 7)]), here("t/x/k", &[("a", 8)]), here("t/x/k/l", &[])];
-        assert_eq!(steps(&package, &local, ("t/x", true), false), []);
-        let found = steps(&package, &local, ("t/x", true), true);
-        let names = ["t/x@mine", "t/x/k/l", "t/x/k@a", "t/x/k"];
-        let expected: Vec<Step> = names.iter().map(|name| Step::Destroy((*name).to_owned())).collect();
-        assert_eq!(found, expected);
+        local.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
+        Ok(local)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use engine::dsl::{Dsl, Entry, Kind, Walk, edit};
+use engine::dsl::edit::{self, PropertyChanges, StoredProperties};
+use engine::dsl::{Dsl, Entry, Kind, Walk};
 use engine::properties::{Environment, Prop, Style};
 use engine::receive::{RECEIVE_CHILD, ReceiveTarget, Receiver, Records};
 use ondisk::send::{Begin, PackagedDataset, PackagedProperty, begin_flag, feature};
@@ -12,6 +13,7 @@ use super::super::datasets::{entry, is_at_or_below, said};
 use super::super::held_clients::InUse;
 use super::super::sync_tasks::{self, New};
 use super::super::{OpenPool, names};
+use super::replication::nearest;
 use super::target::Destination;
 use super::{Receive, name_of};
 use crate::api::{ApiError, Appends, ErrorKind};
@@ -83,17 +85,17 @@ impl Receive<'_> {
             self.new.push(plan.to.dataset.clone());
             return Ok(true);
         }
-        let (mut receiver, before) = self.begin(&plan, begin, payload, records).await?;
+        let (mut receiver, changes) = self.begin(&plan, begin, payload, records).await?;
         let received = async {
             receiver.run(records).await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
             self.end(&plan, &mut receiver).await
         };
         let received = received.await;
         let Err(error) = received else { return Ok(true) };
-        let before = before.filter(|_| !receiver.is_new() && !self.request.resumable);
+        let changes = changes.filter(|_| !receiver.is_new() && !self.request.resumable);
         let abandoned = receiver.abandon().await;
-        if let Some(before) = before {
-            self.put_back(&plan, before).await;
+        if let Some(changes) = changes {
+            self.take_back(&plan, changes).await;
         }
         if let Err(error) = abandoned {
             self.warn(format!("what was received of '{}' is not given up yet: {error}", plan.to.full()));
@@ -140,7 +142,9 @@ impl Receive<'_> {
         let there = entry(&dsl, &to.dataset).await.map_err(failed)?;
         let snapshot = entry(&dsl, &to.full()).await.map_err(failed)?;
         let has = |entry: &Entry| entry.dataset().is_some_and(|found| found.phys.guid == begin.to_guid);
-        if snapshot.as_ref().is_some_and(has) {
+        // What is sent anew is not meant for what is there, unless it belongs to a sequence of streams.
+        let is_one_of_many = self.package.as_ref().is_some_and(|package| package.from_snapshot.is_some());
+        if snapshot.as_ref().is_some_and(has) && (is_one_of_many || !wants_new) {
             return Ok(Verdict::Skip(to.full()));
         }
         let given = &self.request.name;
@@ -166,7 +170,7 @@ impl Receive<'_> {
         }
         let mut origin = self.request.origin.clone();
         if wants_new && origin.is_none() && !is_full {
-            origin = Some(self.origin_of(&dsl, begin, doing).await?);
+            origin = Some(self.origin_of(&dsl, begin, &to, doing).await?);
         }
         let sent = self.package.as_ref().and_then(|package| package.with_snapshot(begin.to_guid));
         let target = ReceiveTarget {
@@ -210,26 +214,33 @@ impl Receive<'_> {
         Ok(missing)
     }
 
-    /// The snapshot of which a clone was sent.
-    async fn origin_of(&self, dsl: &Dsl, begin: &Begin, doing: &str) -> Result<String, ApiError> {
+    /// The snapshot of which a clone was sent. There may be several copies of it: the nearest is meant.
+    async fn origin_of(
+        &self,
+        dsl: &Dsl,
+        begin: &Begin,
+        to: &Destination,
+        doing: &str,
+    ) -> Result<String, ApiError> {
         let walk = Walk { snapshots: true, ..Walk::HEADS };
         let all = dsl.list(None, walk).await.map_err(|error| said(doing, error))?;
         let found = all.iter().filter_map(Entry::dataset);
-        let mut origins = found.filter(|one| one.is_snapshot() && one.phys.guid == begin.from_guid);
+        let origins = found.filter(|one| one.is_snapshot() && one.phys.guid == begin.from_guid);
+        let origins: Vec<&str> = origins.map(|origin| origin.name.as_str()).collect();
         let sent = name_of(begin)?;
         let missing =
             || ApiError::not_found(format!("{doing}: local origin for clone {sent} does not exist"));
-        origins.next().map(|origin| origin.name.clone()).ok_or_else(missing)
+        nearest(origins.into_iter(), &to.dataset).map(str::to_owned).ok_or_else(missing)
     }
 
-    /// Creates what is filled, and gives it its properties. Gives what was received before these.
+    /// Creates what is filled, and gives it its properties. Gives what that changed.
     async fn begin(
         &mut self,
         plan: &Plan,
         begin: &Begin,
         payload: &[u8],
         records: &Records<'_>,
-    ) -> Result<(Receiver, Option<Vec<PackagedProperty>>), ApiError> {
+    ) -> Result<(Receiver, Option<PropertyChanges>), ApiError> {
         let pool = std::sync::Arc::clone(&self.pool);
         let live = pool.writable(plan.doing)?;
         let _changing = pool.change().await?;
@@ -247,8 +258,8 @@ impl Receive<'_> {
         }
         let begun = Receiver::begin(live, (begin, payload, records.order()), &plan.target).await;
         let receiver = begun.map_err(|error| refusal(plan.doing, &plan.to, error))?;
-        match self.set_properties(plan, live).await {
-            Ok(before) => Ok((receiver, before)),
+        match self.set_properties(plan, begin, live).await {
+            Ok(changes) => Ok((receiver, changes)),
             Err(error) => {
                 if let Err(error) = receiver.abandon().await {
                     self.warn(format!("what was begun of '{}' is not given up: {error}", plan.to.full()));
@@ -258,18 +269,27 @@ impl Receive<'_> {
         }
     }
 
-    /// The properties of the stream and of the command, before there are data. Gives the received ones of
-    /// before where others take their place.
+    /// The properties of the stream and of the command, before there are data. Gives what changed.
     async fn set_properties(
         &mut self,
         plan: &Plan,
+        begin: &Begin,
         live: &std::sync::Arc<engine::pool::live::LivePool>,
-    ) -> Result<Option<Vec<PackagedProperty>>, ApiError> {
+    ) -> Result<Option<PropertyChanges>, ApiError> {
         let request = self.request;
         let is_top = plan.to.is_top;
         let inherits = |name: &str| Prop::from_name(name).is_none_or(|prop| prop.desc().inheritable());
         let mut excluded: Vec<String> = request.excluded.clone();
         let mut typed = request.properties.clone();
+        let is_volume = engine::receive::is_of_volume(begin);
+        let given = excluded.iter().chain(typed.iter().map(|(name, _)| name));
+        let foreign: Vec<String> = given.filter(|name| !edit::applies(name, is_volume)).cloned().collect();
+        for name in foreign {
+            let of = &plan.to.dataset;
+            self.warn(format!("Warning: {of}: property '{name}' does not apply to datasets of this type"));
+        }
+        excluded.retain(|name| edit::applies(name, is_volume));
+        typed.retain(|(name, _)| edit::applies(name, is_volume));
         if !is_top {
             // Those below the first one inherit from it what it was given.
             excluded.extend(typed.iter().filter(|(name, _)| inherits(name)).map(|(name, _)| name.clone()));
@@ -287,9 +307,9 @@ impl Receive<'_> {
         }
         let name = plan.to.dataset.clone();
         let set = sync_tasks::change(live, None, move |s| async move {
-            let (mut left_out, mut before) = (Vec::new(), None);
+            let before = StoredProperties::of(&s, &name).await?;
+            let mut left_out = Vec::new();
             if let Some(received) = received {
-                before = Some(edit::received_properties(&s, &name).await?);
                 left_out = edit::receive_properties(&s, &name, &received).await?;
             }
             if !typed.is_empty() {
@@ -301,26 +321,28 @@ impl Receive<'_> {
                     edit::inherit_property(&s, &name, &property, false).await?;
                 }
             }
-            Ok((left_out, before))
+            Ok((left_out, before.changes(&StoredProperties::of(&s, &name).await?)))
         });
-        let (left_out, before) = set.await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
+        let (left_out, changes) = set.await.map_err(|error| refusal(plan.doing, &plan.to, error))?;
         left_out.into_iter().for_each(|text| self.warn(text));
-        Ok(before)
+        Ok(Some(changes))
     }
 
-    /// A stream broke off: its destination has the received properties of before again.
-    async fn put_back(&mut self, plan: &Plan, before: Vec<PackagedProperty>) {
+    /// A stream broke off: its destination has the properties of before again.
+    async fn take_back(&mut self, plan: &Plan, changes: PropertyChanges) {
         let (pool, name) = (std::sync::Arc::clone(&self.pool), plan.to.dataset.clone());
-        let put = async {
-            let live = pool.writable(plan.doing)?;
-            let _changing = pool.change().await?;
-            let put = sync_tasks::change(live, None, move |s| async move {
-                edit::receive_properties(&s, &name, &before).await.map(drop)
-            });
-            put.await.map_err(|error| refusal(plan.doing, &plan.to, error))
-        };
-        if let Err(error) = put.await {
-            self.warn(format!("'{}' keeps the properties of the stream: {}", plan.to.dataset, error.message));
+        let taken_back =
+            async {
+                let live = pool.writable(plan.doing)?;
+                let _changing = pool.change().await?;
+                let taken_back = sync_tasks::change(live, None, move |s| async move {
+                    edit::take_back(&s, &name, &changes).await
+                });
+                taken_back.await.map_err(|error| refusal(plan.doing, &plan.to, error))
+            };
+        if let Err(error) = taken_back.await {
+            let of = &plan.to.dataset;
+            self.warn(format!("'{of}' keeps the properties of the stream: {}", error.message));
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) async fn begin_existing(
         return Err(Error::Exists(format!("destination '{}'", head.name)));
     }
     refuse_partial(s, head).await?;
+    if begin.from_guid == Guid(0) && target.force {
+        check_overwritten(s, head).await?;
+    }
     snapshot::check_name(&format!("{}@{}", head.name, target.snapshot), &target.snapshot)?;
     if let Some((stored, _)) = snapshot::by_name(s, &head.phys, &target.snapshot).await? {
         return Err(Error::Exists(format!("destination snapshot '{}@{stored}'", head.name)));
@@ -42,7 +45,6 @@ pub(super) async fn begin_existing(
             if !target.force {
                 return Err(Error::Exists(format!("destination '{}'", head.name)));
             }
-            check_overwritten(s, head).await?;
             if origin_snapshot(s).await?.is_none() {
                 return Err(Error::Unsupported("pool must be upgraded to receive this stream".to_owned()));
             }

@@ -6,7 +6,7 @@ use ondisk::zap::ZapValue;
 use ondisk::{Guid, ObjectId, ObjsetId};
 
 use super::super::{FoundHead, events, find_head, objects, policy};
-use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, ResumePoint, check_base, invalid};
+use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, ResumePoint, activate, check_base, invalid};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 
@@ -92,6 +92,8 @@ pub(super) async fn resume(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) 
         offset: number(field::RESUME_OFFSET).await?.unwrap_or(0),
         bytes: number(field::RESUME_BYTES).await?.unwrap_or(0),
     };
+    // It may have been begun by a version that did not store compressed blocks as they come.
+    activate(s, begin, partial.object).await?;
     events::note(s, "resume receive", &partial.name, partial.object, events::NOTHING).await?;
     let objset = ObjsetId(partial.object.get());
     s.set_receiving(objset, true);

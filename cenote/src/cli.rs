@@ -169,8 +169,8 @@ pub struct ServeArguments {
     /// For the lab: read and write volumes on request over the API, overwriting their data
     #[arg(long, hide = true)]
     pub take_loads: bool,
-    /// For OpenZFS's test suite: a folder with files that are named like parameters of OpenZFS's kernel module;
-    /// those that hold scans and bound events of checksums are looked at
+    /// For OpenZFS's test suite: a folder with files that are named like parameters of OpenZFS's kernel
+    /// module; those that hold scans and bound events of checksums are looked at
     #[arg(long, hide = true, value_name = "DIR")]
     pub parameters: Option<PathBuf>,
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).

@@ -150,7 +150,8 @@ fn fault(typed: &Typed) -> Option<String> {
         | ErrorKind::WrongNumberOfValues => true,
         // An option without its value.
         ErrorKind::InvalidValue => {
-            matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
+            let value = error.get(ContextKind::InvalidValue);
+            matches!(value, Some(ContextValue::String(value)) if value.is_empty())
         }
         _ => false,
     };

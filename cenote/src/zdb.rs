@@ -63,8 +63,8 @@ pub struct Arguments {
     /// POOL/OBJSET-ID; with -l a device, with -E a block pointer
     #[arg(value_name = "TARGET", default_value = "", hide_default_value = true)]
     pub target: String,
-    /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with -R:
-    /// VDEV:OFFSET:SIZE[:FLAGS]
+    /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with
+    /// -R: VDEV:OFFSET:SIZE[:FLAGS]
     #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
     pub objects: Vec<String>,
 

@@ -230,7 +230,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(class) = Self::class(self.capacity) {
-            // SAFETY: taken by `take` of this class, and nobody else has it.
+            // SAFETY: taken by `take` of this class, and no other code has it.
             return unsafe { PAGES.give(class, self.pointer) };
         }
         // SAFETY: allocated by `allocate` with this same layout.

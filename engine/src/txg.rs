@@ -31,6 +31,7 @@
 //! |---|---|---|
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
 
+mod due;
 mod lanes;
 mod limits;
 mod opening;
@@ -40,7 +41,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use device::IgnorePoison;
 use ondisk::{ObjsetId, Txg};
@@ -60,9 +61,6 @@ use crate::{tunables, waits};
 
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 8;
-
-/// The longest wait of the sync thread while something waits to be written.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
@@ -507,51 +505,6 @@ impl Txgs {
         self.due.notify_all();
     }
 
-    /// The open group is committed when it is old enough, even without dirty data.
-    pub(crate) fn want_in_time(&self) {
-        let mut state = self.state();
-        if !std::mem::replace(&mut state.wanted_in_time, true) {
-            self.due.notify_all();
-        }
-    }
-
-    /// For the sync thread: waits until a group should be committed. Returns false when no more groups will
-    /// be committed.
-    pub(crate) fn wait_until_due(&self) -> bool {
-        let mut state = self.state();
-        state.has_committer = true;
-        loop {
-            if state.ending || state.stopped.is_some() {
-                return false;
-            }
-            if state.frozen {
-                state = self.due.wait(state).ignore_poison();
-                continue;
-            }
-            let full = self.is_full(&state) || state.stream.is_due() || state.lanes.has_waiting();
-            if state.wanted >= state.open || full {
-                return true;
-            }
-            if state.dirty[0] == 0 && !state.wanted_in_time {
-                // What is first to be written wakes this thread, as all that makes the group due does.
-                state = self.due.wait(state).ignore_poison();
-                continue;
-            }
-            let left = self.timeout().saturating_sub(state.opened_at.elapsed());
-            if left.is_zero() {
-                return true;
-            }
-            // Tunables may be set meanwhile.
-            let waited = self.due.wait_timeout(state, left.min(LONGEST_WAIT));
-            state = waited.ignore_poison().0;
-        }
-    }
-
-    /// How long a group with changes stays open: as the tunable has it, where one was set.
-    fn timeout(&self) -> Duration {
-        tunables::ZFS_TXG_TIMEOUT.given().map_or(self.limits.timeout, Duration::from_secs)
-    }
-
     /// The most dirty bytes.
     fn dirty_limit(&self) -> u64 {
         match tunables::ZFS_DIRTY_DATA_MAX.given() {
@@ -716,6 +669,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::stream::{STREAM_BYTES, STREAM_BYTES_PER_SECOND};

@@ -8,7 +8,7 @@
 //! meanwhile.
 //!
 //! What is needed beside the address (a key for TLS, secrets) is loaded before the first address is listened
-//! on: nobody is let in without it.
+//! on: no client is let in without it.
 //!
 //! A listener whose socket fails is opened again in the same way.
 

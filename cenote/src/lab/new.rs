@@ -21,9 +21,9 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// Target: volume, filesystem, guest, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET,
-    /// existing:POOL/VOLUME.
-    /// Workloads that write overwrite the data behind a URI, and with `lab run --overwrite` those of a path
+    /// Target: volume, filesystem, guest, a path that begins with / or ./, an NBD or iSCSI URI,
+    /// host:POOL/DATASET, existing:POOL/VOLUME. Workloads that write overwrite the data behind a URI, and
+    /// with `lab run --overwrite` those of a path
     #[arg(short, long)]
     target: Option<String>,
     /// Bytes of it that are used: 256M

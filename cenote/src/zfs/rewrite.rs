@@ -116,7 +116,7 @@ impl Arguments {
         match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) if self.physical => {
                 ": -P needs the feature physical_rewrite, which its pool does not have (`zpool set \
-                 feature@physical_rewrite=enabled POOL`; OpenZFS before 2.4 cannot write the pool after that). \
+                 feature@physical_rewrite=enabled POOL`; OpenZFS before 2.4 cannot write it then). \
                  Without -P the file can be rewritten in any pool"
             }
             Some(libc::ENOTTY) => ": it is not on a filesystem of a pool",

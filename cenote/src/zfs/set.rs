@@ -121,7 +121,8 @@ fn usage_with_properties(message: &str) -> anyhow::Error {
     counted.iter().for_each(|name| text.push_str(&line((name, "NO", "NO", "<size>"))));
     settable.iter().for_each(|name| text.push_str(&line((name, "YES", "NO", "<size> | none"))));
     eprintln!(
-        "\nThe following properties are supported:\n\n{text}\nUser-defined properties can be specified by using a name containing a colon (:)."
+        "\nThe following properties are supported:\n\n{text}\nUser-defined properties can be specified by \
+         using a name containing a colon (:)."
     );
     error
 }

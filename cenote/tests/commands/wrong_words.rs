@@ -113,8 +113,11 @@ fn who_is_not_root_changes_no_daemon_unasked() {
         "$1/cenote" serve --cachefile none >"$1/log" 2>&1 & daemon=$!
         trap 'kill $daemon; wait $daemon' EXIT
         until [ -S /run/cenote/read.sock ]; do kill -0 $daemon || exit 78; sleep 0.05; done
-        nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH="$PATH" HOME="$1/home"             XDG_RUNTIME_DIR="$1/home" "$1/cenote" "${@:2}"; }
-        for command in "tunable set zfs_txg_timeout=1" "hooks add -e all --command true h"             "hooks list" "share tank/v iscsi" "scrub-schedule tank daily" "inject -a" "zpool labelclear $1/log"; do
+        nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH="$PATH" HOME="$1/home" \
+            XDG_RUNTIME_DIR="$1/home" "$1/cenote" "${@:2}"; }
+        for command in "tunable set zfs_txg_timeout=1" "hooks add -e all --command true h" \
+            "hooks list" "share tank/v iscsi" "scrub-schedule tank daily" "inject -a" \
+            "zpool labelclear $1/log"; do
             nobody "$1" $command >"$1/out" 2>&1 && echo "accepted: $command"
             grep -q "permission denied" "$1/out" || { echo "$command:"; cat "$1/out"; }
             [ ! -e "$1/home/cenote" ] || { echo "$command started a daemon"; break; }

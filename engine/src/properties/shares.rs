@@ -44,7 +44,7 @@ const WORDS: [&str; 27] = [
 const WITH_VALUE: [&str; 5] = ["sec", "fsid", "refer", "replicas", "xprtsec"];
 /// Options of NFS with a path, or a list of hosts, as value, or without one.
 const WITH_OR_WITHOUT: [&str; 4] = ["ro", "rw", "mountpoint", "mp"];
-/// Options of NFS whose value is the number of a user or group; -1 is nobody's.
+/// Options of NFS whose value is the number of a user or group; -1 stands for none.
 const WITH_NUMBER: [&str; 4] = ["anonuid", "anongid", "anon", "root_mapping"];
 
 /// Checks a value of a property of shares; others are none of this.

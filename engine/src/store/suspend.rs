@@ -171,7 +171,7 @@ impl Suspension {
                 std::process::abort();
             }
             if state.why.is_none() {
-                tracing::error!(%error, "the pool is suspended: its devices fail; see zpool status, zpool clear");
+                tracing::error!(%error, "the pool is suspended: devices fail; see zpool status, zpool clear");
                 state.why = Some(error.clone());
                 self.reporter.ereport("io_failure", None, None, None);
             }

@@ -1,10 +1,10 @@
 //! Giving devices back to the system.
 //!
 //! A pool that gives a device up lets go of it, and the device is closed with the last transfer that uses
-//! it. Until then nobody else can have it, and the kernel may keep a block device claimed a moment longer: a
-//! transfer of the ring holds the file until it is cleaned up. A caller that is told that a device was given
-//! up may use it for something else at once. So each change that gives up a device ends here: it returns
-//! when the device could be claimed anew.
+//! it. Until then no other program can have it, and the kernel may keep a block device claimed a moment
+//! longer: a transfer of the ring holds the file until it is cleaned up. A caller that is told that a device
+//! was given up may use it for something else at once. So each change that gives up a device ends here: it
+//! returns when the device could be claimed anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -128,7 +128,7 @@ fn the_thread_of_a_pool_that_nobody_uses_is_not_woken_and_what_comes_is_committe
         }
         let woken = rests("txg-sync idle") - before;
         assert!(before > 0 && woken <= 3, "woken {woken} times");
-        // Nobody asks for this group.
+        // No caller asks for this group.
         pool.volume(id).await.unwrap().write_at(0, &[7; 4096], false).await.unwrap();
         while pool.txgs().synced_txg() == synced {
             std::thread::yield_now();

@@ -52,7 +52,7 @@ fn reads_and_scrubs_use_both_halves_of_a_spare_and_blame_the_bad_device() {
                     let counted = leaf.errors.checksum() > 0;
                     assert_eq!((counted, leaf.stats.healed_bytes() > 0), (is_bad, is_bad), "{}", leaf.name);
                 }
-                // The spare stays: nobody said that the device is good again.
+                // The spare stays: no command said that the device is good again.
                 let scan = scrubbed(&pool).await;
                 assert_eq!(scan.errors, 0);
                 assert!(!scrubs || scan.processed == 0, "the first scrub mended everything: {scan:?}");

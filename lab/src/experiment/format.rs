@@ -137,7 +137,7 @@ const BEFORE_TARGETS: [TableOf; 2] = [
                 "seconds",
                 None,
                 "300",
-                "How long a guest may take to boot; by default 10 times the longest boot so far, and at least \
+                "How long a guest may take to boot; by default 10 times the longest boot so far, at least \
                  120. Only for kind = \"guest\"",
             ),
             key(

@@ -255,8 +255,8 @@ impl Bench<'_> {
         its.iter().try_for_each(|lodging| self.release_home(lodging))
     }
 
-    /// Has a variant made anew for its next run, because one failed: what that left may be why. Where not even
-    /// that can be removed, everything is made anew.
+    /// Has a variant made anew for its next run, because one failed: what that left may be why. Where not
+    /// even that can be removed, everything is made anew.
     pub(crate) fn renew(&mut self, lodging: &Placement) {
         if self.release_home(lodging).is_err() {
             // What cannot be removed now either, `lab clean` removes.

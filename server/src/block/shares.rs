@@ -300,7 +300,8 @@ fn initiator_name(value: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the value of an option as it was typed. In the property's text a blank or a comma in it would end it.
+/// Checks the value of an option as it was typed. In the property's text a blank or a comma in it would end
+/// it.
 ///
 /// # Errors
 /// What is wrong with it, for a person.

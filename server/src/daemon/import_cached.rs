@@ -108,8 +108,8 @@ impl Daemon {
         Ok(found)
     }
 
-    /// Says that pools are about to be imported, until what is returned is dropped: clients of volumes that do
-    /// not exist yet wait, or are told to try again.
+    /// Says that pools are about to be imported, until what is returned is dropped: clients of volumes that
+    /// do not exist yet wait, or are told to try again.
     pub fn expect_imports(self: &Arc<Self>) -> Importing {
         self.importing.send_modify(|imports| *imports += 1);
         Importing(Arc::clone(self))

@@ -387,8 +387,8 @@ impl Exports for Volumes {
         admitted
     }
 
-    /// Waits for a volume that is being changed, and for one that may be of a pool that is being imported: most
-    /// clients take a refusal as final.
+    /// Waits for a volume that is being changed, and for one that may be of a pool that is being imported:
+    /// most clients take a refusal as final.
     async fn open(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Unopened> {
         let mut changes = self.changes();
         let until = Instant::now() + PATIENCE;

@@ -64,8 +64,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Begins to answer, with one thread when a request comes, and up to `most` when they are needed. They end
-    /// with the connection.
+    /// Begins to answer, with one thread when a request comes, and up to `most` when they are needed. They
+    /// end with the connection.
     ///
     /// # Errors
     /// The system cannot wait for requests.

@@ -10,8 +10,9 @@
 //! A mount elsewhere can be a copy that follows ours: most services have a namespace whose mounts go when
 //! ours do. A mount takes others away with it: those on the same directory, in mounts that follow the one
 //! that it is in itself. So a mount elsewhere *stays* if it is on another directory, if what it is in follows
-//! no other mount, or if what ours is in is shared with none. All others may go along. Whether such a mount is still there afterwards is found out by
-//! its path, through the root directory of the process ([`Place::is_still_there`]), without the tables.
+//! no other mount, or if what ours is in is shared with none. All others may go along. Whether such a mount
+//! is still there afterwards is found out by its path, through the root directory of the process
+//! ([`Place::is_still_there`]), without the tables.
 //!
 //! Another program may mount or unmount meanwhile. The session of the kernel decides in the end: it lives as
 //! long as the filesystem is mounted anywhere.

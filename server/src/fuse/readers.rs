@@ -15,14 +15,15 @@
 //!   thread.
 //!
 //! # How many
-//! A machine may have thousands of mounts, most of them idle. So a mount begins without a thread, and gets one
-//! with its first request ([`idle`](super::idle)). If a thread is called and none rests, one more starts, up
-//! to the maximum; a thread that has rested for [`PATIENCE`] ends. The last one parks the mount and ends when
-//! no request came for as long.
+//! A machine may have thousands of mounts, most of them idle. So a mount begins without a thread, and gets
+//! one with its first request ([`idle`](super::idle)). If a thread is called and none rests, one more starts,
+//! up to the maximum; a thread that has rested for [`PATIENCE`] ends. The last one parks the mount and ends
+//! when no request came for as long.
 //!
 //! # Invariants
 //! While not all threads are busy in requests, at least one reads, or the mount is parked and has none. A
-//! thread that panics counts as one that leaves. A thread that cannot read any more is not replaced: it keeps its place in the maximum.
+//! thread that panics counts as one that leaves. A thread that cannot read any more is not replaced: it keeps
+//! its place in the maximum.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

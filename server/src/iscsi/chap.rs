@@ -311,7 +311,7 @@ mod tests {
         let secrets = Secrets::parse("* all secret-of-all\niqn.a:1 secret-of-a-1\n").expect("secrets");
         assert_eq!(super::tests::check(&secrets, "iqn.a:1", "all", "secret-of-all"), None);
         assert_eq!(super::tests::check(&secrets, "iqn.a:2", "all", "secret-of-all"), Some(true));
-        // There is nobody else that the only one could pass for.
+        // There is no other initiator that the only one could pass for.
         let secrets = Secrets::parse("only 0123456789ab").expect("secrets");
         assert_eq!(super::tests::check(&secrets, "iqn.x", "only", "0123456789ab"), Some(true));
     }

@@ -39,8 +39,8 @@ pub async fn serve_unix<X: Exports>(
     }
 }
 
-/// Accepts connections over TCP until dropped, and serves each on one of the shards in turn; where the listener
-/// has a key, none without TLS.
+/// Accepts connections over TCP until dropped, and serves each on one of the shards in turn; where the
+/// listener has a key, none without TLS.
 pub async fn serve_tcp<X: Exports>(
     mut listener: Listener<Option<Tls>>,
     exports: Arc<X>,

@@ -165,7 +165,7 @@ fn snapshots_are_read_only_and_unknown_targets_are_unknown() {
 }
 
 /// Why a write of fewer bytes than its blocks is refused.
-const TOO_FEW_BYTES: &str = "it expects that a write with fewer bytes than its blocks is done in part and good; \
+const TOO_FEW_BYTES: &str = "it expects that a write of fewer bytes than its blocks is good, done in part; \
                              here it is refused (0Eh, 03h) and nothing is written, as by the target of Linux";
 
 /// Tests of libiscsi's suite that expect what the standards do not say, with the reason.

@@ -253,8 +253,8 @@ fn a_guest_is_not_left_believing_in_writes_that_are_gone() {
     let mut machine = Machine::connect(&served.socket("tank/disk"), Options::default());
     let mut number = 0;
     use Stability::{Always, ByGroup, WhenAsked};
-    // As of which group the next daemon opens the pool, what becomes of writes by themselves, whether the guest
-    // flushed, and how reads end then.
+    // As of which group the next daemon opens the pool, what becomes of writes by themselves, whether the
+    // guest flushed, and how reads end then.
     for (committed, stability, is_flushed, status) in [
         (5, WhenAsked, false, OK),
         (8, WhenAsked, true, OK),

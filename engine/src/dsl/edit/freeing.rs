@@ -3,8 +3,8 @@
 //! The pool's list of blocks goes first, then the trees, then the livelists of clones, one of their lists
 //! after the other. All of it counts for the hidden directory `$FREE` until it is freed.
 //!
-//! A tree with a damaged block stops where that is met, and the others go on; it is tried again after the next
-//! import or `zpool clear`.
+//! A tree with a damaged block stops where that is met, and the others go on; it is tried again after the
+//! next import or `zpool clear`.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_process_async_destroys`).
 

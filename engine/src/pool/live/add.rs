@@ -29,7 +29,7 @@ use crate::pool::status;
 use crate::vdev::config::{Devices, build_auxiliary};
 use crate::vdev::release::release;
 use crate::vdev::spares::shared_guid;
-use crate::vdev::{Aux, Class, Vdev};
+use crate::vdev::{Aux, Class, Kind, Vdev};
 
 impl LivePool {
     /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held
@@ -222,4 +222,28 @@ async fn add_tops(s: &Syncing, tops: &[NewTop], ashift: Option<u8>) -> Result<()
         vdevs.spares.push(spare);
     }
     Auxiliary::Spares.write(s).await
+}
+
+impl LivePool {
+    /// Labels the spares and cache devices of a new pool.
+    pub(super) async fn label_auxiliary(&self) -> Result<()> {
+        let vdevs = self.pool.vdevs();
+        let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
+        let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
+        for (vdev, state) in spares.chain(l2cache) {
+            let Kind::Leaf(slot) = &vdev.kind else { continue };
+            let is_shared = slot.device().is_some_and(|device| shared_guid(&*device) == Some(vdev.guid));
+            if is_shared && state == PoolState::Spare {
+                continue;
+            }
+            let label = self.auxiliary_label(vdev.guid, state);
+            vdevs.initialize_label(vdev.guid, &label).await.map_err(|tried| cannot_label(&tried))?;
+        }
+        self.writer().flush().await
+    }
+}
+
+pub(super) fn cannot_label(tried: &[crate::error::Attempt]) -> Error {
+    let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
+    Error::Busy(format!("a device cannot be labelled: {}", tried.join("; ")))
 }

@@ -30,6 +30,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
+use super::add::cannot_label;
 use super::attach::note;
 use super::claims::{Wanted, refuse_twice};
 use super::config::{Config, Needed};
@@ -47,10 +48,10 @@ use crate::properties::Types;
 use crate::store::{Pool, Store};
 use crate::tables::Tables;
 use crate::txg::{Limits, Tx};
+use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::spares::shared_guid;
-use crate::vdev::{Class, Kind};
 
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
@@ -508,30 +509,6 @@ pub(super) async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConf
     let mut list = Nvlist::new();
     list.push(name, devices.iter().map(VdevConfig::to_nvlist).collect::<Vec<_>>());
     write_packed_nvlist(s, &object, &list).await
-}
-
-impl LivePool {
-    /// Labels the spares and cache devices of a new pool.
-    async fn label_auxiliary(&self) -> Result<()> {
-        let vdevs = self.pool.vdevs();
-        let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
-        let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
-        for (vdev, state) in spares.chain(l2cache) {
-            let Kind::Leaf(slot) = &vdev.kind else { continue };
-            let is_shared = slot.device().is_some_and(|device| shared_guid(&*device) == Some(vdev.guid));
-            if is_shared && state == PoolState::Spare {
-                continue;
-            }
-            let label = self.auxiliary_label(vdev.guid, state);
-            vdevs.initialize_label(vdev.guid, &label).await.map_err(|tried| cannot_label(&tried))?;
-        }
-        self.writer().flush().await
-    }
-}
-
-fn cannot_label(tried: &[crate::error::Attempt]) -> Error {
-    let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
-    Error::Busy(format!("a device cannot be labelled: {}", tried.join("; ")))
 }
 
 pub(super) fn random_guid(env: &dyn Env) -> Guid {

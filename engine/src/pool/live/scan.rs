@@ -126,7 +126,8 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// What was done since the cursor moved. What is read again is met again; what was repaired is right then.
+    /// What was done since the cursor moved. What is read again is met again; what was repaired is right
+    /// then.
     fn unfinished(&self) -> Counters {
         let processed = self.kept.processed + self.batch.processed;
         Counters { processed, ..self.kept.or_more(self.batch) }
@@ -570,8 +571,8 @@ impl Syncing {
         self.set_in_directory(SCAN, zap::Value::U64(phys.to_words().to_vec())).await
     }
 
-    /// Takes over what a batch gives back, and ends the scan when nothing is left: true for that. A batch that
-    /// was overtaken gives nothing back.
+    /// Takes over what a batch gives back, and ends the scan when nothing is left: true for that. A batch
+    /// that was overtaken gives nothing back.
     pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
         // After an import it is not known what failed: these leaves are resilvered once more.

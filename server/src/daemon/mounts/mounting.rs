@@ -215,18 +215,7 @@ impl OpenPool {
         let doing = format!("cannot mount '{name}'");
         let inside =
             NestedMounts::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
-        let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
-        if let Some(fuse) = &left
-            && fuse.is_aside()
-            && fuse.needs_another_session(&options)
-        {
-            // It can have one where no other program has it any more.
-            let_go_unused(std::slice::from_ref(fuse));
-            self.await_unmounted();
-            self.forget_sessions_that_ended();
-        }
-        let left = left.filter(|_| lock(&self.mounts).contains_key(name));
-        if let Some(fuse) = left {
+        if let Some(fuse) = self.left_aside(name, &options) {
             // It is mounted at another place, and may have got another name meanwhile.
             let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
             if fuse.is_in_place() {
@@ -271,6 +260,18 @@ impl OpenPool {
                 Err(error)
             }
         }
+    }
+
+    /// The session of a filesystem that is still there, unless it needs another one and can have it.
+    fn left_aside(&self, name: &str, options: &MountOptions) -> Option<Arc<fuse::FuseMount>> {
+        let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse))?;
+        if left.is_aside() && left.needs_another_session(options) {
+            // It can have one where no other program has it any more.
+            let_go_unused(std::slice::from_ref(&left));
+            self.await_unmounted();
+            self.forget_sessions_that_ended();
+        }
+        lock(&self.mounts).contains_key(name).then_some(left)
     }
 
     /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the

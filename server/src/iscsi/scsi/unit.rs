@@ -529,7 +529,7 @@ impl<E: Export> Unit<E> {
         let preempted = reservations.lost_by(&next);
         self.shared.reservations.lock().ignore_poison().change(&self.initiator, change)?;
         if action == PREEMPT_AND_ABORT {
-            let is_preempted = |member: &Member| preempted.iter().any(|one| *one == member.initiator);
+            let is_preempted = |member: &Member| preempted.contains(&member.initiator);
             self.shared.members.interrupt(Interruption::Preempted, is_preempted).await;
         }
         Ok(())
@@ -571,7 +571,7 @@ impl<E: Export> Unit<E> {
         }
         let segments = runs.len() as u16;
         for (source, from, destination, to) in runs.into_iter().filter(|(_, from, ..)| from.count > 0) {
-            // Whoever interrupts the destination's commands waits for this, too.
+            // A session that interrupts the destination's commands waits for this, too.
             let _running = destination.begin();
             let _together = destination.together().await;
             let overlaps = Arc::ptr_eq(&source.shared, &destination.shared)

@@ -27,7 +27,7 @@ fn of(package: &Package, force: bool) -> Sent<'_> {
 }
 
 /// Takes all steps that only change names, and gives all steps in their order.
-fn all_steps(sent: &Sent<'_>, local: &mut Vec<Local>) -> Vec<Step> {
+fn all_steps(sent: &Sent<'_>, local: &mut [Local]) -> Vec<Step> {
     let mut taken = Vec::new();
     for _ in 0..sent.bound(local) {
         let Some(step) = sent.steps(local).into_iter().next() else { return taken };

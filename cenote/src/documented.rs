@@ -97,12 +97,24 @@ fn commands(name: &str, text: &str) -> Vec<Typed> {
 /// The commands of a line of a shell that are this program's, without what they are redirected to.
 fn in_pipeline(line: &str) -> Vec<String> {
     let line = line.split_once(" #").map_or(line, |(line, _)| line);
-    let parts = line.split(" | ").flat_map(|part| part.split(" && "));
-    parts
-        .map(|part| part.split(['>', '<']).next().unwrap_or(part))
-        .map(|part| part.trim().trim_end_matches('&').trim().to_owned())
-        .filter(|part| PROGRAMS.iter().any(|program| part.starts_with(&format!("{program} "))))
-        .collect()
+    // Parts end where a pipe, a redirection or `&` stands outside of quotes.
+    let (mut parts, mut quote) = (vec![String::new()], None);
+    let mut before = ' ';
+    for c in line.chars().chain([' ']) {
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            _ => {}
+        }
+        let is_end = quote.is_none() && (matches!(c, '>' | '<' | '&') || (c == '|' && before == ' '));
+        before = c;
+        match (is_end, parts.last_mut()) {
+            (false, Some(part)) => part.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    let parts = parts.iter().map(|part| part.trim().to_owned());
+    parts.filter(|part| PROGRAMS.iter().any(|program| part.starts_with(&format!("{program} ")))).collect()
 }
 
 /// The words of a command, as a shell splits them; of words with alternatives the first, and what stands for
@@ -201,7 +213,7 @@ fn what_is_wrong_in_a_document_is_found() {
     assert_eq!(faults(right), (5, Vec::new()));
     for wrong in [
         "`zpool sett`",
-        "`zfs list -t\nnothing`",
+        "`zpool scrub\n--no-such tank`",
         "`cenote lab run x --quik`",
         "    cenote lab report\n",
         "```\ncenote zpool scrub \\\n --no-such tank\n```\n",

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! A write that failed on all devices is not given up. The writer waits here, and writes again when the pool
-//! is *resumed* (`zpool clear`). So does a read that the sync of a group needs ([`crate::patience`]). So an
+//! is *resumed* (`zpool clear`). So does a read that the sync of a group needs (`patience`). So an
 //! unplugged cable loses no group: acknowledged data stay in memory and
 //! in the intent logs until they are written. In the meantime no group is committed, and callers that wait
 //! for a commit go on waiting. The property `failmode` decides about other callers: with `wait` they wait

@@ -15,7 +15,7 @@ fn the_ring_of_events_has_its_length() {
     turn.set(&tunables::ZFS_ZEVENT_LEN_MAX, 10);
     let events = Events::default();
     for _ in 0..25 {
-        events.post("sysevent.fs.zfs.probe".into(), Vec::new());
+        events.post("sysevent.fs.zfs.config_sync".into(), Vec::new());
     }
     assert_eq!(events.since(0).events.len(), 10);
 }

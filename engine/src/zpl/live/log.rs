@@ -414,10 +414,6 @@ impl Source for LiveZpl {
         }
         .boxed()
     }
-
-    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>> {
-        self.left_of(write).boxed()
-    }
 }
 
 impl LiveZpl {

@@ -19,9 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Waits until nothing here uses the devices any more, and closes them. No slot has them any more. Those that
-/// were not claimed from the system, because they are only read or in memory, are not waited for.
+/// were not claimed from the system, because they are only read or no files, are not waited for.
 pub async fn release(devices: Vec<Arc<dyn Device>>) {
-    let is_claimed = |device: &Arc<dyn Device>| !device.is_read_only() && device.path().is_absolute();
+    let is_claimed = |device: &Arc<dyn Device>| !device.is_read_only() && device.identity().is_some();
     let began = Instant::now();
     let mut closed = Vec::with_capacity(devices.len());
     for device in devices.into_iter().filter(is_claimed) {

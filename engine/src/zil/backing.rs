@@ -8,7 +8,6 @@ use device::IoBuf;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ondisk::blkptr::Blkptr;
-use ondisk::objset::ObjsetType;
 use ondisk::zil::{ChainSeed, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
@@ -46,6 +45,10 @@ pub enum Fetched {
 pub trait Source: Send + Sync + Debug {
     /// Reads the remaining data of a write.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
+
+    /// How many bytes the object has from the start of a write on; `None` if it is gone, or its number
+    /// belongs to another object now.
+    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>>;
 }
 
 /// The layer below the log. The tests have an implementation without a pool.
@@ -83,13 +86,16 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Reads the data of a write to an object.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
 
+    /// See [`Source::left`].
+    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>>;
+
     /// Sets the source of the data of writes, if it is not the object itself.
     fn set_source(&self, source: Weak<dyn Source>);
 
     /// Whether logs have devices of their own.
     fn has_log_devices(&self) -> bool;
 
-    /// Bytes in a block of an object whose blocks may be written before their group; `None` if they must not.
+    /// Bytes in a block of an object; `None` if it is gone.
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>>;
 
     /// Writes a block with its contents in the group `txg`. See [`crate::dmu::LiveObject::write_early`].
@@ -194,6 +200,17 @@ impl Backing for Live {
         .boxed()
     }
 
+    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>> {
+        let source = lock(&self.source).as_ref().and_then(Weak::upgrade);
+        async move {
+            match source {
+                Some(source) => source.left(write).await,
+                None => Ok(Some(u64::MAX)),
+            }
+        }
+        .boxed()
+    }
+
     fn set_source(&self, source: Weak<dyn Source>) {
         *lock(&self.source) = Some(source);
     }
@@ -209,17 +226,22 @@ impl Backing for Live {
 
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>> {
         async move {
-            // A file may be truncated while it is logged.
-            match self.objset.kind() {
-                ObjsetType::Zvol => Ok(Some(self.objset.object(object).await?.block_size())),
-                _ => Ok(None),
+            match self.objset.object(object).await {
+                Err(Error::NotFound(_)) => Ok(None),
+                object => Ok(Some(object?.block_size())),
             }
         }
         .boxed()
     }
 
     fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>> {
-        async move { self.objset.object(object).await?.write_early(&self.writer, txg, block).await }.boxed()
+        async move {
+            match self.objset.object(object).await {
+                Err(Error::NotFound(_)) => Ok(None),
+                object => object?.write_early(&self.writer, txg, block).await,
+            }
+        }
+        .boxed()
     }
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {

@@ -15,7 +15,7 @@ use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::{FLAG_REPLAY_NEEDED, MIN_BLOCK_SIZE, ZilChain, ZilHeader};
 
-use super::plan::MAX_BLOCK_BYTES;
+use super::plan::most_block_bytes;
 
 /// The number of recent batches that determine the size of the next block.
 const MEMORY: usize = 4;
@@ -253,7 +253,6 @@ impl Chain {
         }
         self.recent.push_back(batch_bytes);
         let most = self.recent.iter().copied().max().unwrap_or_default();
-        let most = most.saturating_add(ZilChain::SIZE).min(MAX_BLOCK_BYTES);
-        most.next_multiple_of(MIN_BLOCK_SIZE).clamp(MIN_BLOCK_SIZE, MAX_BLOCK_BYTES)
+        most.saturating_add(ZilChain::SIZE).min(most_block_bytes()).next_multiple_of(MIN_BLOCK_SIZE)
     }
 }

@@ -15,11 +15,19 @@
 //! Only writes of the open group are logged by pointer. Writes of older groups are about to be written
 //! anyway, and go into the log with their data. So do writes to blocks that occupy no space of their own.
 //!
+//! # Files
+//! A replay writes the whole block of a pointer, so the block must have the data of the write: a file may be
+//! truncated, removed, or get larger blocks between the write and the log. Therefore a record gets a pointer
+//! only if the file had all of the write before its block was written and still has it afterwards, and if the
+//! block is as large as blocks were when the write was cut. Otherwise the write goes into the log with the
+//! data that are left of it, as if nothing had been written early, and by the same rules. What the block
+//! contains of later changes is harmless, as in a log with data: these are noted, or will be.
+//!
 //! # Invariant
 //! The chain gets the group of a block that is being written early as `in_flight`, so that the sync of the
 //! group waits for the batch.
 //!
-//! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_write_state`), `zvol.c`.
+//! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_write_state`), `zvol.c`, `zfs_vnops.c` (`zfs_get_data`).
 
 use std::sync::atomic::Ordering;
 
@@ -27,8 +35,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
-use ondisk::{ByteOrder, ObjectId, Txg};
+use ondisk::{ByteOrder, Txg};
 
+use super::backing::Written;
 use super::itx::{Noted, What};
 use super::{Inner, lock};
 use crate::error::{Error, Result};
@@ -41,8 +50,15 @@ const AT_ONCE: usize = 32;
 enum Step {
     /// It goes into the log with its data.
     Keep(Noted),
-    /// Its block is written: object, block, offset and length of the write to it.
-    Write(u64, u64, u64, u64),
+    /// Its block is written.
+    Write {
+        /// The write, and its length.
+        write: Written,
+        length: u64,
+        /// The number of its block, and the size of blocks.
+        block: u64,
+        block_size: u64,
+    },
 }
 
 impl Inner {
@@ -63,15 +79,15 @@ impl Inner {
         let mut steps = Vec::with_capacity(notes.len());
         for noted in notes {
             match noted.what {
-                // Only writes to volumes: objects with generations may be truncated while they are logged.
-                What::Write { object, generation: 0, offset, length }
+                What::Write { object, generation, offset, length }
                     if noted.txg == txg && is_meant(&noted) =>
                 {
                     match self.backing.early_block_size(object.into()).await? {
-                        Some(block_size) => {
-                            cut(&mut steps, &noted, (object, offset, length), block_size, for_throughput)
+                        Some(block_size) if block_size > 0 => {
+                            let write = Written { object: object.into(), generation, offset };
+                            cut(&mut steps, txg, (write, length), block_size, for_throughput)
                         }
-                        None => steps.push(Step::Keep(noted)),
+                        _ => steps.push(Step::Keep(noted)),
                     }
                 }
                 _ => steps.push(Step::Keep(noted)),
@@ -87,36 +103,55 @@ impl Inner {
     }
 
     async fn take_step(&self, txg: Txg, step: Step) -> Result<(Noted, Option<Blkptr>)> {
-        let (object, block, offset, length) = match step {
+        let (write, length, block, block_size) = match step {
             Step::Keep(noted) => return Ok((noted, None)),
-            Step::Write(object, block, offset, length) => (object, block, offset, length),
+            Step::Write { write, length, block, block_size } => (write, length, block, block_size),
         };
-        let Some(pointer) = self.backing.write_early(txg, object.into(), block).await? else {
-            return Ok((Noted { txg, what: What::Write { object, generation: 0, offset, length } }, None));
+        let kept = Noted { txg, what: with_data(write, length) };
+        if !self.is_there(write, length).await? {
+            return Ok((kept, None));
+        }
+        let Some(pointer) = self.backing.write_early(txg, write.object, block).await? else {
+            return Ok((kept, None));
         };
-        let record =
-            Record::Write { object: ObjectId(object), offset, length, data: WriteData::Block(pointer) };
+        if pointer.lsize().get() != block_size || !self.is_there(write, length).await? {
+            return Ok((kept, None));
+        }
+        let Written { object, offset, .. } = write;
+        let record = Record::Write { object, offset, length, data: WriteData::Block(pointer) };
         let record =
             record.encode(txg, 0, ByteOrder::Little).map_err(Error::format("a record of a block"))?;
         self.count_indirect(length);
         Ok((Noted { txg, what: What::Record(record) }, Some(pointer)))
     }
+
+    /// Whether the object has all of a write.
+    async fn is_there(&self, write: Written, length: u64) -> Result<bool> {
+        Ok(self.backing.left(write).await?.is_some_and(|left| left >= length))
+    }
+}
+
+/// A write that goes into the log with its data.
+fn with_data(write: Written, length: u64) -> What {
+    let Written { object, generation, offset } = write;
+    What::Write { object: object.get(), generation, offset, length }
 }
 
 /// Cuts a write at the boundaries of blocks. Parts that go into the log with their data stay together.
 fn cut(
     steps: &mut Vec<Step>,
-    noted: &Noted,
-    (object, mut offset, length): (u64, u64, u64),
+    txg: Txg,
+    (write, length): (Written, u64),
     block_size: u64,
     for_throughput: bool,
 ) {
+    let mut offset = write.offset;
     let end = offset.saturating_add(length);
     let mut kept = offset;
+    let part = |from: u64| Written { offset: from, ..write };
     let keep = |steps: &mut Vec<Step>, from: u64, to: u64| {
         if from < to {
-            let what = What::Write { object, generation: 0, offset: from, length: to - from };
-            steps.push(Step::Keep(Noted { txg: noted.txg, what }));
+            steps.push(Step::Keep(Noted { txg, what: with_data(part(from), to - from) }));
         }
     };
     while offset < end {
@@ -124,7 +159,7 @@ fn cut(
         let next = block.saturating_add(1).saturating_mul(block_size).min(end);
         if for_throughput || (next - offset) * 2 >= block_size {
             keep(steps, kept, offset);
-            steps.push(Step::Write(object, block, offset, next - offset));
+            steps.push(Step::Write { write: part(offset), length: next - offset, block, block_size });
             kept = next;
         }
         offset = next;

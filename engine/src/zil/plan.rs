@@ -1,9 +1,10 @@
 //! From notes to log blocks: the contents of each block, and its bytes.
 //!
 //! The first block of a batch is the one that ends the chain and was allocated before, so its size is given.
-//! Notes that do not fit there go to further blocks of at most [`MAX_BLOCK_BYTES`], each no larger than
-//! needed. The data of a write may be spread over several blocks, each with a record of its own; cuts are at
-//! multiples of [`CUT_BYTES`] of the offset, so that no sector of a volume is cut.
+//! Notes that do not fit there go to further blocks of at most [`MAX_BLOCK_BYTES`], or what the tunable
+//! `zil_maxblocksize` says, each no larger than needed. The data of a write may be spread over several
+//! blocks, each with a record of its own; cuts are at multiples of [`CUT_BYTES`] of the offset, so that no
+//! sector of a volume is cut.
 //!
 //! A block (`zilog2`) contains the chain structure, records, and zeroes. A record of a write is 192 bytes and
 //! the data, padded to 8.
@@ -21,6 +22,11 @@ use crate::tunables;
 
 /// Largest log block.
 pub(super) const MAX_BLOCK_BYTES: usize = 128 << 10;
+/// The largest block that is allocated from now on, unless a single record needs a larger one.
+pub(super) fn most_block_bytes() -> usize {
+    tunables::ZIL_MAXBLOCKSIZE.size().next_multiple_of(MIN_BLOCK_SIZE).clamp(MIN_BLOCK_SIZE, MAX_BLOCK_BYTES)
+}
+
 /// Largest record.
 pub(super) const MAX_RECORD_BYTES: usize = MAX_BLOCK_BYTES - ZilChain::SIZE;
 /// The bytes before the data of a write.
@@ -128,16 +134,15 @@ struct Plan {
 impl Plan {
     fn next_block(&mut self) {
         self.done.push(std::mem::take(&mut self.block));
-        self.block_bytes =
-            tunables::ZIL_MAXBLOCKSIZE.size().next_multiple_of(MIN_BLOCK_SIZE).min(MAX_BLOCK_BYTES);
+        self.block_bytes = most_block_bytes();
     }
 
     fn record(&mut self, txg: Txg, bytes: Vec<u8>) {
         if bytes.len() > self.block.room(self.block_bytes) {
             self.next_block();
-            if bytes.len() > self.block.room(self.block_bytes) {
-                self.block_bytes = MAX_BLOCK_BYTES;
-            }
+            // A record cannot be cut.
+            let least = (ZilChain::SIZE + bytes.len()).next_multiple_of(MIN_BLOCK_SIZE);
+            self.block_bytes = self.block_bytes.max(least);
         }
         self.block.push(txg, Part::Record(bytes));
     }

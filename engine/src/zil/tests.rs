@@ -206,6 +206,12 @@ impl Backing for Fake {
         std::future::ready(Ok(Fetched::Bytes(left))).boxed()
     }
 
+    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>> {
+        let disk = self.disk();
+        let left = (disk.content.len() as u64).saturating_sub(write.offset);
+        std::future::ready(Ok((!disk.is_gone).then_some(left))).boxed()
+    }
+
     fn set_source(&self, _: Weak<dyn Source>) {}
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {

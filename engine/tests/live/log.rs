@@ -50,17 +50,20 @@ async fn open(pool: &Arc<LivePool>) -> (Arc<LiveDataset>, Arc<LiveZpl>) {
     (dataset, zpl)
 }
 
-fn random_history(layout: Layout, count: usize, xattrs: XattrPlace, seed: u64) {
+fn random_history(layout: Layout, count: usize, xattrs: XattrPlace, for_throughput: bool, seed: u64) {
     let random = Seeded::new(seed);
     let pick = |below: u64| random.random() % below;
     let mut disks = Disks::new(96 << 20);
     let mut pool = block_on(create(layout, count, &disks));
     for round in 0..5 {
         let (dataset, zpl) = block_on(open(&pool));
+        dataset.zil.set_for_throughput(for_throughput);
         dataset.zil.set_sync_mode(if round == 4 { SyncMode::Always } else { SyncMode::Standard });
-        // The first of a chain waits for its group, and so does every change of attributes in the file.
+        // The first of a chain waits for its group, and so does every change of attributes in the file. A
+        // crash ends a chain, so each round begins one.
+        let name = format!("first{round}");
         let first = async {
-            let _ = zpl.create(zpl.zpl().root(), b"first", &FILE).await;
+            zpl.create(zpl.zpl().root(), name.as_bytes(), &FILE).await?;
             zpl.sync_all().await
         };
         block_on(committing(&pool, first)).unwrap();
@@ -102,12 +105,66 @@ fn random_history(layout: Layout, count: usize, xattrs: XattrPlace, seed: u64) {
 
 #[test]
 fn what_was_made_stable_of_files_survives_crashes_on_a_single_device() {
-    random_history(Layout::Single, 1, XattrPlace::Directory, 1);
+    random_history(Layout::Single, 1, XattrPlace::Directory, false, 1);
 }
 
 #[test]
 fn what_was_made_stable_of_files_survives_crashes_on_a_mirror_with_a_log_device() {
-    random_history(Layout::Mirror, 2, XattrPlace::Attributes, 2);
+    random_history(Layout::Mirror, 2, XattrPlace::Attributes, false, 2);
+}
+
+#[test]
+fn what_was_made_stable_of_files_by_pointers_survives_crashes() {
+    for seed in 3..6 {
+        random_history(Layout::Single, 1, XattrPlace::Directory, true, seed);
+    }
+}
+
+#[test]
+fn large_stable_writes_of_files_are_logged_by_pointer() {
+    const RECORD_BYTES: usize = 128 << 10;
+    let disks = Disks::new(96 << 20);
+    let bytes: Vec<u8> = (0..RECORD_BYTES * 4).map(|at| (at / 1000 % 251) as u8 + 1).collect();
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let (dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        committing(&pool, zpl.write(file, 0, &[9; RECORD_BYTES + 1], &WriteOptions::default()))
+            .await
+            .unwrap();
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        let before = pool.txgs().synced_txg();
+        let indirect = || dataset.objset.stats().zil().snapshot().zil_itx_indirect_bytes;
+        let logged = indirect();
+        zpl.write(file, 0, &bytes, &WriteOptions::default()).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        assert_eq!(pool.txgs().synced_txg(), before, "this is the log's work alone");
+        assert_eq!(indirect() - logged, bytes.len() as u64);
+        // A write that a later one cuts off is not brought back by its block, and what is left of it is.
+        zpl.write(file, 5 * RECORD_BYTES as u64, &bytes[..RECORD_BYTES], &WriteOptions::default())
+            .await
+            .unwrap();
+        let size = Some(5 * RECORD_BYTES as u64 + 1000);
+        zpl.set_attributes(file, &SetAttributes { size, ..SetAttributes::default() }).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        assert_eq!(pool.txgs().synced_txg(), before, "this is the log's work alone");
+        assert_eq!(indirect() - logged, bytes.len() as u64);
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (_, zpl) = open(&pool).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+        let mut read = vec![0; 6 * RECORD_BYTES];
+        assert_eq!(zpl.read(file, 0, &mut read).await.unwrap(), 5 * RECORD_BYTES + 1000);
+        assert!(read[..bytes.len()] == bytes);
+        assert!(read[5 * RECORD_BYTES..5 * RECORD_BYTES + 1000] == bytes[..1000]);
+        drop(zpl);
+        pool.start().unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
 }
 
 #[test]

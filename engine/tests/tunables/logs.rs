@@ -32,27 +32,30 @@ fn large_writes_do_not_go_through_the_log_from_the_size_that_is_said() {
     assert!(immediate < small / 2, "{immediate} {small}");
 }
 
-/// Blocks of the log for 256 KiB of small writes that become stable together.
-fn log_blocks() -> u64 {
+/// Blocks of the log for 256 KiB of small writes that become stable together, and their bytes.
+fn log_blocks() -> (u64, u64) {
     let bed = Bed::new();
     bed.write(0, 8192);
     block_on(bed.volume.flush()).unwrap();
-    let before = ZIL.snapshot().zil_itx_metaslab_normal_count;
+    let before = ZIL.snapshot();
     for at in 1..33 {
         bed.write(at * MIB, 8192);
     }
     block_on(bed.volume.flush()).unwrap();
-    let blocks = ZIL.snapshot().zil_itx_metaslab_normal_count - before;
+    let after = ZIL.snapshot();
     bed.end();
-    blocks
+    let blocks = after.zil_itx_metaslab_normal_count - before.zil_itx_metaslab_normal_count;
+    (blocks, after.zil_itx_metaslab_normal_write - before.zil_itx_metaslab_normal_write)
 }
 
 #[test]
 fn blocks_of_the_log_are_as_large_as_is_said() {
     let turn = Turn::take();
-    let usual = log_blocks();
+    let (usual, _) = log_blocks();
     assert!(usual <= 8, "{usual}");
-    turn.set(&tunables::ZIL_MAXBLOCKSIZE, 16 << 10);
-    let small = log_blocks();
-    assert!(small >= 16, "{small}");
+    for size in [16 << 10, 8 << 10] {
+        turn.set(&tunables::ZIL_MAXBLOCKSIZE, size);
+        let (blocks, bytes) = log_blocks();
+        assert!(blocks >= 16 && bytes <= blocks * size, "{blocks} blocks of {size} have {bytes} bytes");
+    }
 }

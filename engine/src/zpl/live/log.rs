@@ -414,6 +414,10 @@ impl Source for LiveZpl {
         }
         .boxed()
     }
+
+    fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>> {
+        self.left_of(write).boxed()
+    }
 }
 
 impl LiveZpl {

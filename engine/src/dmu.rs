@@ -26,7 +26,9 @@ pub mod zap;
 
 pub(crate) use difference::next_difference;
 pub use difference::{DifferingObjects, differing_objects};
-pub use live::{Dirtied, LiveObject, LiveObjset, NewObject, Piece, Policy, Space, Stored, SyncedObjset};
+pub use live::{
+    Dirtied, Early, LiveObject, LiveObjset, NewObject, Piece, Policy, Space, Stored, SyncedObjset,
+};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use payload::Payload;

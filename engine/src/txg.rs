@@ -429,6 +429,12 @@ impl Txgs {
         Ok(Tx::holding(state.open, NOBODY, self))
     }
 
+    /// Whether an operation may still make changes in a group before `txg`. Once it is false, it stays so.
+    pub(crate) fn is_held_before(&self, txg: Txg) -> bool {
+        let state = self.state();
+        state.open <= txg && state.holds[1] > 0
+    }
+
     fn note_streamed(&self, txg: Txg, bytes: u64) {
         let mut state = self.state();
         if txg == state.open {

@@ -53,6 +53,7 @@ use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 
 pub use dirtied::Dirtied;
+pub use dmu_sync::Early;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 pub use pieces::Piece;

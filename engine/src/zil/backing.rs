@@ -12,7 +12,7 @@ use ondisk::zil::{ChainSeed, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::lock;
-use crate::dmu::LiveObjset;
+use crate::dmu::{Early, LiveObjset};
 use crate::error::{Error, Result};
 use crate::stats::ZilCounters;
 use crate::txg::Tx;
@@ -99,7 +99,7 @@ pub(super) trait Backing: Send + Sync + Debug {
     fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>>;
 
     /// Writes a block with its contents in the group `txg`. See [`crate::dmu::LiveObject::write_early`].
-    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>>;
+    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Early>>>;
 
     /// Sets the header in the object set, from the group of `tx` on.
     fn set_header(&self, tx: &Tx, header: &ZilHeader);
@@ -234,7 +234,7 @@ impl Backing for Live {
         .boxed()
     }
 
-    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>> {
+    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Early>>> {
         async move {
             match self.objset.object(object).await {
                 Err(Error::NotFound(_)) => Ok(None),

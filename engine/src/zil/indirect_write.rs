@@ -15,13 +15,23 @@
 //! Only writes of the open group are logged by pointer. Writes of older groups are about to be written
 //! anyway, and go into the log with their data. So do writes to blocks that occupy no space of their own.
 //!
-//! # Files
-//! A replay writes the whole block of a pointer, so the block must have the data of the write: a file may be
-//! truncated, removed, or get larger blocks between the write and the log. Therefore a record gets a pointer
-//! only if the file had all of the write before its block was written and still has it afterwards, and if the
-//! block is as large as blocks were when the write was cut. Otherwise the write goes into the log with the
-//! data that are left of it, as if nothing had been written early, and by the same rules. What the block
-//! contains of later changes is harmless, as in a log with data: these are noted, or will be.
+//! # What a replay writes
+//! A replay writes the whole block of a pointer, where data in the log are written to their range alone.
+//! What the block contains of earlier changes is in the file already when the record is applied, and what it
+//! contains of later ones is harmless: these are noted, or will be. So:
+//!
+//! - The block must have all changes of older groups. A replay leaves out records of committed groups, and
+//!   would put the block over their changes. Therefore nothing gets a pointer while an operation holds the
+//!   group before the open one.
+//! - The block must have the data of the write. A file may be truncated, removed, or get larger blocks
+//!   between the write and the log. Therefore a record gets a pointer only if the file had all of the write
+//!   before its block was written and still has it afterwards, and if the block is as large as blocks were
+//!   when the write was cut.
+//! - The file must reach to the last byte of the block that is not zero: bytes of a later write behind the
+//!   end of the file would appear when it grows again. Therefore the record covers them, if the file does.
+//!
+//! Otherwise the write goes into the log with the data that are left of it, as if nothing had been written
+//! early, and by the same rules.
 //!
 //! # Invariant
 //! The chain gets the group of a block that is being written early as `in_flight`, so that the sync of the
@@ -40,6 +50,7 @@ use ondisk::{ByteOrder, Txg};
 use super::backing::Written;
 use super::itx::{Noted, What};
 use super::{Inner, lock};
+use crate::dmu::Early;
 use crate::error::{Error, Result};
 use crate::tunables;
 
@@ -76,6 +87,9 @@ impl Inner {
             lock(&self.chain).in_flight = Some(tx.txg());
             tx.txg()
         };
+        if self.txgs.is_held_before(txg) {
+            return Ok((notes, Vec::new()));
+        }
         let mut steps = Vec::with_capacity(notes.len());
         for noted in notes {
             match noted.what {
@@ -111,14 +125,17 @@ impl Inner {
         if !self.is_there(write, length).await? {
             return Ok((kept, None));
         }
-        let Some(pointer) = self.backing.write_early(txg, write.object, block).await? else {
+        let Some(Early { pointer, data_bytes }) = self.backing.write_early(txg, write.object, block).await?
+        else {
             return Ok((kept, None));
         };
-        if pointer.lsize().get() != block_size || !self.is_there(write, length).await? {
+        let Written { object, offset, .. } = write;
+        let data_end = block.saturating_mul(block_size).saturating_add(data_bytes);
+        let covered = length.max(data_end.saturating_sub(offset));
+        if pointer.lsize().get() != block_size || !self.is_there(write, covered).await? {
             return Ok((kept, None));
         }
-        let Written { object, offset, .. } = write;
-        let record = Record::Write { object, offset, length, data: WriteData::Block(pointer) };
+        let record = Record::Write { object, offset, length: covered, data: WriteData::Block(pointer) };
         let record =
             record.encode(txg, 0, ByteOrder::Little).map_err(Error::format("a record of a block"))?;
         self.count_indirect(length);

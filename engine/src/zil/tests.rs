@@ -15,6 +15,7 @@ use ondisk::{Level, Lsize, ObjectId, ObjsetId, Psize, Txg};
 use super::backing::{Fetched, Written};
 use super::*;
 use crate::Block;
+use crate::dmu::Early;
 use crate::env::Seeded;
 use crate::error::Error;
 use crate::txg::Limits;
@@ -37,6 +38,8 @@ struct Disk {
     /// Headers set, by group.
     headers: BTreeMap<Txg, ZilHeader>,
     content: Vec<u8>,
+    /// Where the object ends, if not with the content.
+    size: Option<u64>,
     /// The object was freed.
     is_gone: bool,
     /// Bytes in a block, if blocks may be written early.
@@ -179,7 +182,7 @@ impl Backing for Fake {
         std::future::ready(Ok(self.disk().block_size)).boxed()
     }
 
-    fn write_early(&self, txg: Txg, _: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>> {
+    fn write_early(&self, txg: Txg, _: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Early>>> {
         std::future::poll_fn(move |context| {
             let Some(size) = self.disk().block_size else { return Poll::Ready(Ok(None)) };
             if self.disk().slow {
@@ -189,8 +192,9 @@ impl Backing for Fake {
             let bp = self.place(txg, size as usize, ChecksumType::Fletcher4, DmuType::ZVOL)?;
             let mut disk = self.disk();
             let bytes = disk.content[(block * size) as usize..][..size as usize].to_vec();
+            let data_bytes = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
             disk.written.insert(offset_of(&bp), bytes);
-            Poll::Ready(Ok(Some(bp)))
+            Poll::Ready(Ok(Some(Early { pointer: bp, data_bytes })))
         })
         .boxed()
     }
@@ -208,7 +212,8 @@ impl Backing for Fake {
 
     fn left(&self, write: Written) -> BoxFuture<'_, Result<Option<u64>>> {
         let disk = self.disk();
-        let left = (disk.content.len() as u64).saturating_sub(write.offset);
+        let size = disk.size.unwrap_or(disk.content.len() as u64);
+        let left = size.saturating_sub(write.offset);
         std::future::ready(Ok((!disk.is_gone).then_some(left))).boxed()
     }
 
@@ -506,6 +511,50 @@ fn what_is_logged_by_pointer_follows_from_bias_and_devices() {
     assert_eq!((large().0, small().0), (1, 1));
     world.fake.disk().block_size = None;
     assert_eq!((large().0, small().0), (0, 0));
+}
+
+/// Its changes may be missing from the block, and a replay would put the block over them.
+#[test]
+fn nothing_is_logged_by_pointer_while_the_group_before_is_held() {
+    let world = World::started(24);
+    world.fake.disk().block_size = Some(LARGE);
+    let held = now(world.txgs.begin(0)).unwrap();
+    let mut quiesce = Box::pin(world.txgs.quiesce());
+    assert!(is_waiting(&mut quiesce));
+    let write = |byte| {
+        written_by(&world, || {
+            world.write(LARGE, byte, LARGE as usize);
+            now(world.zil.commit()).unwrap();
+        })
+    };
+    assert_eq!(write(2).0, 0);
+    drop(held);
+    now(quiesce).unwrap();
+    assert_eq!(write(3).0, 1);
+}
+
+/// What lies behind it would appear when the file grows.
+#[test]
+fn a_record_by_pointer_covers_all_data_of_its_block() {
+    let world = World::started(25);
+    world.fake.disk().block_size = Some(LARGE);
+    world.zil.set_for_throughput(true);
+    world.write(LARGE, 2, 5000);
+    // A later write, which is not noted yet.
+    world.fake.disk().content[LARGE as usize + 8000..][..1000].fill(3);
+    now(world.zil.commit()).unwrap();
+    // The file ends before it.
+    world.write(2 * LARGE, 4, 5000);
+    {
+        let content = &mut world.fake.disk().content;
+        content.truncate(2 * LARGE as usize + 5000);
+        content.extend([0; 3000]);
+        content.extend([5; 1000]);
+        content.resize(3 * LARGE as usize, 0);
+    }
+    world.fake.disk().size = Some(2 * LARGE + 5000);
+    now(world.zil.commit()).unwrap();
+    assert_eq!(world.crash().replayed(), [(LARGE, 2, 9000), (2 * LARGE, 4, 5000)]);
 }
 
 #[test]

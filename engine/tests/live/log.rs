@@ -3,7 +3,9 @@
 //! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is
 //! a copy of the devices between two operations.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
@@ -18,6 +20,7 @@ use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
 use engine::zpl::live::{SetAttributes, WriteOptions, XattrPlace, XattrSet};
 use engine::zpl::{LiveZpl, ZplOptions};
+use futures_util::FutureExt;
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
@@ -395,6 +398,40 @@ fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
     assert!(refused.to_string().contains("'-m'"), "{refused}");
     assert_eq!(size(&block_on(copy.import("tank", 4))), 16, "refusing did no harm");
     assert_eq!(size(&import(&crashed(&disks), true).unwrap()), 0);
+}
+
+/// An operation that still holds a closed group changes a block after an operation of the open group did.
+/// Were the block in the log as it was in between, a replay would undo the change.
+#[test]
+fn a_change_of_a_committed_group_is_not_undone_by_a_block_of_the_log() {
+    let disks = Disks::new(96 << 20);
+    block_on(async {
+        let pool = attach::pool_of(vec![disks.top(Layout::Single, Class::Normal, "d", 1)]).await;
+        let volume = attach::volume(&pool).await;
+        let half = volume.block_size() as usize / 2;
+        volume.zil().set_for_throughput(true);
+        committing(&pool, volume.write_at(0, &vec![1; 2 * half], true)).await.unwrap();
+        attach::commit(&pool).await;
+        let held = pool.txgs().begin(half as u64).await.unwrap();
+        let mut sync = pool.sync();
+        assert!(poll_fn(|context| Poll::Ready(sync.poll_unpin(context).is_pending())).await, "it is held");
+        assert!(pool.txgs().open_txg() > held.txg());
+        volume.write_at(half as u64, &vec![2; half], true).await.unwrap();
+        let content = volume.objset().object(ObjectId(1)).await.unwrap();
+        content.write_at(&held, 0, &vec![3; half]).await.unwrap();
+        drop(held);
+        sync.await.unwrap();
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let volume = attach::volume(&pool).await;
+        let half = volume.block_size() as usize / 2;
+        let mut read = vec![0; 2 * half];
+        volume.read_at(0, &mut read).await.unwrap();
+        assert!(read[..half].iter().all(|byte| *byte == 3), "the committed change");
+        assert!(read[half..].iter().all(|byte| *byte == 2), "the stable write");
+    });
 }
 
 /// Where a pool has its log devices taken away and given others, while volumes use the log.

@@ -1,8 +1,9 @@
 //! Files after a power cut.
 //!
 //! A client changes the files of a filesystem at random and makes them stable now and then, while log devices
-//! are taken away and given back; after each change all that can be seen is kept as a *moment*. After a cut
-//! the filesystem must be such as the promises allow:
+//! are taken away and given back; after each change all that can be seen is kept as a *moment*. In half of the
+//! runs the filesystem has `logbias=throughput`, so that its log refers to blocks of files; in the others that
+//! holds for large writes without log devices. After a cut the filesystem must be such as the promises allow:
 //!
 //! - Names, links, symbolic links and devices are exactly those of one moment between the last promise of
 //!   anything and the cut: the log keeps their order.
@@ -64,11 +65,14 @@ struct Run {
     begun: Vec<usize>,
     promises: Vec<Promise>,
     moves: Moves,
+    /// Writes that were logged by pointer.
+    by_pointer: u64,
 }
 
-async fn open(pool: &Arc<LivePool>) -> engine::Result<Arc<LiveZpl>> {
+async fn open(pool: &Arc<LivePool>, for_throughput: bool) -> engine::Result<Arc<LiveZpl>> {
     let head = Dsl::open(&pool.view()).await?.find(POOL).await?;
     let dataset = pool.dataset(head.objset_id()).await?;
+    dataset.zil.set_for_throughput(for_throughput);
     LiveZpl::open(pool.txgs(), &dataset.objset, &dataset.zil, ZplOptions::default()).await
 }
 
@@ -78,7 +82,7 @@ fn run(seed: u64) -> Run {
         let mut rng = Rng::new(seed);
         let kind = &KINDS[seed as usize % KINDS.len()];
         let Created { pool, logs, .. } = pools::create(&recorder, kind, 12, seed).await;
-        let zpl = open(&pool).await.expect("a filesystem");
+        let zpl = open(&pool, Rng::new(seed ^ 0xb1a5).once_in(2)).await.expect("a filesystem");
         let mut run = Run {
             begin: recorder.position(),
             recorder: recorder.clone(),
@@ -86,6 +90,7 @@ fn run(seed: u64) -> Run {
             begun: Vec::new(),
             promises: Vec::new(),
             moves: Moves::default(),
+            by_pointer: 0,
         };
         let (is_over, logs_stay) = (Cell::new(false), Cell::new(false));
         let of_files = Rng::new(rng.next_u64());
@@ -106,6 +111,7 @@ fn run(seed: u64) -> Run {
         ])
         .await;
         run.moves = logs.into_moves();
+        run.by_pointer = zpl.objset().stats().zil().snapshot().zil_itx_indirect_count;
         run
     })
 }
@@ -251,7 +257,7 @@ fn try_state(run: &Run, point: usize, disks: Vec<Disk>, seed: u64, verify: bool)
     let recorder = Recorder::new(seed);
     pools::run(async {
         let pool = pools::import(&recorder, disks, &[], seed).await?;
-        let zpl = open(&pool).await.map_err(|error| format!("the filesystem: {error}"))?;
+        let zpl = open(&pool, false).await.map_err(|error| format!("the filesystem: {error}"))?;
         run.judge(point, &see(zpl.zpl()).await)?;
         // It goes on.
         let made = committing(&pool, async {
@@ -277,6 +283,7 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
     let first = super::number("CENOTE_CRASH_SEED").unwrap_or(1);
     let began = Instant::now();
     let (mut states, mut removals, mut without_logs, mut seed) = (0u64, 0, 0u64, first);
+    let mut by_pointer = 0;
     pools::alone(|| {
         while seed == first || began.elapsed() < limit {
             let run = run(seed);
@@ -288,6 +295,7 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
             points.extend(run.moves.points(&mut rng));
             points.sort_unstable();
             removals += run.moves.removals();
+            by_pointer += run.by_pointer;
             for point in points {
                 player.advance(point);
                 for state in 0..2 {
@@ -311,7 +319,7 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
     });
     println!(
         "{states} states of {} runs in {:?}; {removals} log vdevs were taken away, {without_logs} states \
-         without them",
+         without them, {by_pointer} writes were logged by pointer",
         seed - first,
         began.elapsed()
     );

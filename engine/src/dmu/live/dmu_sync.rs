@@ -31,16 +31,32 @@ use ondisk::blkptr::Blkptr;
 use super::LiveObject;
 use super::layer::Layer;
 use super::policy::Which;
-use crate::Bookmark;
 use crate::cache::Retain;
 use crate::error::{Error, Result};
 use crate::zio::{WriteRequest, Writer};
+use crate::{Block, Bookmark};
+
+/// A block that was written before its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Early {
+    /// The pointer to it.
+    pub pointer: Blkptr,
+    /// Its bytes up to the last one that is not zero.
+    pub data_bytes: u64,
+}
+
+impl Early {
+    fn of(pointer: Blkptr, block: &Block) -> Self {
+        let last = block.iter().rposition(|byte| *byte != 0);
+        Self { pointer, data_bytes: last.map_or(0, |last| last as u64 + 1) }
+    }
+}
 
 impl LiveObject {
-    /// Writes block `id` with its contents in group `txg`, unflushed, and returns its pointer. `None` if that
-    /// group has not written the block, if the block occupies no space of its own on the devices (zeroes), or
-    /// if no free run is long enough.
-    pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Blkptr>> {
+    /// Writes block `id` with its contents in group `txg`, unflushed. `None` if that group has not written
+    /// the block, if the block occupies no space of its own on the devices (zeroes), or if no free run is
+    /// long enough.
+    pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Early>> {
         let (block, dnode) = {
             let mut state = self.core.lock();
             let Some(at) = state.layers.iter().position(|layer| layer.txg == txg) else { return Ok(None) };
@@ -49,7 +65,7 @@ impl LiveObject {
             if let Some((pointer, written)) = layer.early.get(&id)
                 && written.is_same(block)
             {
-                return Ok(Some(*pointer));
+                return Ok(Some(Early::of(*pointer, block)));
             }
             let block = block.clone();
             layer.begun_early.insert(id);
@@ -85,13 +101,14 @@ impl LiveObject {
         let Some(pointer) = written.first().copied().filter(|pointer| !pointer.is_hole()) else {
             return Ok(None);
         };
+        let early = Early::of(pointer, &block);
         let is_remembered = !pointer.is_gang() && {
             let mut state = self.core.lock();
             let layer = state.layers.iter_mut().find(|layer| layer.txg == txg);
             layer.map(|layer| layer.remember_early(id, pointer, block)).is_some()
         };
         if is_remembered {
-            return Ok(Some(pointer));
+            return Ok(Some(early));
         }
         writer.free(txg, &pointer).await?;
         Ok(None)
@@ -99,7 +116,7 @@ impl LiveObject {
 }
 
 impl Layer {
-    fn remember_early(&mut self, id: u64, pointer: Blkptr, block: crate::Block) {
+    fn remember_early(&mut self, id: u64, pointer: Blkptr, block: Block) {
         if let Some((before, _)) = self.early.insert(id, (pointer, block)) {
             self.outdated.push(before);
         }

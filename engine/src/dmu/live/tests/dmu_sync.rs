@@ -15,7 +15,10 @@ fn on_device(rig: &Rig, object: &LiveObject, id: u64) -> Option<Blkptr> {
 fn what_was_written_early_and_not_changed_since_is_not_written_again() {
     let Some(mut rig) = Rig::new(64 << 20, 12, policy()) else { return };
     let object = block_on(rig.objset.allocate(&rig.tx(), new_object(BLOCK as u32))).unwrap();
-    let early = |rig: &Rig, id: u64| block_on(object.write_early(&rig.writer, Txg(rig.txg), id)).unwrap();
+    let early = |rig: &Rig, id: u64| {
+        let early = block_on(object.write_early(&rig.writer, Txg(rig.txg), id)).unwrap();
+        early.map(|early| early.pointer)
+    };
     let write = |rig: &Rig, at: usize, bytes: &[u8]| {
         block_on(object.write_at(&rig.tx(), at as u64, bytes)).unwrap();
     };
@@ -68,6 +71,17 @@ fn what_was_written_early_or_was_to_be_needs_room_again_when_it_is_written_to() 
         let early = block_on(object.write_early(&rig.writer, Txg(rig.txg), 0)).unwrap();
         assert_eq!(early.is_none(), is_gang);
         assert_eq!(newly_dirty(), LARGE as u64);
+    }
+}
+
+#[test]
+fn an_early_block_says_where_its_data_end() {
+    let Some(rig) = Rig::new(64 << 20, 12, policy()) else { return };
+    let object = block_on(rig.objset.allocate(&rig.tx(), new_object(BLOCK as u32))).unwrap();
+    block_on(object.write_at(&rig.tx(), 100, &[7; 1000])).unwrap();
+    for _ in ["written", "there already"] {
+        let early = block_on(object.write_early(&rig.writer, Txg(rig.txg), 0)).unwrap();
+        assert_eq!(early.map(|early| early.data_bytes), Some(1100));
     }
 }
 

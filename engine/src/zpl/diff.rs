@@ -11,7 +11,7 @@
 //! # Names
 //! The path of a file is that of its newest hard link, as its object has only the directory of that one. When
 //! that link was removed and others remain, the file is looked for under the name that it has on the other
-//! side. If that is not its name either, it has no known path on that side until it gets a link or is
+//! side; so are files whose attributes are looked for. If that is not its name either, it has no known path on that side until it gets a link or is
 //! renamed: it is not taken for absent, and is listed only where its number of links changed or its path now
 //! is known. A file without links that was not freed yet is in the queue of unlinked files, and is called
 //! [`ON_DELETE_QUEUE`].
@@ -31,7 +31,7 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `libzfs_diff.c`, `dmu_diff.c`, `zfs_znode.c` (`zfs_obj_to_stats`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ondisk::ObjectId;
@@ -294,21 +294,38 @@ impl Diff {
             self.before.paths.clear();
             self.after.paths.clear();
             let most = if self.page_objects > 1 { self.limits.places } else { usize::MAX };
-            if self.before.paths.find(before, most).await && self.after.paths.find(after, most).await {
+            if self.before.paths.find(before, most).await
+                && self.after.paths.find(after, most).await
+                && self.find_nameless(most).await
+            {
                 break;
             }
             self.page_objects /= 2;
         }
         let fitting = self.left.len().min(self.page_objects);
         self.page = self.left.drain(..fitting).collect();
-        let is_same = |pair: &Pair| matches!(pair, (Some(before), Some(after)) if before.is_same_file(after));
-        let same: Vec<ObjectId> = self
-            .page
-            .iter()
-            .filter_map(|(id, pair)| pair.as_ref().is_ok_and(is_same).then_some(*id))
-            .collect();
-        self.after.paths.find_as_in(&self.before.paths, &same).await;
-        self.before.paths.find_as_in(&self.after.paths, &same).await;
+    }
+
+    /// Finds files without a known name on one side under the name that they have on the other one: those of
+    /// the page, and those that have attributes of the page. False where more than `most` places are needed.
+    async fn find_nameless(&mut self, most: usize) -> bool {
+        let nameless = self.before.paths.nameless().chain(self.after.paths.nameless());
+        let nameless: BTreeSet<ObjectId> = nameless.collect();
+        let mut same = Vec::new();
+        for id in nameless {
+            // Where one side cannot be read, its place cannot either.
+            let is_same = match (self.before.facts(id).await, self.after.facts(id).await) {
+                (Ok(before), Ok(after)) => before.zip(after).is_some_and(|(b, a)| b.is_same_file(&a)),
+                _ => true,
+            };
+            if is_same {
+                same.push(id);
+            }
+        }
+        self.before.paths.find(same.iter().copied(), most).await
+            && self.after.paths.find(same.iter().copied(), most).await
+            && self.after.paths.find_as_in(&self.before.paths, &same, most).await
+            && self.before.paths.find_as_in(&self.after.paths, &same, most).await
     }
 
     /// The next result of the last [`Diff::advance`], in the order of object numbers.

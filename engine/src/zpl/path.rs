@@ -109,23 +109,34 @@ impl Paths {
         true
     }
 
-    /// Finds objects that have no name where they say, because the newest of their names is gone, under the
-    /// names that they have in another state.
-    pub async fn find_as_in(&mut self, other: &Self, objects: &[ObjectId]) {
-        let mut found = Vec::new();
-        for id in objects {
-            let (Some(Place::Nowhere), Some(Place::Below(directory, name))) =
-                (self.places.get(id), other.places.get(id))
-            else {
+    /// Objects that have no name where they say, those above others included.
+    pub fn nameless(&self) -> impl Iterator<Item = ObjectId> {
+        self.places.iter().filter(|(_, place)| matches!(place, Place::Nowhere)).map(|(id, _)| *id)
+    }
+
+    /// Finds files that have no name where they say, because the newest of their names is gone, under the
+    /// names that the same files have in another state. False as for [`Paths::find`].
+    pub async fn find_as_in(&mut self, other: &Self, files: &[ObjectId], most: usize) -> bool {
+        let mut above = Vec::new();
+        for id in files {
+            if !matches!(self.places.get(id), Some(Place::Nowhere)) {
                 continue;
-            };
-            if matches!(self.lookup(*directory, name).await, Ok(Some(there)) if there == *id) {
-                found.push((*id, *directory, name.clone()));
             }
+            let found = match other.places.get(id) {
+                Some(Place::Below(directory, name)) => match self.lookup(*directory, name).await {
+                    Ok(Some(there)) if there == *id => {
+                        above.push(*directory);
+                        Place::Below(*directory, name.clone())
+                    }
+                    Ok(_) => continue,
+                    Err(error) => Place::Unreadable(error),
+                },
+                Some(Place::Unreadable(error)) => Place::Unreadable(error.clone()),
+                _ => continue,
+            };
+            self.places.insert(*id, found);
         }
-        let above: Vec<ObjectId> = found.iter().map(|(_, directory, _)| *directory).collect();
-        self.places.extend(found.into_iter().map(|(id, above, name)| (id, Place::Below(above, name))));
-        self.find(above, usize::MAX).await;
+        self.find(above, most).await
     }
 
     /// What a directory has under a name.

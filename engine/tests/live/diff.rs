@@ -83,7 +83,8 @@ async fn history(pool: &Arc<LivePool>, zpl: &Arc<LiveZpl>, name: &str, seed: u64
 /// attributes, at two sector sizes.
 #[test]
 fn random_histories_are_told_as_reading_both_states_shows() {
-    for (ashift, seeds) in [(9, 1..3u64), (12, 3..5)] {
+    // From 16 on: attributes of files that lost the newest of their links.
+    for (ashift, seeds) in [(9, [1, 2, 16, 19]), (12, [3, 4, 34, 43])] {
         let disks = Disks::new(192 << 20);
         block_on(async {
             let top = disks.top(Layout::Single, Class::Normal, "d", 1);
@@ -207,6 +208,36 @@ fn hard_links_that_go_leave_a_file_without_a_path() {
             let attributes = ["+ / /m/third/<xattrdir>", "+ F /m/third/<xattrdir>/user.a"];
             let linked = ["M / /m/", "M F /m/third (+1)"];
             assert_eq!(lines(3, 4).await, [linked, attributes].concat());
+        })
+        .await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+/// Attributes of a file that lost the newest of its links are found where the file is found, also when the
+/// file itself is looked at with other objects.
+#[test]
+fn attributes_are_found_where_their_file_is() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let top = disks.top(Layout::Single, Class::Normal, "d", 1);
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        committing(&pool, async {
+            let zpl = filesystem(&pool, "fs", &[]).await;
+            let root = zpl.zpl().root();
+            let dir = zpl.create(root, b"dir", &DIRECTORY).await.unwrap();
+            let file = zpl.create(root, b"first", &FILE).await.unwrap();
+            snapshot(&pool, "tank/fs@0").await;
+            zpl.link(file, dir, b"second").await.unwrap();
+            zpl.unlink(dir, b"second").await.unwrap();
+            zpl.set_xattr(file, b"user.a", b"value", XattrSet::Any, XattrPlace::Directory).await.unwrap();
+            snapshot(&pool, "tank/fs@1").await;
+            let [before, after] = [open(&pool, "tank/fs@0").await, open(&pool, "tank/fs@1").await];
+            let lines = agree(&before, &after, "attributes").await;
+            let without_time = lines.iter().filter_map(|line| line.split_once('\t'));
+            let shown: Vec<String> = without_time.map(|(_, rest)| rest.replace('\t', " ")).collect();
+            let attributes = ["+ / /m/first/<xattrdir>", "+ F /m/first/<xattrdir>/user.a"];
+            assert_eq!(shown, [["M / /m/dir", "M F /m/first"], attributes].concat());
         })
         .await;
         pool.close(PoolState::Exported).await.unwrap();

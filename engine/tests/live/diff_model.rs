@@ -1,7 +1,7 @@
 //! What `zfs diff -FHt` prints, by a second way: all objects and directories of both states are read, and
 //! each object is compared in the order of OpenZFS's program. Tests of other crates take this file along.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::dmu::{Objset, zap};
@@ -13,7 +13,9 @@ use ondisk::zpl::{FileType, MASTER_NODE, ZnodeFlags, master};
 /// All files of a state.
 #[derive(Debug)]
 pub struct State {
-    files: BTreeMap<ObjectId, (Stat, Option<Vec<u8>>)>,
+    files: BTreeMap<ObjectId, Stat>,
+    unlinked: HashSet<ObjectId>,
+    root: ObjectId,
     /// Names of objects in directories.
     names: HashMap<(ObjectId, ObjectId), Vec<u8>>,
     entries: HashMap<(ObjectId, Vec<u8>), ObjectId>,
@@ -28,7 +30,7 @@ impl State {
         let zpl = Zpl::open(objset, ZplOptions::default()).await.unwrap();
         let master_node = objset.object(MASTER_NODE).await.unwrap();
         let shares = zap::lookup_u64(&master_node, master::SHARES).await.unwrap();
-        let (mut stats, mut names, mut all) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let (mut files, mut names, mut all) = (BTreeMap::new(), HashMap::new(), HashMap::new());
         let mut next = ObjectId(1);
         while let Some(id) = objset.next_object(next).await.unwrap() {
             next = ObjectId(id.0 + 1);
@@ -37,7 +39,7 @@ impl State {
                 Err(engine::Error::WrongType { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
-            stats.insert(id, node.stat().unwrap());
+            files.insert(id, node.stat().unwrap());
             if node.file_type() == FileType::Directory {
                 let mut entries = node.read_dir(2).await.unwrap();
                 while let Some(entry) = entries.next().await.unwrap() {
@@ -46,46 +48,49 @@ impl State {
                 }
             }
         }
-        let unlinked = zpl.unlinked().await.unwrap();
-        let path = |id: ObjectId| {
-            if unlinked.contains(&id) {
-                return Some(b"(on_delete_queue)".to_vec());
-            }
-            let (mut at, mut path) = (id, Vec::new());
-            while at != zpl.root() {
-                let stat = &stats[&at];
-                let parent = ObjectId(stat.parent);
-                let is_directory = |stat: &Stat| FileType::from_mode(stat.mode) == FileType::Directory;
-                let of_parent = stats.get(&parent)?;
-                let name = match is_directory(stat) && stat.flags.contains(ZnodeFlags::XATTR) {
-                    true => b"<xattrdir>".to_vec(),
-                    false if is_directory(of_parent) => names.get(&(parent, at))?.clone(),
-                    false => return None,
-                };
-                path = [b"/", &name[..], &path].concat();
-                at = parent;
-            }
-            Some(if path.is_empty() { b"/".to_vec() } else { path })
-        };
-        let files = stats.iter().map(|(id, stat)| (*id, (*stat, path(*id)))).collect();
-        Self { files, names, entries: all, shares }
+        let unlinked = zpl.unlinked().await.unwrap().into_iter().collect();
+        Self { files, unlinked, root: zpl.root(), names, entries: all, shares }
     }
 
-    /// A file, which may still have the name that it has in another state.
-    fn file(&self, id: ObjectId, other: &State) -> Option<Named> {
-        let (stat, path) = self.files.get(&id)?;
-        let there = other.files.get(&id).filter(|(there, _)| path.is_none() && is_same_file(there, stat));
-        let found = there.and_then(|(there, _)| {
-            let directory = ObjectId(there.parent);
-            let name = other.names.get(&(directory, id))?;
-            let has_name = self.entries.get(&(directory, name.clone())) == Some(&id);
-            let (_, above) = self.files.get(&directory).filter(|_| has_name)?;
-            let above = above.clone()?;
-            let above = if above == b"/" { Vec::new() } else { above };
-            Some([&above[..], b"/", &name[..]].concat())
-        });
-        Some((*stat, path.clone().or(found)))
+    /// Where a file says that it is.
+    fn place(&self, id: ObjectId) -> Option<(ObjectId, Vec<u8>)> {
+        let stat = self.files.get(&id)?;
+        let parent = ObjectId(stat.parent);
+        let of_parent = self.files.get(&parent)?;
+        let name = match is_directory(stat) && stat.flags.contains(ZnodeFlags::XATTR) {
+            true => b"<xattrdir>".to_vec(),
+            false if is_directory(of_parent) => self.names.get(&(parent, id))?.clone(),
+            false => return None,
+        };
+        Some((parent, name))
     }
+
+    /// The place that a file has in another state, where it still is.
+    fn place_in(&self, id: ObjectId, other: &State) -> Option<(ObjectId, Vec<u8>)> {
+        let is_same = is_same_file(self.files.get(&id)?, other.files.get(&id)?);
+        let place = other.place(id).filter(|_| is_same)?;
+        (self.entries.get(&place) == Some(&id)).then_some(place)
+    }
+
+    /// A file with its path; files may still have the names that they have in another state.
+    fn file(&self, id: ObjectId, other: Option<&State>) -> Option<Named> {
+        let stat = self.files.get(&id)?;
+        if self.unlinked.contains(&id) {
+            return Some((*stat, Some(b"(on_delete_queue)".to_vec())));
+        }
+        let (mut at, mut path) = (id, Vec::new());
+        while at != self.root {
+            let place = self.place(at).or_else(|| self.place_in(at, other?));
+            let Some((parent, name)) = place else { return Some((*stat, None)) };
+            path = [b"/", &name[..], &path].concat();
+            at = parent;
+        }
+        Some((*stat, Some(if path.is_empty() { b"/".to_vec() } else { path })))
+    }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_mode(stat.mode) == FileType::Directory
 }
 
 fn is_same_file(one: &Stat, other: &Stat) -> bool {
@@ -127,16 +132,11 @@ pub fn expected(before: &State, after: &State, prefix: &str, finds_names: bool) 
         if [before.shares, after.shares].contains(&Some(id.0)) {
             continue;
         }
-        let found = finds_names.then(|| (before.file(id, after), after.file(id, before)));
-        let (from, to) = match &found {
-            Some((from, to)) => (from.as_ref(), to.as_ref()),
-            None => (before.files.get(&id), after.files.get(&id)),
-        };
-        let is_directory = |file: Option<&(Stat, _)>| {
-            file.is_some_and(|(stat, _)| FileType::from_mode(stat.mode) == FileType::Directory)
-        };
-        let links =
-            |file: Option<&(Stat, Option<Vec<u8>>)>| file.map_or(0, |(stat, _)| i64::from(stat.nlink));
+        let from = before.file(id, finds_names.then_some(after));
+        let to = after.file(id, finds_names.then_some(before));
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let is_directory = |file: Option<&Named>| file.is_some_and(|(stat, _)| is_directory(stat));
+        let links = |file: Option<&Named>| file.map_or(0, |(stat, _)| i64::from(stat.nlink));
         let change = match is_directory(from) || is_directory(to) || links(from) == 0 || links(to) == 0 {
             true => 0,
             false => links(to) - links(from),
@@ -146,16 +146,14 @@ pub fn expected(before: &State, after: &State, prefix: &str, finds_names: bool) 
             line("M", stat, &[path], prefix, &end)
         };
         let is_unchanged =
-            |(old, _): &(Stat, _), (new, _): &(Stat, _)| is_same_file(old, new) && old.ctime == new.ctime;
+            |(old, _): &Named, (new, _): &Named| is_same_file(old, new) && old.ctime == new.ctime;
         // Attributes of a file that was removed while it is open: OpenZFS lists some of them as removed.
         if from.zip(to).is_some_and(|(from, to)| is_unchanged(from, to)) {
             continue;
         }
         let is_there = finds_names && from.zip(to).is_some_and(|((old, _), (new, _))| is_same_file(old, new));
         let is_queued = |path: &[u8]| path.starts_with(b"(");
-        let named = |file: Option<&(Stat, Option<Vec<u8>>)>| {
-            file.and_then(|(stat, path)| Some((*stat, path.clone()?)))
-        };
+        let named = |file: Option<&Named>| file.and_then(|(stat, path)| Some((*stat, path.clone()?)));
         match (named(from), named(to)) {
             (None, None) => {}
             (None, Some((stat, path))) if change != 0 => lines.push(modified(&stat, &path)),

@@ -370,6 +370,38 @@ fn compressed_blocks_are_stored_as_they_come() {
 }
 
 #[test]
+fn compressed_blocks_get_the_copies_of_the_destination() {
+    if testkit::skipped("fuse", "a filesystem with data") {
+        return;
+    }
+    let session = Session::start();
+    let at = create(&session);
+    let mut numbers: String = (0..400_000).fold(String::new(), |text, number| text + &format!("{number}\n"));
+    make(&session, "zfs create -o compression=zstd-9 tank/s");
+    fs::write(format!("{at}/s/f"), &numbers).unwrap();
+    make(&session, "zfs snapshot tank/s@1");
+    let first = sent(&session, "-c tank/s@1");
+    numbers.replace_range(500_000..500_005, "other");
+    fs::write(format!("{at}/s/f"), &numbers).unwrap();
+    make(&session, "zfs snapshot tank/s@2");
+    let second = sent(&session, "-c -i @1 tank/s@2");
+    received(&session, "-o compression=off -o copies=2 tank/r", &first);
+    received(&session, "tank/r", &second);
+    let space = |name: &str| -> u64 {
+        session.print(&["zfs", "get", "-Hp", "-o", "value", "referenced", name]).trim().parse().unwrap()
+    };
+    let (there, here) = (space("tank/s"), space("tank/r"));
+    assert!((there * 19 / 10..there * 21 / 10).contains(&here), "{there} bytes became {here}");
+    make(&session, "zfs mount tank/r");
+    assert_eq!(fs::read_to_string(format!("{at}/r/f")).unwrap(), numbers);
+    // Blocks are not deduplicated in either case.
+    let refused = receive(&session, "-o dedup=on tank/d", &first);
+    assert!(refused.code == 1 && refused.err.contains("deduplication"), "{} {}", refused.code, refused.err);
+    assert_eq!(session.run(&["zfs", "list", "tank/d"]).code, 1);
+    end(&session);
+}
+
+#[test]
 fn streams_and_tokens_are_shown() {
     let session = Session::start();
     create(&session);

@@ -33,6 +33,15 @@ pub enum Error {
         tried: Vec<Attempt>,
     },
 
+    /// A device hides whether an intent log goes on, with changes that were promised.
+    #[error("the intent log of {log} cannot be followed to its end: {error}")]
+    UnreadableLog {
+        /// The dataset.
+        log: String,
+        /// What could not be read.
+        error: Box<Error>,
+    },
+
     /// The block could not be written to as many devices as it needs.
     #[error("{at}: cannot be written{}", tried_list(.tried))]
     NotWritten {

@@ -92,7 +92,7 @@ use crate::zio::Writer;
 
 pub use backing::{Fetched, Source, Written};
 pub(crate) use claim::waiting_blocks;
-pub use claim::{check, has_records};
+pub use claim::{Unreadable, check, has_records};
 pub use replay::{Applied, Replay, Replayed};
 
 /// When writes become stable (the property `sync`).
@@ -192,8 +192,18 @@ impl Zil {
     /// Claims the log found on disk, in the first group after import, in syncing context, before any
     /// allocation or note. If the pool was rewound to a `checkpoint` of this group, a log that was not
     /// claimed then is given up. Returns stored blocks to which the log is one more reference from now on.
-    pub async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<Vec<Blkptr>> {
-        self.inner.claim(tx, checkpoint).await
+    ///
+    /// # Errors
+    /// [`Error::UnreadableLog`], as `unreadable` says; the group may not be committed then.
+    ///
+    /// [`Error::UnreadableLog`]: crate::Error::UnreadableLog
+    pub async fn claim(
+        &self,
+        tx: &Tx,
+        checkpoint: Option<Txg>,
+        unreadable: Unreadable,
+    ) -> Result<Vec<Blkptr>> {
+        self.inner.claim(tx, checkpoint, unreadable).await
     }
 
     /// Notes a change that [`Zil::commit_object`] of any object makes stable: a change of names, or a change

@@ -194,11 +194,13 @@ pub enum ImportError {
     },
     /// An intent log cannot be read; what was promised with it would be lost.
     #[error(
-        "cannot import '{name}': an intent log cannot be read ({error}); use '-m' to import the pool anyway, without what only that log holds"
+        "cannot import '{name}': the intent log of {log} cannot be followed to its end: {error}; see to the device and try again, or use '-m' to import the pool anyway, without what only that log holds"
     )]
     UnreadableLog {
         /// The pool.
         name: String,
+        /// The dataset whose log it is.
+        log: String,
         /// What failed.
         error: Box<Error>,
     },

@@ -5,13 +5,24 @@
 //! chains of all datasets are followed and their blocks, including the last one of each, marked as allocated.
 //! The header gets the numbers of the last block and the last record, so that no later reader follows the log
 //! any further. A block that cannot be claimed, because its space is allocated otherwise, ends the log like
-//! an unreadable block.
+//! a block with a wrong checksum.
+//!
+//! # The end of a log
+//! A log ends where the block that comes next was never written: something else is there, so the checksum is
+//! wrong. A device that cannot be read says nothing about what it holds. The log may go on there with changes
+//! that were promised, and once it is claimed without them they are lost. So an error of a device is no end
+//! ([`Error::UnreadableLog`]), unless the caller gives up what only that device holds. The same holds for the
+//! blocks that records of large writes refer to: damaged, they were never promised; unreadable, nobody knows.
+//! As in OpenZFS, an error of one copy counts more than the wrong checksum of another, but a device that is
+//! not there counts less.
 //!
 //! The owners of blocks that records clone may free these blocks before the records are applied. So the log
 //! refers to them like a file, from the claim until it ends.
 //!
 //! A log without records gets a new seed and stays in use: the block that its header points to waits for the
 //! first record.
+//!
+//! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_check_log_chain`, `zil_claim_write`), `vdev_mirror.c`.
 
 use std::collections::HashSet;
 
@@ -19,13 +30,13 @@ use device::IoBuf;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::zil::record::WriteData;
 use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, FLAG_REPLAY_NEEDED, LogBlock, Record, ZilHeader};
-use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
+use ondisk::{ByteOrder, ObjsetId, Txg};
 
 use super::backing::{Backing, log_bookmark};
 use super::chain::Chain;
 use super::{Inner, lock, plan};
 use crate::env::Env;
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::store::Store;
 use crate::txg::Tx;
 use crate::{Bookmark, Pool};
@@ -71,13 +82,50 @@ impl Walk {
     }
 }
 
+/// What an error of a device means for a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The log may go on: it cannot be claimed.
+    Refused,
+    /// What comes after it is given up.
+    GivenUp,
+}
+
+impl Unreadable {
+    /// The error of a block of the log of `objset`, if it is not the end of the log.
+    fn refuse(self, objset: ObjsetId, error: Error) -> Result<()> {
+        match self {
+            Unreadable::Refused if is_of_device(&error) => {
+                Err(Error::UnreadableLog { log: format!("objset {objset}"), error: Box::new(error) })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a device said nothing about the contents of a block.
+fn is_of_device(error: &Error) -> bool {
+    match error {
+        Error::Io { .. } => true,
+        Error::Checksum { tried, .. } => {
+            tried.iter().any(|attempt| matches!(attempt.failure, Failure::Io(_)))
+        }
+        _ => false,
+    }
+}
+
 impl Inner {
-    pub(super) async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<Vec<Blkptr>> {
+    pub(super) async fn claim(
+        &self,
+        tx: &Tx,
+        checkpoint: Option<Txg>,
+        unreadable: Unreadable,
+    ) -> Result<Vec<Blkptr>> {
         let found = lock(&self.chain).found_header();
         let mut clones = Vec::new();
         let header = match checkpoint.filter(|_| found.claim_txg == Txg::NONE) {
             Some(checkpoint) => give_up(&*self.backing, &found, tx.txg(), checkpoint).await?,
-            None => claim_log(&*self.backing, &found, tx.txg(), &*self.env, &mut clones).await?,
+            None => claim_log(&*self.backing, &found, tx.txg(), &*self.env, &mut clones, unreadable).await?,
         };
         *lock(&self.chain) = Chain::found(&header, self.txgs.open_txg());
         if header != found {
@@ -94,13 +142,14 @@ pub(super) async fn claim_log(
     txg: Txg,
     env: &dyn Env,
     clones: &mut Vec<Blkptr>,
+    unreadable: Unreadable,
 ) -> Result<ZilHeader> {
     if found.is_empty() {
         return Ok(*found);
     }
     let mut header = *found;
     if found.claim_txg == Txg::NONE {
-        let claimed = follow(backing, found, txg, clones).await;
+        let claimed = follow(backing, found, txg, clones, unreadable).await?;
         header.claim_txg = txg;
         header.claim_blk_seq = claimed.last_block;
         header.claim_lr_seq = claimed.last_record;
@@ -155,7 +204,13 @@ struct Claimed {
     last_record: u64,
 }
 
-async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mut Vec<Blkptr>) -> Claimed {
+async fn follow(
+    backing: &dyn Backing,
+    header: &ZilHeader,
+    txg: Txg,
+    clones: &mut Vec<Blkptr>,
+    unreadable: Unreadable,
+) -> Result<Claimed> {
     let mut claimed = Claimed::default();
     let mut places = HashSet::new();
     let mut walk = Walk::new(header);
@@ -165,13 +220,25 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
         }
         claimed.blocks += 1;
         claimed.last_block = ChainSeed::of(&bp).seq;
-        let Ok(bytes) = backing.read(&bp).await else { break };
+        let bytes = match backing.read(&bp).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                unreadable.refuse(backing.objset(), error)?;
+                break;
+            }
+        };
         let Some(block) = walk.follow(&bp, &bytes) else { break };
         for record in block.records() {
-            let Ok(record) = record else { return claimed };
+            let Ok(record) = record else { return Ok(claimed) };
             let can_go_on = match record.parse() {
-                Ok(Record::Write { object, data: WriteData::Block(data), .. }) => {
-                    claim_data(backing, object, &data, txg, &mut places).await.is_ok()
+                Ok(Record::Write { object, data: WriteData::Block(data), .. }) if is_new(&data, txg) => {
+                    match backing.read_data(object, &data).await {
+                        Ok(_) => claim_once(backing, &data, txg, &mut places).await.is_ok(),
+                        Err(error) => {
+                            unreadable.refuse(backing.objset(), error)?;
+                            false
+                        }
+                    }
                 }
                 Ok(Record::CloneRange { blocks, .. }) => {
                     // The place of a block that is in no committed group is unknown.
@@ -184,13 +251,19 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
                 _ => true,
             };
             if !can_go_on {
-                return claimed;
+                return Ok(claimed);
             }
             claimed.records += 1;
             claimed.last_record = record.header.seq;
         }
     }
-    claimed
+    Ok(claimed)
+}
+
+/// Whether the data of a record are in a block that no group up to `txg` has committed. A record whose data
+/// never reached the disk was never acknowledged.
+fn is_new(data: &Blkptr, txg: Txg) -> bool {
+    !data.is_hole() && data.birth() >= txg
 }
 
 /// Blocks that were allocated in a committed group are allocated already, and so are claimed blocks.
@@ -207,45 +280,43 @@ async fn claim_once(
     backing.claim(txg, bp).await
 }
 
-/// A record whose data never reached the disk was never acknowledged.
-async fn claim_data(
-    backing: &dyn Backing,
-    object: ObjectId,
-    data: &Blkptr,
-    txg: Txg,
-    places: &mut HashSet<(u32, u64)>,
-) -> Result<()> {
-    if data.is_hole() || data.birth() < txg {
-        return Ok(());
-    }
-    backing.read_data(object, data).await?;
-    claim_once(backing, data, txg, places).await
-}
-
 /// The blocks of a record that are references to stored blocks.
 pub(super) fn cloned(blocks: &[Blkptr]) -> impl Iterator<Item = Blkptr> {
     blocks.iter().copied().filter(|bp| !bp.is_hole() && !bp.is_embedded())
 }
 
-/// Whether the log of `header` can be followed to its end. An error means that a missing device may hold
-/// records that are not committed: an import without the device loses them.
-pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
+/// Follows the log of `header` to its end, in a pool whose next group is `next`.
+///
+/// # Errors
+/// [`Error::UnreadableLog`] when a device hides whether the log goes on, or whether data of its records are
+/// there: an import without the device would lose what was promised.
+pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader, next: Txg) -> Result<()> {
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {
-        let bytes: IoBuf = match store.read_raw(&bp, &log_bookmark(objset, &bp)).await {
+        let at = log_bookmark(objset, &bp);
+        let bytes: IoBuf = match store.read_raw(&bp, &at).await {
             Ok(bytes) => bytes,
-            Err(error @ Error::Io { .. }) => return Err(error),
-            Err(_) => return Ok(()),
+            Err(error) => return Unreadable::Refused.refuse(objset, error),
         };
-        if walk.follow(&bp, &bytes).is_none() {
-            return Ok(());
+        let Some(block) = walk.follow(&bp, &bytes) else { return Ok(()) };
+        // What the records of a claimed log refer to was readable when it was claimed.
+        let records = block.records().take_while(|_| header.claim_txg == Txg::NONE);
+        for record in records {
+            let Ok(record) = record else { return Ok(()) };
+            if let Ok(Record::Write { object, data: WriteData::Block(data), .. }) = record.parse()
+                && is_new(&data, next)
+                && let Err(error) = store.read_block(&data, &Bookmark { object: object.get(), ..at }).await
+            {
+                return Unreadable::Refused.refuse(objset, error);
+            }
         }
     }
     Ok(())
 }
 
 /// The blocks of a log that was claimed and waits to be applied, and the blocks that its records point to,
-/// each with a bookmark. Where a block cannot be read, the log ends: its last block was never written.
+/// each with a bookmark. Where a block is something else, the log ends: its last block was never written. A
+/// block that a device cannot read is the last one that is found.
 pub(crate) async fn waiting_blocks(
     store: &Store,
     objset: ObjsetId,
@@ -258,7 +329,13 @@ pub(crate) async fn waiting_blocks(
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {
         let at = log_bookmark(objset, &bp);
-        let Ok(bytes) = store.read_raw(&bp, &at).await else { return found };
+        let bytes = match store.read_raw(&bp, &at).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                found.extend(is_of_device(&error).then_some((bp, at)));
+                return found;
+            }
+        };
         let Some(block) = walk.follow(&bp, &bytes) else { return found };
         found.push((bp, at));
         for record in block.records() {

@@ -38,6 +38,8 @@ struct Disk {
     /// Headers set, by group.
     headers: BTreeMap<Txg, ZilHeader>,
     content: Vec<u8>,
+    /// Nothing can be read from this offset on.
+    unreadable: Option<u64>,
     /// Where the object ends, if not with the content.
     size: Option<u64>,
     /// The object was freed.
@@ -96,6 +98,17 @@ impl Fake {
             crypt: None,
         };
         Ok(parts.build().unwrap())
+    }
+}
+
+impl Fake {
+    fn readable(&self, bp: &Blkptr) -> Result<()> {
+        match self.disk().unreadable {
+            Some(from) if offset_of(bp) >= from => {
+                Err(Error::Io { at: backing::log_bookmark(ObjsetId(54), bp), tried: Vec::new() })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -158,6 +171,9 @@ impl Backing for Fake {
     }
 
     fn read<'a>(&'a self, bp: &'a Blkptr) -> BoxFuture<'a, Result<IoBuf>> {
+        if let Err(error) = self.readable(bp) {
+            return std::future::ready(Err(error)).boxed();
+        }
         let found = self.disk().durable.get(&offset_of(bp)).cloned();
         let verified = found.filter(|bytes| {
             codec::checksum::verify_zilog(ChecksumType::Zilog2, bytes, &bp.checksum(), false).is_ok()
@@ -166,6 +182,9 @@ impl Backing for Fake {
     }
 
     fn read_data<'a>(&'a self, _: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
+        if let Err(error) = self.readable(bp) {
+            return std::future::ready(Err(error)).boxed();
+        }
         let found = self.disk().durable.get(&offset_of(bp)).cloned();
         std::future::ready(found.map(|bytes| Block::from(IoBuf::from(&bytes[..]))).ok_or_else(failed)).boxed()
     }
@@ -295,6 +314,11 @@ impl World {
     /// The state after a crash: durable blocks, allocations of committed groups, and the last committed
     /// header; claimed by the first group.
     fn crash(self) -> World {
+        self.crash_unless(None, Unreadable::Refused).unwrap()
+    }
+
+    /// The same, where nothing can be read from an offset on when the log is claimed.
+    fn crash_unless(&self, unread: Option<u64>, unreadable: Unreadable) -> Result<World> {
         let synced = self.txgs.synced_txg();
         let fake = Fake::default();
         {
@@ -312,9 +336,13 @@ impl World {
         }
         let header = self.fake.header(synced);
         let first = Txg(synced.get() + 1);
-        let header = now(claim::claim_log(&fake, &header, first, &*self.env, &mut Vec::new())).unwrap();
+        fake.disk().unreadable = unread;
+        let mut clones = Vec::new();
+        let claimed = claim::claim_log(&fake, &header, first, &*self.env, &mut clones, unreadable);
+        let header = now(claimed)?;
+        fake.disk().unreadable = None;
         fake.disk().headers.insert(first, header);
-        World::on(fake, first, self.env.random())
+        Ok(World::on(fake, first, self.env.random()))
     }
 
     /// Drives a future, committing groups while it waits.
@@ -346,7 +374,7 @@ impl Replay for Recorder {
         let tx = self.txgs.begin(0).await?;
         if let Record::Write { offset, length, data: WriteData::Inline(data), .. } = record {
             let byte = data.first().copied().unwrap_or_default();
-            assert!(data.iter().all(|other| *other == byte));
+            assert!(data.iter().take(*length as usize).all(|other| *other == byte));
             lock(&self.seen).push((*offset, byte, *length));
         }
         applied.with(&tx);
@@ -541,7 +569,7 @@ fn a_record_by_pointer_covers_all_data_of_its_block() {
     world.zil.set_for_throughput(true);
     world.write(LARGE, 2, 5000);
     // A later write, which is not noted yet.
-    world.fake.disk().content[LARGE as usize + 8000..][..1000].fill(3);
+    world.fake.disk().content[LARGE as usize + 5000..][..4000].fill(2);
     now(world.zil.commit()).unwrap();
     // The file ends before it.
     world.write(2 * LARGE, 4, 5000);
@@ -703,6 +731,30 @@ fn a_crash_during_replay_replays_again_from_where_it_was() {
     let again = World::on(after.fake.clone(), after.txgs.synced_txg(), 1);
     assert_eq!(header.replay_seq, 1);
     assert_eq!(again.replayed(), [(0, 2, 512), (0, 3, 512)]);
+}
+
+/// What comes after a block that a device cannot read now may have been promised.
+#[test]
+fn a_log_is_not_claimed_in_part_because_a_device_fails() {
+    let world = World::started(26);
+    world.fake.disk().block_size = Some(LARGE);
+    for round in 1..4 {
+        world.write(0, round, 512);
+        now(world.zil.commit()).unwrap();
+    }
+    // By pointer: its block comes before the one that ends the log.
+    world.write(LARGE, 4, LARGE as usize);
+    now(world.zil.commit()).unwrap();
+    let all = [(0, 1, 512), (0, 2, 512), (0, 3, 512), (LARGE, 4, LARGE)];
+    let offsets: Vec<u64> = world.fake.disk().durable.keys().copied().collect();
+    for offset in offsets {
+        let refused = world.crash_unless(Some(offset), Unreadable::Refused);
+        assert!(matches!(refused, Err(Error::UnreadableLog { .. })), "offset {offset}");
+        let given_up = world.crash_unless(Some(offset), Unreadable::GivenUp).unwrap();
+        let replayed = given_up.replayed();
+        assert!(replayed.len() < all.len() && all.starts_with(&replayed), "offset {offset}: {replayed:?}");
+    }
+    assert_eq!(world.crash_unless(None, Unreadable::Refused).unwrap().replayed(), all);
 }
 
 #[test]

@@ -356,6 +356,44 @@ fn a_file_that_was_received_is_made_stable_by_the_log_alone() {
     disks.judge("tank");
 }
 
+/// Imports a pool with a bad place on the device of this name.
+fn import_with_bad_place(
+    disks: &Disks,
+    (name, bad): (&str, u64),
+    missing_log: bool,
+) -> Result<Arc<LivePool>, ImportError> {
+    let options = ImportOptions { force: true, missing_log, ..ImportOptions::default() };
+    block_on(async {
+        let mut found = disks.found("tank").await;
+        for candidate in found.candidates.values_mut() {
+            if candidate.device.path().ends_with(name) {
+                let device = SimulatedDevice::new(Arc::clone(&candidate.device), 1);
+                device.inject(Fault::ReadError(bad..bad + 4096));
+                candidate.device = Arc::new(device);
+            }
+        }
+        LivePool::import(&found, &options, surroundings(3)).await
+    })
+}
+
+/// The content of the file of a pool.
+fn file_of(pool: &Arc<LivePool>) -> Vec<u8> {
+    block_on(async {
+        let (_, zpl) = open(pool).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+        let mut content = vec![0; zpl.zpl().node(file).await.unwrap().size() as usize];
+        zpl.read(file, 0, &mut content).await.unwrap();
+        content
+    })
+}
+
+fn is_refused_by_name(disks: &Disks, bad: (&str, u64)) {
+    let refused = import_with_bad_place(disks, bad, false).unwrap_err();
+    assert!(matches!(refused, ImportError::UnreadableLog { .. }), "{refused}");
+    let message = refused.to_string();
+    assert!(["'-m'", "log of 'tank'", bad.0].iter().all(|part| message.contains(part)), "{message}");
+}
+
 #[test]
 fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
     let disks = Disks::new(96 << 20);
@@ -371,33 +409,34 @@ fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
         let log = dataset.objset.zil_header().log.dva(0).unwrap();
         log.offset.get() + (4 << 20)
     });
-    let options = |missing_log| ImportOptions { force: true, missing_log, ..ImportOptions::default() };
-    let import = |disks: &Disks, missing_log| {
-        block_on(async {
-            let mut found = disks.found("tank").await;
-            for candidate in found.candidates.values_mut() {
-                if candidate.device.path().to_string_lossy().contains("log") {
-                    let device = SimulatedDevice::new(Arc::clone(&candidate.device), 1);
-                    device.inject(Fault::ReadError(bad..bad + 4096));
-                    candidate.device = Arc::new(device);
-                }
-            }
-            LivePool::import(&found, &options(missing_log), surroundings(3)).await
-        })
-    };
-    let size = |pool: &Arc<LivePool>| {
-        block_on(async {
-            let (_, zpl) = open(pool).await;
-            let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
-            zpl.zpl().node(file).await.unwrap().size()
-        })
-    };
     let copy = crashed(&disks);
-    let refused = import(&copy, false).unwrap_err();
-    assert!(matches!(refused, ImportError::UnreadableLog { .. }), "{refused}");
-    assert!(refused.to_string().contains("'-m'"), "{refused}");
-    assert_eq!(size(&block_on(copy.import("tank", 4))), 16, "refusing did no harm");
-    assert_eq!(size(&import(&crashed(&disks), true).unwrap()), 0);
+    is_refused_by_name(&copy, ("log0", bad));
+    assert_eq!(file_of(&block_on(copy.import("tank", 4))), b"in the log alone", "refusing did no harm");
+    assert_eq!(file_of(&import_with_bad_place(&crashed(&disks), ("log0", bad), true).unwrap()), b"");
+}
+
+#[test]
+fn a_large_write_whose_block_a_device_cannot_read_is_given_up_only_by_name() {
+    let disks = Disks::new(96 << 20);
+    let random = Seeded::new(1);
+    let noise: Vec<u8> = (0..128 << 10).map(|_| random.random() as u8).collect();
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        zpl.write(file, 0, &noise, &WriteOptions::default()).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+    });
+    let copy = crashed(&disks);
+    let device = std::fs::read(copy.path().join("d0")).unwrap();
+    let is_first = |(_, sector): &(usize, &[u8])| *sector == &noise[..512];
+    let places: Vec<usize> = device.chunks(512).enumerate().filter(is_first).map(|(at, _)| at).collect();
+    assert_eq!(places.len(), 1, "the block alone has the data");
+    let bad = places[0] as u64 * 512;
+    is_refused_by_name(&copy, ("d0", bad));
+    assert!(file_of(&block_on(copy.import("tank", 4))) == noise, "refusing did no harm");
+    assert_eq!(file_of(&import_with_bad_place(&crashed(&disks), ("d0", bad), true).unwrap()), b"");
 }
 
 /// An operation that still holds a closed group changes a block after an operation of the open group did.

@@ -22,7 +22,7 @@ use ondisk::features::{Feature, FeatureState};
 use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{PoolState, VdevKind};
-use ondisk::{ByteOrder, ObjectId, ObjsetId};
+use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
 use super::config::Config;
 use super::multihost::watch;
@@ -39,7 +39,7 @@ use crate::pool::discovery::FoundPool;
 use crate::pool::import::{ImportError, ImportOptions};
 use crate::store::suspend::FailMode;
 use crate::tables::Tables;
-use crate::zil::{self, Replayed};
+use crate::zil::{self, Replayed, Unreadable};
 use crate::zpl::LiveZpl;
 use crate::zvol::LiveZvol;
 
@@ -73,6 +73,9 @@ impl LivePool {
         let name = pool.name().to_owned();
         let refused = |error: Error| match error {
             Error::Unsupported(why) => ImportError::OnlyReadable { name: name.clone(), why },
+            Error::UnreadableLog { log, error } => {
+                ImportError::UnreadableLog { name: name.clone(), log, error }
+            }
             error @ (Error::NotWritten { .. } | Error::NoSpace(_) | Error::Suspended(_)) => {
                 ImportError::NotWritten { name: name.clone(), error: Box::new(error) }
             }
@@ -82,28 +85,40 @@ impl LivePool {
         live.use_logs_that_are_there();
         live.list_spares();
         live.find_auxiliary().await;
-        if !options.missing_log {
-            live.check_logs().await.map_err(|error| match error {
-                error @ Error::Io { .. } => {
-                    ImportError::UnreadableLog { name: name.clone(), error: Box::new(error) }
-                }
-                error => refused(error),
-            })?;
+        let unreadable = match options.missing_log {
+            true => Unreadable::GivenUp,
+            false => Unreadable::Refused,
+        };
+        if unreadable == Unreadable::Refused {
+            live.check_logs().await.map_err(refused)?;
         }
         if options.rewind_to_checkpoint {
             live.make_newest(live.pool.uberblock(), true).await.map_err(refused)?;
         }
-        live.change(|s| async move { claim(&s).await }).await.map_err(refused)?;
+        let claimed = live.change(move |s| async move {
+            // Without the claims of all logs, the next import would take records for committed.
+            claim(&s, unreadable).await.inspect_err(|error| s.tx.note_half_done(error.clone()))
+        });
+        claimed.await.map_err(refused)?;
         live.replay().await.map_err(refused)?;
         live.destroy_remains().await.map_err(refused)?;
         Ok(live)
     }
 
-    /// Fails with [`Error::Io`] when a log goes on where no device can be read.
+    /// Fails with [`Error::UnreadableLog`] when a log may go on where no device can be read. Nothing has
+    /// changed then.
     async fn check_logs(self: &Arc<Self>) -> Result<()> {
+        let next = self.txgs().open_txg();
+        let is_checkpoint = self.pool.uberblock().is_checkpoint();
         for id in self.heads().await? {
             let dataset = self.dataset(id).await?;
-            zil::check(&self.pool, id, &dataset.objset.zil_header()).await?;
+            let header = dataset.objset.zil_header();
+            // A log that the checkpoint had is given up if it was not claimed.
+            let is_followed = !is_checkpoint || header.claim_txg != Txg::NONE;
+            if is_followed && let Err(error) = zil::check(&self.pool, id, &header, next).await {
+                let dsl = Dsl::open(&self.pool).await?;
+                return Err(with_name(&dsl, id, error).await);
+            }
             if dataset.objset.zil_header().is_empty() {
                 self.datasets().remove(&id);
             }
@@ -220,17 +235,33 @@ async fn inconsistent(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
     Ok(found)
 }
 
+/// An error of the log of a dataset, with the dataset's name.
+async fn with_name(dsl: &Dsl, id: ObjsetId, error: Error) -> Error {
+    match error {
+        Error::UnreadableLog { log, error } => {
+            let name = dsl.name_of_object(ObjectId(id.get())).await;
+            Error::UnreadableLog { log: name.map_or(log, |name| format!("'{name}'")), error }
+        }
+        error => error,
+    }
+}
+
 /// The first group of an import.
-async fn claim(s: &Syncing) -> Result<()> {
+async fn claim(s: &Syncing, unreadable: Unreadable) -> Result<()> {
     let opened = s.pool.pool().uberblock();
     let checkpoint = opened.is_checkpoint().then_some(opened.checkpoint_txg);
     for id in heads(s.mos()).await? {
         let dataset = s.dataset(id).await?;
         if dataset.objset.zil_header().is_empty() {
             s.forget_dataset(id);
-        } else {
-            let clones = dataset.zil.claim(&s.tx, checkpoint).await?;
-            s.dsl_pool().tables().reference(s, &clones).await?;
+            continue;
+        }
+        match dataset.zil.claim(&s.tx, checkpoint, unreadable).await {
+            Ok(clones) => s.dsl_pool().tables().reference(s, &clones).await?,
+            Err(error) => {
+                let dsl = Dsl::open_in(s.mos().view()).await?;
+                return Err(with_name(&dsl, id, error).await);
+            }
         }
     }
     upgrade::complete(s).await?;

@@ -208,7 +208,8 @@ fn waiting_for_a_replacement_ends_when_the_labels_are_written() {
             let device = device::FileDevice::open(path).unwrap();
             device::block_on(engine::vdev::label::read_labels(&device))
         };
-        assert!(labels(&old).iter().all(Result::is_err), "the old one has a label");
+        let names = labels(&old).into_iter().flatten().filter_map(|label| label.name);
+        assert_eq!(names.collect::<Vec<_>>(), [], "the label of the old one names a pool");
         for path in [&a, &new] {
             let tops = labels(path).into_iter().flatten().filter_map(|label| label.vdev_tree);
             let kinds: Vec<_> = tops.flat_map(|top| top.children).map(|child| child.kind).collect();
@@ -241,4 +242,88 @@ fn a_pool_grows_when_its_devices_are_replaced_by_larger_ones() {
     session.print(&["zpool", "sync", "tank"]);
     assert!(size("size") > 3 * before, "{}", size("size"));
     session.print(&["zpool", "export", "tank"]);
+}
+
+/// The last group that was committed.
+fn last_group(session: &Session) -> String {
+    let uberblock = session.print(&["zdb", "-u", "tank"]);
+    let txg = uberblock.lines().find_map(|line| line.trim().strip_prefix("txg = "));
+    txg.unwrap_or_else(|| panic!("{uberblock}")).to_owned()
+}
+
+#[test]
+fn a_pool_goes_back_to_a_group_that_had_a_device_which_was_replaced_since() {
+    let session = Session::start();
+    let place = session.directory().join("disks");
+    let place = place.to_str().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| disk(&session, name, 128));
+    for (vdevs, tree_then) in [
+        (&[&*a, &*b][..], "a ONLINE, b ONLINE"),
+        (&["mirror", &a, &b], "mirror-0 ONLINE, a ONLINE, b ONLINE"),
+    ] {
+        session.print(&[&["zpool", "create", "-f", "-m", "none", "tank"][..], vdevs].concat());
+        session.print(&["zfs", "create", "tank/then"]);
+        let then = last_group(&session);
+        session.print(&["zpool", "replace", "-w", "-f", "tank", &b, &c]);
+        session.print(&["zfs", "create", "tank/later"]);
+        session.print(&["zpool", "export", "tank"]);
+        // The device that left the pool is not taken for part of it.
+        session.print(&["zpool", "import", "-d", place, "tank"]);
+        assert_eq!(tree(&session), tree_then.replace("b ", "c "));
+        session.print(&["zpool", "export", "tank"]);
+        let away = session.directory().join("c");
+        fs::rename(&c, &away).unwrap();
+        session.print(&["zpool", "import", "-d", place, "-T", &then, "tank"]);
+        assert_eq!(tree(&session), tree_then);
+        let datasets = || session.print(&["zfs", "list", "-Ho", "name", "-r", "tank"]);
+        assert_eq!(datasets(), "tank\ntank/then\n");
+        session.print(&["zpool", "scrub", "-w", "tank"]);
+        assert!(status(&session).contains("with 0 errors"), "{}", status(&session));
+        session.print(&["zpool", "export", "tank"]);
+        // From then on it is a device as any other.
+        session.print(&["zpool", "import", "-d", place, "tank"]);
+        assert_eq!((tree(&session), datasets()), (tree_then.to_owned(), "tank\ntank/then\n".to_owned()));
+        session.print(&["zpool", "destroy", "tank"]);
+        fs::rename(&away, &c).unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_after_going_back_is_there_at_the_next_import() {
+    let session = Session::start();
+    let place = session.directory().join("disks");
+    let place = place.to_str().unwrap();
+    let a = disk(&session, "a", 128);
+    session.print(&["zpool", "create", "-m", "none", "tank", &a]);
+    session.print(&["zfs", "create", "tank/then"]);
+    let then = last_group(&session);
+    for number in 0..12 {
+        session.print(&["zfs", "create", &format!("tank/given-up-{number}")]);
+    }
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "import", "-d", place, "-T", &then, "tank"]);
+    session.print(&["zfs", "create", "tank/new"]);
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "import", "-d", place, "tank"]);
+    let datasets = session.print(&["zfs", "list", "-Ho", "name", "-r", "tank"]);
+    assert_eq!(datasets, "tank\ntank/new\ntank/then\n");
+    session.print(&["zpool", "export", "tank"]);
+    let Some(verdict) = testkit::oracle::zdb_of(Path::new(place), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+#[test]
+fn a_device_that_left_a_pool_is_free_for_others() {
+    let session = Session::start();
+    let [a, b, c] = ["a", "b", "c"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &a, &b, &c]);
+    session.print(&["zpool", "detach", "tank", &b]);
+    session.print(&["zpool", "detach", "tank", &c]);
+    // Nor is it a pool of its own.
+    assert!(!session.run(&["zpool", "import", "-d", &b]).out.contains("tank"));
+    session.print(&["zpool", "labelclear", &b]);
+    assert!(refusal(&session, &["zpool", "labelclear", &b]).contains("failed to read label"));
+    session.print(&["zpool", "create", "-m", "none", "other", &c]);
+    session.print(&["zpool", "add", "tank", "spare", &b]);
+    session.print(&["zpool", "destroy", "other"]);
 }

@@ -115,6 +115,9 @@ pub struct FoundPool {
     pub tree: VdevConfig,
     /// The devices, by the guid of the vdev that they are.
     pub candidates: BTreeMap<Guid, Candidate>,
+    /// Devices whose labels are of no group: those that left the pool, and some that were to become part of
+    /// it. None is used but by [`FoundPool::with_former`].
+    pub former: BTreeMap<Guid, Candidate>,
     /// Devices that claim to be a vdev of which a better one was found.
     pub duplicates: Vec<PathBuf>,
 }
@@ -123,6 +126,17 @@ impl FoundPool {
     /// Active, exported or destroyed, as the newest label says.
     pub fn state(&self) -> PoolState {
         self.label.state
+    }
+
+    /// The same pool with the devices that left it: for going back to a group whose configuration has them.
+    /// They held then what they hold now, because each gets a label of another kind before it is used for
+    /// anything else. The tree and the uberblocks are those that the other devices tell.
+    pub fn with_former(&self) -> Self {
+        let mut found = self.clone();
+        for (guid, former) in std::mem::take(&mut found.former) {
+            found.candidates.entry(guid).or_insert(former);
+        }
+        found
     }
 
     /// The same pool with its devices opened for writing, locked against everybody else, and their labels
@@ -164,7 +178,8 @@ impl FoundPool {
                 Error::Invalid(format!("none of the devices of '{}' is there any more", self.name))
             })?;
         found.duplicates.clone_from(&self.duplicates);
-        Ok(found)
+        // Those that are wanted were opened.
+        Ok(found.with_former())
     }
 
     /// The vdevs of devices that the newest labels know and that were not found.
@@ -263,12 +278,14 @@ pub fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
 /// config knows them by guid.
 pub fn group(candidates: Vec<Candidate>) -> Vec<FoundPool> {
     let mut pools: BTreeMap<Guid, Vec<Candidate>> = BTreeMap::new();
+    let mut former: BTreeMap<Guid, BTreeMap<Guid, Candidate>> = BTreeMap::new();
     let mut auxiliary = Vec::new();
     for candidate in candidates {
         match (candidate.label.pool_guid, candidate.label.guid) {
-            // It was to become a vdev, and no group of its pool with it was committed.
-            (Some(_), _) if candidate.txg() == Txg::NONE => {
+            // It left the pool, or was to become a vdev, and no group of its pool with it was committed.
+            (Some(pool), Some(guid)) if candidate.txg() == Txg::NONE => {
                 tracing::debug!(path = %candidate.path().display(), "label of no group");
+                former.entry(pool).or_default().insert(guid, candidate);
             }
             (Some(pool), Some(_)) if candidate.label.vdev_tree.is_some() => {
                 pools.entry(pool).or_default().push(candidate);
@@ -277,7 +294,8 @@ pub fn group(candidates: Vec<Candidate>) -> Vec<FoundPool> {
             _ => tracing::debug!(path = %candidate.path().display(), "label without pool or vdev"),
         }
     }
-    pools.into_iter().filter_map(|(guid, devices)| found_pool(guid, devices, &auxiliary)).collect()
+    let found = pools.into_iter().filter_map(|(guid, devices)| found_pool(guid, devices, &auxiliary));
+    found.map(|found| FoundPool { former: former.remove(&found.guid).unwrap_or_default(), ..found }).collect()
 }
 
 fn found_pool(guid: Guid, devices: Vec<Candidate>, auxiliary: &[Candidate]) -> Option<FoundPool> {
@@ -300,7 +318,7 @@ fn found_pool(guid: Guid, devices: Vec<Candidate>, auxiliary: &[Candidate]) -> O
             }
         }
     }
-    Some(FoundPool { guid, name: name?, label, tree, candidates, duplicates })
+    Some(FoundPool { guid, name: name?, label, tree, candidates, former: BTreeMap::new(), duplicates })
 }
 
 /// A root over the best description of each top-level vdev, with gaps for those that nothing is known of.

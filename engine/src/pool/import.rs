@@ -13,7 +13,8 @@
 //! # Going back
 //! An uberblock whose MOS does not load can be passed over for an older one, at the price of the txgs
 //! between. That happens only when it was asked for ([`Rewind`]); otherwise the refusal says that it would
-//! help.
+//! help. The older state may have devices that left the pool since; an import that goes back uses them, if
+//! they were not used for something else ([`FoundPool::with_former`]).
 //!
 //! # Who else may be using the pool
 //! A pool that another host did not export is refused unless forced. Whether that host is alive (the
@@ -273,6 +274,14 @@ pub fn select(pools: Vec<FoundPool>, wanted: &str) -> Result<FoundPool, ImportEr
 /// Opens a pool.
 pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Pool>, ImportError> {
     check_label(found, options)?;
+    let with_former;
+    let found = match options.rewind {
+        Rewind::Never => found,
+        _ => {
+            with_former = found.with_former();
+            &with_former
+        }
+    };
     if let Some(at) = &options.at {
         let assembly = Assembly { found, options, cache: ArcCache::or_default(options.cache.as_ref()) };
         return load(&assembly, at).await;
@@ -337,7 +346,10 @@ async fn rewind_point(assembly: &Assembly<'_>, uberblocks: &[Uberblock]) -> Opti
 
 /// The intact uberblocks of all devices of the pool, latest first, one a txg.
 pub async fn uberblocks(found: &FoundPool) -> Vec<Uberblock> {
-    let of_pool = found.candidates.values().filter(|it| it.label.pool_guid == Some(found.guid));
+    let is_of_pool = |it: &&Candidate| {
+        it.label.pool_guid == Some(found.guid) && it.label.txg.is_some_and(|txg| txg != Txg::NONE)
+    };
+    let of_pool = found.candidates.values().filter(is_of_pool);
     let of_device = |candidate: &Candidate| {
         let ashift = candidate.label.vdev_tree.as_ref().and_then(|tree| tree.ashift).map_or(9, u32::from);
         let device = Arc::clone(&candidate.device);

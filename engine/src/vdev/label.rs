@@ -1,4 +1,4 @@
-//! Reading the labels of a device, and wiping them.
+//! Reading the labels of a device, wiping them, and what is left of those of a former device.
 //!
 //! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label
 //! is a config (an nvlist) and a ring of uberblocks; both have checksums that include their position on the
@@ -6,13 +6,14 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c`.
 
-use codec::checksum::verify_label;
-use device::{Device, IoBuf, IoError};
+use codec::checksum::{seal_label, verify_label};
+use device::{Device, IoBuf, IoError, copy};
+use ondisk::ByteOrder;
 use ondisk::label::{
-    LABEL_SIZE, LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count,
+    LABEL_SIZE, LABELS, TRAILER_SIZE, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count,
     uberblock_shift, uberblock_slot,
 };
-use ondisk::nvlist::{NvValue, Nvlist};
+use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState};
 
@@ -50,6 +51,18 @@ async fn read_label(device: &dyn Device, index: usize) -> Label {
     PoolConfig::parse(config).map_err(Error::format(what()))
 }
 
+/// Whether the places of all four labels can be read: only then no label means that there is none.
+pub async fn can_read_labels(device: &dyn Device) -> bool {
+    for index in 0..LABELS {
+        let Some(start) = label_offset(device.size_bytes(), index) else { continue };
+        let length = (VDEV_PHYS.end - VDEV_PHYS.start) as usize;
+        if device.read(start.get() + VDEV_PHYS.start, length).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
 /// The valid label: the highest txg among the good ones.
 pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
     // `max_by_key` takes the last of equals; the first label is preferred.
@@ -77,6 +90,36 @@ pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
         wiped = wiped.and(device.write(LABEL_START_BYTES, IoBuf::zeroed(header)).await.map(drop));
     }
     wiped.and(device.flush().await)
+}
+
+/// Removes a device from its pool as [`wipe_labels`] does, and leaves `config` in the place of each label that
+/// was there: with it the device is found again when the pool goes back to a group that had it.
+///
+/// # Errors
+/// As those of [`wipe_labels`]; `config` fits no label.
+pub async fn leave_former_labels(device: &dyn Device, config: &Nvlist) -> Result<()> {
+    let failed = |error: IoError| Error::Os { what: error.to_string(), errno: error.errno() };
+    let what = || format!("the label of {}", device.path().display());
+    let packed = config.encode(Encoding::Xdr).map_err(Error::format(what()))?;
+    let mut area = IoBuf::zeroed((VDEV_PHYS.end - VDEV_PHYS.start) as usize);
+    let room = area.len() - TRAILER_SIZE;
+    let place = area.get_mut(..packed.len()).filter(|_| packed.len() <= room);
+    copy(place.ok_or_else(|| Error::Invalid(format!("{}: too large", what())))?, &packed);
+    let mut places = Vec::with_capacity(LABELS);
+    for index in 0..LABELS {
+        let Some(start) = label_offset(device.size_bytes(), index) else { continue };
+        let position = start.get() + VDEV_PHYS.start;
+        if state_in(device, position).await.is_some() {
+            places.push(position);
+        }
+    }
+    wipe_labels(device).await.map_err(failed)?;
+    for position in places {
+        let mut area = IoBuf::from(&area[..]);
+        seal_label(&mut area, position, ByteOrder::Little).map_err(|error| Error::corrupt(what(), error))?;
+        device.write(position, area).await.map_err(failed)?;
+    }
+    device.flush().await.map_err(failed)
 }
 
 /// The config of a label with a bad checksum: for tools that show damaged labels, never for opening a pool.
@@ -128,7 +171,6 @@ pub async fn read_uberblocks(device: &dyn Device, ashift: u32) -> Vec<(usize, u6
 #[cfg(test)]
 mod tests {
     use device::{MemoryDevice, SectorSizes, block_on};
-    use ondisk::nvlist::Encoding;
 
     use super::*;
 
@@ -158,6 +200,21 @@ mod tests {
         );
         let label = block_on(disk.read(VDEV_PHYS.start, 4096)).unwrap();
         assert!(label.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_former_device_has_only_the_label_that_says_so() {
+        let disk = cache_device();
+        let mut config = Nvlist::default();
+        for (name, value) in [("version", 5000u64), ("state", 0), ("txg", 0), ("pool_guid", 3), ("guid", 7)] {
+            config.push(name, value);
+        }
+        block_on(leave_former_labels(&disk, &config)).unwrap();
+        let labels = block_on(read_labels(&disk));
+        let [first, others @ ..] = labels;
+        assert_eq!(first.unwrap().guid, Some(ondisk::Guid(7)));
+        assert!(others.iter().all(Result::is_err), "where no label was there may be other data");
+        assert!(block_on(read_uberblocks(&disk, 9)).is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
 use engine::properties::{Style, kept};
 use engine::vdev::label::wipe_labels;
+use ondisk::Txg;
 use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
@@ -376,11 +377,13 @@ impl Daemon {
         };
         let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
         let name = name.unwrap_or_default();
-        if label.pool_guid.is_some_and(|guid| self.guids().iter().any(|(open, _)| *open == guid)) {
+        // One of no group says nothing: the device left its pool, or was to become part of one.
+        let pool_guid = label.pool_guid.filter(|_| label.txg.is_some_and(|txg| txg != Txg::NONE));
+        if pool_guid.is_some_and(|guid| self.guids().iter().any(|(open, _)| *open == guid)) {
             return Err(ApiError::busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"")));
         }
         let how = match label.state {
-            PoolState::Active if label.pool_guid.is_some() => Some("potentially active"),
+            PoolState::Active if pool_guid.is_some() => Some("potentially active"),
             PoolState::Exported => Some("exported"),
             _ => None,
         };

@@ -330,6 +330,11 @@ struct User {
 /// Which pool uses a device, as its label says.
 async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Option<User> {
     let label = Candidate::examine(device).await?.label;
+    // It left its pool, or was to become part of one, and no group of that was committed.
+    let is_of_group = label.pool_guid.is_none() || label.txg.is_some_and(|txg| txg != Txg::NONE);
+    if !is_of_group {
+        return None;
+    }
     let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
     let open = open_pools.iter().find(|(guid, _)| Some(*guid) == label.pool_guid);
     if let Some((_, name)) = open {
@@ -337,8 +342,6 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
     }
     let name = name?;
     let how = match label.state {
-        // It was to become part of a pool, and no group of that was committed.
-        PoolState::Active if label.txg.is_none_or(|txg| txg == Txg::NONE) => return None,
         PoolState::Exported => format!("part of exported pool '{name}'"),
         PoolState::Active => format!("part of potentially active pool '{name}'"),
         // Destroyed pools, and unused spares and cache devices.

@@ -341,6 +341,9 @@ impl Daemon {
             let pool = import::import(found, &import_options).await.map_err(explain)?;
             Held::Reading(Arc::new(Dsl::open(&pool).await?))
         } else {
+            // An older state may have devices that left the pool since.
+            let with_former = (options.rewind != import::Rewind::Never).then(|| found.with_former());
+            let found = with_former.as_ref().unwrap_or(found);
             let found = found.for_writing().await.map_err(|error| match error {
                 engine::Error::Os { what, errno: libc::EBUSY } => {
                     ApiError::busy(format!("{doing}: {what} is in use by another process"))

@@ -117,7 +117,7 @@ pub(super) async fn discard_some(s: &Syncing) -> Result<bool> {
     Ok(more)
 }
 
-/// A checkpoint as the newest uberblock, later than `newest`.
-pub(super) fn rewound(checkpoint: &Uberblock, newest: Txg, now: u64) -> Uberblock {
-    Uberblock { txg: Txg(newest.get() + 1), timestamp: now, ..checkpoint.clone() }
+/// An older uberblock, such as a checkpoint, as the newest one, later than `newest`.
+pub(super) fn rewound(older: &Uberblock, newest: Txg, now: u64) -> Uberblock {
+    Uberblock { txg: Txg(newest.get().saturating_add(1)), timestamp: now, ..older.clone() }
 }

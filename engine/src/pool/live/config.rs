@@ -87,6 +87,20 @@ impl Config {
         list
     }
 
+    /// What the labels of a former device hold, which was `leaf` below the top-level vdev `top`: only what
+    /// finds it again when the pool goes back to a group that had it. It is of no group and names no pool, so
+    /// that nothing else takes it for part of one.
+    pub(super) fn for_former_label(&self, top: Guid, leaf: Guid, version: u64) -> Nvlist {
+        let mut list = Nvlist::new();
+        list.push("version", version);
+        list.push("state", PoolState::Active as u64);
+        list.push("txg", Txg::NONE.get());
+        list.push("pool_guid", self.guid.get());
+        list.push("top_guid", top.get());
+        list.push("guid", leaf.get());
+        list
+    }
+
     fn common(&self, txg: Txg, version: u64) -> Nvlist {
         let mut list = Nvlist::new();
         list.push("version", version);

@@ -8,7 +8,12 @@
 //! device are wiped, and it is closed. A crash before that leaves labels of an older group, which no later
 //! import takes for part of the pool: its configuration does not know the device.
 //!
-//! Source of the facts: OpenZFS 2.4 `spa.c` (`spa_vdev_detach`, `spa_vdev_resilver_done`).
+//! In the place of the labels one of no group stays, without the pool's name. Only an import that goes back
+//! to a group whose configuration has the device looks at it ([`crate::pool::discovery::FoundPool`]): then
+//! the device holds all that it held, and may be the only one that does.
+//!
+//! Source of the facts: OpenZFS 2.4 `spa.c` (`spa_vdev_detach`, `spa_vdev_resilver_done`), `vdev_label.c`
+//! (`vdev_label_init` with `VDEV_LABEL_REMOVE`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::jobs::{Job, Step, Turn, Unit};
 use crate::vdev::Vdev;
 use crate::vdev::config::{Devices, Renamed};
-use crate::vdev::label::wipe_labels;
+use crate::vdev::label::leave_former_labels;
 use crate::vdev::read::yield_now;
 use crate::vdev::release::release;
 use crate::vdev::topology;
@@ -72,6 +77,8 @@ struct Expected {
 /// A device that is not part of the tree any more.
 struct Gone {
     guid: Guid,
+    /// The top-level vdev above it.
+    top: Guid,
     is_spare: bool,
     device: Option<Arc<dyn Device>>,
 }
@@ -178,14 +185,15 @@ impl LivePool {
 
     /// After the commit: the device becomes free for other uses.
     async fn let_device_go(&self, gone: Gone) {
-        let Gone { guid, is_spare, device } = gone;
+        let Gone { guid, top, is_spare, device } = gone;
         if is_spare {
             return self.spare_is_free(guid, device).await;
         }
         // It may have been a spare that stayed for good.
         self.pool.vdevs().give_spare_back(guid, None);
         let Some(device) = device else { return };
-        if let Err(error) = wipe_labels(&*device).await {
+        let label = self.config().for_former_label(top, guid, self.version());
+        if let Err(error) = leave_former_labels(&*device, &label).await {
             tracing::warn!(%error, "a label of a detached device stays");
         }
         release(vec![device]).await;
@@ -210,7 +218,7 @@ async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Resul
         }
         return Err(Error::Busy("no valid replicas".into()));
     }
-    let gone = Gone { guid: leaf, is_spare: detached.leaf.is_spare, device: old.close() };
+    let gone = Gone { guid: leaf, top: top.guid, is_spare: detached.leaf.is_spare, device: old.close() };
     let log = old.missing_txgs.object();
     // The MOS and the tree must not say different things.
     s.or_stop(forget(s, id, detached, log).await)?;

@@ -64,11 +64,14 @@ impl LivePool {
         reading.cache = options.cache.clone().or_else(|| surroundings.cache.clone());
         watch(found, options, &*surroundings.env).await?;
         let mut pool = crate::pool::import::import(found, &reading).await?;
-        if options.rewind_to_checkpoint {
-            let newest = crate::pool::import::uberblocks(found).await.first().map(|uberblock| uberblock.txg);
-            let newest = newest.unwrap_or_else(|| pool.uberblock().txg).max(pool.uberblock().txg);
+        let newest = crate::pool::import::uberblocks(found).await.first().map(|uberblock| uberblock.txg);
+        let newest = newest.unwrap_or(Txg::NONE).max(pool.uberblock().txg);
+        // Groups that are given up must not be the newest ones again, when what they consist of is overwritten.
+        let goes_back = options.rewind_to_checkpoint || newest > pool.uberblock().txg;
+        if goes_back {
+            let checkpoint = pool.checkpoint().filter(|_| !options.rewind_to_checkpoint).cloned();
             let uberblock = checkpoint::rewound(pool.uberblock(), newest, surroundings.env.now().as_secs());
-            pool = pool.at(uberblock, pool.config().clone(), None);
+            pool = pool.at(uberblock, pool.config().clone(), checkpoint);
         }
         let name = pool.name().to_owned();
         let refused = |error: Error| match error {
@@ -92,7 +95,7 @@ impl LivePool {
         if unreadable == Unreadable::Refused {
             live.check_logs().await.map_err(refused)?;
         }
-        if options.rewind_to_checkpoint {
+        if goes_back {
             live.make_newest(live.pool.uberblock(), true).await.map_err(refused)?;
         }
         let claimed = live.change(move |s| async move {

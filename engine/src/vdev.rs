@@ -167,7 +167,7 @@ impl VdevTree {
     }
 
     /// The top-level vdev that has the vdev with this guid, or is it.
-    pub(crate) fn top_above(&self, guid: Guid) -> Option<&Vdev> {
+    pub fn top_above(&self, guid: Guid) -> Option<&Vdev> {
         self.tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == guid))
     }
 

@@ -327,3 +327,44 @@ fn a_device_that_left_a_pool_is_free_for_others() {
     session.print(&["zpool", "add", "tank", "spare", &b]);
     session.print(&["zpool", "destroy", "other"]);
 }
+
+#[test]
+fn the_ashift_of_a_pool_is_no_reason_to_refuse_a_device_for_a_vdev_with_smaller_sectors() {
+    let session = Session::start();
+    let [a, b, c] = ["a", "b", "c"].map(|name| disk(&session, name, 128));
+    session.print(&["zpool", "create", "-m", "none", "-o", "ashift=9", "tank", &a]);
+    session.print(&["zpool", "set", "ashift=12", "tank"]);
+    session.print(&["zpool", "replace", "-w", "tank", &a, &b]);
+    session.print(&["zpool", "attach", "-w", "tank", &b, &c]);
+    assert_eq!(tree(&session), "mirror-0 ONLINE, b ONLINE, c ONLINE");
+    let error = refusal(&session, &["zpool", "replace", "-o", "ashift=12", "tank", &b, &a]);
+    assert!(error.contains("optimal sector size"), "{error}");
+}
+
+#[test]
+fn a_replacement_inside_a_spare_is_shown_while_it_goes_on_and_the_pool_can_grow() {
+    let session = Session::start();
+    for layout in ["mirror", "raidz1"] {
+        let [a, b, c, s, t, new, more] =
+            ["a", "b", "c", "s", "t", "new", "more"].map(|name| disk(&session, name, 128));
+        session.print(&["zpool", "create", "-f", "-m", "none", "tank", layout, &a, &b, &c, "spare", &s]);
+        session.print(&["inject", "-d", &a, "-e", "nxio", "-T", "all", "-f", "100", "tank"]);
+        session.print(&["zpool", "reopen", "tank"]);
+        let spared =
+            format!("{layout}-0 DEGRADED, spare-0 DEGRADED, a UNAVAIL, s ONLINE, b ONLINE, c ONLINE");
+        until(&session, &format!("{spared}, spares, s INUSE"));
+        session.print(&["zpool", "wait", "tank"]);
+        session.print(&["tunable", "set", "zfs_scan_suspend_progress=1"]);
+        session.print(&["zpool", "replace", "tank", &a, &new]);
+        let nested = spared.replace("a UNAVAIL,", "replacing-0 DEGRADED, a UNAVAIL, new ONLINE,");
+        assert_eq!(tree(&session), format!("{nested}, spares, s INUSE"));
+        session.print(&["zpool", "add", "tank", "spare", &t]);
+        session.print(&["zpool", "add", "-f", "tank", &more]);
+        assert_eq!(tree(&session), format!("{nested}, more ONLINE, spares, s INUSE, t AVAIL"));
+        session.print(&["tunable", "set", "zfs_scan_suspend_progress=0"]);
+        let whole = format!("{layout}-0 ONLINE, new ONLINE, b ONLINE, c ONLINE, more ONLINE");
+        until(&session, &format!("{whole}, spares, s AVAIL, t AVAIL"));
+        session.print(&["inject", "-c", "all"]);
+        session.print(&["zpool", "destroy", "tank"]);
+    }
+}

@@ -77,7 +77,12 @@ impl Daemon {
         let purpose = if request.replace { Purpose::Replace } else { Purpose::Mirror };
         let asked = match asked_ashift(&request.properties) {
             Some(ashift) => Some(ashift),
-            None => pool_ashift(&*pool.dsl().await?).await?,
+            // What the pool has for new vdevs is no reason to refuse a device for one that there is.
+            None => {
+                let top = live.pool().vdevs().top_above(at).and_then(|top| u8::try_from(top.ashift).ok());
+                let of_pool = pool_ashift(&*pool.dsl().await?).await?;
+                of_pool.map(|ashift| ashift.min(top.unwrap_or(ashift)))
+            }
         };
         let path = match &request.new_device {
             Some(new) => new.clone(),

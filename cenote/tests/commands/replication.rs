@@ -212,6 +212,15 @@ fn properties_that_do_not_apply_to_volumes_are_left_out_with_a_warning() {
         let expected = format!("Warning: {warned}: property '");
         assert!(ended.err.starts_with(&expected), "{}", ended.err);
     }
+    // A value for this dataset alone cannot be meant for another one.
+    let ended = receive(&session, "-o canmount=noauto tank/alone", &volume);
+    assert_eq!(ended.code, 1);
+    assert!(
+        ended.err.contains("property 'canmount' does not apply to datasets of this type"),
+        "{}",
+        ended.err
+    );
+    assert_eq!(session.run(&["zfs", "list", "tank/alone"]).code, 1);
     for name in ["tank/vol@1", "tank/b/vol@1", "tank/b/z@1", "tank/c/z@1"] {
         make(&session, &format!("zfs list {name}"));
     }

@@ -284,6 +284,12 @@ impl Receive<'_> {
         let is_volume = engine::receive::is_of_volume(begin);
         let given = excluded.iter().chain(typed.iter().map(|(name, _)| name));
         let foreign: Vec<String> = given.filter(|name| !edit::applies(name, is_volume)).cloned().collect();
+        // Of several datasets that come together some may be of the other type.
+        let meant = |name: &&String| plan.sent.is_none() && typed.iter().any(|(typed, _)| typed == *name);
+        if let Some(name) = foreign.iter().find(meant) {
+            let why = format!("property '{name}' does not apply to datasets of this type");
+            return Err(refusal(plan.doing, &plan.to, engine::Error::Invalid(why)));
+        }
         for name in foreign {
             let of = &plan.to.dataset;
             self.warn(format!("Warning: {of}: property '{name}' does not apply to datasets of this type"));

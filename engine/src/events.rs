@@ -44,13 +44,15 @@ const REPEATED: Duration = Duration::from_secs(900);
 const MAX_PLACES: usize = 2000;
 /// The classes of all events that are posted here. Hooks for others are refused, so that one that is missing
 /// here cannot be asked for: [`Events::post`] checks that in tests.
-pub const CLASSES: [&str; 42] = [
+pub const CLASSES: [&str; 44] = [
     "ereport.fs.zfs.checksum",
     "ereport.fs.zfs.data",
     "ereport.fs.zfs.delay",
     "ereport.fs.zfs.io",
     "ereport.fs.zfs.io_failure",
     "ereport.fs.zfs.probe_failure",
+    "ereport.fs.zfs.vdev.bad_label",
+    "ereport.fs.zfs.vdev.corrupt_data",
     "ereport.fs.zfs.vdev.open_failed",
     "resource.fs.zfs.removed",
     "resource.fs.zfs.statechange",

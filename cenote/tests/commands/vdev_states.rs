@@ -1,6 +1,7 @@
 //! States of vdevs and devices that are told, and devices that are given up, through the binary.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,9 +30,14 @@ fn line<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find(|line| line.split_whitespace().next() == Some(name))
 }
 
+/// One that cannot be used is told by its guid, with the path at the end.
+fn line_of_device<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    line(status, name).or_else(|| status.lines().find(|line| line.split_whitespace().last() == Some(name)))
+}
+
 fn state(session: &Session, name: &str) -> String {
     let status = session.print(&["zpool", "status", "-P", "tank"]);
-    let line = line(&status, name).unwrap_or_else(|| panic!("{name} in {status}"));
+    let line = line_of_device(&status, name).unwrap_or_else(|| panic!("{name} in {status}"));
     line.split_whitespace().nth(1).unwrap_or_default().to_owned()
 }
 
@@ -190,4 +196,85 @@ fn a_listing_without_pools_says_which_mounts_are_dead_and_what_to_do() {
         assert!(listed.err.contains(part), "{part} in {}", listed.err);
     }
     assert!(again.code == 0 && is_back, "{again:?}");
+}
+
+/// Writes zeros over all that a file holds, or over the places of its labels.
+fn wipe(path: &str, all: bool) {
+    let file = File::options().write(true).open(path).unwrap();
+    let size = file.metadata().unwrap().len();
+    let zeros = vec![0; if all { size as usize } else { 512 << 10 }];
+    for offset in [0, size - zeros.len() as u64] {
+        file.write_all_at(&zeros, offset).unwrap();
+    }
+}
+
+#[test]
+fn a_scan_asks_devices_for_their_labels() {
+    let session = Session::start();
+    let [first, second, third, fourth] = disks::<4>(&session);
+    for scan in
+        [&["zpool", "scrub", "-w", "tank"][..], &["zpool", "resilver", "tank"], &["zpool", "reopen", "tank"]]
+    {
+        create(&session, &["mirror", &first, &second, "log", "mirror", &third, &fourth]);
+        session.print(&["zfs", "create", "tank/fs"]);
+        wipe(&second, true);
+        wipe(&fourth, true);
+        session.print(scan);
+        for (device, expected) in
+            [(&first, "ONLINE"), (&second, "UNAVAIL"), (&third, "ONLINE"), (&fourth, "UNAVAIL")]
+        {
+            assert_eq!(state(&session, device), expected, "{device} after {scan:?}");
+        }
+        let status = session.print(&["zpool", "status", "-P", "tank"]);
+        assert!(line(&status, &second).is_some_and(|line| line.contains("invalid label")), "{status}");
+        // Its label does not come back by itself.
+        session.print(&["zpool", "online", "tank", &second]);
+        assert_eq!(state(&session, &second), "UNAVAIL");
+        for device in [&second, &fourth] {
+            session.print(&["zpool", "replace", "-w", "tank", device]);
+            assert_eq!(state(&session, device), "ONLINE");
+        }
+        let status = session.print(&["zpool", "status", "tank"]);
+        assert!(status.contains("state: ONLINE") && status.contains("No known data errors"), "{status}");
+        session.print(&["zpool", "scrub", "-w", "tank"]);
+        assert!(session.print(&["zpool", "status", "tank"]).contains("with 0 errors"));
+        session.print(&["zpool", "destroy", "tank"]);
+    }
+}
+
+#[test]
+fn a_scrub_writes_nothing_to_a_device_of_another_pool() {
+    let session = Session::start();
+    let [first, second, third] = disks::<3>(&session);
+    session.print(&["zpool", "create", "-m", "none", "other", &third]);
+    session.print(&["zpool", "export", "other"]);
+    let others = fs::read(&third).unwrap();
+    create(&session, &["mirror", &first, &second]);
+    let file = File::options().write(true).open(&second).unwrap();
+    file.write_all_at(&others, 0).unwrap();
+    session.print(&["zpool", "scrub", "-w", "tank"]);
+    assert_eq!(state(&session, &second), "FAULTED");
+    let there = fs::read(&second).unwrap();
+    session.print(&["zfs", "create", "tank/fs"]);
+    session.print(&["zpool", "sync", "tank"]);
+    assert!(fs::read(&second).unwrap() == there, "it is left alone");
+    session.print(&["zpool", "destroy", "tank"]);
+}
+
+#[test]
+fn a_device_that_no_other_can_stand_in_for_gets_lost_labels_anew() {
+    let session = Session::start();
+    let [first] = disks::<1>(&session);
+    create(&session, &[&first]);
+    session.print(&["zfs", "create", "tank/fs"]);
+    wipe(&first, false);
+    session.print(&["zpool", "scrub", "-w", "tank"]);
+    assert_eq!(state(&session, &first), "ONLINE");
+    session.print(&["zpool", "sync", "tank"]);
+    // As after a crash.
+    let directory = session.directory().join("disks");
+    session.print(&["zpool", "export", "-f", "tank"]);
+    session.print(&["zpool", "import", "-d", directory.to_str().unwrap(), "tank"]);
+    assert!(session.print(&["zfs", "list", "-Ho", "name", "-r", "tank"]).contains("tank/fs\n"));
+    session.print(&["zpool", "destroy", "tank"]);
 }

@@ -83,6 +83,7 @@ mod spares;
 mod sync;
 mod thresholds;
 mod trim;
+mod unspare;
 mod upgrade;
 mod views;
 
@@ -130,6 +131,7 @@ use multihost::Heartbeat;
 use reshape::Reshapes;
 use scan::ScanControl;
 use sync::Task;
+use unspare::Doubts;
 use views::Views;
 
 /// A pool that is written, shared as `Arc<LivePool>`.
@@ -146,6 +148,7 @@ pub struct LivePool {
     config: Mutex<Config>,
     config_changed: AtomicBool,
     devices: DeviceStates,
+    doubts: Doubts,
     /// Whether the error log is by head dataset.
     errors_by_head: AtomicBool,
     growth: Growth,
@@ -223,6 +226,7 @@ impl LivePool {
             config: Mutex::new(config),
             config_changed: true.into(),
             devices: DeviceStates::default(),
+            doubts: Doubts::default(),
             errors_by_head: features_by_head.into(),
             growth: Growth::default(),
             heartbeat: Heartbeat::default(),

@@ -825,7 +825,8 @@ fn node(vdev: &Vdev, class: VdevClass, top: &VdevConfig) -> VdevNode {
     let missing = matches!(device, Some(None));
     // Only what was not there when the pool was opened is called by its guid: others are known by their path.
     // The device of a spare in use is that of a leaf.
-    let not_present = missing && vdev.status().state == State::CantOpen && vdev.status().aux != Aux::Spared;
+    let is_known = matches!(vdev.status().aux, Aux::Spared | Aux::BadLabel | Aux::CorruptData);
+    let not_present = missing && vdev.status().state == State::CantOpen && !is_known;
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
     let modelled = device.iter().flatten().find_map(|device| device.modelled());
     // What files state is not what they are on.

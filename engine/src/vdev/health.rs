@@ -23,6 +23,17 @@
 //! its dirty time log, so that it is not trusted for them when it is back. [`VdevTree::reopen`] brings it
 //! back when its label shows that it is still the same device.
 //!
+//! # Labels
+//! Devices that work are asked for their labels too, when a scan begins and when a person asks for it
+//! ([`VdevTree::ask`]), because another program may have written to them:
+//!
+//! | label | what happens |
+//! |---|---|
+//! | of another pool or device | `UNAVAIL`, corrupted data, even if the pool cannot do without it |
+//! | none, and other devices hold the same data | `UNAVAIL`, invalid label |
+//! | none, and no others do | the device stays in use, and gets its label anew |
+//! | one of them cannot be read | unchanged: errors are judged as above |
+//!
 //! Writes to a device that were not durable when it was reopened count as missed, because the device may have
 //! lost power. If no other device holds these data, they are in doubt instead, until they are read back
 //! ([`super::write`]).
@@ -37,7 +48,7 @@
 //! | `ErrorCounters::recent` | the times of errors | taken alone |
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
-//! `vdev_dtl_required`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
+//! `vdev_dtl_required`, `vdev_reopen`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -47,7 +58,7 @@ use ondisk::Guid;
 
 use super::capacity::usable_bytes;
 use super::errors::Kinds;
-use super::label::{best_label, read_labels};
+use super::label::{best_label, can_read_labels, read_labels};
 use super::open::open_for_writing;
 use super::release::release;
 use super::spares::IN_USE;
@@ -60,6 +71,38 @@ const BLANK_BYTES: usize = 8 << 10;
 
 /// Linux's error numbers for devices that are gone.
 const GONE: [i32; 2] = [6, 19];
+
+/// The status of a leaf whose device has no label.
+const NO_LABEL: Status = Status::new(State::CantOpen, Aux::BadLabel);
+/// The status of a leaf whose device has the label of something else.
+const OTHER_LABEL: Status = Status::new(State::CantOpen, Aux::CorruptData);
+
+/// What came of asking the device of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The leaf has no device in use.
+    NotInUse,
+    /// The device is what it was.
+    IsThere,
+    /// The leaf was given up.
+    GivenUp,
+    /// No label is there, and no other device holds what this one does.
+    NeedsLabel,
+    /// The label is of another pool or device, unless labels are being written.
+    HasOtherLabel,
+}
+
+/// Whose device it is, by its labels.
+enum Identity {
+    /// The leaf's.
+    Same,
+    /// That of another leaf or pool.
+    Other,
+    /// No label is there.
+    Nothing,
+    /// A label could not be read.
+    Unknown,
+}
 
 /// Serializes changes of statuses, and counts them.
 #[derive(Debug, Default)]
@@ -253,17 +296,24 @@ impl VdevTree {
         status
     }
 
-    /// Asks the device of a leaf in use whether it is there, and gives the leaf up if it is not, or does not
-    /// work. Returns whether it was given up.
-    pub(crate) async fn ask(&self, leaf: &Vdev) -> bool {
-        let Kind::Leaf(slot) = &leaf.kind else { return false };
-        let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { return false };
+    /// Asks the device of a leaf in use whether it is there and has the leaf's label, and gives the leaf up if
+    /// it is not, does not work, or lost its label. `pool` is the guid that the label must have.
+    pub(crate) async fn ask(&self, leaf: &Vdev, pool: Guid) -> Asked {
+        let Kind::Leaf(slot) = &leaf.kind else { return Asked::NotInUse };
+        let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else {
+            return Asked::NotInUse;
+        };
         let asked = match self.injections.fails_to_open(leaf.guid) {
             true => None,
             false => Some(probe(&*device).await),
         };
         let status = match asked {
-            Some(Ok(())) => return false,
+            Some(Ok(())) => {
+                let identity = self.identity_of(leaf, pool, &*device).await;
+                // It is free as soon as it is given up.
+                drop(device);
+                return self.judge_identity(leaf, identity).await;
+            }
             Some(Err(error)) if !is_gone(&error) => {
                 self.report_probe(leaf);
                 Status::new(State::Faulted, Aux::ErrorsExceeded)
@@ -274,7 +324,37 @@ impl VdevTree {
             }
         };
         self.set_status(leaf, status);
-        true
+        Asked::GivenUp
+    }
+
+    async fn judge_identity(&self, leaf: &Vdev, identity: Identity) -> Asked {
+        match identity {
+            Identity::Same | Identity::Unknown => Asked::IsThere,
+            Identity::Other => Asked::HasOtherLabel,
+            Identity::Nothing => match self.take_away(leaf, NO_LABEL).await {
+                Ok(()) => {
+                    self.report_open(leaf, "vdev.bad_label");
+                    Asked::GivenUp
+                }
+                // What it holds is held nowhere else, and every block has its checksum.
+                Err(Required) => Asked::NeedsLabel,
+            },
+        }
+    }
+
+    /// Gives a leaf up if its device has the label of something else still, even if nothing else holds its
+    /// data: what is written there would destroy what is not this pool's. Only where no label is being
+    /// written. Returns whether it was given up.
+    pub(crate) async fn give_up_other(&self, leaf: &Vdev, pool: Guid) -> bool {
+        let Kind::Leaf(slot) = &leaf.kind else { return false };
+        let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { return false };
+        let is_other = matches!(self.identity_of(leaf, pool, &*device).await, Identity::Other);
+        drop(device);
+        if is_other {
+            self.take_away_unneeded(leaf, OTHER_LABEL).await;
+            self.report_open(leaf, "vdev.corrupt_data");
+        }
+        is_other
     }
 
     /// Whether the device of a leaf that was gone is there again, with the leaf's label. Nothing is written.
@@ -342,16 +422,31 @@ impl VdevTree {
 
     /// Whether this is the same device that the leaf had.
     async fn validated(&self, leaf: &Vdev, pool: Guid, device: &dyn Device) -> Status {
-        let label = best_label(read_labels(device).await).map(|label| (label.guid, label.pool_guid));
-        let right = match label {
-            Some((guid, pool_guid)) => guid == Some(leaf.guid) && pool_guid.is_none_or(|guid| guid == pool),
-            None => false,
-        };
         let needed = leaf.bytes_needed.load(Ordering::Acquire);
-        match right {
-            false => Status::new(State::CantOpen, Aux::CorruptData),
-            true if usable_bytes(device.size_bytes()) < needed => Status::new(State::CantOpen, Aux::TooSmall),
-            true => Status::HEALTHY,
+        match self.identity_of(leaf, pool, device).await {
+            Identity::Nothing | Identity::Unknown => NO_LABEL,
+            Identity::Other => OTHER_LABEL,
+            Identity::Same if usable_bytes(device.size_bytes()) < needed => {
+                Status::new(State::CantOpen, Aux::TooSmall)
+            }
+            Identity::Same => Status::HEALTHY,
+        }
+    }
+
+    /// What the labels of a device say of it. A leaf that became a top-level vdev has the guid of that before
+    /// its label says so.
+    async fn identity_of(&self, leaf: &Vdev, pool: Guid, device: &dyn Device) -> Identity {
+        let Some(label) = best_label(read_labels(device).await) else {
+            return match can_read_labels(device).await {
+                true => Identity::Nothing,
+                false => Identity::Unknown,
+            };
+        };
+        let is_top = self.tops.iter().any(|top| top.guid == leaf.guid);
+        let is_leaf = label.guid == Some(leaf.guid) || (is_top && label.top_guid == Some(leaf.guid));
+        match is_leaf && label.pool_guid.is_none_or(|guid| guid == pool) {
+            true => Identity::Same,
+            false => Identity::Other,
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use device::block_on;
 use engine::pool::live::{Auxiliary, Layout};
+use engine::pool::status::ScanKind;
 use engine::vdev::Class;
 
-use crate::attach::{MIB, copy, export, holds, leaf, pool_of, shape, top, write};
+use crate::attach::{MIB, copy, export, holds, leaf, pool_of, shape, top, until, write};
 use crate::scrub::{garble, scrubbed};
 use crate::support::Disks;
 
@@ -61,4 +62,31 @@ fn reads_and_scrubs_use_both_halves_of_a_spare_and_blame_the_bad_device() {
             disks.judge("tank");
         }
     }
+}
+
+#[test]
+fn a_spare_goes_back_when_a_scrub_has_verified_a_device_that_had_wrong_bytes() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let bad = damaged(&disks, 1).await;
+        let pool = disks.import("tank", 2).await;
+        pool.start().unwrap();
+        let original = leaf(&pool, "d1");
+        // The wrong bytes of a few blocks were read, and mended.
+        holds(&pool, 1).await;
+        pool.repairs_done().await;
+        assert!(bad[0] == "d1" && original.errors.checksum() > 0);
+        pool.clear(Some(original.guid)).await.unwrap();
+        pool.clear(Some(original.guid)).await.unwrap();
+        until(&pool, |pool| shape(top(pool)) == "raidz1-0(d0 d1 d2 d3)").await;
+        let scan = pool.scan_status().unwrap();
+        assert!(scan.kind == ScanKind::Scrub && scan.processed > 0 && scan.errors == 0, "{scan:?}");
+        let healed = leaf(&pool, "d1").stats.healed_bytes();
+        assert!(healed >= MIBS * MIB / 4, "{healed} bytes of the device are right again");
+        let scan = scrubbed(&pool).await;
+        assert_eq!((scan.processed, scan.errors), (0, 0));
+        holds(&pool, MIBS).await;
+        export(pool).await;
+    });
+    disks.judge("tank");
 }

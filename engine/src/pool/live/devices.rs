@@ -23,6 +23,7 @@ use super::{Auxiliary, LivePool};
 use crate::error::{Error, Result};
 use crate::pool::verify;
 use crate::store::suspend::FailMode;
+use crate::vdev::health::Asked;
 use crate::vdev::spares::Found;
 use crate::vdev::stats::Transfer;
 use crate::vdev::{Aux, Class, Kind, State, Status, Vdev, config::config_path};
@@ -246,6 +247,7 @@ impl LivePool {
         };
         vdevs.reporter().forget_errors(vdev);
         for vdev in &chosen {
+            self.note_doubt(vdev);
             vdev.errors.clear();
             vdev.stats.clear_slow();
             let state = vdev.status().state;
@@ -277,18 +279,16 @@ impl LivePool {
         self.devices.giving_up.load(Ordering::Acquire) > 0
     }
 
-    /// Opens devices again that are not there, and asks the others whether they are there and have grown
-    /// (`zpool reopen`). One that fails to answer is given up.
+    /// Opens devices again that are not there, and asks the others whether they are there, are still the
+    /// pool's, and have grown (`zpool reopen`). One that is not is given up.
     pub async fn reopen(self: &Arc<Self>) {
         let mut back = Vec::new();
         let vdevs = self.pool.vdevs();
-        for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()) {
-            if vdevs.ask(leaf).await {
-                self.txgs.kick();
-                continue;
-            }
-            let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
-            if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
+        let is_lost = |leaf: &&Vdev| matches!(leaf.status().state, State::CantOpen | State::Removed);
+        let lost: Vec<&Vdev> = vdevs.leaves().chain(vdevs.l2cache.iter()).filter(is_lost).collect();
+        self.ask_devices().await;
+        for leaf in lost {
+            if matches!(leaf.kind, Kind::Leaf(_)) && self.reopen_leaf(leaf).await.is_readable() {
                 self.config_changed();
                 back.push(leaf.guid);
             }
@@ -303,6 +303,45 @@ impl LivePool {
             && let Err(error) = self.unspare(back).await
         {
             tracing::warn!(pool = self.pool.name(), %error, "hot spares do not go back");
+        }
+    }
+
+    /// Asks the devices in use whether they are there and still the pool's, and gives up those that are not.
+    /// A scan begins with this, so that it neither trusts nor repairs what is on another pool's device.
+    pub(super) async fn ask_devices(self: &Arc<Self>) {
+        let (vdevs, pool) = (self.pool.vdevs(), self.guid());
+        let mut others = Vec::new();
+        for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()) {
+            match vdevs.ask(leaf, pool).await {
+                Asked::NotInUse | Asked::IsThere => {}
+                Asked::GivenUp => self.txgs.kick(),
+                Asked::HasOtherLabel => others.push(leaf.guid),
+                Asked::NeedsLabel => {
+                    tracing::warn!(
+                        pool = self.pool.name(),
+                        vdev = leaf.name,
+                        "a device lost its labels, and gets them anew: no other device holds its data"
+                    );
+                    self.config_changed();
+                    self.txgs.kick();
+                }
+            }
+        }
+        self.look_at_l2cache();
+        if others.is_empty() || self.suspended().is_some() {
+            return;
+        }
+        // The pool may be getting another guid just now. Before its tasks a group changes no label.
+        let confirmed = self.change_first(move |s| async move {
+            let vdevs = s.pool.pool.vdevs();
+            for leaf in vdevs.leaves().chain(vdevs.l2cache.iter()).filter(|leaf| others.contains(&leaf.guid))
+            {
+                vdevs.give_up_other(leaf, s.pool.guid()).await;
+            }
+            Ok(())
+        });
+        if let Err(error) = confirmed.await {
+            tracing::warn!(pool = self.pool.name(), %error, "devices with other labels stay in use");
         }
     }
 
@@ -358,6 +397,7 @@ impl LivePool {
     }
 
     async fn reopen_leaf(&self, leaf: &Vdev) -> Status {
+        self.note_doubt(leaf);
         let path = self.path_of_leaf(leaf);
         self.pool.vdevs().reopen(leaf, self.guid(), path.as_deref()).await
     }

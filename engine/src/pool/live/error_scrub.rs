@@ -28,6 +28,7 @@ impl LivePool {
     /// [`Error::Busy`] when a scan is under way, paused or not; [`Error::Unsupported`] for a pool without
     /// `head_errlog`, whose log does not say where a block is.
     pub async fn scrub_errors(self: &Arc<Self>) -> Result<()> {
+        self.ask_devices().await;
         let count = self.known_errors().await?.len() as u64;
         let begun = self.change(move |s| async move { s.begin_error_scrub(count).await }).await?;
         let Some(event) = begun else { return Ok(()) };

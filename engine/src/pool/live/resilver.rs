@@ -55,7 +55,9 @@ impl Job<LivePool> for Look {
 
     fn step<'a>(&'a mut self, turn: &'a Turn<'a, LivePool>) -> LocalBoxFuture<'a, Result<Step>> {
         async move {
-            turn.host()?.resilver_if_needed().await?;
+            let pool = turn.host()?;
+            pool.resilver_if_needed().await?;
+            pool.scrub_if_awaited().await?;
             Ok(Step::Complete)
         }
         .boxed_local()
@@ -64,9 +66,9 @@ impl Job<LivePool> for Look {
 
 impl LivePool {
     /// A device came back, or a new one was attached: if it misses groups that other devices have, a resilver
-    /// begins.
+    /// begins, and if a spare waits for a scrub and none of that is needed, a scrub.
     pub(super) fn look_for_resilver(self: &Arc<Self>) {
-        let is_needed = self.stale_leaves().next().is_some();
+        let is_needed = self.stale_leaves().next().is_some() || self.awaits_scrub();
         if is_needed && self.has_thread() {
             let look = (Unit::Objects, Box::new(Look) as Box<dyn Job<Self>>);
             if let Err(error) = self.jobs.line_up(self, LINE, JobKey::LookForResilver, look) {
@@ -110,6 +112,7 @@ impl LivePool {
         if self.feature_count(Feature::ResilverDefer).is_none() {
             return Err(Error::Unsupported("this action requires the resilver_defer feature".into()));
         }
+        self.ask_devices().await;
         let found = self
             .change(|s| async move {
                 if s.pool.stale_leaves().next().is_none() {
@@ -238,7 +241,8 @@ impl Syncing {
             let state = self.pool.scan();
             self.pool.stale_leaves().any(|leaf| !state.was_present(leaf))
         };
-        if end != End::Restarting && (any || (end == End::Complete && is_uncovered)) {
+        let is_awaited = || self.pool.awaits_scrub();
+        if end != End::Restarting && (any || (end == End::Complete && (is_uncovered || is_awaited()))) {
             self.pool.look_for_resilver();
         }
         Ok(())

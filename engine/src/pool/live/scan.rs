@@ -222,6 +222,11 @@ impl State {
         self.failed.clear();
     }
 
+    /// A number that goes up when a scan begins and when it ends.
+    pub(super) fn number(&self) -> u64 {
+        self.scan
+    }
+
     /// Whether a leaf was there since the scan began.
     pub(super) fn was_present(&self, leaf: &Vdev) -> bool {
         leaf.status().is_readable() && self.present.get(&leaf.guid) == Some(&absences(leaf))
@@ -293,6 +298,7 @@ impl LivePool {
     /// # Errors
     /// [`Error::Busy`] when a scan is under way.
     pub async fn scrub(self: &Arc<Self>, range: ScrubRange) -> Result<()> {
+        self.ask_devices().await;
         let resumed = self.change(move |s| async move { s.begin_scrub(range).await }).await?;
         self.sysevent(if resumed { "scrub_resume" } else { "scrub_start" }, None);
         self.work_on_scan().await
@@ -644,6 +650,9 @@ impl Syncing {
         }
         if end == End::Complete {
             self.forget_what_was_scanned();
+            if is_scrub && phys.min_txg == Txg::NONE {
+                self.pool.resolve_doubts();
+            }
             // What a scan that was given up did not come to is damaged still.
             rotate_error_log(self).await?;
         }

@@ -2,8 +2,8 @@
 //!
 //! A spare is in the list of spares as long as it belongs to the pool. In use it is a leaf of the tree too,
 //! under a *spare* vdev beside the device that it replaces, with the same guid; the list then has it as
-//! in use. It goes back when the original is resilvered, or when it is detached. When the original is
-//! detached, the spare becomes an ordinary device and leaves the list.
+//! in use. It goes back when the original is whole again ([`super::unspare`]), or when it is detached. When
+//! the original is detached, the spare becomes an ordinary device and leaves the list.
 //!
 //! Pools of one machine may have the same spare ([`crate::vdev::spares`]): one that another pool uses is not
 //! available meanwhile. Spares that are not in use are looked at now and then, because nothing else would
@@ -95,34 +95,6 @@ impl LivePool {
             }
         }
         Ok(None)
-    }
-
-    /// Devices are back, or their errors are forgotten: spares in use for them are to go back, at once
-    /// where the devices have everything, otherwise when they are resilvered.
-    ///
-    /// # Errors
-    /// The pool cannot be changed.
-    pub async fn unspare(self: &Arc<Self>, leaves: Vec<Guid>) -> Result<()> {
-        let is_here = |guid: &Guid| {
-            let leaf = self.pool.vdevs().find(*guid);
-            leaf.is_some_and(|leaf| leaf.status().is_readable())
-        };
-        let leaves: Vec<Guid> = leaves.into_iter().filter(is_here).collect();
-        // On a copy: nothing waits for a group where there are no spares.
-        let mut tops = self.config().root.children.clone();
-        if !tops.iter_mut().fold(false, |any, top| topology::set_unspare(top, &leaves) | any) {
-            return Ok(());
-        }
-        self.change(move |s| async move {
-            for top in &mut s.pool.config().root.children {
-                topology::set_unspare(top, &leaves);
-            }
-            s.pool.config_changed();
-            Ok(())
-        })
-        .await?;
-        self.devices_resilvered();
-        Ok(())
     }
 
     /// The pool uses a spare from now on, and no other pool does. In syncing context, before it is labelled.

@@ -104,8 +104,8 @@ table! {
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", Percent, 25, 1, 100, AtOnce;
-    /// Writes of at least this size do not go through the log with their data, where there is no log device:
-    /// their blocks are written at once, and the log refers to them.
+    /// Stable writes of at least this size, to files and volumes, do not go through the log with their data,
+    /// where there is no log device: their blocks are written at once, and the log refers to them.
     ZFS_IMMEDIATE_WRITE_SZ = "zfs_immediate_write_sz", Bytes, 32 * KIB, 0, GIB, AtOnce;
     /// Bytes that `zpool initialize` writes at a time.
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", Bytes, MIB, 4 * KIB, 16 * MIB, ForNew;
@@ -156,7 +156,7 @@ table! {
     ZFS_VDEV_READ_GAP_LIMIT = "zfs_vdev_read_gap_limit", Bytes, 32 * KIB, 0, MIB, AtOnce;
     /// Events that are kept.
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", Count, 512, 1, 65_536, AtOnce;
-    /// The largest block of an intent log.
+    /// The largest block of an intent log, unless a single record needs a larger one.
     ZIL_MAXBLOCKSIZE = "zil_maxblocksize", Bytes, 128 * KIB, 8 * KIB, 128 * KIB, AtOnce;
     /// Transfers that take this long are slow: they are counted, and become events.
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", Milliseconds, 30_000, 1, 86_400_000, AtOnce;

@@ -153,6 +153,17 @@ pub struct Txgs {
     history: TxgHistory,
 }
 
+/// Whether a change may begin, as far as memory goes.
+#[derive(Debug)]
+struct Room {
+    /// It fits the limits.
+    fits: bool,
+    /// The cache lends as much, though it may exceed the limit of the pool.
+    fits_over: bool,
+    /// What the cache lent when this was found.
+    lent_bytes: u64,
+}
+
 #[derive(Debug)]
 struct State {
     open: Txg,
@@ -272,11 +283,19 @@ impl Txgs {
                 return Poll::Ready(Err(error.clone()));
             }
             let is_first = place.is_first(&state.lanes.of(who).queue);
-            let (fits, most) = (self.has_room(&state, bytes), self.dirty_limit());
+            let most = self.dirty_limit();
             let dirty = state.dirty.iter().sum();
             let is_committed = state.has_committer;
-            let change = Change { who, bytes, is_first, fits, dirty, most, is_committed };
-            let verdict = state.lanes.judge(change);
+            // Other pools take of the same budget: what was checked is claimed, or checked again.
+            let verdict = loop {
+                let room = self.room(&state, bytes);
+                let Room { fits, fits_over, lent_bytes } = room;
+                let change = Change { who, bytes, is_first, fits, fits_over, dirty, most, is_committed };
+                let verdict = state.lanes.judge(change);
+                if verdict != Verdict::Go || self.try_lend(bytes, lent_bytes) {
+                    break verdict;
+                }
+            };
             if verdict == Verdict::Go {
                 if place.leave(&mut state.lanes.of(who).queue) {
                     state.lanes.of(who).queue.wake_first();
@@ -308,7 +327,7 @@ impl Txgs {
         let tx = Tx::holding(txg.await?, who, self);
         DMU_TX.dmu_tx_assigned.bump();
         if let Some(cache) = self.cache.as_ref().filter(|_| bytes > 0) {
-            cache.lend(bytes);
+            cache.make_room_for_lent(bytes);
         }
         Ok(tx)
     }
@@ -339,57 +358,85 @@ impl Txgs {
         dirtied: impl Fn(Txg) -> (D, u64),
         require: impl Fn(Txg, D) -> Result<()>,
     ) -> Result<Tx> {
-        let (_, expected) = dirtied(self.open_txg());
-        let tx = self.begin_of(dataset, expected).await?;
-        // A change that waited may begin in a later group, in which none of the blocks is dirty.
-        let (all, bytes) = dirtied(tx.txg());
-        if let Err(error) = require(tx.txg(), all) {
-            self.change_dirty(&tx, 0, expected);
-            return Err(error);
+        let (_, mut expected) = dirtied(self.open_txg());
+        loop {
+            let tx = self.begin_of(dataset, expected).await?;
+            // A change that waited may begin in a later group, in which none of the blocks is dirty.
+            let (all, bytes) = dirtied(tx.txg());
+            if let Err(error) = require(tx.txg(), all) {
+                self.make_less_dirty(&tx, expected);
+                return Err(error);
+            }
+            if self.try_make_dirty(&tx, bytes.saturating_sub(expected)) {
+                return Ok(tx);
+            }
+            // Then it waits for room for all of them, which is as much as there can be.
+            self.make_less_dirty(&tx, expected);
+            expected = bytes;
         }
-        self.change_dirty(&tx, bytes.saturating_sub(expected), 0);
-        Ok(tx)
     }
 
-    /// Adds and subtracts dirty bytes of a held group.
-    fn change_dirty(&self, tx: &Tx, more: u64, less: u64) {
-        if more == 0 && less == 0 {
+    /// Adds dirty bytes of a held group, if there is room for them.
+    fn try_make_dirty(&self, tx: &Tx, more: u64) -> bool {
+        if more == 0 {
+            return true;
+        }
+        let mut state = self.state();
+        let room = self.room(&state, more);
+        if !room.fits_over || !self.try_lend(more, room.lent_bytes) {
+            return false;
+        }
+        let index = usize::from(tx.txg() != state.open);
+        let was_clean = state.dirty[index] == 0;
+        state.dirty[index] = state.dirty[index].saturating_add(more);
+        if index == 0 && was_clean {
+            self.due.notify_all();
+        }
+        state.lanes.change(tx.who, index, more, 0);
+        drop(state);
+        if let Some(cache) = &self.cache {
+            cache.make_room_for_lent(more);
+        }
+        true
+    }
+
+    /// Subtracts dirty bytes of a held group.
+    fn make_less_dirty(&self, tx: &Tx, less: u64) {
+        if less == 0 {
             return;
         }
         let mut state = self.state();
         let index = usize::from(tx.txg() != state.open);
-        let dirty = &mut state.dirty[index];
-        let less = less.min(*dirty);
-        let was_clean = *dirty == 0;
-        *dirty = (*dirty - less).saturating_add(more);
-        if index == 0 && was_clean && *dirty > 0 {
-            self.due.notify_all();
-        }
-        state.lanes.change(tx.who, index, more, less);
-        if less > 0 {
-            state.lanes.wake_all();
-        }
+        let less = less.min(state.dirty[index]);
+        state.dirty[index] -= less;
+        state.lanes.change(tx.who, index, 0, less);
+        state.lanes.wake_all();
         drop(state);
-        if let Some(cache) = &self.cache {
-            if more > 0 {
-                cache.lend(more);
-            }
-            cache.take_back(less);
-        }
+        self.give_back(less);
     }
 
     /// Whether `bytes` more may be dirty. A pool without dirty data may always begin a change, so that a
     /// change larger than the whole budget goes alone. A few bytes are reserved for every pool, so that it
     /// does not wait for another pool, perhaps a suspended one, whose dirty bytes use up all that the shared
     /// cache lends.
-    fn has_room(&self, state: &State, bytes: u64) -> bool {
+    fn room(&self, state: &State, bytes: u64) -> Room {
         let before: u64 = state.dirty.iter().sum();
         let dirty = before.saturating_add(bytes);
-        let is_lent = |cache: &Arc<ArcCache>| {
-            dirty <= LEAST_DIRTY_BYTES
-                || cache.lent_bytes().saturating_add(bytes) <= cache.lendable_bytes().max(LEAST_DIRTY_BYTES)
+        let Some(cache) = &self.cache else {
+            return Room { fits: before == 0 || dirty <= self.dirty_limit(), fits_over: true, lent_bytes: 0 };
         };
-        before == 0 || dirty <= self.dirty_limit() && self.cache.as_ref().is_none_or(is_lent)
+        let (lent_bytes, most) = (cache.lent_bytes(), limits::most_lent(cache));
+        let is_lent = |most: u64| {
+            let is_reserved = before == 0 || dirty <= LEAST_DIRTY_BYTES;
+            is_reserved || lent_bytes.saturating_add(bytes) <= most
+        };
+        let fits = before == 0 || dirty <= self.dirty_limit() && is_lent(limits::without_over(most));
+        Room { fits, fits_over: is_lent(most), lent_bytes }
+    }
+
+    /// Takes memory for dirty bytes from the cache, as long as it lends no more than before.
+    fn try_lend(&self, bytes: u64, lent_bytes: u64) -> bool {
+        self.cache.as_ref().is_none_or(|cache| cache.try_lend(bytes, lent_bytes))
     }
 
     /// Whether the open group has enough dirty data for its commit.
@@ -734,8 +781,8 @@ mod tests {
             (limits.dirty_bytes >> 20, limits.sync_bytes >> 20)
         };
         assert_eq!(limits(4096), (256, 64));
-        assert_eq!(limits(128), (96, 24));
-        assert_eq!(limits(1), (16, 4));
+        assert_eq!(limits(160), (96, 24), "of 120 MiB");
+        assert_eq!(limits(1), (12, 3));
     }
 
     #[test]
@@ -745,7 +792,7 @@ mod tests {
             let limits = Limits::beside(&cache).within(&cache);
             (limits.dirty_bytes >> 20, limits.sync_bytes >> 20)
         };
-        assert_eq!(limits(128), (96, 24));
+        assert_eq!(limits(160), (96, 24));
         assert_eq!(limits(512), (256, 64));
         assert_eq!(limits(4096), (1024, 256));
         assert_eq!(limits(32 << 10), (4096, 1024));
@@ -764,6 +811,36 @@ mod tests {
         let txg = one.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         one.committed(txg);
         assert!(more.as_mut().now_or_never().is_some_and(|begun| begun.is_ok()));
+    }
+
+    #[test]
+    fn lanes_with_little_take_no_more_than_the_cache_lends() {
+        let cache = Arc::new(ArcCache::new(64 << 20));
+        let txgs = Txgs::beside(Txg(3), Limits::default(), &cache);
+        let began = |dataset| txgs.begin_of(ObjsetId(dataset), 1 << 20).now_or_never();
+        // One fills what changes may take that have no need to go before others.
+        let filled = (0..100).take_while(|_| began(1).is_some()).count();
+        assert!(filled > 32, "{filled} MiB of 48");
+        assert!(began(2).is_some(), "there is a rest for others");
+        (2..200).for_each(|dataset| drop(began(dataset)));
+        assert_eq!(cache.lent_bytes(), cache.lendable_bytes());
+    }
+
+    #[test]
+    fn a_change_that_needs_more_in_a_later_group_waits_for_it() {
+        let cache = Arc::new(ArcCache::new(64 << 20));
+        let txgs = Txgs::beside(Txg(3), Limits::default(), &cache);
+        drop(txgs.begin(36 << 20).now_or_never().expect("there is room").expect("not stopped"));
+        let asked = std::cell::Cell::new(0);
+        // It overwrites what is dirty, until it began in a group in which nothing is.
+        let dirtied = |_| ((), if asked.replace(asked.get() + 1) == 0 { 1 } else { 16 << 20 });
+        let mut change = Box::pin(txgs.begin_dirtying(ObjsetId(2), dirtied, |_, ()| Ok(())));
+        assert!(change.as_mut().now_or_never().is_none(), "48 MiB are lendable");
+        assert_eq!(cache.lent_bytes(), 36 << 20);
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
+        txgs.committed(txg);
+        assert!(change.as_mut().now_or_never().is_some_and(|begun| begun.is_ok()));
+        assert_eq!(cache.lent_bytes(), 16 << 20);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | `datasets`, `stalled_trees`, `receiving`, `lineage` | the map, the sets, the notes; for a few lines, never across an await | alone; but logs and groups are asked while `datasets` is held, so that nothing opens what is being closed |
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
@@ -225,8 +225,9 @@ impl SyncTask {
     pub(crate) async fn sync_datasets(&self, before: &[Arc<LiveDataset>]) -> Result<Vec<Arc<LiveDataset>>> {
         let mut open: Vec<_> = self.dsl_pool().datasets().values().cloned().collect();
         open.sort_by_key(|dataset| dataset.objset.id());
+        let before: HashSet<usize> = before.iter().map(|known| Arc::as_ptr(known).addr()).collect();
         for dataset in &open {
-            if !before.iter().any(|known| Arc::ptr_eq(known, dataset)) {
+            if !before.contains(&Arc::as_ptr(dataset).addr()) {
                 for bp in dataset.zil.sync(&self.tx).await? {
                     if self.release(&bp).await? {
                         self.writer().free(self.txg(), &bp).await?;

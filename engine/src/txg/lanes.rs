@@ -23,7 +23,7 @@
 //!   the limits, but each group has few such bytes, so that the others get their turn.
 //! - Of the lanes whose changes wait for bytes, the one that has waited longest goes first.
 //! - A lane with few dirty bytes does not wait for the bytes of others, up to a quarter over the pool's
-//!   limit.
+//!   limit. All bytes together, these too, stay below what the cache lends.
 //!
 //! Plain state; the lock of [`super::Txgs`] guards it.
 
@@ -47,7 +47,7 @@ const SMALL_SHARE: u64 = 8;
 const LITTLE_SHARE: u64 = 16;
 /// Lanes that have little may exceed the pool's limit by one part in this many, and small changes may exceed
 /// the limit of debts.
-const OVER_SHARE: u64 = 4;
+pub(super) const OVER_SHARE: u64 = 4;
 
 /// The lane of one dataset.
 #[derive(Debug, Default)]
@@ -95,6 +95,8 @@ pub(super) struct Change {
     pub is_first: bool,
     /// The pool may have this many more dirty bytes.
     pub fits: bool,
+    /// The cache lends as many, also if they exceed the limit of the pool.
+    pub fits_over: bool,
     /// The dirty bytes of all lanes.
     pub dirty: u64,
     /// The limit of the pool.
@@ -152,13 +154,14 @@ impl Lanes {
 
     /// Whether a change may begin now. If so, [`Lanes::change`] counts it.
     pub(super) fn judge(&mut self, change: Change) -> Verdict {
-        let Change { who, bytes, is_first, fits, dirty, most, is_committed } = change;
+        let Change { who, bytes, is_first, fits, fits_over, dirty, most, is_committed } = change;
         let owed = self.debt[0].saturating_add(self.debt[1]);
         let limit = nanos(MOST_DEBT);
         let lane = self.lanes.entry(who).or_default();
         let (cost, own) = (if is_committed { lane.cost(bytes) } else { 0 }, lane.dirty());
         let is_within = |limit: u64| cost == 0 || own == 0 || owed.saturating_add(cost) <= limit;
-        let is_over_by_little = |share: u64| dirty.saturating_add(bytes) <= most.saturating_add(most / share);
+        let is_over_by_little =
+            |share: u64| fits_over && dirty.saturating_add(bytes) <= most.saturating_add(most / share);
         let has_little = own.saturating_add(bytes) <= most / LITTLE_SHARE && is_over_by_little(OVER_SHARE);
 
         let since = lane.waits_since;
@@ -271,13 +274,31 @@ mod tests {
     /// The verdict about a large change that is the first of its lane.
     fn judge(lanes: &mut Lanes, who: u64, bytes: u64, fits: bool) -> Verdict {
         let dirty = if fits { 0 } else { 2 * MOST };
-        lanes.judge(Change { who, bytes, is_first: true, fits, dirty, most: MOST, is_committed: true })
+        lanes.judge(Change {
+            who,
+            bytes,
+            is_first: true,
+            fits,
+            fits_over: true,
+            dirty,
+            most: MOST,
+            is_committed: true,
+        })
     }
 
     /// The same about a small change behind others.
     fn judge_small(lanes: &mut Lanes, who: u64, dirty: u64) -> Verdict {
         let fits = dirty < MOST;
-        lanes.judge(Change { who, bytes: 4096, is_first: false, fits, dirty, most: MOST, is_committed: true })
+        lanes.judge(Change {
+            who,
+            bytes: 4096,
+            is_first: false,
+            fits,
+            fits_over: true,
+            dirty,
+            most: MOST,
+            is_committed: true,
+        })
     }
 
     #[test]
@@ -364,10 +385,13 @@ mod tests {
             bytes: MIB,
             is_first: true,
             fits: false,
+            fits_over: true,
             dirty: MOST,
             most: MOST,
             is_committed: true,
         };
         assert_eq!(lanes.judge(little), Verdict::Go);
+        let not_lent = Change { fits_over: false, ..little };
+        assert_ne!(lanes.judge(not_lent), Verdict::Go, "nor is it more than the cache lends");
     }
 }

@@ -253,13 +253,14 @@ pub fn nbd_limits() -> String {
     let mib = |bytes: usize| bytes >> 20;
     format!(
         "NBD clients, on each socket: {} at once (one more gets an error that says so); requests of up to {} \
-         MiB; memory for requests under way: {} MiB for each client, and {} MiB that all share. A client \
-         that holds shared memory and takes no replies for {} s while others wait for it is disconnected, \
-         and so is a client that has not chosen a volume after {} s.",
+         MiB; memory for requests under way: {} MiB for each client, and a quarter of --arc-max, at most {} \
+         MiB, that the clients of all sockets share. A client that holds shared memory and takes no replies \
+         for {} s while others wait for it is disconnected, and so is a client that has not chosen a volume \
+         after {} s.",
         limits.clients,
         mib(nbd::MAX_REQUEST_BYTES as usize),
         mib(block::OWN_BYTES),
-        mib(limits.shared_bytes),
+        mib(block::MOST_SHARED_BYTES),
         limits.stall.as_secs(),
         limits.handshake.as_secs()
     )

@@ -26,7 +26,7 @@ use device::IoBuf;
 use engine::dmu::Sink;
 
 pub use changes::{Announcer, Changes};
-pub use limits::{Limits, OWN_BYTES};
+pub use limits::{Limits, MOST_SHARED_BYTES, OWN_BYTES, SharedMemory};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
 pub use shares::{Caller, Percent, Protocol, SectorBytes, Share, Shares};

@@ -118,7 +118,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use crate::api::{self, Action, ApiError, ErrorKind};
-use crate::block::Announcer;
+use crate::block::{Announcer, SharedMemory};
 use crate::listening::Listening;
 use crate::runtime::Shards;
 use crate::vhost_user;
@@ -151,6 +151,8 @@ pub struct Daemon {
     cache: Arc<ArcCache>,
     /// The size of the cache that was asked for at the start.
     arc_asked: u64,
+    /// Memory of requests of clients of volumes.
+    requests: SharedMemory,
     nbd: OnceLock<NbdAddresses>,
     /// Where volumes are served by iSCSI.
     iscsi: OnceLock<Listening>,
@@ -215,6 +217,7 @@ impl Daemon {
             volume_changes: Announcer::default(),
             cache: Arc::new(ArcCache::new(bytes)),
             arc_asked: bytes,
+            requests: memory::for_requests(bytes),
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
             vhost_user: OnceLock::new(),

@@ -16,6 +16,8 @@ counters! {
         heap: Gauge, "All else: small blocks, indexes, names, maps of free space, the allocator's own.";
         arc_blocks: Gauge, "Blocks of the ARC with their headers, in buffers and on the heap.";
         dirty: Gauge, "Dirty data, which the ARC's budget lends memory for.";
+        requests: Gauge, "Memory of requests of clients of volumes under way.";
+        requests_limit: Gauge, "What they share of it, beside 2 MiB for each client.";
         l2_index: Gauge, "The indexes of cache devices, which are part of the ARC's budget.";
         held_back: Gauge, "How much smaller the ARC is kept, because all else takes too much.";
     }

@@ -1,4 +1,4 @@
-//! What the clients of one socket may use together: places, memory, time.
+//! What the clients of one socket may use together: places and time; and memory, which all sockets share.
 //!
 //! # The idea
 //! A hostile client must not affect other clients. So everything that clients make the server keep is
@@ -9,16 +9,18 @@
 //!   an honest client by that time, and take no place from clients that are served.
 //! - *Clients* with an export have a fixed number of places. A client beyond that gets an error.
 //! - *Memory* for requests under way (reads whose reply was not taken yet, writes whose bytes are arriving):
-//!   each client has [`OWN_BYTES`] of its own. For more it takes a [`Loan`] from the memory that all share,
-//!   and waits when that is used up. A client that holds a loan while others wait, and transfers less than
+//!   each client has [`OWN_BYTES`] of its own. For more it takes a [`Loan`] from the memory that all share
+//!   ([`SharedMemory`]) before it takes a buffer, and waits when that is used up. A request that needs more
+//!   than there is goes alone. A client that holds a loan while others wait, and transfers less than
 //!   [`LEAST_BYTES`] in a while, is disconnected.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use device::IgnorePoison;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -27,6 +29,65 @@ pub const OWN_BYTES: usize = 2 << 20;
 
 /// The bytes that a client with a loan must transfer in [`Limits::stall`] while others wait.
 const LEAST_BYTES: u64 = 256 << 10;
+
+/// The most memory that all clients share.
+pub const MOST_SHARED_BYTES: usize = 256 << 20;
+
+/// Memory for requests under way, which the clients of one or several sockets share. Clones share it too.
+#[derive(Debug, Clone)]
+pub struct SharedMemory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    size: Mutex<Size>,
+    permits: Arc<Semaphore>,
+    /// Clients in line for memory.
+    waiting: AtomicUsize,
+    /// Bytes under way of all clients, those that they have for themselves included.
+    used: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Size {
+    bytes: usize,
+    /// Bytes by which it became smaller, and which are lent still.
+    owed: usize,
+}
+
+impl SharedMemory {
+    /// Memory of `bytes`.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Shared {
+            size: Mutex::new(Size { bytes, owed: 0 }),
+            permits: Arc::new(Semaphore::new(bytes)),
+            waiting: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The bytes that clients share.
+    pub fn bytes(&self) -> usize {
+        self.0.size.lock().ignore_poison().bytes
+    }
+
+    /// Bytes of requests and replies under way, with those that clients have for themselves.
+    pub fn used_bytes(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// Makes it larger or smaller. It becomes smaller as bytes come back and no client is in line, which may
+    /// wait for more than there is afterwards: then the next call goes on with it.
+    pub fn resize(&self, bytes: usize) {
+        let mut size = self.0.size.lock().ignore_poison();
+        let all = size.bytes.saturating_add(size.owed);
+        self.0.permits.add_permits(bytes.saturating_sub(all));
+        *size = Size { bytes, owed: all.saturating_sub(bytes) };
+        // A client gets in line before it looks at the size.
+        if size.owed > 0 && self.0.waiting.load(Ordering::SeqCst) == 0 {
+            size.owed -= self.0.permits.forget_permits(size.owed);
+        }
+    }
+}
 
 /// The limits for the clients of one socket.
 #[derive(Debug, Clone)]
@@ -39,8 +100,8 @@ pub struct Limits {
     pub grace: Duration,
     /// How long it has at most.
     pub handshake: Duration,
-    /// Bytes of requests and replies under way beyond what each client has for itself.
-    pub shared_bytes: usize,
+    /// Memory of requests and replies under way beyond what each client has for itself.
+    pub shared: SharedMemory,
     /// How long a client may keep some of them without moving while others wait for them.
     pub stall: Duration,
 }
@@ -52,30 +113,22 @@ impl Default for Limits {
             newcomers: 128,
             grace: Duration::from_millis(100),
             handshake: Duration::from_secs(30),
-            shared_bytes: 256 << 20,
+            shared: SharedMemory::new(MOST_SHARED_BYTES),
             stall: Duration::from_secs(10),
         }
     }
 }
 
-/// The places and the memory of one socket.
+/// The places of one socket.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub limits: Limits,
     places: Arc<Semaphore>,
-    memory: Arc<Semaphore>,
-    /// Clients in line for memory.
-    waiting: AtomicUsize,
 }
 
 impl Resources {
     pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
-            places: Arc::new(Semaphore::new(limits.clients)),
-            memory: Arc::new(Semaphore::new(limits.shared_bytes)),
-            waiting: AtomicUsize::new(0),
-            limits,
-        })
+        Arc::new(Self { places: Arc::new(Semaphore::new(limits.clients)), limits })
     }
 
     /// A place for a client that chose an export, if there is one.
@@ -97,6 +150,8 @@ pub(crate) struct Place {
 pub(crate) struct Loan {
     place: Arc<Place>,
     own_bytes: usize,
+    /// Bytes that may be under way.
+    covered_bytes: usize,
     held: Option<OwnedSemaphorePermit>,
     line: Option<InLine>,
     watch: Option<Watch>,
@@ -109,31 +164,40 @@ impl Loan {
 
     /// For one of `parts` of a client, which divide its own memory.
     pub fn of_part(place: Arc<Place>, parts: usize) -> Self {
-        Self { place, own_bytes: OWN_BYTES / parts, held: None, line: None, watch: None }
+        Self { place, own_bytes: OWN_BYTES / parts, covered_bytes: 0, held: None, line: None, watch: None }
     }
 
     fn held_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
+    /// The memory that it is a part of.
+    fn shared(&self) -> &Shared {
+        &self.place.resources.limits.shared.0
+    }
+
+    /// Counts what is under way.
+    fn count(&mut self, bytes: usize) {
+        let used = &self.shared().used;
+        // Modulo the range of the counter.
+        used.fetch_add(bytes.wrapping_sub(self.covered_bytes), Ordering::Relaxed);
+        self.covered_bytes = bytes;
+    }
+
     /// Ready once `bytes` may be under way.
     pub fn poll_cover(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<()> {
-        let resources = &self.place.resources;
-        let held = self.held_bytes();
-        // What is more than all share is covered by all of it.
-        let missing =
-            bytes.saturating_sub(self.own_bytes).min(resources.limits.shared_bytes).saturating_sub(held);
-        if missing == 0 {
-            self.line = None;
-            return Poll::Ready(());
+        let (held, beyond_own) = (self.held_bytes(), bytes.saturating_sub(self.own_bytes));
+        if beyond_own > held {
+            let memory = &self.place.resources.limits.shared;
+            let line = self.line.get_or_insert_with(|| InLine::new(memory, beyond_own, held));
+            let more = ready!(line.permit.as_mut().poll(context));
+            match (&mut self.held, more) {
+                (Some(held), Ok(more)) => held.merge(more),
+                (held, more) => *held = more.ok(),
+            }
         }
-        let line = self.line.get_or_insert_with(|| InLine::new(resources, missing));
-        let more = ready!(line.permit.as_mut().poll(context));
         self.line = None;
-        match (&mut self.held, more) {
-            (Some(held), Ok(more)) => held.merge(more),
-            (held, more) => *held = more.ok(),
-        }
+        self.count(bytes);
         Poll::Ready(())
     }
 
@@ -144,6 +208,7 @@ impl Loan {
 
     /// Gives back what `bytes` under way do not need.
     pub fn shrink_to(&mut self, bytes: usize) {
+        self.count(bytes.min(self.covered_bytes));
         let Some(held) = &mut self.held else { return };
         let surplus = held.num_permits().saturating_sub(bytes.saturating_sub(self.own_bytes));
         drop(held.split(surplus));
@@ -164,7 +229,8 @@ impl Loan {
             self.watch = None;
             return Poll::Pending;
         }
-        let Resources { limits, waiting, .. } = &*self.place.resources;
+        let limits = &self.place.resources.limits;
+        let waiting = &limits.shared.0.waiting;
         let watch =
             self.watch.get_or_insert_with(|| Watch { timer: Box::pin(sleep(limits.stall)), moved_bytes });
         while watch.timer.as_mut().poll(context).is_ready() {
@@ -178,24 +244,33 @@ impl Loan {
     }
 }
 
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.count(0);
+    }
+}
+
 /// A client that waits for memory. It counts as such until dropped.
 struct InLine {
-    resources: Arc<Resources>,
+    memory: SharedMemory,
     permit: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>,
 }
 
 impl InLine {
-    fn new(resources: &Arc<Resources>, bytes: usize) -> Self {
-        resources.waiting.fetch_add(1, Ordering::Relaxed);
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&resources.memory).acquire_many_owned(bytes);
-        Self { resources: Arc::clone(resources), permit: Box::pin(permit) }
+    /// For a client that needs `bytes`, and holds some of them already.
+    fn new(memory: &SharedMemory, bytes: usize, held: usize) -> Self {
+        memory.0.waiting.fetch_add(1, Ordering::SeqCst);
+        // What is more than all share is covered by all of it.
+        let missing = bytes.min(memory.bytes()).saturating_sub(held);
+        let permit =
+            Arc::clone(&memory.0.permits).acquire_many_owned(u32::try_from(missing).unwrap_or(u32::MAX));
+        Self { memory: memory.clone(), permit: Box::pin(permit) }
     }
 }
 
 impl Drop for InLine {
     fn drop(&mut self) {
-        self.resources.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.memory.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -220,7 +295,7 @@ mod tests {
     use super::*;
 
     fn resources(shared_bytes: usize) -> Arc<Resources> {
-        Resources::new(Limits { clients: 3, shared_bytes, ..Limits::default() })
+        Resources::new(Limits { clients: 3, shared: SharedMemory::new(shared_bytes), ..Limits::default() })
     }
 
     fn loan(resources: &Arc<Resources>) -> Loan {
@@ -241,8 +316,9 @@ mod tests {
         first.shrink_to(OWN_BYTES + 7);
         assert!(is_covered(&mut second, OWN_BYTES + 3).await);
         drop((first, second));
-        assert_eq!(resources.memory.available_permits(), 10);
-        assert_eq!(resources.waiting.load(Ordering::Relaxed), 0);
+        let shared = &resources.limits.shared;
+        assert_eq!((shared.0.permits.available_permits(), shared.used_bytes()), (10, 0));
+        assert_eq!(shared.0.waiting.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -253,6 +329,41 @@ mod tests {
         assert!(!is_covered(&mut second, OWN_BYTES + 1).await);
         drop(first);
         assert!(is_covered(&mut second, 1 << 40).await);
+    }
+
+    #[tokio::test]
+    async fn clients_of_all_sockets_share_memory_and_what_is_under_way_is_counted() {
+        let shared = SharedMemory::new(10);
+        let sockets = [0; 2].map(|_| Resources::new(Limits { shared: shared.clone(), ..Limits::default() }));
+        let [mut first, mut second] = sockets.each_ref().map(loan);
+        assert!(is_covered(&mut first, OWN_BYTES + 8).await);
+        assert!(!is_covered(&mut second, OWN_BYTES + 3).await);
+        assert_eq!(shared.used_bytes(), OWN_BYTES + 8, "what waits has no memory");
+        second.leave_line();
+        assert!(is_covered(&mut second, 5).await);
+        assert_eq!(shared.used_bytes(), OWN_BYTES + 8 + 5);
+        drop((first, second));
+        assert_eq!(shared.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn memory_that_becomes_smaller_loses_what_comes_back_and_no_client_waits_for_ever() {
+        let resources = resources(20);
+        let shared = &resources.limits.shared;
+        let (mut first, mut second) = (loan(&resources), loan(&resources));
+        assert!(is_covered(&mut first, OWN_BYTES + 12).await);
+        assert!(!is_covered(&mut second, OWN_BYTES + 18).await);
+        shared.resize(6);
+        assert_eq!(shared.bytes(), 6);
+        drop(first);
+        assert!(is_covered(&mut second, OWN_BYTES + 18).await, "it was in line before");
+        second.shrink_to(0);
+        shared.resize(6);
+        assert_eq!(shared.0.permits.available_permits(), 6);
+        assert!(is_covered(&mut second, OWN_BYTES + 18).await, "alone");
+        shared.resize(8);
+        second.shrink_to(0);
+        assert_eq!(shared.0.permits.available_permits(), 8);
     }
 
     #[tokio::test]
@@ -268,7 +379,8 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_move_is_stalled_once_others_wait() {
         let stall = Duration::from_millis(1);
-        let resources = Resources::new(Limits { clients: 2, shared_bytes: 10, stall, ..Limits::default() });
+        let resources =
+            Resources::new(Limits { clients: 2, shared: SharedMemory::new(10), stall, ..Limits::default() });
         let (mut first, mut second) = (loan(&resources), loan(&resources));
         assert!(is_covered(&mut first, OWN_BYTES + 10).await);
         let mut moved_bytes = 0;

@@ -54,7 +54,7 @@ impl Daemon {
             let _ = self.vhost_user.set(folder.clone());
         }
         let volumes = |protocol| Arc::new(Volumes::of(Arc::clone(&self), protocol));
-        let limits = Limits::default;
+        let limits = || Limits { shared: self.requests.clone(), ..Limits::default() };
         let on_unix = nbd::serve_unix(unix, volumes(Protocol::Nbd), Arc::clone(&shards), limits());
         let on_tcp = async {
             let Some(listener) = tcp else { return Ok(()) };

@@ -4,8 +4,9 @@
 //! The process keeps to one and a half times the largest size of the ARC, and [`BASE_BYTES`]. The half is for
 //! what is not the ARC: requests and transfers under way, indexes, names, maps of free space, what allocators
 //! keep. Where that takes more, the ARC is kept smaller by as much ([`Process::held_back`]), down to a
-//! quarter. Freed buffers are kept for the next ones up to one eighth of its largest size
-//! ([`device::keep_unused`]).
+//! quarter. Requests of all clients of volumes share a quarter of its largest size, and take memory of that
+//! before they take buffers ([`SharedMemory`]). Freed buffers are kept for the next ones up to one eighth of
+//! its largest size ([`device::keep_unused`]).
 //!
 //! One thread looks each second. It ends with the daemon.
 //!
@@ -26,6 +27,8 @@ use engine::stats::MemoryStats;
 use engine::tunables;
 
 use super::Daemon;
+use crate::block::{self, SharedMemory};
+use crate::nbd;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -39,12 +42,18 @@ const LEAST_SHARE: u64 = 32;
 const MIN_BYTES: u64 = tunables::LEAST_ARC_BYTES;
 /// What the process may take besides one and a half times the ARC: the program, threads, a pool.
 const BASE_BYTES: u64 = 96 << 20;
+/// Of that, as much is left for what a second may bring, as it looks once a second.
+const SPARE_BYTES: u64 = 16 << 20;
 /// The ARC keeps this share of its largest size, whatever the rest of the process takes.
 const OWN_SHARE: u64 = 4;
 /// Of freed buffers, this share of the largest size of the ARC is kept for the next ones,
 const KEPT_SHARE: u64 = 8;
 /// within these bounds.
 const KEPT_BYTES: RangeInclusive<u64> = 8 << 20..=256 << 20;
+/// Clients of volumes share this part of the largest size of the ARC for their requests,
+const REQUESTS_SHARE: u64 = 4;
+/// within these bounds: the largest request, and what many clients use.
+const REQUESTS_BYTES: RangeInclusive<u64> = nbd::MAX_REQUEST_BYTES as u64..=block::MOST_SHARED_BYTES as u64;
 /// Changes smaller than this part of the size are left, but for those that a user asked for.
 const STEP_SHARE: u64 = 128;
 
@@ -77,6 +86,7 @@ impl Daemon {
     fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>, process: Option<Process>) {
         let most = self.arc_max();
         device::keep_unused((most / KEPT_SHARE).clamp(*KEPT_BYTES.start(), *KEPT_BYTES.end()));
+        self.requests.resize(requests_bytes(most));
         sizing.most = most - process.map_or(0, |process| process.held_back(self.arc_used(), most));
         (sizing.least, sizing.reserve) = (arc_min(total), reserve(total));
         let Some(memory) = memory(group) else { return };
@@ -113,10 +123,22 @@ impl Daemon {
             heap: process.anonymous.saturating_sub(in_buffers),
             arc_blocks: cache.size_bytes,
             dirty: cache.lent_bytes,
+            requests: self.requests.used_bytes() as u64,
+            requests_limit: self.requests.bytes() as u64,
             l2_index: self.cache.index_bytes(),
             held_back: process.held_back(self.arc_used(), most),
         }
     }
+}
+
+/// Memory for the requests of clients of volumes, beside an ARC of at most `arc_max` bytes.
+pub(super) fn for_requests(arc_max: u64) -> SharedMemory {
+    SharedMemory::new(requests_bytes(arc_max))
+}
+
+fn requests_bytes(arc_max: u64) -> usize {
+    let bytes = (arc_max / REQUESTS_SHARE).clamp(*REQUESTS_BYTES.start(), *REQUESTS_BYTES.end());
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The memory of this process, in bytes.
@@ -147,7 +169,7 @@ impl Process {
     /// its size.
     fn held_back(&self, used: u64, most: u64) -> u64 {
         let others = self.resident.saturating_sub(self.shared).saturating_sub(used);
-        let excess = others.saturating_sub(most / 2).saturating_sub(BASE_BYTES);
+        let excess = others.saturating_sub(most / 2).saturating_sub(BASE_BYTES - SPARE_BYTES);
         excess.min(most - most / OWN_SHARE)
     }
 }
@@ -258,8 +280,8 @@ mod tests {
         let text = "VmHWM:\t  700000 kB\nVmRSS:\t  614400 kB\nRssAnon:\t  512000 kB\nRssShmem:\t 0 kB\n";
         let process = Process::parse(text).unwrap();
         assert_eq!((process.resident, process.anonymous), (600 * MIB, 500 * MIB));
-        assert_eq!(process.held_back(400 * MIB, 256 * MIB), 0, "200 MiB of others may be 224");
-        assert_eq!(process.held_back(300 * MIB, 256 * MIB), 76 * MIB);
+        assert_eq!(process.held_back(400 * MIB, 256 * MIB), 0, "200 MiB of others may be 208");
+        assert_eq!(process.held_back(300 * MIB, 256 * MIB), 92 * MIB);
         assert_eq!(process.held_back(0, 256 * MIB), 192 * MIB, "a quarter is left to it");
         let with_guest = Process { resident: 1600 * MIB, shared: 1000 * MIB, ..process };
         assert_eq!(with_guest.held_back(400 * MIB, 256 * MIB), 0, "the memory of a guest is not ours");

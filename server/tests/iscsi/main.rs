@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::{Initiator, Served, TARGET};
-use server::block::Limits;
+use server::block::{Limits, SharedMemory};
 
 const SIZE: usize = 64 << 20;
 const READ_ONE: [u8; 10] = [0x28, 0, 0, 0, 0, 5, 0, 0, 1, 0];
@@ -63,7 +63,8 @@ fn what_is_written_in_any_way_is_read() {
 #[test]
 fn writes_that_wait_for_memory_are_done_in_their_turn() {
     // Each client has 2 MiB of its own, and 1 MiB more is shared: not enough for two of these writes.
-    let served = Served::start(SIZE, None, Limits { shared_bytes: 1 << 20, ..Limits::default() });
+    let served =
+        Served::start(SIZE, None, Limits { shared: SharedMemory::new(1 << 20), ..Limits::default() });
     let mut one = Initiator::log_in(&served, TARGET, &["ImmediateData=Yes"]);
     const BYTES: usize = 2 << 20;
     let blocks = (BYTES / 512) as u16;

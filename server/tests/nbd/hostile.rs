@@ -14,7 +14,9 @@ use std::{
 };
 
 use device::IoBuf;
-use server::block::{Caller, Export, ExportError, Exports, Extent, Limits, Listed, OWN_BYTES, Unopened};
+use server::block::{
+    Caller, Export, ExportError, Exports, Extent, Limits, Listed, OWN_BYTES, SharedMemory, Unopened,
+};
 use tokio::sync::Semaphore;
 
 use crate::harness::Served;
@@ -121,7 +123,7 @@ impl Exports for One {
 
 /// Limits that no test reaches by accident; stalled clients stay.
 fn limits() -> Limits {
-    Limits { shared_bytes: 64 * MIB, stall: Duration::from_secs(3600), ..Limits::default() }
+    Limits { shared: SharedMemory::new(64 * MIB), stall: Duration::from_secs(3600), ..Limits::default() }
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -356,7 +358,7 @@ fn greedy(served: &Served) -> Client {
 fn replies_that_nobody_takes_are_bounded_over_all_clients() {
     let counted = Counted::new();
     let limits = limits();
-    let shared = limits.shared_bytes;
+    let shared = limits.shared.bytes();
     let served = Served::start_limited(One(Arc::clone(&counted)), limits);
     let mut good = Client::chosen(&served, NAME, false);
     let greedy: Vec<_> = (0..24).map(|_| greedy(&served)).collect();
@@ -375,7 +377,7 @@ fn replies_that_nobody_takes_are_bounded_over_all_clients() {
 #[test]
 fn who_keeps_memory_that_others_wait_for_is_disconnected() {
     let counted = Counted::new();
-    let limits = Limits { shared_bytes: 32 * MIB, stall: Duration::from_millis(50), ..limits() };
+    let limits = Limits { shared: SharedMemory::new(32 * MIB), stall: Duration::from_millis(50), ..limits() };
     let served = Served::start_limited(One(Arc::clone(&counted)), limits);
     let mut writers: Vec<_> = (0..4)
         .map(|_| {

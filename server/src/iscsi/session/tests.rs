@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::super::login::Initiator;
 use super::super::scsi::{Reach, Surroundings};
 use super::*;
-use crate::block::{ExportError, Extent, Limits, OWN_BYTES, Resources, Share};
+use crate::block::{ExportError, Extent, Limits, OWN_BYTES, Resources, Share, SharedMemory};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -183,7 +183,7 @@ impl Served {
 }
 
 fn resources(shared_bytes: usize) -> Arc<Resources> {
-    Resources::new(Limits { shared_bytes, ..Limits::default() })
+    Resources::new(Limits { shared: SharedMemory::new(shared_bytes), ..Limits::default() })
 }
 
 #[tokio::test]

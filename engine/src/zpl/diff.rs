@@ -11,10 +11,10 @@
 //! # Names
 //! The path of a file is that of its newest hard link, as its object has only the directory of that one. When
 //! that link was removed and others remain, the file is looked for under the name that it has on the other
-//! side; so are files whose attributes are looked for. If that is not its name either, it has no known path on that side until it gets a link or is
-//! renamed: it is not taken for absent, and is listed only where its number of links changed or its path now
-//! is known. A file without links that was not freed yet is in the queue of unlinked files, and is called
-//! [`ON_DELETE_QUEUE`].
+//! side, also where only its attributes changed. If that is not its name either, it has no known path on
+//! that side until it gets a link or is renamed: it is not taken for absent, and is listed only where its
+//! number of links changed or its path now is known. A file without links that was not freed yet is in the
+//! queue of unlinked files, and is called [`ON_DELETE_QUEUE`].
 //!
 //! # Bounds
 //! Differing objects are taken in pages, so that a directory is gone through once for many of its files

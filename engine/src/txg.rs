@@ -35,6 +35,7 @@ mod due;
 mod lanes;
 mod limits;
 mod opening;
+mod room;
 mod stream;
 
 use std::future::poll_fn;
@@ -51,6 +52,7 @@ use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
 use self::limits::LEAST_DIRTY_BYTES;
 pub use self::limits::Limits;
 pub use self::opening::Opening;
+use self::room::Room;
 use self::stream::Stream;
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
@@ -151,17 +153,6 @@ pub struct Txgs {
     /// Whether committing the groups in progress may free space.
     may_gain_room: AtomicBool,
     history: TxgHistory,
-}
-
-/// Whether a change may begin, as far as memory goes.
-#[derive(Debug)]
-struct Room {
-    /// It fits the limits.
-    fits: bool,
-    /// The cache lends as much, though it may exceed the limit of the pool.
-    fits_over: bool,
-    /// What the cache lent when this was found.
-    lent_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -374,69 +365,6 @@ impl Txgs {
             self.make_less_dirty(&tx, expected);
             expected = bytes;
         }
-    }
-
-    /// Adds dirty bytes of a held group, if there is room for them.
-    fn try_make_dirty(&self, tx: &Tx, more: u64) -> bool {
-        if more == 0 {
-            return true;
-        }
-        let mut state = self.state();
-        let room = self.room(&state, more);
-        if !room.fits_over || !self.try_lend(more, room.lent_bytes) {
-            return false;
-        }
-        let index = usize::from(tx.txg() != state.open);
-        let was_clean = state.dirty[index] == 0;
-        state.dirty[index] = state.dirty[index].saturating_add(more);
-        if index == 0 && was_clean {
-            self.due.notify_all();
-        }
-        state.lanes.change(tx.who, index, more, 0);
-        drop(state);
-        if let Some(cache) = &self.cache {
-            cache.make_room_for_lent(more);
-        }
-        true
-    }
-
-    /// Subtracts dirty bytes of a held group.
-    fn make_less_dirty(&self, tx: &Tx, less: u64) {
-        if less == 0 {
-            return;
-        }
-        let mut state = self.state();
-        let index = usize::from(tx.txg() != state.open);
-        let less = less.min(state.dirty[index]);
-        state.dirty[index] -= less;
-        state.lanes.change(tx.who, index, 0, less);
-        state.lanes.wake_all();
-        drop(state);
-        self.give_back(less);
-    }
-
-    /// Whether `bytes` more may be dirty. A pool without dirty data may always begin a change, so that a
-    /// change larger than the whole budget goes alone. A few bytes are reserved for every pool, so that it
-    /// does not wait for another pool, perhaps a suspended one, whose dirty bytes use up all that the shared
-    /// cache lends.
-    fn room(&self, state: &State, bytes: u64) -> Room {
-        let before: u64 = state.dirty.iter().sum();
-        let dirty = before.saturating_add(bytes);
-        let Some(cache) = &self.cache else {
-            return Room { fits: before == 0 || dirty <= self.dirty_limit(), fits_over: true, lent_bytes: 0 };
-        };
-        let (lent_bytes, most) = (cache.lent_bytes(), limits::most_lent(cache));
-        let is_lent = |most: u64| {
-            let is_reserved = before == 0 || dirty <= LEAST_DIRTY_BYTES;
-            is_reserved || lent_bytes.saturating_add(bytes) <= most
-        };
-        let fits = before == 0 || dirty <= self.dirty_limit() && is_lent(limits::without_over(most));
-        Room { fits, fits_over: is_lent(most), lent_bytes }
-    }
-
-    /// Takes memory for dirty bytes from the cache, as long as it lends no more than before.
-    fn try_lend(&self, bytes: u64, lent_bytes: u64) -> bool {
-        self.cache.as_ref().is_none_or(|cache| cache.try_lend(bytes, lent_bytes))
     }
 
     /// Whether the open group has enough dirty data for its commit.

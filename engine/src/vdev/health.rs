@@ -296,8 +296,8 @@ impl VdevTree {
         status
     }
 
-    /// Asks the device of a leaf in use whether it is there and has the leaf's label, and gives the leaf up if
-    /// it is not, does not work, or lost its label. `pool` is the guid that the label must have.
+    /// Asks the device of a leaf in use whether it is there and has the leaf's label, and gives the leaf up
+    /// if it is not, does not work, or lost its label. `pool` is the guid that the label must have.
     pub(crate) async fn ask(&self, leaf: &Vdev, pool: Guid) -> Asked {
         let Kind::Leaf(slot) = &leaf.kind else { return Asked::NotInUse };
         let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else {

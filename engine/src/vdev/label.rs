@@ -92,8 +92,8 @@ pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
     wiped.and(device.flush().await)
 }
 
-/// Removes a device from its pool as [`wipe_labels`] does, and leaves `config` in the place of each label that
-/// was there: with it the device is found again when the pool goes back to a group that had it.
+/// Removes a device from its pool as [`wipe_labels`] does, and leaves `config` in the place of each label
+/// that was there: with it the device is found again when the pool goes back to a group that had it.
 ///
 /// # Errors
 /// As those of [`wipe_labels`]; `config` fits no label.

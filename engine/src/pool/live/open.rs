@@ -66,7 +66,7 @@ impl LivePool {
         let mut pool = crate::pool::import::import(found, &reading).await?;
         let newest = crate::pool::import::uberblocks(found).await.first().map(|uberblock| uberblock.txg);
         let newest = newest.unwrap_or(Txg::NONE).max(pool.uberblock().txg);
-        // Groups that are given up must not be the newest ones again, when what they consist of is overwritten.
+        // Groups that are given up must not be the newest ones again when their blocks are overwritten.
         let goes_back = options.rewind_to_checkpoint || newest > pool.uberblock().txg;
         if goes_back {
             let checkpoint = pool.checkpoint().filter(|_| !options.rewind_to_checkpoint).cloned();

@@ -1,15 +1,15 @@
 //! When hot spares go back: the devices that they stand in for are whole again.
 //!
 //! # The idea
-//! A device that is back, or whose errors are forgotten, is marked (`unspare`). Its spare goes back as soon as
-//! the device has everything: at once, or when it is resilvered for what it missed ([`super::detach`]).
+//! A device that is back, or whose errors are forgotten, is marked (`unspare`). Its spare goes back as soon
+//! as the device has everything: at once, or when it is resilvered for what it missed ([`super::detach`]).
 //!
 //! # Doubts
-//! A device that returned wrong bytes may have more of them where nothing has read since, and a resilver looks
-//! only at what it missed. While the spare is there, the right bytes are. So the device is in doubt until a
-//! scrub of all data that began afterwards has come to its end, with the device there all the time. Only then
-//! its spare may go, and for that a scrub begins by itself as soon as no other scan runs. A device that fails
-//! again meanwhile keeps its spare. OpenZFS gives the spare back at once.
+//! A device that returned wrong bytes may have more of them where nothing has read since, and a resilver
+//! looks only at what it missed. While the spare is there, the right bytes are. So the device is in doubt
+//! until a scrub of all data that began afterwards has come to its end, with the device there all the time.
+//! Only then its spare may go, and for that a scrub begins by itself as soon as no other scan runs. A device
+//! that fails again meanwhile keeps its spare. OpenZFS gives the spare back at once.
 //!
 //! Doubts are not stored: after an import the spare stays until it is detached or the errors of the device
 //! are cleared.
@@ -73,8 +73,8 @@ impl LivePool {
     }
 
     /// Devices are back, or their errors are forgotten: spares in use for them are to go back, at once
-    /// where the devices have everything, otherwise when they are resilvered, and where they are in doubt when
-    /// a scrub has verified them, which begins here.
+    /// where the devices have everything, otherwise when they are resilvered, and where they are in doubt
+    /// when a scrub has verified them, which begins here.
     ///
     /// # Errors
     /// The pool cannot be changed.

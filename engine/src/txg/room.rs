@@ -1,7 +1,7 @@
 //! Room for dirty bytes: in the limit of the pool, and in what the cache lends to all pools.
 //!
-//! Pools take of the same cache, so what was found to be free is claimed in one step: [`Txgs::try_lend`] fails
-//! when the cache lends more or less by now than [`Txgs::room`] saw, and the caller looks again.
+//! Pools take of the same cache, so what was found to be free is claimed in one step: [`Txgs::try_lend`]
+//! fails when the cache lends more or less by now than [`Txgs::room`] saw, and the caller looks again.
 
 use super::limits::{self, LEAST_DIRTY_BYTES};
 use super::{State, Tx, Txgs};

@@ -48,7 +48,8 @@
 //! | `ErrorCounters::recent` | the times of errors | taken alone |
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`,
-//! `vdev_dtl_required`, `vdev_reopen`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
+//! `vdev_dtl_required`, `vdev_reopen`, `vdev_validate`), `cmd/zed/agents/zfs_diagnosis.c` (numbers and times
+//! of errors).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

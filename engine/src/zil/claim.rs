@@ -12,7 +12,7 @@
 //! wrong. A device that cannot be read says nothing about what it holds. The log may go on there with changes
 //! that were promised, and once it is claimed without them they are lost. So an error of a device is no end
 //! ([`Error::UnreadableLog`]), unless the caller gives up what only that device holds. The same holds for the
-//! blocks that records of large writes refer to: damaged, they were never promised; unreadable, nobody knows.
+//! blocks that records of large writes refer to: damaged, they were never promised; unreadable, they may be.
 //! As in OpenZFS, an error of one copy counts more than the wrong checksum of another, but a device that is
 //! not there counts less.
 //!

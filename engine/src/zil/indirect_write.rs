@@ -78,7 +78,8 @@ impl Inner {
     pub(super) async fn write_early(&self, notes: Vec<Noted>) -> Result<(Vec<Noted>, Vec<Blkptr>)> {
         let for_throughput = self.for_throughput.load(Ordering::Acquire);
         let large_bytes = tunables::ZFS_IMMEDIATE_WRITE_SZ.get();
-        let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if for_throughput || length >= large_bytes);
+        let is_large = |length: u64| for_throughput || length >= large_bytes;
+        let is_meant = |noted: &Noted| matches!(noted.what, What::Write { length, .. } if is_large(length));
         if !notes.iter().any(is_meant) || (!for_throughput && self.backing.has_log_devices()) {
             return Ok((notes, Vec::new()));
         }

@@ -25,7 +25,7 @@
 //!
 //! # Labels
 //! Devices that work are asked for their labels too, when a scan begins and when a person asks for it
-//! ([`VdevTree::ask`]), because another program may have written to them:
+//! (`VdevTree::ask`), because another program may have written to them:
 //!
 //! | label | what happens |
 //! |---|---|

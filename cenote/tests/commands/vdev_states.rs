@@ -278,3 +278,37 @@ fn a_device_that_no_other_can_stand_in_for_gets_lost_labels_anew() {
     assert!(session.print(&["zfs", "list", "-Ho", "name", "-r", "tank"]).contains("tank/fs\n"));
     session.print(&["zpool", "destroy", "tank"]);
 }
+
+/// The bytes at the beginning and at the end of a file where its labels are.
+fn labels(path: &str) -> [Vec<u8>; 2] {
+    let all = fs::read(path).unwrap();
+    [all[..512 << 10].to_vec(), all[all.len() - (512 << 10)..].to_vec()]
+}
+
+fn write_labels(path: &str, [first, last]: &[Vec<u8>; 2]) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(first, 0).unwrap();
+    file.write_all_at(last, file.metadata().unwrap().len() - last.len() as u64).unwrap();
+}
+
+#[test]
+fn reopening_ends_where_the_only_device_is_another_pool_s() {
+    let session = Session::start();
+    let [first, second] = disks::<2>(&session);
+    session.print(&["zpool", "create", "-m", "none", "other", &second]);
+    session.print(&["zpool", "export", "other"]);
+    create(&session, &[&first]);
+    session.print(&["zpool", "sync", "tank"]);
+    let own = labels(&first);
+    write_labels(&first, &labels(&second));
+    session.print(&["zpool", "reopen", "tank"]);
+    assert_eq!(state(&session, &first), "FAULTED");
+    let status = session.print(&["zpool", "status", "tank"]);
+    assert!(status.contains("SUSPENDED") || status.contains("UNAVAIL"), "{status}");
+    // What the pool had is back, and it goes on.
+    write_labels(&first, &own);
+    session.print(&["zpool", "clear", "tank"]);
+    assert_eq!(state(&session, &first), "ONLINE");
+    session.print(&["zfs", "create", "tank/fs"]);
+    session.print(&["zpool", "destroy", "tank"]);
+}

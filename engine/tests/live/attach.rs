@@ -91,12 +91,16 @@ pub fn leaf<'a>(pool: &'a LivePool, name: &str) -> &'a Vdev {
     leaves.find(|leaf| leaf.name.ends_with(&format!("/{name}"))).unwrap()
 }
 
-/// The shape that all good labels of a file tell.
+/// The shape that all good labels of a file tell, or what else they say that it is.
 pub async fn label_of(disks: &Disks, name: &str) -> Option<String> {
     let device = FileDevice::open(disks.file(name)).unwrap();
     let mut shapes: Vec<String> = Vec::new();
     for label in read_labels(&device).await.into_iter().flatten() {
-        shapes.push(label.vdev_tree.as_ref().map_or_else(|| format!("{:?}", label.state), shape_in));
+        shapes.push(match (&label.vdev_tree, label.txg) {
+            (Some(tree), _) => shape_in(tree),
+            (None, Some(Txg::NONE)) => "left the pool".to_owned(),
+            (None, _) => format!("{:?}", label.state),
+        });
     }
     shapes.dedup();
     assert!(shapes.len() <= 1, "{shapes:?}");
@@ -219,7 +223,7 @@ fn a_device_is_detached_when_the_others_have_everything() {
         write(&pool, 2).await;
         export(pool).await;
     });
-    assert_eq!(block_on(label_of(&disks, "d2")), None);
+    assert_eq!(block_on(label_of(&disks, "d2")).unwrap(), "left the pool");
     assert_eq!(block_on(label_of(&disks, "d0")).unwrap(), "mirror-0(d1 d0)");
     disks.judge("tank");
     block_on(async {

@@ -48,7 +48,7 @@ fn a_device_of_any_layout_is_replaced_by_another_one() {
             holds(&pool, 4).await;
             export(pool).await;
         });
-        assert_eq!(block_on(label_of(&disks, "d0")), None, "{layout:?}");
+        assert_eq!(block_on(label_of(&disks, "d0")).unwrap(), "left the pool", "{layout:?}");
         disks.judge("tank");
         block_on(async {
             let pool = disks.import("tank", 2).await;

@@ -6,18 +6,25 @@
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`,
 //! `zpool_clear`).
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::jobs::{JobState, Stop};
 use engine::pool::live::{LivePool, Sweep, TakeOffline};
 use engine::pool::status;
 use engine::vdev::Status;
+use futures_util::future::{Either, select};
 use ondisk::Guid;
+use tokio::time::sleep;
 
 use super::creating::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, sync_tasks};
 use crate::api::{self, ApiError, Listed, OnlinedDevice, State, SweepAction, VdevClass};
+
+/// How often a command that waits for a group looks whether the pool is suspended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Daemon {
     /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
@@ -213,14 +220,26 @@ impl Daemon {
                 live.reopen().await;
                 self.autoreplace(&pool).await?;
                 // Sizes of devices are looked at with the next group.
-                if !pool.is_suspended() {
-                    let looked = live.txgs().wait_synced(live.txgs().open_txg()).await;
-                    looked.map_err(|error| refused("cannot reopen devices", error))?;
-                }
+                let looked = commit_unless_suspended(&pool, live).await;
+                looked.map_err(|error| refused("cannot reopen devices", error))?;
             }
             listed.entries.push(pool.name().to_owned());
         }
         Ok(listed)
+    }
+}
+
+/// Waits until the open group is committed, or the pool is suspended: it commits nothing then.
+async fn commit_unless_suspended(pool: &OpenPool, live: &LivePool) -> engine::Result<()> {
+    let suspended = async {
+        while !pool.is_suspended() {
+            sleep(LOOK_INTERVAL).await;
+        }
+    };
+    let committed = live.txgs().wait_synced(live.txgs().open_txg());
+    match select(pin!(suspended), pin!(committed)).await {
+        Either::Left(_) => Ok(()),
+        Either::Right((committed, _)) => committed,
     }
 }
 

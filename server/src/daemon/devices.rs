@@ -217,11 +217,9 @@ impl Daemon {
         let mut listed = Listed { entries: Vec::new(), failed };
         for pool in pools {
             if let Some(live) = pool.live() {
-                live.reopen().await;
-                self.autoreplace(&pool).await?;
-                // Sizes of devices are looked at with the next group.
-                let looked = commit_unless_suspended(&pool, live).await;
+                let looked = reopen_and_commit(&pool, live).await;
                 looked.map_err(|error| refused("cannot reopen devices", error))?;
+                self.autoreplace(&pool).await?;
             }
             listed.entries.push(pool.name().to_owned());
         }
@@ -229,14 +227,22 @@ impl Daemon {
     }
 }
 
-/// Waits until the open group is committed, or the pool is suspended: it commits nothing then.
-async fn commit_unless_suspended(pool: &OpenPool, live: &LivePool) -> engine::Result<()> {
+/// Asks devices, and waits for the next group, with which their sizes are looked at. A pool that is suspended,
+/// or becomes it because of what its devices answered, commits nothing that could be waited for.
+async fn reopen_and_commit(pool: &OpenPool, live: &Arc<LivePool>) -> engine::Result<()> {
+    if pool.is_suspended() {
+        live.reopen().await;
+        return Ok(());
+    }
     let suspended = async {
         while !pool.is_suspended() {
             sleep(LOOK_INTERVAL).await;
         }
     };
-    let committed = live.txgs().wait_synced(live.txgs().open_txg());
+    let committed = async {
+        live.reopen().await;
+        live.txgs().wait_synced(live.txgs().open_txg()).await
+    };
     match select(pin!(suspended), pin!(committed)).await {
         Either::Left(_) => Ok(()),
         Either::Right((committed, _)) => committed,

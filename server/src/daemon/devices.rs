@@ -227,8 +227,8 @@ impl Daemon {
     }
 }
 
-/// Asks devices, and waits for the next group, with which their sizes are looked at. A pool that is suspended,
-/// or becomes it because of what its devices answered, commits nothing that could be waited for.
+/// Asks devices, and waits for the next group, with which their sizes are looked at. A pool that is
+/// suspended, or becomes it because of what its devices answered, commits nothing that could be waited for.
 async fn reopen_and_commit(pool: &OpenPool, live: &Arc<LivePool>) -> engine::Result<()> {
     if pool.is_suspended() {
         live.reopen().await;

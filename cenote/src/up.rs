@@ -57,7 +57,7 @@ pub struct UpArguments {
     /// Open the pool even if another host seems to use it
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// Open the pool even if log devices are missing
+    /// Open the pool even if log devices are missing or cannot be read
     #[arg(short = 'm', long)]
     pub missing_log: bool,
     /// Go back to an earlier state if the newest does not load

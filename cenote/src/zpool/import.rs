@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Go back to this transaction group
     #[arg(short = 'T', value_name = "TXG")]
     txg: Option<String>,
-    /// Import even if log devices are missing
+    /// Import even if log devices are missing or cannot be read
     #[arg(short)]
     missing_log: bool,
     /// Mount nothing

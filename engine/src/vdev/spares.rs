@@ -79,6 +79,13 @@ impl Entry {
         self.user.as_ref().and_then(Weak::upgrade)
     }
 
+    /// Whether a pool has the device open. Otherwise its identity may be that of another one by now: the
+    /// number of a file that is gone is given to the next one.
+    fn is_open(&self) -> bool {
+        let has_device = |member: &Member| member.slot.upgrade().is_some_and(|slot| slot.device().is_some());
+        self.user().is_some() || self.members.iter().any(has_device)
+    }
+
     fn others(&self, pool: &Arc<Reporter>) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |member| !is(&member.pool, pool))
     }
@@ -124,7 +131,9 @@ pub fn shared(device: &dyn Device) -> Option<Arc<dyn Device>> {
 /// The guid of a device that is a hot spare of a pool of this process.
 pub(crate) fn shared_guid(device: &dyn Device) -> Option<Guid> {
     let identity = device.identity()?;
-    register().0.iter().find(|entry| entry.identity == identity).map(|entry| entry.guid)
+    let register = register();
+    let known = register.0.iter().find(|entry| entry.identity == identity && entry.is_open());
+    known.map(|entry| entry.guid)
 }
 
 /// Whether the path of a device still leads to it.

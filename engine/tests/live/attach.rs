@@ -1,6 +1,7 @@
 //! Devices that are attached and detached while a pool is written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{FileDevice, block_on};
 use engine::dmu::{Objset, zap};
@@ -22,10 +23,15 @@ use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
 pub const MIB: u64 = 1 << 20;
 
+/// Spares are known by their guids in all pools of a process, so each pool gets guids of its own.
+static SEEDS: AtomicU64 = AtomicU64::new(1000);
+
 /// A pool of these vdevs, with a volume that is called `vol`. It is not started, so that nothing is
 /// resilvered by itself.
 pub async fn pool_of(tops: Vec<NewTop>) -> Arc<LivePool> {
-    let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
+    let pool = LivePool::create(new_pool(tops, 12), surroundings(SEEDS.fetch_add(1, Ordering::Relaxed)))
+        .await
+        .unwrap();
     let new = NewDataset {
         name: "tank/vol".into(),
         contents: NewContents::Volume { size: 64 * MIB, sparse: true },

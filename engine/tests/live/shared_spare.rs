@@ -204,6 +204,28 @@ fn a_spare_that_is_gone_is_not_available_until_it_is_back() {
     disks.judge("one");
 }
 
+/// A file that is gone leaves its number to the next one.
+#[test]
+fn what_has_the_number_of_a_spare_that_is_gone_is_another_device() {
+    let disks = disks();
+    block_on(async {
+        let old = disks[0].leaf("old");
+        let one = pool(&disks[0], ("one", 1), vec![old.clone()]).await;
+        let (guid, _) = spare(&one);
+        std::fs::rename(disks[0].file("old"), disks[1].file("new")).unwrap();
+        drop(old);
+        one.look_at_spares(true).await;
+        assert_eq!(spare(&one).1, AWAY);
+        std::fs::write(disks[1].file("new"), []).unwrap();
+        let two = pool(&disks[1], ("two", 2), Vec::new()).await;
+        two.add_auxiliary(Auxiliary::Spares, vec![disks[1].leaf("new")]).await.unwrap();
+        assert_eq!(label_of(&disks[1], "new").await.unwrap(), "Spare");
+        assert_ne!(spare(&two).0, guid);
+        export(one).await;
+        export(two).await;
+    });
+}
+
 #[test]
 fn a_spare_that_was_gone_in_use_is_available_when_it_is_back() {
     let disks = Disks::new(96 * MIB);

@@ -36,7 +36,7 @@ use crate::dsl::{Dsl, LiveDataset};
 use crate::error::{Error, Result};
 use crate::mos::LiveFeatures;
 use crate::pool::discovery::FoundPool;
-use crate::pool::import::{ImportError, ImportOptions};
+use crate::pool::import::{ImportError, ImportOptions, Rewind, uberblocks};
 use crate::store::suspend::FailMode;
 use crate::tables::Tables;
 use crate::zil::{self, Replayed, Unreadable};
@@ -64,9 +64,13 @@ impl LivePool {
         reading.cache = options.cache.clone().or_else(|| surroundings.cache.clone());
         watch(found, options, &*surroundings.env).await?;
         let mut pool = crate::pool::import::import(found, &reading).await?;
-        let newest = crate::pool::import::uberblocks(found).await.first().map(|uberblock| uberblock.txg);
-        let newest = newest.unwrap_or(Txg::NONE).max(pool.uberblock().txg);
         // Groups that are given up must not be the newest ones again when their blocks are overwritten.
+        let newest =
+            match options.rewind_to_checkpoint || options.rewind != Rewind::Never || options.at.is_some() {
+                true => uberblocks(found).await.first().map(|uberblock| uberblock.txg),
+                false => None,
+            };
+        let newest = newest.unwrap_or(Txg::NONE).max(pool.uberblock().txg);
         let goes_back = options.rewind_to_checkpoint || newest > pool.uberblock().txg;
         if goes_back {
             let checkpoint = pool.checkpoint().filter(|_| !options.rewind_to_checkpoint).cloned();

@@ -9,9 +9,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use device::simulated::{Fault, SimulatedDevice};
-use device::{Device, OpenOptions, block_on};
+use device::{Cause, Device, OpenOptions, block_on};
 use engine::cache::ArcCache;
 use engine::dsl::edit;
 use engine::pool::discovery::{Candidate, group};
@@ -31,6 +32,9 @@ use super::support::{self, POOL, new_pool};
 const DATA_BYTES: u64 = 4 << 20;
 /// The labels at the end.
 const END_LABELS_BYTES: u64 = 512 << 10;
+
+/// How long a transfer of a pool that is closed may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file that is, was, or may become a device of the pool.
 #[derive(Default)]
@@ -131,11 +135,21 @@ impl Rig {
         self.device_bytes
     }
 
-    fn open(&mut self, path: &Path) -> Option<Arc<dyn Device>> {
-        let file: Arc<dyn Device> = Arc::new(OpenOptions::read_write().open(path).ok()?);
-        let device = Arc::new(SimulatedDevice::new(file, self.seed));
+    /// Opens a file. One that the pool had a moment ago is closed with its last transfer, which is waited for.
+    fn open(&mut self, path: &Path) -> Result<Arc<dyn Device>, String> {
+        let began = Instant::now();
+        let file = loop {
+            match OpenOptions::read_write().open(path) {
+                Ok(file) => break file,
+                Err(error) if error.cause == Cause::InUse && began.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            }
+        };
+        let device = Arc::new(SimulatedDevice::new(Arc::new(file), self.seed));
         self.disks.entry(path.to_owned()).or_default().device = Arc::downgrade(&device);
-        Some(device)
+        Ok(device)
     }
 
     /// The guid and path of each leaf that holds blocks.
@@ -240,10 +254,7 @@ impl Rig {
         block_on(async {
             let mut candidates = Vec::new();
             for path in paths {
-                let Some(device) = self.open(&path) else {
-                    return Err(format!("{}: it cannot be opened", path.display()));
-                };
-                candidates.extend(Candidate::examine(device).await);
+                candidates.extend(Candidate::examine(self.open(&path)?).await);
             }
             let mut found = group(candidates);
             found.retain(|pool| pool.name == POOL);

@@ -252,6 +252,18 @@ impl Blkptr {
         Ok(bp)
     }
 
+    /// 128 bytes of a block of byte order `order` that [`Blkptr::parse`] accepted before: the caller has kept
+    /// the bytes unchanged since then. `None` when they are fewer.
+    pub fn of_parsed_bytes(bytes: &[u8], order: ByteOrder) -> Option<Blkptr> {
+        let bytes: &[u8; Blkptr::SIZE] = bytes.first_chunk()?;
+        let mut words = [0; 16];
+        for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = order.u64(*chunk);
+        }
+        debug_assert!(Blkptr::from_words(words).is_ok(), "it was parsed before");
+        Some(Blkptr { words })
+    }
+
     /// The 16 words in host order.
     pub const fn words(&self) -> &[u64; 16] {
         &self.words

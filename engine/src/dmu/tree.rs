@@ -3,14 +3,15 @@
 //! The dnode holds the pointers of the top level, each indirect block the pointers of `2^n` blocks one level
 //! below. A pointer that is a hole represents its whole subtree. The way down starts at the lowest indirect
 //! block that is at hand: a small table keeps handles of the recently used indirect blocks, so that a read in
-//! a hot region parses one pointer and asks the ARC for one block. The handles share their bytes with the
-//! ARC; the size of the table bounds the evicted blocks that handles still hold.
+//! a hot region takes one pointer from there and asks the ARC for one block. The table also knows which
+//! pointers of a handle were parsed and checked: each of them is checked once. The handles share their bytes
+//! with the ARC; the size of the table bounds the evicted blocks that handles still hold.
 //!
 //! A tree never changes: an object set that is open for reading is a snapshot in time.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | slot mutex | one handle; held for a clone, never across an await | taken alone |
+//! | slot mutex | one handle; held to take a pointer, never across an await | taken alone |
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -71,11 +72,34 @@ pub(crate) struct Tree {
     slots: Box<[Mutex<Option<Slot>>]>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Slot {
     level: u8,
     id: u64,
     indirect: OrderedBlock,
+    /// A bit for each pointer: it was parsed and checked.
+    checked: Box<[u64]>,
+}
+
+impl Slot {
+    fn new(level: u8, id: u64, indirect: OrderedBlock) -> Self {
+        let pointers = indirect.block.len() / Blkptr::SIZE;
+        Self { level, id, indirect, checked: vec![0; pointers.div_ceil(64)].into_boxed_slice() }
+    }
+
+    /// Pointer `index`, if it is known to be right.
+    fn checked(&self, index: usize) -> Option<Blkptr> {
+        let is_checked = self.checked.get(index / 64)? >> (index % 64) & 1 != 0;
+        let bytes = self.indirect.block.get(index * Blkptr::SIZE..).filter(|_| is_checked)?;
+        Blkptr::of_parsed_bytes(bytes, self.indirect.order)
+    }
+
+    /// Notes that pointer `index` is right.
+    fn note_checked(&mut self, index: usize) {
+        if let Some(word) = self.checked.get_mut(index / 64) {
+            *word |= 1 << (index % 64);
+        }
+    }
 }
 
 /// A pointer as [`Blkptr::SIZE`] bytes of an indirect block.
@@ -194,9 +218,11 @@ impl Tree {
         slot.as_ref().filter(|kept| kept.level == level && kept.id == id).map(|kept| kept.indirect.clone())
     }
 
-    fn keep(&self, level: u8, id: u64, indirect: OrderedBlock) {
-        if let Some(slot) = self.slot(level, id) {
-            *slot.lock().ignore_poison() = Some(Slot { level, id, indirect });
+    fn keep(&self, kept: Slot) {
+        if let Some(slot) = self.slot(kept.level, kept.id) {
+            let before = slot.lock().ignore_poison().replace(kept);
+            // Freed outside of the lock.
+            drop(before);
         }
     }
 
@@ -227,56 +253,68 @@ impl Tree {
         if wanted > top || id > self.dnode.max_block_id.0 {
             return Ok(Found::Hole { end: None });
         }
-        // The lowest indirect block at hand.
-        let mut level = wanted;
-        let mut at_hand = None;
-        while level < top && at_hand.is_none() {
-            level += 1;
-            at_hand = self.kept(level, self.ancestor(id, level));
-        }
-        let mut pointer = match at_hand {
-            Some(indirect) => {
-                level -= 1;
-                self.pointer(&indirect, level, id)?
-            }
-            None => {
-                level = top;
-                let index = usize::try_from(self.ancestor(id, top)).ok();
-                match index.and_then(|index| self.dnode.blkptrs.get(index)) {
-                    Some(pointer) => *pointer,
-                    None => return Ok(Found::Hole { end: None }),
-                }
-            }
+        let Some((mut pointer, mut level)) = self.nearest(wanted, id)? else {
+            return Ok(Found::Hole { end: None });
         };
         loop {
             let here = self.ancestor(id, level);
             if pointer.is_hole() {
                 return Ok(Found::Hole { end: self.subtree_end(here, level) });
             }
-            self.check(&pointer, level, here)?;
             if level == wanted {
                 return Ok(Found::Data(pointer));
             }
             let block = self.read(store, &pointer, &self.bookmark(level, here)).await?;
-            let indirect = OrderedBlock::of(block, &pointer);
+            let mut slot = Slot::new(level, here, OrderedBlock::of(block, &pointer));
             level -= 1;
-            pointer = self.pointer(&indirect, level, id)?;
-            self.keep(level + 1, here, indirect);
+            pointer = self.pointer(&mut slot, id)?;
+            self.keep(slot);
         }
     }
 
-    /// The pointer for `level` from the indirect block above it.
-    fn pointer(&self, indirect: &OrderedBlock, level: u8, id: u64) -> Result<Blkptr> {
-        let fan_out_mask = (1u64 << self.dnode.pointers_per_indirect_shift()) - 1;
-        let start = (self.ancestor(id, level) & fan_out_mask) as usize * Blkptr::SIZE;
-        let bytes = indirect.block.get(start..start + Blkptr::SIZE).unwrap_or_default();
-        Blkptr::parse(bytes, indirect.order).map_err(|error| {
-            Error::corrupt(self.bookmark(level, self.ancestor(id, level)).to_string(), error)
-        })
+    /// The pointer on the way to data block `id` that is nearest to level `wanted`, of those that are at
+    /// hand, and its level. `None` when the dnode has no pointer there.
+    fn nearest(&self, wanted: u8, id: u64) -> Result<Option<(Blkptr, u8)>> {
+        let top = self.dnode.levels - 1;
+        for level in wanted..top {
+            let here = self.ancestor(id, level + 1);
+            let Some(slot) = self.slot(level + 1, here) else { break };
+            let mut slot = slot.lock().ignore_poison();
+            if let Some(slot) = slot.as_mut().filter(|slot| slot.level == level + 1 && slot.id == here) {
+                return self.pointer(slot, id).map(|pointer| Some((pointer, level)));
+            }
+        }
+        let here = self.ancestor(id, top);
+        let Some(pointer) = usize::try_from(here).ok().and_then(|index| self.dnode.blkptrs.get(index)) else {
+            return Ok(None);
+        };
+        self.check(pointer, top, here)?;
+        Ok(Some((*pointer, top)))
     }
 
-    /// A pointer must have the size and level that follow from the dnode.
+    /// The pointer on the way to data block `id` in an indirect block.
+    fn pointer(&self, slot: &mut Slot, id: u64) -> Result<Blkptr> {
+        let (level, order) = (slot.level - 1, slot.indirect.order);
+        let here = self.ancestor(id, level);
+        let fan_out_mask = (1u64 << self.dnode.pointers_per_indirect_shift()) - 1;
+        let index = (here & fan_out_mask) as usize;
+        if let Some(pointer) = slot.checked(index) {
+            return Ok(pointer);
+        }
+        let start = index * Blkptr::SIZE;
+        let bytes = slot.indirect.block.get(start..start + Blkptr::SIZE).unwrap_or_default();
+        let pointer = Blkptr::parse(bytes, order)
+            .map_err(|error| Error::corrupt(self.bookmark(level, here).to_string(), error))?;
+        self.check(&pointer, level, here)?;
+        slot.note_checked(index);
+        Ok(pointer)
+    }
+
+    /// A pointer must have the size and level that follow from the dnode, unless it is a hole.
     fn check(&self, pointer: &Blkptr, level: u8, id: u64) -> Result<()> {
+        if pointer.is_hole() {
+            return Ok(());
+        }
         let expected =
             if level == 0 { self.dnode.data_block_size() } else { self.dnode.indirect_block_size() };
         let (found, found_level) = (pointer.lsize().0, pointer.level().0);

@@ -503,7 +503,7 @@ mod tests {
         let list = |key: &Key| {
             let hash = cache.hasher.hash_one(key);
             let shard = cache.shard(hash);
-            shard.find(hash, key).map(|index| shard.nodes[index as usize].list)
+            shard.find(hash, key).map(|index| shard.nodes[index as usize].list())
         };
         cache.supersede(None, key(1), || block(1), Retain::AsItWas);
         assert!(cache.get(&key(1), Retain::In).is_none(), "nobody had asked for it");
@@ -651,7 +651,7 @@ mod tests {
         let hash = cache.hasher.hash_one(key(1));
         let shard = cache.shard(hash);
         let node = shard.find(hash, &key(1)).map(|index| &shard.nodes[index as usize]);
-        assert!(node.is_some_and(|node| !node.is_ahead));
+        assert!(node.is_some_and(|node| !node.is(super::shard::AHEAD)));
     }
 
     #[test]

@@ -93,14 +93,14 @@ impl Shard {
             if next == NIL || *left == 0 {
                 return;
             }
-            let node = &self.nodes[next as usize];
+            let (index, node) = (next, &self.nodes[next as usize]);
             next = if selection.newest_first { node.older } else { node.newer };
-            let Some(kept) = &node.kept else { continue };
-            passed += (node.bytes - NODE_BYTES - kept.physical_bytes()) as u64;
+            let Some(kept) = self.kept(index) else { continue };
+            passed += (self.rests[index as usize].bytes - NODE_BYTES - kept.physical_bytes()) as u64;
             if selection.headroom_bytes != 0 && passed > selection.headroom_bytes {
                 return;
             }
-            let (Some(candidate), Some(bytes)) = (&kept.candidate, kept.physical()) else { continue };
+            let (Some(candidate), Some(bytes)) = (kept.candidate, kept.physical()) else { continue };
             if node.key.pool != selection.pool
                 || (selection.only_physical && candidate.physical.is_none())
                 || candidate.birth > selection.newest_birth
@@ -110,7 +110,7 @@ impl Shard {
             *left = left.saturating_sub(candidate.psize);
             found.push(Feedable {
                 key: node.key,
-                candidate: Candidate { physical: None, ..(**candidate).clone() },
+                candidate: Candidate { physical: None, ..candidate.clone() },
                 bytes: bytes.clone(),
                 frequent: list == FREQUENT,
             });

@@ -27,7 +27,7 @@
 
 use std::sync::Arc;
 
-use super::shard::{Freed, NIL, Shard, kind_of};
+use super::shard::{COPY_USED, Freed, NIL, Shard, kind_of};
 use super::{ArcCache, Key, NODE_BYTES};
 use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 
@@ -41,21 +41,22 @@ const CALM_ACCESSES: u64 = 4;
 /// Used copies that are passed over in a search for an unused one.
 const SECOND_CHANCES: usize = 8;
 
-/// A block in memory.
-pub(super) enum Forms {
-    /// As it is.
-    Plain(Block),
-    /// As it is, and compressed.
-    Both(Block, Arc<Packed>),
-    /// Compressed.
-    Packed(Arc<Packed>),
-}
-
-/// What a node keeps of a block.
+/// What a node keeps of a block: one of its two forms at least.
 pub(super) struct Kept {
-    pub(super) forms: Forms,
+    /// As it is.
+    pub(super) plain: Option<Block>,
+    /// Compressed.
+    pub(super) packed: Option<Arc<Packed>>,
     /// What it takes to write it to a cache device, if one may get it.
     pub(super) candidate: Option<Box<Candidate>>,
+}
+
+/// The same, as it lies in the node.
+#[derive(Clone, Copy)]
+pub(super) struct KeptRef<'a> {
+    pub(super) plain: Option<&'a Block>,
+    pub(super) packed: Option<&'a Arc<Packed>>,
+    pub(super) candidate: Option<&'a Candidate>,
 }
 
 /// What a hit finds.
@@ -89,74 +90,83 @@ impl Copies {
 
 impl From<Loaded> for Kept {
     fn from(Loaded { block, packed, candidate }: Loaded) -> Self {
-        let forms = match packed {
-            Some(packed) => Forms::Both(block, packed),
-            None => Forms::Plain(block),
-        };
-        Self { forms, candidate }
+        Self { plain: Some(block), packed, candidate }
     }
 }
 
 impl Kept {
-    /// The form that a reader gets.
-    pub(super) fn found(&self) -> Found {
-        match &self.forms {
-            Forms::Plain(block) | Forms::Both(block, _) => Found::Plain(block.clone()),
-            Forms::Packed(packed) => Found::Packed(Arc::clone(packed)),
+    fn by_ref(&self) -> KeptRef<'_> {
+        KeptRef {
+            plain: self.plain.as_ref(),
+            packed: self.packed.as_ref(),
+            candidate: self.candidate.as_deref(),
         }
     }
 
-    /// The same, of a block that leaves the cache.
-    pub(super) fn into_found(self) -> Found {
-        match self.forms {
-            Forms::Plain(block) | Forms::Both(block, _) => Found::Plain(block),
-            Forms::Packed(packed) => Found::Packed(packed),
-        }
-    }
-
-    /// Its bytes as a cache device gets them, if it may get them.
-    pub(super) fn physical(&self) -> Option<&Block> {
-        let candidate = self.candidate.as_ref()?;
-        let bytes = match (&candidate.physical, &self.forms) {
-            (Some(physical), _) => physical,
-            (None, Forms::Both(_, packed) | Forms::Packed(packed)) => packed.bytes(),
-            (None, Forms::Plain(block)) => block,
-        };
-        (bytes.len() as u64 == candidate.psize).then_some(bytes)
+    /// The form that a reader gets of a block that leaves the cache.
+    pub(super) fn into_found(self) -> Option<Found> {
+        self.plain.map(Found::Plain).or(self.packed.map(Found::Packed))
     }
 
     pub(super) fn has_copy(&self) -> bool {
-        matches!(self.forms, Forms::Both(..))
+        self.by_ref().has_copy()
+    }
+
+    pub(super) fn copy_bytes(&self) -> usize {
+        self.by_ref().copy_bytes()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.by_ref().bytes()
+    }
+
+    pub(super) fn plain_bytes(&self) -> usize {
+        self.by_ref().plain_bytes()
+    }
+
+    pub(super) fn physical_bytes(&self) -> usize {
+        self.by_ref().physical_bytes()
+    }
+}
+
+impl<'a> KeptRef<'a> {
+    /// Its bytes as a cache device gets them, if it may get them.
+    pub(super) fn physical(self) -> Option<&'a Block> {
+        let candidate = self.candidate?;
+        let bytes = candidate.physical.as_ref().or(self.packed.map(|packed| packed.bytes())).or(self.plain)?;
+        (bytes.len() as u64 == candidate.psize).then_some(bytes)
+    }
+
+    /// Whether there are both forms.
+    pub(super) fn has_copy(self) -> bool {
+        self.plain.is_some() && self.packed.is_some()
     }
 
     /// The memory of the copy, where there are both forms.
-    pub(super) fn copy_bytes(&self) -> usize {
-        match &self.forms {
-            Forms::Both(block, _) => block.memory_bytes(),
-            Forms::Plain(_) | Forms::Packed(_) => 0,
-        }
+    pub(super) fn copy_bytes(self) -> usize {
+        self.plain.filter(|_| self.packed.is_some()).map_or(0, Block::memory_bytes)
     }
 
     /// The memory without that of the copy.
-    pub(super) fn bytes(&self) -> usize {
-        let of_form = match &self.forms {
-            Forms::Plain(block) => block.memory_bytes(),
-            Forms::Both(_, packed) | Forms::Packed(packed) => packed.memory_bytes(),
+    pub(super) fn bytes(self) -> usize {
+        let of_form = match (self.packed, self.plain) {
+            (Some(packed), _) => packed.memory_bytes(),
+            (None, plain) => plain.map_or(0, Block::memory_bytes),
         };
         of_form + self.physical_bytes()
     }
 
     /// The memory that it would take if it were kept decompressed only.
-    pub(super) fn plain_bytes(&self) -> usize {
-        match &self.forms {
-            Forms::Plain(block) => block.memory_bytes(),
-            Forms::Both(_, packed) | Forms::Packed(packed) => packed.plain_memory_bytes(),
+    pub(super) fn plain_bytes(self) -> usize {
+        match (self.packed, self.plain) {
+            (Some(packed), _) => packed.plain_memory_bytes(),
+            (None, plain) => plain.map_or(0, Block::memory_bytes),
         }
     }
 
     /// The memory of what is there for a cache device alone.
-    pub(super) fn physical_bytes(&self) -> usize {
-        self.candidate.as_ref().map_or(0, |candidate| candidate.memory_bytes())
+    pub(super) fn physical_bytes(self) -> usize {
+        self.candidate.map_or(0, Candidate::memory_bytes)
     }
 }
 
@@ -188,7 +198,7 @@ impl Shard {
     fn add_copy(&mut self, hash: u64, key: &Key, packed: &Arc<Packed>, block: &Block) -> Freed {
         let mut freed = Freed::default();
         let Some(index) = self.find_packed(hash, key, packed) else { return freed };
-        self.change(index, |kept| kept.forms = Forms::Both(block.clone(), Arc::clone(packed)));
+        self.change(index, |kept| kept.plain = Some(block.clone()));
         self.link_copy(index);
         self.make_room(index, &mut freed);
         freed
@@ -206,8 +216,9 @@ impl Shard {
     /// The node of a block that is kept in this compressed form alone.
     fn find_packed(&self, hash: u64, key: &Key, packed: &Arc<Packed>) -> Option<u32> {
         let index = self.find(hash, key)?;
-        let kept = self.nodes[index as usize].kept.as_ref()?;
-        matches!(&kept.forms, Forms::Packed(own) if Arc::ptr_eq(own, packed)).then_some(index)
+        let kept = self.kept(index)?;
+        let is_it = |own: &Arc<Packed>| kept.plain.is_none() && Arc::ptr_eq(own, packed);
+        kept.packed.is_some_and(is_it).then_some(index)
     }
 
     /// Drops a form of some block. False when a block has to be evicted instead: `victim`, if there is one.
@@ -220,12 +231,7 @@ impl Shard {
             return false;
         }
         self.unlink_copy(copy);
-        let dropped = self.change(copy, |kept| {
-            let Forms::Both(block, packed) = &kept.forms else { return None };
-            let block = block.clone();
-            kept.forms = Forms::Packed(Arc::clone(packed));
-            Some(block)
-        });
+        let dropped = self.change(copy, |kept| kept.plain.take());
         freed.copies.extend(dropped.flatten());
         true
     }
@@ -242,34 +248,27 @@ impl Shard {
     /// that would be missed.
     fn drop_packed(&mut self, freed: &mut Freed) -> bool {
         let index = self.copies.newest;
-        let may_go = |node: &super::shard::Node| {
-            node.kept.as_ref().is_some_and(|kept| kept.has_copy() && kept.candidate.is_none())
-        };
-        if index == NIL || !may_go(&self.nodes[index as usize]) {
+        let may_go = |kept: KeptRef<'_>| kept.has_copy() && kept.candidate.is_none();
+        if index == NIL || !self.kept(index).is_some_and(may_go) {
             return false;
         }
         self.unlink_copy(index);
-        let dropped = self.change(index, |kept| {
-            let Forms::Both(block, packed) = &kept.forms else { return None };
-            let packed = Arc::clone(packed);
-            kept.forms = Forms::Plain(block.clone());
-            Some(packed)
-        });
+        let dropped = self.change(index, |kept| kept.packed.take());
         freed.packed.extend(dropped.flatten());
         true
     }
 
     /// Whether the copy is worth more for its memory than the block.
     fn is_worth_more(&self, copy: u32, block: u32) -> bool {
-        let age = |index: u32| u128::from(self.accesses - self.nodes[index as usize].used_at);
-        age(copy) * READ_WORTH_BYTES < age(block) * self.nodes[block as usize].bytes as u128
+        let age = |index: u32| u128::from(self.age(index));
+        age(copy) * READ_WORTH_BYTES < age(block) * self.rests[block as usize].bytes as u128
     }
 
     /// The copy that was not used for long.
     fn oldest_copy(&mut self) -> Option<u32> {
         for _ in 0..SECOND_CHANCES {
             let index = self.copies.oldest;
-            if index == NIL || !std::mem::take(&mut self.nodes[index as usize].is_copy_used) {
+            if index == NIL || !self.nodes[index as usize].unmark(COPY_USED) {
                 break;
             }
             self.unlink_copy(index);
@@ -278,16 +277,28 @@ impl Shard {
         (self.copies.oldest != NIL).then_some(self.copies.oldest)
     }
 
+    /// What is kept of a block; nothing of the key of one that was evicted.
+    pub(super) fn kept(&self, index: u32) -> Option<KeptRef<'_>> {
+        let rest = &self.rests[index as usize];
+        let (plain, packed) = (self.nodes[index as usize].plain.as_ref(), rest.packed.as_ref());
+        let candidate = rest.candidate.as_deref();
+        (plain.is_some() || packed.is_some()).then_some(KeptRef { plain, packed, candidate })
+    }
+
     /// Changes what is kept of a block, and accounts for it.
     pub(super) fn change<T>(&mut self, index: u32, change: impl FnOnce(&mut Kept) -> T) -> Option<T> {
-        let node = &mut self.nodes[index as usize];
+        self.kept(index)?;
+        let (node, rest) = (&mut self.nodes[index as usize], &mut self.rests[index as usize]);
+        let (plain, packed, candidate) = (node.plain.take(), rest.packed.take(), rest.candidate.take());
+        let mut kept = Kept { plain, packed, candidate };
+        let sums = |kept: &Kept| (kept.bytes(), kept.physical_bytes(), kept.plain_bytes(), kept.copy_bytes());
+        let before = sums(&kept);
+        let result = change(&mut kept);
+        let after = sums(&kept);
+        (node.plain, rest.packed, rest.candidate) = (kept.plain, kept.packed, kept.candidate);
+        rest.bytes = rest.bytes - before.0 + after.0;
         let kind = kind_of(&node.key);
-        let kept = node.kept.as_mut()?;
-        let before = (kept.bytes(), kept.physical_bytes(), kept.plain_bytes(), kept.copy_bytes());
-        let result = change(kept);
-        let after = (kept.bytes(), kept.physical_bytes(), kept.plain_bytes(), kept.copy_bytes());
-        node.bytes = node.bytes - before.0 + after.0;
-        let list = &mut self.lists[node.list][kind];
+        let list = &mut self.lists[node.list()][kind];
         list.bytes = list.bytes - before.0 + after.0;
         self.physical_bytes = self.physical_bytes - before.1 + after.1;
         self.plain_bytes = self.plain_bytes - before.2 + after.2;
@@ -297,24 +308,25 @@ impl Shard {
 
     pub(super) fn link_copy(&mut self, index: u32) {
         let newest = self.copies.newest;
-        let node = &mut self.nodes[index as usize];
-        (node.newer_copy, node.older_copy, node.is_copy_used) = (NIL, newest, false);
+        self.nodes[index as usize].unmark(COPY_USED);
+        let rest = &mut self.rests[index as usize];
+        (rest.newer_copy, rest.older_copy) = (NIL, newest);
         match newest {
             NIL => self.copies.oldest = index,
-            newest => self.nodes[newest as usize].newer_copy = index,
+            newest => self.rests[newest as usize].newer_copy = index,
         }
         self.copies.newest = index;
     }
 
     pub(super) fn unlink_copy(&mut self, index: u32) {
-        let (newer, older) = (self.nodes[index as usize].newer_copy, self.nodes[index as usize].older_copy);
+        let (newer, older) = (self.rests[index as usize].newer_copy, self.rests[index as usize].older_copy);
         match newer {
             NIL => self.copies.newest = older,
-            newer => self.nodes[newer as usize].older_copy = older,
+            newer => self.rests[newer as usize].older_copy = older,
         }
         match older {
             NIL => self.copies.oldest = newer,
-            older => self.nodes[older as usize].newer_copy = newer,
+            older => self.rests[older as usize].newer_copy = newer,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::forms::{Copies, Found, Kept};
 use super::unread::Unread;
 use super::{Key, NODE_BYTES, SAME_USE_INSERTS, feed};
 use crate::cache::counting::{Counts, Held, Sizes};
-use crate::cache::{Block, Loaded, Packed, Retain};
+use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 use crate::tunables;
 
 pub(super) const RECENT: usize = 0;
@@ -30,29 +30,62 @@ const MOST_STEP: usize = 16;
 /// "No node" in the links of the lists.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// A block, or the key of one that was evicted. A hit touches two cache lines of it.
+/// A block that still waits for the read for which it was loaded.
+pub(super) const AHEAD: u8 = 1;
+/// That is a read of a stream, which may come or not.
+const PREFETCHED: u8 = 2;
+/// The decompressed copy was used since it was linked.
+pub(super) const COPY_USED: u8 = 4;
+
+/// What a hit needs of a block, or of the key of one that was evicted: one cache line.
 #[repr(align(64))]
 pub(super) struct Node {
     pub(super) key: Key,
-    hash: u64,
-    pub(super) kept: Option<Kept>,
-    /// Memory of the block in the form that it is kept in, or was, with [`NODE_BYTES`].
-    pub(super) bytes: usize,
-    pub(super) list: usize,
-    /// The inserts of the shard at the last touch.
-    touched_at: u64,
-    /// The accesses of the shard at the last touch.
-    pub(super) used_at: u64,
-    /// Whether it still waits for the read for which it was loaded.
-    pub(super) is_ahead: bool,
-    /// Whether that is a read of a stream, which may come or not.
-    is_prefetched: bool,
-    /// Whether the decompressed copy was used since it was linked.
-    pub(super) is_copy_used: bool,
+    /// The block decompressed, if it is kept so.
+    pub(super) plain: Option<Block>,
     pub(super) newer: u32,
     pub(super) older: u32,
+    /// The accesses of the shard at the last touch, modulo 2^32.
+    used_at: u32,
+    /// The inserts of the shard at the last touch, modulo 2^16.
+    touched_at: u16,
+    list: u8,
+    /// [`AHEAD`] and others.
+    marks: u8,
+}
+
+/// The rest of a node: what hits of decompressed blocks do not need.
+pub(super) struct Rest {
+    hash: u64,
+    /// Memory of the block in the form that it is kept in, or was, with [`NODE_BYTES`].
+    pub(super) bytes: usize,
+    /// The block compressed, if it is kept so.
+    pub(super) packed: Option<Arc<Packed>>,
+    /// What it takes to write it to a cache device, if one may get it.
+    pub(super) candidate: Option<Box<Candidate>>,
     pub(super) newer_copy: u32,
     pub(super) older_copy: u32,
+}
+
+impl Node {
+    pub(super) fn list(&self) -> usize {
+        usize::from(self.list)
+    }
+
+    pub(super) fn is(&self, mark: u8) -> bool {
+        self.marks & mark != 0
+    }
+
+    pub(super) fn mark(&mut self, mark: u8) {
+        self.marks |= mark;
+    }
+
+    /// Takes a mark away. Returns whether it was there.
+    pub(super) fn unmark(&mut self, mark: u8) -> bool {
+        let was = self.is(mark);
+        self.marks &= !mark;
+        was
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -79,6 +112,8 @@ pub(super) struct Shard {
     pub(super) metadata_target: usize,
     table: HashTable<u32>,
     pub(super) nodes: Vec<Node>,
+    /// As many as nodes, under the same indices.
+    pub(super) rests: Vec<Rest>,
     free: Vec<u32>,
     /// The lists, each of data and of metadata.
     pub(super) lists: [[List; 2]; 4],
@@ -91,7 +126,7 @@ pub(super) struct Shard {
     pub(super) flights: HashMap<Key, Arc<Flight>>,
     pub(super) unread: Unread,
     inserts: u64,
-    /// Inserts and hits: the clock of [`Node::used_at`].
+    /// Inserts and hits: the clock of `Node::used_at`.
     pub(super) accesses: u64,
     /// The accesses when a block was evicted last.
     pub(super) evicted_at: Option<u64>,
@@ -122,6 +157,7 @@ impl Shard {
             metadata_target: budget / FIRST_METADATA_SHARE,
             table: HashTable::new(),
             nodes: Vec::new(),
+            rests: Vec::new(),
             free: Vec::new(),
             lists: [[List::EMPTY; 2]; 4],
             physical_bytes: 0,
@@ -172,38 +208,45 @@ impl Shard {
     /// A block that is in memory, in the form that is at hand.
     pub(super) fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Found> {
         let index = self.find(hash, key)?;
-        let (now, accesses) = (self.inserts, self.accesses + 1);
         let node = &mut self.nodes[index as usize];
-        let was_ahead = node.is_ahead;
+        let was_ahead = node.is(AHEAD);
         if retain == Retain::Out {
-            let was_prefetched = node.is_prefetched;
+            let was_prefetched = node.is(PREFETCHED);
             let (_, kept) = self.remove(hash, key)?;
             self.counts.hit(retain, key.is_metadata());
             self.counts.hit_uncached(was_prefetched);
-            return Some(kept.into_found());
+            return kept.into_found();
         }
-        let found = node.kept.as_ref()?.found();
-        self.accesses = accesses;
+        let found = match &node.plain {
+            Some(block) => Found::Plain(block.clone()),
+            None => Found::Packed(Arc::clone(self.rests[index as usize].packed.as_ref()?)),
+        };
+        self.accesses += 1;
         self.counts.hit(retain, key.is_metadata());
         if retain.waits() {
             return Some(found);
         }
-        node.is_ahead = false;
-        let was_prefetched = std::mem::take(&mut node.is_prefetched);
-        let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
-        (node.touched_at, node.used_at, node.is_copy_used) = (now, accesses, true);
-        self.counts.hit_in(node.list, was_prefetched);
+        let was_prefetched = node.unmark(PREFETCHED);
+        node.unmark(AHEAD);
+        node.mark(COPY_USED);
+        let now = self.inserts as u16;
+        let again = u64::from(now.wrapping_sub(node.touched_at)) >= SAME_USE_INSERTS;
+        (node.touched_at, node.used_at) = (now, self.accesses as u32);
+        let list = node.list();
+        self.counts.hit_in(list, was_prefetched);
         if was_ahead {
             // It stays behind the blocks that still wait: they are needed sooner.
             return Some(found);
         }
-        let list = if again { FREQUENT } else { node.list };
         if !again {
             self.counts.skip();
         }
-        if self.lists[list][kind_of(key)].newest != index {
+        if again && list != FREQUENT {
             self.unlink(index);
-            self.link(index, list);
+            self.link(index, FREQUENT);
+        } else if self.lists[list][kind_of(key)].newest != index {
+            self.take_out(index);
+            self.put_newest(index);
         }
         Some(found)
     }
@@ -216,7 +259,7 @@ impl Shard {
             Retain::In | Retain::AsItWas => {
                 let index = self.find(hash, key)?;
                 let node = &mut self.nodes[index as usize];
-                (node.is_ahead, node.is_prefetched) = (false, false);
+                node.unmark(AHEAD | PREFETCHED);
                 None
             }
             Retain::Ahead | Retain::ForChange => None,
@@ -226,14 +269,14 @@ impl Shard {
     /// Notes that a block was loaded ahead of a stream.
     pub(super) fn note_prefetched(&mut self, hash: u64, key: &Key) {
         if let Some(index) = self.find(hash, key) {
-            self.nodes[index as usize].is_prefetched = true;
+            self.nodes[index as usize].mark(PREFETCHED);
         }
     }
 
     /// Removes a block. Returns it with its list.
     pub(super) fn remove(&mut self, hash: u64, key: &Key) -> Option<(usize, Kept)> {
         let index = self.find(hash, key)?;
-        let list = self.nodes[index as usize].list;
+        let list = self.nodes[index as usize].list();
         let removed = self.take_block(index).map(|kept| (list, kept));
         self.forget(index);
         removed
@@ -241,14 +284,18 @@ impl Shard {
 
     /// Takes a block out of its node, which keeps its size.
     pub(super) fn take_block(&mut self, index: u32) -> Option<Kept> {
-        if self.nodes[index as usize].kept.as_ref().is_some_and(Kept::has_copy) {
+        let (node, rest) = (&mut self.nodes[index as usize], &mut self.rests[index as usize]);
+        if node.plain.is_none() && rest.packed.is_none() {
+            return None;
+        }
+        let (plain, packed, candidate) = (node.plain.take(), rest.packed.take(), rest.candidate.take());
+        let (kept, kind) = (Kept { plain, packed, candidate }, kind_of(&node.key));
+        if kept.has_copy() {
             self.unlink_copy(index);
         }
-        let node = &mut self.nodes[index as usize];
-        let kept = node.kept.take()?;
         self.physical_bytes -= kept.physical_bytes();
         self.plain_bytes -= kept.plain_bytes();
-        self.copies.bytes[kind_of(&node.key)] -= kept.copy_bytes();
+        self.copies.bytes[kind] -= kept.copy_bytes();
         Some(kept)
     }
 
@@ -282,10 +329,11 @@ impl Shard {
         self.physical_bytes += kept.physical_bytes();
         self.plain_bytes += kept.plain_bytes();
         self.copies.bytes[kind_of(&key)] += kept.copy_bytes();
-        let (has_copy, now, accesses) = (kept.has_copy(), self.inserts, self.accesses);
-        let node = &mut self.nodes[index as usize];
-        (node.kept, node.bytes, node.touched_at, node.is_ahead) = (Some(kept), bytes, now, is_ahead);
-        (node.used_at, node.is_prefetched) = (accesses, false);
+        let has_copy = kept.has_copy();
+        let (node, rest) = (&mut self.nodes[index as usize], &mut self.rests[index as usize]);
+        (rest.bytes, rest.packed, rest.candidate) = (bytes, kept.packed, kept.candidate);
+        (node.plain, node.marks) = (kept.plain, if is_ahead { AHEAD } else { 0 });
+        (node.touched_at, node.used_at) = (self.inserts as u16, self.accesses as u32);
         self.link(index, list);
         if has_copy {
             self.link_copy(index);
@@ -298,7 +346,7 @@ impl Shard {
     /// belongs now.
     fn adapt(&mut self, index: u32) -> usize {
         let node = &self.nodes[index as usize];
-        let (list, kind, bytes) = (node.list, kind_of(&node.key), node.bytes);
+        let (list, kind, bytes) = (node.list(), kind_of(&node.key), self.rests[index as usize].bytes);
         let (own, other) = match list {
             GHOST_RECENT => (GHOST_RECENT, GHOST_FREQUENT),
             GHOST_FREQUENT => (GHOST_FREQUENT, GHOST_RECENT),
@@ -346,7 +394,7 @@ impl Shard {
             while self.bytes_of(ghost) > limit {
                 let oldest =
                     self.lists[ghost].map(|list| list.oldest).into_iter().filter(|&index| index != NIL);
-                let Some(oldest) = oldest.min_by_key(|&index| self.nodes[index as usize].used_at) else {
+                let Some(oldest) = oldest.max_by_key(|&index| self.age(index)) else {
                     break;
                 };
                 self.forget(oldest);
@@ -378,18 +426,22 @@ impl Shard {
     }
 
     fn evict(&mut self, victim: u32, freed: &mut Freed) {
-        let node = &self.nodes[victim as usize];
-        let from = node.list;
-        let candidate = node.kept.as_ref().and_then(|kept| kept.candidate.as_ref());
-        let waiting_bytes = candidate.map_or(0, |candidate| candidate.psize);
-        self.counts.evict(from, (node.bytes - NODE_BYTES) as u64, waiting_bytes);
-        if node.is_prefetched {
-            self.unread.note(node.hash);
+        let (node, rest) = (&self.nodes[victim as usize], &self.rests[victim as usize]);
+        let from = node.list();
+        let waiting_bytes = rest.candidate.as_ref().map_or(0, |candidate| candidate.psize);
+        self.counts.evict(from, (rest.bytes - NODE_BYTES) as u64, waiting_bytes);
+        if node.is(PREFETCHED) {
+            self.unread.note(rest.hash);
         }
         self.evicted_at = Some(self.accesses);
         freed.evicted.extend(self.take_block(victim));
         self.unlink(victim);
         self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
+    }
+
+    /// The accesses since a block was used last, modulo 2^32.
+    pub(super) fn age(&self, index: u32) -> u32 {
+        (self.accesses as u32).wrapping_sub(self.nodes[index as usize].used_at)
     }
 
     pub(super) fn remove_pool(&mut self, pool: u32) -> Vec<Kept> {
@@ -406,38 +458,35 @@ impl Shard {
     fn new_node(&mut self, hash: u64, key: Key) -> u32 {
         let node = Node {
             key,
-            hash,
-            kept: None,
-            bytes: 0,
-            list: RECENT,
-            touched_at: 0,
-            used_at: 0,
-            is_ahead: false,
-            is_prefetched: false,
-            is_copy_used: false,
+            plain: None,
             newer: NIL,
             older: NIL,
-            newer_copy: NIL,
-            older_copy: NIL,
+            used_at: 0,
+            touched_at: 0,
+            list: RECENT as u8,
+            marks: 0,
         };
+        let rest = Rest { hash, bytes: 0, packed: None, candidate: None, newer_copy: NIL, older_copy: NIL };
         let index = match self.free.pop() {
             Some(index) => {
                 self.nodes[index as usize] = node;
+                self.rests[index as usize] = rest;
                 index
             }
             None => {
                 self.nodes.push(node);
+                self.rests.push(rest);
                 // A shard's budget holds fewer nodes than u32 can count: each costs NODE_BYTES at least.
                 (self.nodes.len() - 1) as u32
             }
         };
-        let nodes = &self.nodes;
-        self.table.insert_unique(hash, index, |&other| nodes[other as usize].hash);
+        let rests = &self.rests;
+        self.table.insert_unique(hash, index, |&other| rests[other as usize].hash);
         index
     }
 
     fn forget(&mut self, index: u32) {
-        let hash = self.nodes[index as usize].hash;
+        let hash = self.rests[index as usize].hash;
         if let Ok(slot) = self.table.find_entry(hash, |&other| other == index) {
             slot.remove();
         }
@@ -446,10 +495,24 @@ impl Shard {
     }
 
     fn unlink(&mut self, index: u32) {
-        let Node { newer, older, list, bytes, key, .. } = self.nodes[index as usize];
-        let from = &mut self.lists[list][kind_of(&key)];
+        let bytes = self.rests[index as usize].bytes;
+        let from = self.take_out(index);
         from.bytes -= bytes;
         from.blocks -= 1;
+    }
+
+    fn link(&mut self, index: u32, list: usize) {
+        let bytes = self.rests[index as usize].bytes;
+        self.nodes[index as usize].list = list as u8;
+        let into = self.put_newest(index);
+        into.bytes += bytes;
+        into.blocks += 1;
+    }
+
+    /// Takes a node out of the order of its list, which it leaves, or in which it gets another place.
+    fn take_out(&mut self, index: u32) -> &mut List {
+        let Node { newer, older, list, key, .. } = self.nodes[index as usize];
+        let from = &mut self.lists[usize::from(list)][kind_of(&key)];
         match newer {
             NIL => from.newest = older,
             newer => self.nodes[newer as usize].older = older,
@@ -458,21 +521,22 @@ impl Shard {
             NIL => from.oldest = newer,
             older => self.nodes[older as usize].newer = newer,
         }
+        from
     }
 
-    fn link(&mut self, index: u32, list: usize) {
+    /// Makes a node that is in the order of no list the newest one of its list.
+    fn put_newest(&mut self, index: u32) -> &mut List {
         let node = &mut self.nodes[index as usize];
-        let into = &mut self.lists[list][kind_of(&node.key)];
-        let newest = into.newest;
-        (node.list, node.newer, node.older) = (list, NIL, newest);
-        into.bytes += node.bytes;
-        into.blocks += 1;
+        let into = &mut self.lists[usize::from(node.list)][kind_of(&node.key)];
+        let newest = std::mem::replace(&mut into.newest, index);
+        (node.newer, node.older) = (NIL, newest);
         match newest {
             NIL => into.oldest = index,
             newest => self.nodes[newest as usize].newer = index,
         }
-        into.newest = index;
+        into
     }
 }
 
-const _: () = assert!(size_of::<Node>() <= NODE_BYTES);
+const _: () = assert!(size_of::<Node>() == 64);
+const _: () = assert!(size_of::<Node>() + size_of::<Rest>() + size_of::<u32>() <= NODE_BYTES);

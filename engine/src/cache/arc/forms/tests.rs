@@ -73,9 +73,8 @@ fn hits(cache: &ArcCache, set: u64) -> u64 {
 /// Whether a block is in memory decompressed.
 fn is_decompressed(cache: &ArcCache, number: u64) -> bool {
     let shard = lock(&cache.shards[0]);
-    let node = shard.find(cache.hash(&key(number)), &key(number)).map(|index| &shard.nodes[index as usize]);
-    let kept = node.and_then(|node| node.kept.as_ref());
-    kept.is_some_and(|kept| !matches!(kept.forms, Forms::Packed(_)))
+    let index = shard.find(cache.hash(&key(number)), &key(number));
+    index.is_some_and(|index| shard.nodes[index as usize].plain.is_some())
 }
 
 /// Compares all sums with what the nodes hold.
@@ -86,10 +85,11 @@ fn check(shard: &Shard) {
             let (mut bytes, mut blocks) = (0, 0);
             let mut next = shard.lists[list][kind].newest;
             while next != NIL {
-                let node = &shard.nodes[next as usize];
-                let kept = node.kept.as_ref().unwrap();
-                assert_eq!((node.bytes, kind_of(&node.key)), (kept.bytes() + NODE_BYTES, kind));
-                (bytes, blocks) = (bytes + node.bytes, blocks + 1);
+                let (node, rest) = (&shard.nodes[next as usize], &shard.rests[next as usize]);
+                let kept = shard.kept(next).unwrap();
+                assert_eq!((rest.bytes, kind_of(&node.key)), (kept.bytes() + NODE_BYTES, kind));
+                assert_eq!(node.list(), list);
+                (bytes, blocks) = (bytes + rest.bytes, blocks + 1);
                 (plain, physical) = (plain + kept.plain_bytes(), physical + kept.physical_bytes());
                 *copies += kept.copy_bytes();
                 both += usize::from(kept.has_copy());
@@ -100,10 +100,9 @@ fn check(shard: &Shard) {
     }
     let mut next = shard.copies.newest;
     while next != NIL {
-        let node = &shard.nodes[next as usize];
-        assert!(node.kept.as_ref().unwrap().has_copy());
+        assert!(shard.kept(next).unwrap().has_copy());
         both -= 1;
-        next = node.older_copy;
+        next = shard.rests[next as usize].older_copy;
     }
     assert_eq!(both, 0, "copies are linked once");
     let counted = (shard.plain_bytes, shard.physical_bytes, shard.copies.bytes);
@@ -218,7 +217,7 @@ fn a_block_that_cannot_be_decompressed_is_loaded_again() {
             let mut shard = lock(&cache.shards[0]);
             let index = shard.find(cache.hash(&key(1)), &key(1)).unwrap();
             shard.unlink_copy(index);
-            shard.change(index, |kept| kept.forms = Forms::Packed(damaged));
+            shard.change(index, |kept| (kept.plain, kept.packed) = (None, Some(damaged)));
         }
         let load = || async { Ok(compressed(1)) };
         let block = block_on(cache.get_or_load(key(1), retain, load)).unwrap();

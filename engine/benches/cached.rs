@@ -1,11 +1,13 @@
-//! What a cached read costs in process, and how much of that is the sampler of `what-if`.
+//! What a cached read costs in process, and how much of that is what only watches: the sampler of `what-if`,
+//! and the streams of read-ahead.
 //!
 //!     cargo bench -p cenote-engine --bench cached
 //!
-//! 4 KiB are read here and there from a volume that is in memory, on one thread. The same blocks are noted
-//! in a sampler of their own, in turns. Printed are the processor time of a read and of noting one, the
-//! ratio of reads without a sampler to those with it, and the share of one core that the sampler takes at
-//! 100,000 reads a second. A large set is followed by a smaller share of its blocks than a small one.
+//! 4 KiB are read here and there from a volume that is in memory, on one thread; with read-ahead, and in turns
+//! with it switched off (`zfs_prefetch_disable`). The same blocks are noted in a sampler of their own. Printed
+//! are the processor time of a read and of both parts, what they are of a read, and the share of one core that
+//! they take at 100,000 reads a second. A large set is followed by a smaller share of its blocks than a small
+//! one.
 
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use device::{MemoryDevice, block_on};
 use engine::Bookmark;
 use engine::cache::ArcCache;
 use engine::cache::what_if::{Read, WhatIf};
+use engine::tunables;
 use ondisk::vdev_config::PoolState;
 
 use self::random::Random;
@@ -27,12 +30,16 @@ const READS: u64 = 200_000;
 const BLOCK_BYTES: u64 = 4096;
 
 fn main() {
-    println!("{:>8}  {:>8} {:>10} {:>6} {:>14}", "blocks", "read", "of sampler", "ratio", "at 100 kIOPS");
+    println!(
+        "{:>8}  {:>8} {:>10} {:>10} {:>8} {:>14}",
+        "blocks", "read", "of sampler", "of streams", "together", "at 100 kIOPS"
+    );
     for blocks in [10_000, 100_000, 400_000] {
         let cache = Arc::new(ArcCache::new(4 << 30));
         let pool = support::pool(Arc::new(MemoryDevice::new("disk", 4 << 30)), cache);
         let content = |block: u64| vec![block as u8; BLOCK_BYTES as usize];
         let volume = support::volume(&pool, blocks, BLOCK_BYTES, "off", content);
+        let volume = block_on(volume.reader()).expect("a reader");
         let mut into = vec![0; BLOCK_BYTES as usize];
         for block in 0..blocks {
             block_on(volume.read_at(block * BLOCK_BYTES, &mut into)).expect("a read");
@@ -45,19 +52,24 @@ fn main() {
         };
         let mut random = Random(1);
         (0..10 * READS).for_each(|_| note(random.next() % blocks));
-        let (mut reads, mut notes) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            reads.push(each(|| {
+        let (mut reads, mut streamless, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..2 * ROUNDS {
+            let is_off = round % 2 == 1;
+            tunables::ZFS_PREFETCH_DISABLE.set(is_off.into()).expect("a switch");
+            let taken = each(|| {
                 let block = random.next() % blocks;
                 block_on(volume.read_at(block * BLOCK_BYTES, &mut into)).expect("a read");
-            }));
+            });
+            if is_off { &mut streamless } else { &mut reads }.push(taken);
             notes.push(each(|| note(random.next() % blocks)));
         }
-        let (read, noted) = (median(reads), median(notes));
+        let (read, streamless, noted) = (median(reads), median(streamless), median(notes));
+        let streams = read - streamless;
+        let together = noted + streams;
         println!(
-            "{blocks:>8}  {read:>5.0} ns {noted:>7.0} ns {:>6.2} {:>12.2} %",
-            read / (read - noted),
-            noted * 100_000.0 / 1e9 * 100.0
+            "{blocks:>8}  {read:>5.0} ns {noted:>7.0} ns {streams:>7.0} ns {:>6.1} % {:>12.2} %",
+            together / read * 100.0,
+            together * 100_000.0 / 1e9 * 100.0
         );
         drop(volume);
         block_on(pool.close(PoolState::Exported)).expect("an export");

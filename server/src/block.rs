@@ -15,6 +15,7 @@
 //! | `under_way` | requests that are not done yet, for a person who asks why a client waits |
 
 mod changes;
+mod gathered;
 mod limits;
 mod newcomers;
 pub mod shares;
@@ -26,6 +27,7 @@ use device::IoBuf;
 use engine::dmu::Sink;
 
 pub use changes::{Announcer, Changes};
+pub use gathered::Gathered;
 pub use limits::{Limits, MOST_SHARED_BYTES, OWN_BYTES, SharedMemory};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};

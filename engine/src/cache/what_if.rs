@@ -25,7 +25,7 @@
 //! Reads in advance are not uses. So the curve shows what a cache alone would do; read-ahead answers more.
 //!
 //! # Cost
-//! A read that is not followed costs a hash and a comparison. One that is followed takes the lock of its
+//! A read that no curve follows costs a hash and a comparison. One that is followed takes the lock of its
 //! curves, if it is free: the sample is left out otherwise, so that no reader waits. Then it costs one access
 //! of a table and three of a Fenwick tree. `curves_of_known_reads` tests the curve, and the benchmark
 //! `cached` measures the cost.
@@ -35,6 +35,7 @@
 //! | `curves` | all curves; held for one sample or a report | taken alone |
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
@@ -45,6 +46,7 @@ use crate::Bookmark;
 
 /// The share of blocks that is followed at first: one in so many.
 const FIRST_RATE: u64 = 8;
+const FIRST_THRESHOLD: u64 = u64::MAX / FIRST_RATE;
 /// The most blocks that a curve follows.
 const MAX_OBJECTS: usize = 8 << 10;
 /// The part of the threshold that stays when it falls.
@@ -82,9 +84,18 @@ pub struct Read {
 }
 
 /// The miss-ratio curves of what a cache was asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WhatIf {
     curves: Mutex<HashMap<Readers, Curve>>,
+    /// The largest threshold of the curves, or that of a new one: blocks whose hash is above are followed by
+    /// none. A new curve begins with a block that is below.
+    highest: AtomicU64,
+}
+
+impl Default for WhatIf {
+    fn default() -> Self {
+        Self { curves: Mutex::default(), highest: AtomicU64::new(FIRST_THRESHOLD) }
+    }
 }
 
 /// A curve, as of now.
@@ -151,7 +162,7 @@ impl WhatIf {
     #[inline]
     pub fn note(&self, pool: u32, at: &Bookmark, read: impl FnOnce() -> Read) {
         let hash = hash(pool, at);
-        if hash <= u64::MAX / FIRST_RATE {
+        if hash <= self.highest.load(Ordering::Relaxed) {
             self.sample(pool, at, read(), hash);
         }
     }
@@ -164,13 +175,29 @@ impl WhatIf {
             if curves.len() >= MAX_CURVES && !curves.contains_key(&readers) {
                 continue;
             }
-            curves.entry(readers).or_insert_with(Curve::new).note(hash, read);
+            let mut has_changed = false;
+            let curve = curves.entry(readers).or_insert_with(|| {
+                has_changed = true;
+                Curve::new()
+            });
+            let threshold = curve.threshold;
+            curve.note(hash, read);
+            if has_changed || curve.threshold != threshold {
+                self.note_thresholds(&curves);
+            }
         }
+    }
+
+    fn note_thresholds(&self, curves: &HashMap<Readers, Curve>) {
+        let highest = curves.values().map(|curve| curve.threshold).max();
+        self.highest.store(highest.unwrap_or(FIRST_THRESHOLD), Ordering::Relaxed);
     }
 
     /// Forgets what is known of a pool that was closed.
     pub fn forget_pool(&self, pool: u32) {
-        self.curves.lock().ignore_poison().retain(|readers, _| readers.pool != pool);
+        let mut curves = self.curves.lock().ignore_poison();
+        curves.retain(|readers, _| readers.pool != pool);
+        self.note_thresholds(&curves);
     }
 
     /// The curves of a pool: of all of it first, then of its object sets.
@@ -225,7 +252,7 @@ impl Curve {
     fn new() -> Self {
         Self {
             objects: HashMap::new(),
-            threshold: u64::MAX / FIRST_RATE,
+            threshold: FIRST_THRESHOLD,
             order: Order::new(4 * MAX_OBJECTS),
             reads: vec![0.0; BUCKETS],
             metadata_reads: vec![0.0; BUCKETS],

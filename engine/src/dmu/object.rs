@@ -231,11 +231,13 @@ impl Object {
             sink.put_zeroes(len);
             return Ok(());
         };
-        let bytes = start.checked_add(len).and_then(|end| found.block.get(start..end)).ok_or_else(|| {
-            Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")
-        })?;
-        sink.put(bytes);
-        Ok(())
+        match start.checked_add(len) {
+            Some(end) if end <= found.block.len() => {
+                sink.put_block(&found.block, start..end);
+                Ok(())
+            }
+            _ => Err(Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")),
+        }
     }
 }
 

@@ -3,14 +3,16 @@
 //! # The idea
 //! A block's bytes stay where the ARC has them, and go from there to where the reader wants them with one
 //! copy: into a slice, or into memory of which no reference can be made, such as a guest's. A [`Sink`] gets
-//! the bytes of a read in order and does that copy.
+//! the bytes of a read in order and does that copy, or keeps the blocks.
+
+use std::ops::Range;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
 use super::tree::OrderedBlock;
 use crate::Result;
-use crate::cache::Retain;
+use crate::cache::{Block, Retain};
 
 /// Blocks of one read that are loaded at a time.
 const MAX_IN_FLIGHT: usize = 32;
@@ -22,6 +24,11 @@ pub trait Sink: Send {
 
     /// Takes so many zeroes.
     fn put_zeroes(&mut self, len_bytes: usize);
+
+    /// Takes a part of a block, which a sink may also keep by its handle. Holes come as zeroes.
+    fn put_block(&mut self, block: &Block, range: Range<usize>) {
+        self.put(block.get(range).unwrap_or_default());
+    }
 }
 
 /// Fills the slice, which becomes what is left of it.

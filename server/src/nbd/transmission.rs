@@ -36,7 +36,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
-use crate::block::{Export, ExportError, FailureKind, Loan, Place};
+use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Place};
 
 /// Requests of a connection that are under way.
 const MAX_REQUESTS: usize = 256;
@@ -53,7 +53,7 @@ const WRITE_BATCH_BYTES: usize = 512 << 10;
 const INPUT_BYTES: usize = 32 << 10;
 const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 
-/// Slices of one vectored write: two for each reply.
+/// Slices of one vectored write: two for each reply of one block.
 const MAX_SLICES: usize = 128;
 
 /// Serves the session until the client leaves.
@@ -83,6 +83,7 @@ where
         free_slots: Vec::new(),
         waiting: FuturesUnordered::new(),
         waiting_bytes: 0,
+        has_begun: false,
         output: Output::default(),
         postponed: None,
         loan: Loan::none(place),
@@ -159,18 +160,8 @@ struct Reply {
 
 enum Payload {
     None,
-    Data(IoBuf),
+    Data(Gathered),
     Bytes(Vec<u8>),
-}
-
-impl Payload {
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Payload::None => &[],
-            Payload::Data(data) => data,
-            Payload::Bytes(bytes) => bytes,
-        }
-    }
 }
 
 impl Reply {
@@ -196,7 +187,22 @@ impl Reply {
     }
 
     fn len(&self) -> usize {
-        self.head.as_bytes().len() + self.payload.as_bytes().len()
+        let payload = match &self.payload {
+            Payload::None => 0,
+            Payload::Data(data) => data.len(),
+            Payload::Bytes(bytes) => bytes.len(),
+        };
+        self.head.as_bytes().len() + payload
+    }
+
+    /// Its bytes, in order.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (data, bytes) = match &self.payload {
+            Payload::None => (None, None),
+            Payload::Data(data) => (Some(data.parts()), None),
+            Payload::Bytes(bytes) => (None, Some(bytes.as_slice())),
+        };
+        std::iter::once(self.head.as_bytes()).chain(data.into_iter().flatten()).chain(bytes)
     }
 }
 
@@ -209,8 +215,8 @@ async fn answer<E: Export>(session: Arc<Session<E>>, asked: Asked) -> Reply {
     let done = |()| Reply::done(cookie);
     let result = match asked {
         Asked::Read(_) => {
-            let mut data = IoBuf::for_overwrite(len_bytes as usize);
-            export.read(offset, &mut data).await.map(|()| Reply {
+            let mut data = Gathered::new(len_bytes as usize);
+            export.read_to(offset, len_bytes as usize, &mut data).await.map(|()| Reply {
                 head: match session.structured {
                     true => Head::data_chunk(cookie, offset, len_bytes),
                     false => Head::simple(cookie, None),
@@ -282,6 +288,8 @@ struct Connection<S, Z, M, F> {
     free_slots: Vec<Slot<F>>,
     waiting: FuturesUnordered<Waiting<F>>,
     waiting_bytes: usize,
+    /// Requests began to wait since devices were told last.
+    has_begun: bool,
     output: Output,
     /// Waits for memory.
     postponed: Option<Checked>,
@@ -310,6 +318,10 @@ where
             }
             moved |= self.receive(context);
             moved |= self.take_requests(context)?;
+            if std::mem::take(&mut self.has_begun) {
+                // Devices work while replies are written and more requests are looked at.
+                device::submit_and_reap();
+            }
             match self.output.poll_write(&mut self.socket, context) {
                 Poll::Ready(Ok(written)) => {
                     self.moved_bytes += written as u64;
@@ -339,7 +351,7 @@ where
             self.loan.shrink_to(self.bytes_under_way());
             if !moved {
                 if !self.waiting.is_empty() {
-                    // A busy shard seldom sleeps, and only then submits by itself.
+                    // Requests that went on; a busy shard seldom sleeps, and only then submits by itself.
                     device::submit_and_reap();
                 }
                 let is_its_turn = self.incoming.is_some() || !self.output.replies.is_empty();
@@ -444,6 +456,7 @@ where
                 self.output.push(reply);
             }
             Poll::Pending => {
+                self.has_begun = true;
                 self.waiting_bytes += bytes;
                 self.waiting.push(Waiting { slot: Some(slot), bytes });
             }
@@ -614,8 +627,7 @@ impl Output {
         let mut total = 0;
         while !self.replies.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let parts =
-                self.replies.iter().flat_map(|reply| [reply.head.as_bytes(), reply.payload.as_bytes()]);
+            let parts = self.replies.iter().flat_map(Reply::parts);
             let mut used = 0;
             let mut passed = self.sent_of_first;
             for part in parts {

@@ -817,11 +817,11 @@ fn little(block: Block) -> OrderedBlock {
 
 fn give(found: Option<&OrderedBlock>, start: usize, len: usize, sink: &mut dyn Sink) {
     // The block size may have changed during the read: bytes beyond the smaller size were never written.
-    let bytes = found.and_then(|found| found.block.get(start..)).unwrap_or_default();
-    let bytes = bytes.get(..len).unwrap_or(bytes);
-    sink.put(bytes);
-    if bytes.len() < len {
-        sink.put_zeroes(len - bytes.len());
+    let Some(OrderedBlock { block, .. }) = found else { return sink.put_zeroes(len) };
+    let there = block.len().saturating_sub(start).min(len);
+    sink.put_block(block, start..start + there);
+    if there < len {
+        sink.put_zeroes(len - there);
     }
 }
 

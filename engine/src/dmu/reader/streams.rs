@@ -174,14 +174,17 @@ impl Streams {
         ahead
     }
 
-    /// The stream to which a read belongs.
+    /// The stream to which a read belongs: one that it may have a stride of only if it belongs to no other.
     fn find(&self, first: u64, next: u64, limits: Limits) -> Option<(usize, Follows)> {
-        let all = || {
-            let follows =
-                |(index, stream): (usize, &Stream)| Some((index, stream.follows(first, next, limits)?));
-            self.streams.iter().enumerate().filter_map(follows)
-        };
-        all().find(|(_, follows)| *follows != Follows::Gap).or_else(|| all().next())
+        let mut gap = None;
+        for (index, stream) in self.streams.iter().enumerate() {
+            match stream.follows(first, next, limits) {
+                Some(Follows::Gap) => gap = gap.or(Some((index, Follows::Gap))),
+                Some(follows) => return Some((index, follows)),
+                None => {}
+            }
+        }
+        gap
     }
 
     /// Begins a stream in the place of the one that was idle longest.

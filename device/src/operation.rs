@@ -29,7 +29,8 @@ use rustix::{
 };
 
 use crate::executor;
-use crate::{IgnorePoison, IoBuf, SharedBuf, ring};
+use crate::ring::{self, Place};
+use crate::{IgnorePoison, IoBuf, SharedBuf};
 
 /// The most that one system call is asked to move; the kernel moves no more than 2 GiB less a page.
 const MAX_TRANSFER_BYTES: usize = 1 << 30;
@@ -258,6 +259,18 @@ impl Op {
         match &mut *self.state.lock().ignore_poison() {
             State::Flying { request, .. } => request.entry(&self.file),
             State::Landed(_) | State::Taken => unreachable!("an op enters its ring once"),
+        }
+    }
+
+    /// What it reads, and where to, if it is a read. The caller must keep the `Op` until the completion.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match &mut *self.state.lock().ignore_poison() {
+            State::Flying { request: Request::Read(transfer), .. } => {
+                let offset = transfer.position();
+                let left = transfer.left();
+                Some(Place { fd: self.file.as_raw_fd(), offset, memory: left.as_mut_ptr(), len: left.len() })
+            }
+            _ => None,
         }
     }
 

@@ -4,7 +4,8 @@
 //! A ring belongs to the thread that made it: no lock, no cross-thread submission, and the kernel may run
 //! completions only when that thread enters (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which spares interrupts. A
 //! future that is polled on a thread puts its request into that thread's ring. Requests are batched: they
-//! reach the kernel when the thread is about to sleep, or when [`SUBMIT_BATCH`] of them wait.
+//! reach the kernel when the thread is about to sleep, or when [`SUBMIT_BATCH`] of them wait; reads of
+//! neighbouring ranges as one (`joined`).
 //!
 //! The ring is made when a driven thread first needs it. Kernels before 6.1 get fewer flags; where there is
 //! no io_uring at all (an old kernel, a container that forbids it), requests are performed by plain system
@@ -21,6 +22,8 @@
 
 #![allow(unsafe_code, reason = "the kernel writes into buffers of a ring")]
 
+mod joined;
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -32,7 +35,10 @@ use std::{
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
+use self::joined::{Joined, Waiting, run_length};
 use crate::operation::Op;
+
+pub(crate) use self::joined::Place;
 
 /// How many requests may wait for the thread to sleep before they are submitted anyway.
 const SUBMIT_BATCH: usize = 32;
@@ -48,6 +54,9 @@ const NOTIFIED: u64 = u64::MAX;
 
 /// Marks the completion of the poll of a watched file; no slot has this number.
 const WATCHED: u64 = u64::MAX - 1;
+
+/// Marks the completion of joined reads, beside their number; no slot has a number as large.
+const JOINED: u64 = 1 << 62;
 
 thread_local! {
     static DRIVERS: Cell<usize> = const { Cell::new(0) };
@@ -192,6 +201,10 @@ struct ThreadRing {
     free_slots: Vec<usize>,
     /// Operations that wait for a slot.
     waiting: VecDeque<Arc<Op>>,
+    /// Reads that have a slot and wait to be submitted.
+    reads: Vec<Waiting>,
+    /// Joined reads that the kernel has, by number.
+    joined: Vec<Option<Joined>>,
     /// Written by other threads to end a sleep. Read by the ring into `notified_count`, always one read at a
     /// time.
     notification: Arc<OwnedFd>,
@@ -211,6 +224,8 @@ impl ThreadRing {
             slots: Vec::new(),
             free_slots: Vec::new(),
             waiting: VecDeque::new(),
+            reads: Vec::new(),
+            joined: Vec::new(),
             notification: Arc::new(notification),
             notified_count: Box::new(0),
             notification_armed: false,
@@ -237,17 +252,47 @@ impl ThreadRing {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        let entry = op.entry().user_data(number as u64);
+        match op.place() {
+            Some(place) => self.reads.push(Waiting { slot: number, place }),
+            None => self.push(&op.entry().user_data(number as u64)),
+        }
         self.slots[number] = Some(op);
-        self.push(&entry);
-        if self.uring.submission().len() >= SUBMIT_BATCH {
+        if self.uring.submission().len() + self.reads.len() >= SUBMIT_BATCH {
             self.enter(0);
         }
     }
 
+    /// Queues the reads that wait, neighbours as one.
+    fn queue_reads(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.sort_unstable_by_key(|read| (read.place.fd, read.place.offset));
+        let mut rest = &reads[..];
+        while let Some(first) = rest.first() {
+            let (run, later) = rest.split_at(run_length(rest));
+            let entry = match run {
+                [one] => one.place.entry().user_data(one.slot as u64),
+                run => {
+                    let joined = Joined::new(run);
+                    let entry = joined.entry(&first.place);
+                    let free = self.joined.iter().position(Option::is_none);
+                    let number = free.unwrap_or_else(|| {
+                        self.joined.push(None);
+                        self.joined.len() - 1
+                    });
+                    self.joined[number] = Some(joined);
+                    entry.user_data(JOINED | number as u64)
+                }
+            };
+            self.push(&entry);
+            rest = later;
+        }
+        reads.clear();
+        self.reads = reads;
+    }
+
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to lives until its completion: an op's buffer and file in its slot,
-        // the notification's counter and file in `self`, which is dropped only when nothing is in flight.
+        // the vectors of joined reads in `joined`, the notification's counter and file in `self`, which is dropped only when nothing is in flight.
         while unsafe { self.uring.submission().push(entry) }.is_err() {
             self.enter(0);
         }
@@ -272,8 +317,9 @@ impl ThreadRing {
 
     /// Submits without sleeping, where there is something to submit or the kernel has deferred work for us.
     fn turn(&mut self) {
+        let has_reads = !self.reads.is_empty();
         let queue = self.uring.submission();
-        if !queue.is_empty() || queue.taskrun() || queue.cq_overflow() {
+        if has_reads || !queue.is_empty() || queue.taskrun() || queue.cq_overflow() {
             drop(queue);
             self.enter(0);
         }
@@ -281,6 +327,9 @@ impl ThreadRing {
 
     /// Submits everything and waits for `wanted` completions, unless some have already arrived.
     fn enter(&mut self, wanted: usize) {
+        if !self.reads.is_empty() {
+            self.queue_reads();
+        }
         loop {
             let wanted = if self.uring.completion().is_empty() { wanted } else { 0 };
             match self.uring.submit_and_wait(wanted) {
@@ -298,9 +347,30 @@ impl ThreadRing {
         }
     }
 
+    /// Submits reads that were part of a joined one, which did not do them.
+    fn submit_alone(&mut self, slots: &[usize]) {
+        for &slot in slots {
+            if let Some(entry) = self.slots.get(slot).and_then(Option::as_ref).map(|op| op.entry()) {
+                self.push(&entry.user_data(slot as u64));
+            }
+        }
+        if !slots.is_empty() {
+            // The thread may be about to sleep.
+            self.enter(0);
+        }
+    }
+
     /// Takes the completions that have arrived and starts what waited for a slot. The caller lands them.
     fn take_landed(&mut self) -> Vec<(Arc<Op>, i32)> {
         let mut landed = std::mem::take(&mut self.landed);
+        let (slots, free_slots) = (&mut self.slots, &mut self.free_slots);
+        let mut land = |number: usize, result: i32| {
+            if let Some(op) = slots.get_mut(number).and_then(Option::take) {
+                free_slots.push(number);
+                landed.push((op, result));
+            }
+        };
+        let mut again = Vec::new();
         for completion in self.uring.completion() {
             match completion.user_data() {
                 NOTIFIED => {
@@ -313,12 +383,20 @@ impl ThreadRing {
                 }
                 _ => {}
             }
-            let number = completion.user_data() as usize;
-            if let Some(op) = self.slots.get_mut(number).and_then(Option::take) {
-                self.free_slots.push(number);
-                landed.push((op, completion.result()));
+            let number = completion.user_data();
+            if number & JOINED == 0 {
+                land(number as usize, completion.result());
+                continue;
+            }
+            let joined = self.joined.get_mut((number & !JOINED) as usize).and_then(Option::take);
+            for (slot, result) in joined.iter().flat_map(|joined| joined.results(completion.result())) {
+                match result {
+                    Some(result) => land(slot, result),
+                    None => again.push(slot),
+                }
             }
         }
+        self.submit_alone(&again);
         while self.in_flight() < MAX_IN_FLIGHT
             && let Some(op) = self.waiting.pop_front()
         {
@@ -388,6 +466,46 @@ mod tests {
             release_ring();
             assert!(notification().is_none());
         }
+    }
+
+    /// Reads all of the ranges at once: the bytes of each, or nothing where that fails.
+    fn read_all(device: &FileDevice, ranges: &[(u64, usize)]) -> Vec<Option<Vec<u8>>> {
+        block_on(async {
+            let reads = ranges.iter().map(|&(offset, len)| device.read(offset, len));
+            let read = futures_util::future::join_all(reads).await;
+            read.into_iter().map(|read| read.ok().map(|bytes| bytes.to_vec())).collect()
+        })
+    }
+
+    #[test]
+    fn neighbours_are_read_together_and_each_gets_its_own_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 512 % 251) as u8).collect();
+        std::fs::write(&file, &content).unwrap();
+        let device = FileDevice::open(file.path()).unwrap();
+        // Not in order, with a gap, and some of it twice.
+        let mut ranges: Vec<(u64, usize)> = (0..20).map(|block| (block * 8192, 8192)).rev().collect();
+        ranges.extend([(500 << 10, 4096), (504 << 10, 12288), (8192, 8192), (600 << 10, 4096)]);
+        let read = read_all(&device, &ranges);
+        for ((offset, len), bytes) in ranges.iter().zip(read) {
+            assert_eq!(bytes.as_deref(), content.get(*offset as usize..).map(|rest| &rest[..*len]));
+        }
+        if let Some(joined) = with_ring(|ring| ring.joined.len()) {
+            assert!(joined >= 3, "{joined}");
+            assert!(with_ring(|ring| ring.joined.iter().all(Option::is_none)).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_read_together_with_one_that_fails_gets_its_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, [7; 64 << 10]).unwrap();
+        let device = FileDevice::open(file.path()).unwrap();
+        // The device has become shorter.
+        file.as_file().set_len(20 << 10).unwrap();
+        let read = read_all(&device, &[(0, 8192), (8192, 8192), (16384, 8192), (24576, 8192)]);
+        let whole = Some(vec![7; 8192]);
+        assert_eq!(read, [whole.clone(), whole, None, None]);
     }
 
     #[test]

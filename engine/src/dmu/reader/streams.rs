@@ -19,6 +19,8 @@
 //!
 //! Only plain numbers are here; no I/O.
 
+use std::ops::RangeInclusive;
+
 use crate::stats::{ZFETCH, Zfetch};
 use crate::tunables;
 
@@ -78,6 +80,9 @@ impl Ahead {
 pub(super) struct Streams {
     /// As many as one reader follows.
     streams: Vec<Stream>,
+    /// For each of them, the first blocks of reads that may belong to it. Most reads here and there belong to
+    /// none, and need no closer look.
+    reaches: Vec<RangeInclusive<u64>>,
     reads: u64,
     /// The most blocks that are requested ahead of a stream, where that is less than the window.
     most: u64,
@@ -89,8 +94,10 @@ pub(super) struct Streams {
 
 impl Default for Streams {
     fn default() -> Self {
+        let most = tunables::ZFETCH_MAX_STREAMS.size();
         Self {
-            streams: vec![Stream::default(); tunables::ZFETCH_MAX_STREAMS.size()],
+            streams: vec![Stream::default(); most],
+            reaches: vec![0..=0; most],
             reads: 0,
             most: u64::MAX,
             since_halved: u64::MAX,
@@ -160,6 +167,7 @@ impl Streams {
             Follows::Gap => {
                 let stride = first - stream.first;
                 *stream = Stream { first, next, stride, asked: next, used_at: now, ..Stream::default() };
+                self.note_reach(index, limits);
                 return Ahead::default();
             }
             Follows::InOrder if stream.stride > 0 => (stream.stride, stream.asked) = (0, next),
@@ -171,13 +179,22 @@ impl Streams {
         if is_proven {
             self.most = most.saturating_mul(2).max(1);
         }
+        self.note_reach(index, limits);
         ahead
+    }
+
+    /// A stream has changed.
+    fn note_reach(&mut self, index: usize, limits: Limits) {
+        if let (Some(stream), Some(reach)) = (self.streams.get(index), self.reaches.get_mut(index)) {
+            *reach = stream.reach(limits);
+        }
     }
 
     /// The stream to which a read belongs: one that it may have a stride of only if it belongs to no other.
     fn find(&self, first: u64, next: u64, limits: Limits) -> Option<(usize, Follows)> {
         let mut gap = None;
-        for (index, stream) in self.streams.iter().enumerate() {
+        let near = self.streams.iter().zip(&self.reaches).enumerate();
+        for (index, (stream, _)) in near.filter(|(_, (_, reach))| reach.contains(&first)) {
             match stream.follows(first, next, limits) {
                 Some(Follows::Gap) => gap = gap.or(Some((index, Follows::Gap))),
                 Some(follows) => return Some((index, follows)),
@@ -190,9 +207,11 @@ impl Streams {
     /// Begins a stream in the place of the one that was idle longest.
     fn begin(&mut self, first: u64, next: u64, limits: Limits) {
         let now = self.reads;
-        let Some(idle) = self.streams.iter_mut().min_by_key(|stream| stream.used_at) else { return };
+        let idle = self.streams.iter_mut().enumerate().min_by_key(|(_, stream)| stream.used_at);
+        let Some((index, idle)) = idle else { return };
         let ended =
             std::mem::replace(idle, Stream { first, next, asked: next, used_at: now, ..Stream::default() });
+        self.note_reach(index, limits);
         if ended.used_at > 0 {
             ZFETCH.bump(Zfetch::MaxStreams);
         }
@@ -223,6 +242,15 @@ impl Streams {
 }
 
 impl Stream {
+    /// The first blocks of reads for which [`Self::follows`] may find something.
+    fn reach(&self, limits: Limits) -> RangeInclusive<u64> {
+        let strides = self.depth.saturating_mul(self.stride);
+        let late = self.depth.min(limits.window).max(1);
+        let from = self.next.saturating_sub(late).min(self.first.saturating_sub(strides));
+        let gap = strides.max(limits.window).max(self.stride);
+        from..=self.asked.max(self.first.saturating_add(gap)).max(self.next)
+    }
+
     fn follows(&self, first: u64, next: u64, limits: Limits) -> Option<Follows> {
         // Block 0 begins a stream: an unused slot would otherwise take it.
         if self.used_at == 0 {
@@ -306,6 +334,32 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { window: 64, run: 4, end: 1000, span: 1024, lost: 0 };
+
+    #[test]
+    fn a_stream_follows_no_read_beyond_its_reach() {
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        let mut streams = Streams::default();
+        let mut at = 0;
+        for _ in 0..20_000 {
+            at = match next(8) {
+                0 => next(LIMITS.end),
+                1 => at.saturating_sub(next(5)),
+                2 => at + next(100),
+                3 | 4 => at + 7,
+                _ => at + 1,
+            } % LIMITS.end;
+            let last = at + next(3);
+            for (stream, reach) in streams.streams.iter().zip(&streams.reaches) {
+                let follows = stream.follows(at, last + 1, LIMITS);
+                assert!(follows.is_none() || reach.contains(&at), "{at} {follows:?} {stream:?} {reach:?}");
+            }
+            streams.note(at, last, LIMITS);
+        }
+    }
 
     fn asked_blocks(streams: &mut Streams, first: u64, last: u64) -> Vec<u64> {
         asked_within(streams, first, last, LIMITS)

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | `vhost_user` | vhost-user-blk | `qemu-storage-daemon` |
 //! | `iscsi` | iSCSI | `tgt` |
+//! | `load` | the requests of virtual machines; also of `examples/vhost-user-load.rs` | |
 //!
 //! Our volume is one that OpenZFS made, with blocks of 16 KiB, all of it in the ARC. Servers take turns,
 //! several rounds each, so that what else the machine does falls on both; ratios are of rounds.
@@ -16,6 +17,7 @@
 #[path = "../../tests/vhost_user/driver.rs"]
 mod driver;
 mod iscsi;
+mod load;
 #[path = "../support/mod.rs"]
 mod support;
 mod vhost_user;

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use server::block::Limits;
 use server::runtime::Shards;
 use server::vhost_user;
 
-use crate::driver::{self, Machine, OK, Options, READ, SLOTS};
+use crate::load::{self, Work};
 use crate::support::{NAME, One};
-use crate::{DEPTH, MOST_CLIENTS, ROUND, Reads, compare};
+use crate::{DEPTH, MOST_CLIENTS, ROUND, compare};
 
 /// Before a round, all pages of the guests' memory are touched by both sides.
 const WARMING: Duration = Duration::from_millis(800);
@@ -28,7 +28,18 @@ pub fn run(exports: Arc<One>, size_bytes: u64) {
     let peer = Peer::start(folder.path(), size_bytes);
     compare("vhost-user-blk", "qemu-storage-daemon", |is_peer, reads| {
         let sockets = if is_peer { &peer.sockets[..] } else { &ours };
-        measure(sockets, reads, size_bytes)
+        let work = Work {
+            is_write: false,
+            is_random: reads.is_random,
+            request_bytes: reads.bytes(),
+            size_bytes,
+            depth: DEPTH,
+            clients: reads.clients,
+            warming: WARMING,
+            timed: ROUND,
+            seed: 0,
+        };
+        load::measure(sockets, work).timed as f64 / ROUND.as_secs_f64()
     });
 }
 
@@ -96,92 +107,4 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Where a client reads next.
-struct Places {
-    seed: u64,
-    is_random: bool,
-    read_bytes: u64,
-    size_bytes: u64,
-}
-
-impl Places {
-    fn next(&mut self) -> u64 {
-        let count = self.size_bytes / self.read_bytes;
-        self.seed = match self.is_random {
-            true => self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1),
-            false => self.seed + 1,
-        };
-        let number = if self.is_random { self.seed >> 33 } else { self.seed };
-        number % count * self.read_bytes / 512
-    }
-}
-
-/// Reads that a thread's clients had answered.
-fn load(mut machines: Vec<Machine>, mut places: Places) -> u64 {
-    let pieces = [places.read_bytes as u32];
-    let mut ask = |machine: &mut Machine, slots: &[u16]| {
-        let before = machine.available(0);
-        for slot in slots {
-            let head = machine.prepare(0, *slot, (READ, places.next()), &pieces);
-            machine.offer(0, head);
-        }
-        machine.kick(0, before);
-    };
-    let all: Vec<u16> = (0..DEPTH.min(SLOTS)).collect();
-    machines.iter_mut().for_each(|machine| ask(machine, &all));
-    let begun = Instant::now();
-    let mut done = 0;
-    let mut is_warm = false;
-    while begun.elapsed() < WARMING + ROUND {
-        if !is_warm && begun.elapsed() >= WARMING {
-            (is_warm, done) = (true, 0);
-        }
-        let mut moved = false;
-        for machine in &mut machines {
-            let answered = machine.answered(0);
-            if answered.is_empty() {
-                continue;
-            }
-            moved = true;
-            done += answered.len() as u64;
-            let slots: Vec<u16> = answered.iter().map(|(head, _)| machine.slot(*head)).collect();
-            assert!(slots.iter().all(|slot| machine.status(0, *slot) == OK));
-            ask(machine, &slots);
-        }
-        if !moved {
-            // All are to tell of their next answer; who has one already is not waited for.
-            if machines.iter_mut().all(|machine| machine.wants_call(0)) {
-                let calls: Vec<i32> = machines.iter().map(|machine| machine.call(0)).collect();
-                driver::any_readable(&calls, Duration::from_millis(100));
-            }
-        }
-    }
-    // What is under way ends before its memory goes.
-    for machine in machines {
-        let _ = machine.stop(0);
-    }
-    done
-}
-
-/// Reads a second of all clients together.
-fn measure(sockets: &[PathBuf], reads: Reads, size_bytes: u64) -> f64 {
-    let Reads { clients, is_random } = reads;
-    let read_bytes = reads.bytes();
-    let threads = if clients == 1 { 1 } else { 2 };
-    let workers: Vec<_> = (0..threads)
-        .map(|thread| {
-            let own = (thread..clients).step_by(threads).map(|client| {
-                let options = Options { has_inflight: false, ..Options::default() };
-                Machine::connect(&sockets[client % sockets.len()], options)
-            });
-            let own: Vec<Machine> = own.collect();
-            let seed = if is_random { thread as u64 * 7919 + 1 } else { thread as u64 * 100 };
-            let places = Places { seed, is_random, read_bytes, size_bytes };
-            thread::spawn(move || load(own, places))
-        })
-        .collect();
-    let done: u64 = workers.into_iter().map(|worker| worker.join().expect("a client")).sum();
-    done as f64 / ROUND.as_secs_f64()
 }

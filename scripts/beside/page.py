@@ -36,10 +36,10 @@ def geometric(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def wrapped(words):
+def wrapped(words, width=WIDTH):
     lines, line = [], ""
     for word in words.split():
-        if len(line) + len(word) + 1 > WIDTH:
+        if len(line) + len(word) + 1 > width:
             lines.append(line)
             line = word
         else:
@@ -246,7 +246,10 @@ class Page:
             return
         self.say(
             "## Where Cenote is slower, and why",
-            wrapped("Cells below 1.5 of OpenZFS's engine, and below 1 of the others, with what bounds them."),
+            wrapped(
+                "Cells below 1.5 of OpenZFS's engine, and below 1 of the others. Where the last column has a figure, this run measured the bound; the "
+                "other texts are what profiles suggest, and no experiment has tested them cell by cell."
+            ),
         )
         self.say(
             table(
@@ -313,7 +316,7 @@ class Page:
         if notes:
             self.say(
                 "## What is missing here",
-                "\n".join(wrapped(f"- {note}").replace("\n", "\n  ") for note in notes),
+                "\n".join(wrapped(f"- {note}", WIDTH - 2).replace("\n", "\n  ") for note in notes),
             )
         self.say(
             "## Again",

@@ -1,8 +1,9 @@
 //! lz4: one LZ4 block after its length (4 bytes, big-endian).
 //!
-//! liblz4 does both, but for indirect blocks (`pointers`). `lz4_flex`, in Rust, is 10 % slower to pack text and 10 % faster to pack machine code,
-//! needs room for the worst case, and a table that it keeps between blocks (without which it clears one for
-//! each) costs it a sixth of the savings and, with 128K that do not compress, nine tenths of the speed.
+//! liblz4 does both, but for indirect blocks (`pointers`). `lz4_flex`, in Rust, is 10 % slower to pack text
+//! and 10 % faster to pack machine code, needs room for the worst case, and a table that it keeps between
+//! blocks (without which it clears one for each) costs it a sixth of the savings and, with 128K that do not
+//! compress, nine tenths of the speed.
 
 mod pointers;
 

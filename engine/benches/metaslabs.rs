@@ -44,7 +44,7 @@ fn main() {
         small_groups(&dir.join("small"), "own space maps", |feature| *feature != Feature::LogSpacemap);
         small_groups(&dir.join("small"), "log space maps", |_| true);
     }
-    for permille in [450, 885] {
+    for permille in [885, 450] {
         fullness(&dir.join("full"), permille);
     }
     let _ = std::fs::remove_dir_all(&dir);
@@ -171,7 +171,7 @@ fn small_groups(dir: &Path, what: &str, with: impl Fn(&Feature) -> bool) {
 fn fullness(dir: &Path, permille: u64) {
     const POOL_BYTES: u64 = 4 << 30;
     let pool = new_pool(dir, POOL_BYTES, default_features());
-    let size = POOL_BYTES / 1000 * permille >> 24 << 24;
+    let size = (pool.allocator().space(Class::Normal).size_bytes / 1000 * permille) >> 24 << 24;
     let blocks = size / BLOCK as u64;
     let id = new_volume(&pool, size);
     pool.start().expect("a thread");

@@ -32,6 +32,7 @@ mod zstd;
 use crate::{Error, Result};
 use ondisk::blkptr::CompressType;
 
+pub use lz4::POINTER_GROWTH;
 pub use zstd::{ZSTD_LEVEL_DEFAULT, ZstdHeader, zstd_header, zstd_level, zstd_level_code};
 
 /// Decodes `src`, which may be followed by padding, into the whole of `dst`.
@@ -89,6 +90,12 @@ pub fn compress(ty: CompressType, level: u8, src: &[u8], dst: &mut [u8]) -> Opti
         CompressType::Gzip9 => gzip::compress(9, src, dst),
         CompressType::Off | CompressType::Inherit | CompressType::On | CompressType::Empty => None,
     }
+}
+
+/// Encodes an indirect block as lz4 into `dst`: like [`compress`], faster, and with a bound for how much it
+/// grows when pointers change ([`POINTER_GROWTH`]).
+pub fn compress_pointers(src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    lz4::compress_pointers(src, dst)
 }
 
 /// The payload after a 4-byte big-endian length, as lz4 and zstd blocks begin; padding is cut off.

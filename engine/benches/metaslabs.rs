@@ -1,8 +1,9 @@
-//! What many metaslabs take: the opening of a large pool, and what small groups write to the device with and
-//! without log space maps.
+//! What many metaslabs take: the opening of a large pool, what small groups write to the device with and
+//! without log space maps, and what random writes take in a pool that is half full and one that is nearly so.
 //!
-//!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote-engine --bench metaslabs
+//!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote-engine --bench metaslabs [-- fullness]
 //!
+//! With `fullness` only the last of these.
 //! In `DIR` (a file system that takes direct I/O, 8 GiB free). `scripts/endure-volumes` is for pools that are
 //! nearly full and written for long.
 
@@ -38,9 +39,14 @@ fn main() {
         return;
     };
     let dir = dir.join("metaslabs");
-    large(&dir.join("large"));
-    small_groups(&dir.join("small"), "own space maps", |feature| *feature != Feature::LogSpacemap);
-    small_groups(&dir.join("small"), "log space maps", |_| true);
+    if !std::env::args().any(|argument| argument == "fullness") {
+        large(&dir.join("large"));
+        small_groups(&dir.join("small"), "own space maps", |feature| *feature != Feature::LogSpacemap);
+        small_groups(&dir.join("small"), "log space maps", |_| true);
+    }
+    for permille in [885, 450] {
+        fullness(&dir.join("full"), permille);
+    }
     let _ = std::fs::remove_dir_all(&dir);
 }
 
@@ -156,6 +162,50 @@ fn small_groups(dir: &Path, what: &str, with: impl Fn(&Feature) -> bool) {
         }
         let written = number_in("/proc/self/io", "write_bytes:") - before;
         println!("{what}: {} KiB to the device for a group of {WRITES} blocks", (written / GROUPS) >> 10);
+    });
+    block_on(pool.close(PoolState::Exported)).expect("an export");
+}
+
+/// Writes at random all over a volume of so many thousandths of a pool, when most of it was overwritten
+/// before.
+fn fullness(dir: &Path, permille: u64) {
+    const POOL_BYTES: u64 = 4 << 30;
+    let pool = new_pool(dir, POOL_BYTES, default_features());
+    let size = (pool.allocator().space(Class::Normal).size_bytes / 1000 * permille) >> 24 << 24;
+    let blocks = size / BLOCK as u64;
+    let id = new_volume(&pool, size);
+    pool.start().expect("a thread");
+    block_on(async {
+        let volume = open(&pool, id).await;
+        let mut random = testkit::Rng::new(1);
+        let mut next = 0..blocks;
+        write(&volume, || next.next(), &mut random).await;
+        let mut places = testkit::Rng::new(2);
+        for is_measured in [false, true] {
+            pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
+            let before = (number_in("/proc/self/io", "write_bytes:"), pool.txgs().synced_txg().get());
+            let mut left = blocks / 4;
+            let began = Instant::now();
+            let block = || {
+                left = left.checked_sub(1)?;
+                Some(places.next_u64() % blocks)
+            };
+            write(&volume, block, &mut random).await;
+            pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
+            let data = blocks / 4 * BLOCK as u64;
+            let written = number_in("/proc/self/io", "write_bytes:") - before.0;
+            let groups = pool.txgs().synced_txg().get() - before.1;
+            if is_measured {
+                println!(
+                    "{}.{} % full: {:.1} kIOPS, {:.2} bytes to the device for each byte, groups of {} MiB",
+                    permille / 10,
+                    permille % 10,
+                    blocks as f64 / 4e3 / began.elapsed().as_secs_f64(),
+                    written as f64 / data as f64,
+                    (data / groups) >> 20,
+                );
+            }
+        }
     });
     block_on(pool.close(PoolState::Exported)).expect("an export");
 }

@@ -23,6 +23,10 @@
 //!   (`dmu::live::dmu_sync`). A block of a volume counts once more: what was written early is claimed after a
 //!   crash, and written again by the replay.
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
+//! - An indirect block that was compressed since its object was opened, to half of its size at most, counts
+//!   with its bytes on disk, and with what it grows by for each pointer that changes
+//!   (`codec::compress::POINTER_GROWTH`). All others count with their size. Random writes touch an indirect
+//!   block each, so this decides how large the groups of a nearly full pool are.
 //! - A user that raises `copies` while a group is open pays for what that accepted; where there is no room for
 //!   it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
 //! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and
@@ -327,6 +331,7 @@ impl DatasetState {
             cloned,
             cloned_bytes,
             indirect_bytes,
+            compressed_indirects,
             files,
             described_bytes,
             attribute_bytes,
@@ -348,6 +353,13 @@ impl DatasetState {
         let large = costs.worst(allocator, LARGE_METADATA_BYTES, metadata_copies);
         let small = costs.worst(allocator, SMALL_METADATA_BYTES, metadata_copies);
         let clone_leaf = costs.worst(allocator, CLONE_LEAF_BYTES, MOS_COPIES);
+        let of_indirects = {
+            // The last unit of each; a block that grew too much to be compressed may lack a third of one.
+            let units = compressed_indirects.saturating_mul((costs.unit(allocator) * 4).div_ceil(3));
+            let bytes = u128::from(indirect_bytes.saturating_add(units));
+            let taken = (bytes * u128::from(large)).div_ceil(LARGE_METADATA_BYTES.into());
+            u64::try_from(taken).unwrap_or(u64::MAX)
+        };
         let is_first = self.accepted.of(txg).worst == 0;
         let once = match is_first {
             true => small
@@ -360,7 +372,7 @@ impl DatasetState {
             if self.writes_early { data } else { 0 },
             blocks.saturating_add(cloned).saturating_mul(BLOCK_MOS_BYTES),
             cloned.saturating_mul(clone_leaf),
-            of_mos(indirect_bytes, large),
+            of_indirects,
             described_bytes.div_ceil(SMALL_METADATA_BYTES).saturating_mul(small),
             of_mos(attribute_bytes, large),
             once,

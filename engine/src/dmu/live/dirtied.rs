@@ -4,10 +4,18 @@
 //! data, and indirect blocks above them, a change makes newly dirty in the group. `dsl::space_check` knows
 //! how much space blocks take on the devices and converts them to bytes.
 
+use std::ops::Range;
+
+use codec::compress::POINTER_GROWTH;
 use ondisk::Txg;
 use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
 
 use super::layer::{Layer, State};
+
+/// What a pointer that changes counts for, where its indirect block counts with its size on disk (which is
+/// half of its bytes at most). A block that grows beyond seven eighths of its bytes is stored with all of
+/// them, so what it grows by counts for a third more.
+const GROWTH_BYTES: u64 = POINTER_GROWTH as u64 * 4 / 3 + 1;
 
 /// The blocks that a change makes newly dirty in its group. All numbers are upper bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +32,9 @@ pub struct Dirtied {
     pub cloned_bytes: u64,
     /// Bytes of indirect blocks.
     pub indirect_bytes: u64,
+    /// Indirect blocks that count in this with their bytes on disk: each may take one unit of allocation and
+    /// a third of one more.
+    pub compressed_indirects: u64,
     /// Files whose attributes, or name, change.
     pub files: u64,
     /// Bytes of blocks of dnodes, and of directories.
@@ -63,6 +74,7 @@ impl Dirtied {
             cloned: self.cloned.saturating_add(other.cloned),
             cloned_bytes: self.cloned_bytes.saturating_add(other.cloned_bytes),
             indirect_bytes: self.indirect_bytes.saturating_add(other.indirect_bytes),
+            compressed_indirects: self.compressed_indirects.saturating_add(other.compressed_indirects),
             files: self.files.saturating_add(other.files),
             described_bytes: self.described_bytes.saturating_add(other.described_bytes),
             attribute_bytes: self.attribute_bytes.saturating_add(other.attribute_bytes),
@@ -87,19 +99,24 @@ impl State {
                 }
             }
         }
+        let blocks = after.saturating_sub(first).saturating_sub(there);
+        let (indirect_bytes, compressed_indirects) = self.newly_dirty_indirect(layer, first, after, blocks);
         Dirtied {
-            blocks: after.saturating_sub(first).saturating_sub(there),
+            blocks,
             block_bytes: block_size,
             replaced_bytes,
-            indirect_bytes: self.newly_dirty_indirect(layer, first, after),
+            indirect_bytes,
+            compressed_indirects,
             ..Dirtied::default()
         }
     }
 
-    /// Bytes of the indirect blocks above `first..after` without dirty blocks below them in the layer.
-    pub(super) fn newly_dirty_indirect(&self, layer: Option<&Layer>, first: u64, after: u64) -> u64 {
+    /// Bytes of the indirect blocks above `first..after`, of which so many blocks are not dirty yet: those
+    /// without dirty blocks below them in the layer, and what others grow by. Then the number of those that
+    /// count with their size on disk.
+    fn newly_dirty_indirect(&self, layer: Option<&Layer>, first: u64, after: u64, blocks: u64) -> (u64, u64) {
         if first >= after {
-            return 0;
+            return (0, 0);
         }
         let dnode = self.tree.dnode();
         let before = layer.map_or(0, |layer| layer.end);
@@ -109,8 +126,52 @@ impl State {
                 layer.blocks.range(from..to).next().is_some() || layer.cloned.range(from..to).next().is_some()
             })
         };
-        indirects.touched(first, after, dirty).saturating_mul(dnode.indirect_block_size())
+        let size = dnode.indirect_block_size();
+        let mut bytes = indirects.touched(first, after, dirty).saturating_mul(size);
+        let mut compressed = 0;
+        // A small change has no others than those at its ends.
+        let ends = [first >> indirects.shift, (after - 1) >> indirects.shift];
+        let ends = ends.iter().take(if ends[0] == ends[1] { 1 } else { 2 });
+        for (id, stored) in ends.filter_map(|id| Some((*id, *self.indirects.get(id)?))) {
+            let below = self.tree.below(1, id);
+            let pointers = after.min(below.end).saturating_sub(first.max(below.start)).min(blocks);
+            bytes = bytes.saturating_add(growth(pointers, size));
+            if dirty(below.start, below.end) {
+                continue;
+            }
+            if let Some(stored) = self.stored_indirect(stored, below, size).filter(|stored| *stored < size) {
+                bytes = bytes.saturating_sub(size - stored);
+                compressed += 1;
+            }
+        }
+        (bytes, compressed)
     }
+
+    /// The bytes that an indirect block of level 1 takes at most before what the open group changes: its size
+    /// on disk, and the growth by what another group changes. Punched ranges may change any number of
+    /// pointers.
+    fn stored_indirect(&self, stored: u32, below: Range<u64>, size: u64) -> Option<u64> {
+        let is_punched = |layer: &Layer| layer.punched.within(below.start, below.end).next().is_some();
+        if self.layers.iter().any(|layer| layer.freed || layer.reborn.is_some() || is_punched(layer)) {
+            return None;
+        }
+        let changed = self.layers.iter().map(|layer| {
+            layer.blocks.range(below.clone()).count() + layer.cloned.range(below.clone()).count()
+        });
+        Some(u64::from(stored).saturating_add(growth(changed.sum::<usize>() as u64, size)))
+    }
+
+    /// What a changed pointer to a block adds to the indirect block above it.
+    pub(super) fn pointer_growth(&self, id: u64) -> u64 {
+        let dnode = self.tree.dnode();
+        let is_known = self.indirects.contains_key(&(id >> dnode.pointers_per_indirect_shift().max(1)));
+        if is_known { growth(1, dnode.indirect_block_size()) } else { 0 }
+    }
+}
+
+/// What so many pointers that change count for, in an indirect block of `size`.
+fn growth(pointers: u64, size: u64) -> u64 {
+    pointers.saturating_mul(GROWTH_BYTES).min(size)
 }
 
 /// The indirect blocks of a tree.

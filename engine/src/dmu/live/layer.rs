@@ -16,7 +16,7 @@
 //! - Every block of a layer has the object's block size as of that layer.
 //! - The block of a layer changes in place only while no other handle shares it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::{IgnorePoison, IoBuf};
@@ -49,7 +49,20 @@ pub(in crate::dmu) struct State {
     pub(super) end: u64,
     /// Whether any group freed it.
     pub(super) freed: bool,
+    /// Sizes of indirect blocks of level 1 that were written since the object was opened. One that is here
+    /// stays here, because what the open group accepted may count on it.
+    pub(super) indirects: HashMap<u64, u32>,
 }
+
+/// Indirect blocks of level 1 that a group wrote: for each its physical size, or [`UNKNOWN_SIZE`].
+pub(super) type StoredIndirects = Vec<(u64, u32)>;
+
+/// Of an indirect block of which it is not known how much it grows when other pointers change: that is so
+/// unless it was compressed here, to half of its size at most.
+pub(super) const UNKNOWN_SIZE: u32 = u32::MAX;
+
+/// The most indirect blocks of an object whose sizes are kept.
+const MOST_INDIRECTS: usize = 1 << 16;
 
 /// The changes of one group.
 #[derive(Debug, Default)]
@@ -113,7 +126,15 @@ impl Core {
     pub(super) fn new(id: ObjectId, tree: Arc<Tree>) -> Arc<Self> {
         let end = committed_end(tree.dnode());
         let block_size = tree.dnode().data_block_size() as u32;
-        let state = State { tree, layers: Vec::new(), committed_end: end, block_size, end, freed: false };
+        let state = State {
+            tree,
+            layers: Vec::new(),
+            committed_end: end,
+            block_size,
+            end,
+            freed: false,
+            indirects: HashMap::new(),
+        };
         Arc::new(Self { id, state: Mutex::new(state) })
     }
 
@@ -358,12 +379,20 @@ impl State {
         (None, limit)
     }
 
-    /// The layer of `txg` is written: `tree` contains all of it.
-    pub(super) fn commit(&mut self, txg: Txg, tree: Arc<Tree>) -> Option<Layer> {
+    /// The layer of `txg` is written: `tree` contains all of it, `indirects` among others.
+    pub(super) fn commit(&mut self, txg: Txg, tree: Arc<Tree>, indirects: StoredIndirects) -> Option<Layer> {
+        for (id, stored) in indirects {
+            if self.indirects.len() < MOST_INDIRECTS || self.indirects.contains_key(&id) {
+                self.indirects.insert(id, stored);
+            }
+        }
         self.committed_end = committed_end(tree.dnode());
         self.tree = tree;
         let at = self.layers.iter().position(|layer| layer.txg == txg)?;
         let layer = self.layers.remove(at);
+        if layer.freed || layer.reborn.is_some() {
+            self.indirects.clear();
+        }
         if self.layers.is_empty() {
             self.end = self.committed_end;
         }

@@ -433,7 +433,9 @@ impl LiveObject {
         }
         let cut = state.newly_dirty(txg, block, block + 1, block_size);
         let is_whole = edge.is_multiple_of(block_size) || block >= state.end;
-        Dirtied { blocks: if is_whole { 0 } else { cut.blocks }, ..cut }
+        // The pointers before and after the edge change, also where the block is dirty already.
+        let indirect_bytes = cut.indirect_bytes.saturating_add(state.pointer_growth(block));
+        Dirtied { blocks: if is_whole { 0 } else { cut.blocks }, indirect_bytes, ..cut }
     }
 
     /// The blocks that replacing a range by references to stored blocks of `block_size` bytes makes dirty in

@@ -219,14 +219,15 @@ impl LiveObjset {
         let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, families);
         if freed {
             let account = sync.free().await?;
-            let dropped = core.lock().commit(txg, Arc::clone(&tree));
+            let dropped = core.lock().commit(txg, Arc::clone(&tree), Vec::new());
             drop(dropped);
             return Ok(Written { core, dnode: None, slots, account, before });
         }
         let (dnode, mut account) = sync.write(changes).await?;
         account.add(gone);
+        let indirects = std::mem::take(&mut account.indirects);
         let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false, self.primary().clone()));
-        let dropped = core.lock().commit(txg, tree);
+        let dropped = core.lock().commit(txg, tree, indirects);
         drop(dropped);
         Ok(Written { core, dnode: Some(dnode), slots, account, before })
     }

@@ -25,12 +25,13 @@ use std::sync::{Mutex, MutexGuard};
 use device::{IgnorePoison, IoBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use ondisk::blkptr::{Blkptr, LARGE_BLOCK_BYTES, hole};
+use ondisk::blkptr::{Blkptr, CompressType, LARGE_BLOCK_BYTES, hole};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
 use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 
 use super::batch::Batcher;
+use super::layer::{StoredIndirects, UNKNOWN_SIZE};
 use super::policy::Which;
 use super::{Policy, Space};
 use crate::cache::Retain;
@@ -82,6 +83,8 @@ pub(super) struct Account {
     pub(super) has_large_blocks: bool,
     /// The change of the used space.
     used: i64,
+    /// Indirect blocks that were written, of one object.
+    pub(super) indirects: StoredIndirects,
 }
 
 impl Account {
@@ -458,7 +461,12 @@ impl<'a> TreeSync<'a> {
                 self.write_one(request).await?
             }
         };
-        self.account().replace(self.batcher, &before, &pointer);
+        let mut account = self.account();
+        account.replace(self.batcher, &before, &pointer);
+        if parent == 1 {
+            account.indirects.push((id, stored_size(&pointer)));
+        }
+        drop(account);
         Ok((pointer != before || pointer.is_hole()).then_some((id, pointer)))
     }
 
@@ -626,6 +634,13 @@ impl<'a> TreeSync<'a> {
     fn impossible(&self, detail: &str) -> Error {
         Error::corrupt(format!("objset {}, object {}", self.objset, self.object), detail)
     }
+}
+
+/// The size of an indirect block that was just written: see [`StoredIndirects`].
+fn stored_size(pointer: &Blkptr) -> u32 {
+    let psize = pointer.psize().get();
+    let is_known = pointer.compress() == CompressType::Lz4 && psize <= pointer.lsize().0 / 2;
+    u32::try_from(psize).ok().filter(|_| is_known && !pointer.is_hole()).unwrap_or(UNKNOWN_SIZE)
 }
 
 /// The fill count of an indirect block; `None` when it contains only holes.

@@ -62,17 +62,23 @@ impl Costs {
         }
     }
 
-    /// A block of `bytes` wherever there is space for it.
-    pub(super) fn worst(&mut self, allocator: &Allocator, bytes: u64, copies: u64) -> u64 {
+    /// Bytes of the smallest allocation.
+    pub(super) fn unit(&mut self, allocator: &Allocator) -> u64 {
         if self.unit == 0 {
             self.unit = min_alloc(allocator.vdevs()).max(1);
         }
+        self.unit
+    }
+
+    /// A block of `bytes` wherever there is space for it.
+    pub(super) fn worst(&mut self, allocator: &Allocator, bytes: u64, copies: u64) -> u64 {
+        let unit = self.unit(allocator);
         let exact = self.exact(allocator, bytes, copies);
-        let leaves = bytes.div_ceil(self.unit);
+        let leaves = bytes.div_ceil(unit);
         if leaves <= 1 {
             return exact;
         }
-        let (leaf, header) = (self.copy(allocator, self.unit), self.copy(allocator, GANG_HEADER_SIZE as u64));
+        let (leaf, header) = (self.copy(allocator, unit), self.copy(allocator, GANG_HEADER_SIZE as u64));
         exact.max(gang(
             leaves,
             leaf.saturating_mul(copies),

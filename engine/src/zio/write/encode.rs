@@ -4,6 +4,7 @@
 //! Pure functions on plain data, so that a batch can be spread over threads.
 //!
 //! # The rules
+//! - LZ4 of an indirect block compares pointers with each other, without a search.
 //! - A block of zeroes is a hole, unless compression is off.
 //! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it
 //!   is.
@@ -20,7 +21,7 @@
 //! (`spa_min_alloc`).
 
 use codec::checksum::{self, Digest};
-use codec::compress::compress;
+use codec::compress::{compress, compress_pointers};
 use codec::is_all_zero;
 use device::{IoBuf, SharedBuf};
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, EMBEDDED_PAYLOAD_MAX, MAX_BLOCK_SIZE, embed};
@@ -209,6 +210,10 @@ fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize, Co
     let most = units.compressed_max(request.compress, bytes as u64) as usize;
     let mut buffer = IoBuf::for_overwrite(bytes);
     let place = buffer.get_mut(..most)?;
-    let length = compress(request.compress, request.zstd_level, &request.data, place)?;
+    let is_of_pointers = request.at.level > 0 && request.compress == CompressType::Lz4;
+    let length = match is_of_pointers {
+        true => compress_pointers(&request.data, place)?,
+        false => compress(request.compress, request.zstd_level, &request.data, place)?,
+    };
     (length > 0).then_some((buffer, length, request.compress))
 }

@@ -541,3 +541,56 @@ fn what_a_group_puts_into_a_set_and_takes_out_again_never_gets_there() {
     rig.commit();
     assert_eq!(stored(&rig).0, [32, 33, 34]);
 }
+
+/// What changing some blocks of an object may take of indirect blocks, as it is accepted, and what it takes.
+#[test]
+fn indirect_blocks_take_no_more_than_was_accepted_for_them() {
+    const SMALL: usize = 512;
+    let Some(rig) = &mut Rig::new(256 << 20, 12, policy()) else { return };
+    let object = block_on(rig.objset.allocate(&rig.tx(), new_object(SMALL as u32))).unwrap();
+    let mut seed = 1u64;
+    let mut next = |most: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % most
+    };
+    let size = object.newly_dirty(Txg(rig.txg), &(0..1), None);
+    assert_eq!((size.indirect_bytes, size.compressed_indirects), (0, 0), "it has none yet");
+    block_on(object.write_at(&rig.tx(), 0, &vec![1; 2000 * SMALL])).unwrap();
+    rig.commit();
+    let mut counted_with_less = 0;
+    for round in 0..40 {
+        let mut accepted = Dirtied::default();
+        for _ in 0..=next(if round < 30 { 40 } else { 900 }) {
+            let offset = next(2000) * SMALL as u64;
+            let range = offset..offset + SMALL as u64;
+            let dirtied = object.newly_dirty(Txg(rig.txg), &range, None);
+            accepted = accepted.plus(dirtied);
+            if next(8) > 0 {
+                let bytes: Vec<u8> = (0..SMALL).map(|_| next(256) as u8).collect();
+                block_on(object.write_at(&rig.tx(), offset, &bytes)).unwrap();
+            } else {
+                let [from, to] =
+                    [range.start, range.end].map(|edge| object.newly_dirty_by_cut(Txg(rig.txg), edge));
+                accepted = accepted.plus(from).plus(to);
+                block_on(object.punch(&rig.tx(), offset, SMALL as u64)).unwrap();
+            }
+        }
+        rig.commit();
+        let tree = Arc::clone(&object.core.lock().tree);
+        let mut taken = 0;
+        for level in 1..tree.dnode().levels {
+            let blocks =
+                2000u64.div_ceil(1 << (u32::from(level) * tree.dnode().pointers_per_indirect_shift()));
+            for id in 0..blocks {
+                let found = block_on(tree.indirect(rig.writer.store(), level, id)).unwrap();
+                let written =
+                    found.map(|(pointer, _)| pointer).filter(|p| p.logical_birth() == Txg(rig.txg - 1));
+                taken += written.map_or(0, |pointer| pointer.psize().get());
+            }
+        }
+        let most = accepted.indirect_bytes + accepted.compressed_indirects * (4096 * 4 / 3 + 1);
+        assert!(taken <= most, "round {round}: {taken} of {most}");
+        counted_with_less += accepted.compressed_indirects;
+    }
+    assert!(counted_with_less > 20, "{counted_with_less}");
+}

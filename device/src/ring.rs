@@ -292,7 +292,8 @@ impl ThreadRing {
 
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to lives until its completion: an op's buffer and file in its slot,
-        // the vectors of joined reads in `joined`, the notification's counter and file in `self`, which is dropped only when nothing is in flight.
+        // the vectors of joined reads in `joined`, the notification's counter and file in `self`, which is
+        // dropped only when nothing is in flight.
         while unsafe { self.uring.submission().push(entry) }.is_err() {
             self.enter(0);
         }

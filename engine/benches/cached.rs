@@ -3,11 +3,11 @@
 //!
 //!     cargo bench -p cenote-engine --bench cached
 //!
-//! 4 KiB are read here and there from a volume that is in memory, on one thread; with read-ahead, and in turns
-//! with it switched off (`zfs_prefetch_disable`). The same blocks are noted in a sampler of their own. Printed
-//! are the processor time of a read and of both parts, what they are of a read, and the share of one core that
-//! they take at 100,000 reads a second. A large set is followed by a smaller share of its blocks than a small
-//! one.
+//! 4 KiB are read here and there from a volume that is in memory, on one thread; with read-ahead, and in
+//! turns with it switched off (`zfs_prefetch_disable`). The same blocks are noted in a sampler of their own.
+//! Printed are the processor time of a read and of both parts, what they are of a read, and the share of one
+//! core that they take at 100,000 reads a second. A large set is followed by a smaller share of its blocks
+//! than a small one.
 
 use std::sync::Arc;
 

@@ -135,7 +135,7 @@ impl Rig {
         self.device_bytes
     }
 
-    /// Opens a file. One that the pool had a moment ago is closed with its last transfer, which is waited for.
+    /// Opens a file. One that the pool had a moment ago is closed with its last transfer: that is waited for.
     fn open(&mut self, path: &Path) -> Result<Arc<dyn Device>, String> {
         let began = Instant::now();
         let file = loop {

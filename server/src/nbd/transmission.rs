@@ -464,6 +464,7 @@ where
     }
 
     /// The operation on the export, or the reply if none is needed. An error ends the connection.
+    #[allow(clippy::result_large_err, reason = "a reply is sent as it is")]
     fn check(&mut self, request: Request) -> io::Result<Result<Checked, Reply>> {
         let Request { flags, command, cookie, offset, len_bytes } = request;
         let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= (self.size_bytes)());

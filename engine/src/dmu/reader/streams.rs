@@ -343,7 +343,7 @@ mod tests {
             (random >> 33) % below
         };
         let mut streams = Streams::default();
-        let mut at = 0;
+        let mut at = 0u64;
         for _ in 0..20_000 {
             at = match next(8) {
                 0 => next(LIMITS.end),

@@ -7,13 +7,18 @@
 //! does so in a copy, as always where more than one has it.
 //!
 //! A block that is held cannot leave memory, as small as the part of it may be that was asked for. So at
-//! most twice the bytes of a reply are held; of larger blocks the part is copied.
+//! most twice the bytes of a reply are held; of larger blocks the part is copied. A reply of more than
+//! [`MOST_HELD_BYTES`] is copied as a whole: the ARC goes on without blocks that it has evicted, and many that
+//! are given back at once would then be kept in vain.
 
 use std::ops::Range;
 
 use device::IoBuf;
 use engine::cache::Block;
 use engine::dmu::Sink;
+
+/// The largest reply that holds blocks.
+const MOST_HELD_BYTES: usize = 1 << 20;
 
 /// The bytes of a read, in pieces.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub struct Gathered {
     len_bytes: usize,
     /// Bytes that are still to come.
     left: usize,
+    may_hold: bool,
 }
 
 #[derive(Debug)]
@@ -45,7 +51,13 @@ impl Piece {
 impl Gathered {
     /// For a read of so many bytes.
     pub fn new(len_bytes: usize) -> Self {
-        Self { first: None, more: Vec::new(), len_bytes: 0, left: len_bytes }
+        Self {
+            first: None,
+            more: Vec::new(),
+            len_bytes: 0,
+            left: len_bytes,
+            may_hold: len_bytes <= MOST_HELD_BYTES,
+        }
     }
 
     /// The bytes that came.
@@ -107,7 +119,7 @@ impl Sink for Gathered {
     }
 
     fn put_block(&mut self, block: &Block, range: Range<usize>) {
-        if block.memory_bytes() > 2 * range.len() {
+        if !self.may_hold || block.memory_bytes() > 2 * range.len() {
             return self.put(block.get(range).unwrap_or_default());
         }
         let bytes = range.len();
@@ -156,5 +168,14 @@ mod tests {
         };
         assert!(read(32 << 10) && read(48 << 10));
         assert!(!read((32 << 10) - 512) && !read(512));
+    }
+
+    #[test]
+    fn a_large_reply_is_copied() {
+        let block = block(3, 64 << 10);
+        let mut gathered = Gathered::new(MOST_HELD_BYTES + 512);
+        gathered.put_block(&block, 0..64 << 10);
+        assert!(!is_held(&gathered, &block));
+        assert_eq!(gathered.parts().collect::<Vec<_>>().concat(), block[..]);
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! A block that is held cannot leave memory, as small as the part of it may be that was asked for. So at
 //! most twice the bytes of a reply are held; of larger blocks the part is copied. A reply of more than
-//! [`MOST_HELD_BYTES`] is copied as a whole: the ARC goes on without blocks that it has evicted, and many that
-//! are given back at once would then be kept in vain.
+//! [`MOST_HELD_BYTES`] is copied as a whole: the ARC goes on without blocks that it has evicted, and many
+//! that are given back at once would then be kept in vain.
 
 use std::ops::Range;
 

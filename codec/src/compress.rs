@@ -93,7 +93,8 @@ pub fn compress(ty: CompressType, level: u8, src: &[u8], dst: &mut [u8]) -> Opti
 }
 
 /// Encodes an indirect block as lz4 into `dst`: like [`compress`], faster, and with a bound for how much it
-/// grows when pointers change ([`POINTER_GROWTH`]).
+/// grows when pointers change ([`POINTER_GROWTH`]). The number of bytes, or `None` when they are more than
+/// `dst` holds.
 pub fn compress_pointers(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     lz4::compress_pointers(src, dst)
 }

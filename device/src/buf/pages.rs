@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_with_much_memory_takes_huge_pages_and_gives_back_single_buffers_of_them() {
+    fn a_class_with_much_memory_gives_back_single_buffers_of_its_huge_pages() {
         let pages = Pages::new();
         let class = SizeClass::of(12 << 10).unwrap();
         let count = (HUGE_FROM_BYTES + 2 * HUGE_MAPPING_BYTES) / class.capacity();

@@ -46,6 +46,7 @@ use crate::Bookmark;
 
 /// The share of blocks that is followed at first: one in so many.
 const FIRST_RATE: u64 = 8;
+/// The threshold of a new curve.
 const FIRST_THRESHOLD: u64 = u64::MAX / FIRST_RATE;
 /// The most blocks that a curve follows.
 const MAX_OBJECTS: usize = 8 << 10;

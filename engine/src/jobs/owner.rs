@@ -171,31 +171,36 @@ impl<H: Host> Jobs<H> {
     /// # Errors
     /// It cannot be written down.
     pub async fn stop(&self, host: &Arc<H>, keys: &[H::Key], how: Stop) -> Result<usize> {
+        let stopped = self.stop_here(host, keys, how);
+        let count = stopped.len();
+        host.keep(stopped).await?;
+        Ok(count)
+    }
+
+    /// As [`Jobs::stop`], of jobs that the pool stores in its own way: the change that stores that they stand still
+    /// says so here. A job that is started after that change goes on.
+    pub(crate) fn stop_here(&self, host: &H, keys: &[H::Key], how: Stop) -> Vec<H::Key> {
         let now = host.now().as_secs();
-        let stopped: Vec<H::Key> = {
-            let mut state = self.state();
-            let mut stop = |key: &&H::Key| {
-                let status = state.entries.get_mut(*key).map(|entry| &mut entry.status);
-                match (how, status) {
-                    (Stop::Suspend, Some(status)) if status.state == JobState::Active => {
-                        status.state = JobState::Suspended;
-                        true
-                    }
-                    (Stop::Cancel, Some(status))
-                        if matches!(status.state, JobState::Active | JobState::Suspended) =>
-                    {
-                        (status.state, status.time) = (JobState::Canceled, now);
-                        true
-                    }
-                    _ => false,
+        let mut state = self.state();
+        let mut stop = |key: &&H::Key| {
+            let status = state.entries.get_mut(*key).map(|entry| &mut entry.status);
+            match (how, status) {
+                (Stop::Suspend, Some(status)) if status.state == JobState::Active => {
+                    status.state = JobState::Suspended;
+                    true
                 }
-            };
-            let stopped = keys.iter().filter(|key| stop(key)).copied().collect();
-            state.wake();
-            stopped
+                (Stop::Cancel, Some(status))
+                    if matches!(status.state, JobState::Active | JobState::Suspended) =>
+                {
+                    (status.state, status.time) = (JobState::Canceled, now);
+                    true
+                }
+                _ => false,
+            }
         };
-        host.keep(stopped.clone()).await?;
-        Ok(stopped.len())
+        let stopped = keys.iter().filter(|key| stop(key)).copied().collect();
+        state.wake();
+        stopped
     }
 
     /// Forgets a job that is not active. What the pool has of it is the caller's to remove.

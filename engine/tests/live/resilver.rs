@@ -1,7 +1,7 @@
 //! Resilvers: devices that were away get what they missed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::block_on;
 use engine::dsl::{Dsl, history};
@@ -14,6 +14,9 @@ use ondisk::vdev_config::PoolState;
 
 use crate::scrub::{MIB, committed, create_volume, fill, holds, scanned, small_batches};
 use crate::support::{Disks, new_pool, surroundings};
+
+/// How long a resilver may take, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const PLAIN: [(&str, &str); 1] = [("compression", "off")];
 
@@ -182,6 +185,39 @@ fn a_resilver_that_has_just_begun_begins_anew_for_another_device_and_the_history
         let history = history::read(&Dsl::open(&pool.view()).await.unwrap()).await.unwrap();
         assert!(format!("{history:?}").contains("starting deferred resilver"));
         holds(&pool, "vol", 6..8, 60).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_resilver_that_waited_goes_on_when_the_one_before_it_is_given_up() {
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
+        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
+        fill(&pool, "vol", 6..8, 60).await;
+        pool.set_scan_limits(small_batches());
+        let (source, latency) = (leaf(&pool, 0).guid.get(), Duration::from_millis(50));
+        let slow = Fault::Delay { leaf: source, latency, lanes: 1, operation: Operation::Read };
+        pool.inject(slow, ALWAYS).unwrap();
+        pool.online(leaf(&pool, 1).guid).await.unwrap();
+        // So far that it does not begin anew for another device.
+        let running = || pool.scan_status().filter(|scan| scan.state == Progress::Running);
+        while running().is_some_and(|scan| scan.issued < scan.to_examine / 4) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let of_one = running().expect("it is too slow to be done").start_time;
+        pool.online(leaf(&pool, 2).guid).await.unwrap();
+        assert_eq!(running().expect("it goes on").start_time, of_one);
+        pool.cancel_scan().await.unwrap();
+        pool.clear_injections(None);
+        // The one that was given up is not done: only the device that waited must be complete.
+        let began = Instant::now();
+        while !leaf(&pool, 2).missing_txgs.is_empty() {
+            assert!(began.elapsed() < PATIENCE, "{:?}", pool.scan_status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

@@ -6,9 +6,9 @@
 //! keep. Where that takes more, the ARC is kept smaller by as much ([`Process::held_back`]), down to a
 //! quarter. Requests of all clients of volumes share a quarter of its largest size, and take memory of that
 //! before they take buffers ([`SharedMemory`]). Freed buffers are kept for the next ones up to one eighth of
-//! its largest size ([`device::keep_unused`]).
+//! its largest size ([`device::keep_unused`]), and fewer where the process takes more than it may.
 //!
-//! One thread looks each second. It ends with the daemon.
+//! One thread looks each second, and more often while the process is near its size. It ends with the daemon.
 //!
 //! | figure | where from |
 //! |---|---|
@@ -30,8 +30,10 @@ use super::Daemon;
 use crate::block::{self, SharedMemory};
 use crate::nbd;
 
-/// How often it looks.
+/// How often it looks at the machine.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How often it looks at the process while that is near its size.
+const NEAR_INTERVAL: Duration = Duration::from_millis(50);
 /// Without `zfs_arc_sys_free`, this share of the memory is left to others,
 const RESERVE_SHARE: u64 = 64;
 /// and at least this much.
@@ -42,8 +44,10 @@ const LEAST_SHARE: u64 = 32;
 const MIN_BYTES: u64 = tunables::LEAST_ARC_BYTES;
 /// What the process may take besides one and a half times the ARC: the program, threads, a pool.
 const BASE_BYTES: u64 = 96 << 20;
-/// Of that, as much is left for what a second may bring, as it looks once a second.
+/// Of that, as much is left for what comes between two looks.
 const SPARE_BYTES: u64 = 16 << 20;
+/// The process is near its size when no more than this is left.
+const NEAR_BYTES: u64 = 32 << 20;
 /// The ARC keeps this share of its largest size, whatever the rest of the process takes.
 const OWN_SHARE: u64 = 4;
 /// Of freed buffers, this share of the largest size of the ARC is kept for the next ones,
@@ -68,10 +72,18 @@ impl Daemon {
         let group = Group::own();
         let run = move || {
             let mut sizing = Sizing::new(0, 0, 0);
+            let mut looked = None::<Instant>;
             while let Some(daemon) = daemon.upgrade() {
-                daemon.size_arc(&mut sizing, total, group.as_ref(), Process::now());
+                let process = Process::now();
+                let last = *looked.filter(|at| at.elapsed() < INTERVAL).get_or_insert_with(|| {
+                    daemon.size_arc(&mut sizing, total, group.as_ref(), process);
+                    Instant::now()
+                });
+                looked = Some(last);
+                let is_near = process.is_some_and(|process| daemon.keep_to_size(process));
                 drop(daemon);
-                std::thread::sleep(INTERVAL);
+                let rest = INTERVAL.saturating_sub(last.elapsed());
+                std::thread::sleep(if is_near { rest.min(NEAR_INTERVAL) } else { rest });
             }
         };
         std::thread::Builder::new().name("arc-size".into()).spawn(run).map(drop)
@@ -85,7 +97,6 @@ impl Daemon {
 
     fn size_arc(&self, sizing: &mut Sizing, total: u64, group: Option<&Group>, process: Option<Process>) {
         let most = self.arc_max();
-        device::keep_unused((most / KEPT_SHARE).clamp(*KEPT_BYTES.start(), *KEPT_BYTES.end()));
         self.requests.resize(requests_bytes(most));
         sizing.most = most - process.map_or(0, |process| process.held_back(self.arc_used(), most));
         (sizing.least, sizing.reserve) = (arc_min(total), reserve(total));
@@ -101,6 +112,22 @@ impl Daemon {
 }
 
 impl Daemon {
+    /// Gives memory back where the process takes more than it may: freed buffers first, then blocks of the
+    /// ARC. Returns whether the process is near its size.
+    fn keep_to_size(&self, process: Process) -> bool {
+        let most = self.arc_max();
+        let excess = process.excess(self.arc_used(), most);
+        let kept = device::buffer_memory().kept_bytes;
+        device::keep_unused(kept_limit(most).saturating_sub(excess));
+        let given_back = kept.saturating_sub(device::buffer_memory().kept_bytes);
+        let size = self.cache.budget_bytes();
+        let next = size.min(most - held_back(excess.saturating_sub(given_back), most));
+        if size - next >= size / STEP_SHARE && next != size {
+            self.cache.resize(next);
+        }
+        process.resident.saturating_sub(process.shared).saturating_add(NEAR_BYTES) > resident_limit(most)
+    }
+
     /// Memory that the ARC's budget is for: blocks, dirty data, indexes of cache devices.
     fn arc_used(&self) -> u64 {
         let stats = self.cache.stats();
@@ -115,7 +142,7 @@ impl Daemon {
         MemoryStats {
             resident: process.resident,
             resident_most: process.resident_most,
-            resident_limit: most.saturating_add(most / 2).saturating_add(BASE_BYTES),
+            resident_limit: resident_limit(most),
             program: process.resident.saturating_sub(process.anonymous).saturating_sub(process.shared),
             shared: process.shared,
             buffers: buffers.used_bytes,
@@ -129,6 +156,22 @@ impl Daemon {
             held_back: process.held_back(self.arc_used(), most),
         }
     }
+}
+
+/// What the process keeps to, beside an ARC of at most `arc_max` bytes.
+fn resident_limit(arc_max: u64) -> u64 {
+    arc_max.saturating_add(arc_max / 2).saturating_add(BASE_BYTES)
+}
+
+/// The most bytes of freed buffers that are kept, beside an ARC of at most `arc_max` bytes.
+fn kept_limit(arc_max: u64) -> u64 {
+    (arc_max / KEPT_SHARE).clamp(*KEPT_BYTES.start(), *KEPT_BYTES.end())
+}
+
+/// How much smaller than `arc_max` the ARC has to be when the process takes so many bytes too much. The ARC
+/// keeps its share.
+fn held_back(excess: u64, arc_max: u64) -> u64 {
+    excess.min(arc_max - arc_max / OWN_SHARE)
 }
 
 /// Memory for the requests of clients of volumes, beside an ARC of at most `arc_max` bytes.
@@ -165,12 +208,15 @@ impl Process {
         Some(Self { resident, resident_most, anonymous, shared: bytes("RssShmem:").unwrap_or(0) })
     }
 
-    /// How much smaller than `most` an ARC has to be that uses `used` bytes now, so that the process keeps to
-    /// its size.
-    fn held_back(&self, used: u64, most: u64) -> u64 {
+    /// How much too much the process takes beside an ARC that may have `most` bytes and uses `used` now.
+    fn excess(&self, used: u64, most: u64) -> u64 {
         let others = self.resident.saturating_sub(self.shared).saturating_sub(used);
-        let excess = others.saturating_sub(most / 2).saturating_sub(BASE_BYTES - SPARE_BYTES);
-        excess.min(most - most / OWN_SHARE)
+        others.saturating_sub(most / 2).saturating_sub(BASE_BYTES - SPARE_BYTES)
+    }
+
+    /// How much smaller than `most` the ARC has to be, so that the process keeps to its size.
+    fn held_back(&self, used: u64, most: u64) -> u64 {
+        held_back(self.excess(used, most), most)
     }
 }
 

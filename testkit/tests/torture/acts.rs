@@ -591,16 +591,13 @@ impl Torture {
             let mut vdevs = pool.pool().vdevs().tops.iter().flat_map(|top| top.walk());
             vdevs.any(|vdev| matches!(vdev.kind, Kind::Replacing))
         };
-        let is_running = || {
-            pool.scan_status()
-                .is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none())
-        };
-        until("resilvers", || stale() == 0 && !is_running() && !is_replacing())?;
+        until("resilvers", || stale() == 0 && !is_scanning(&pool) && !is_replacing())?;
+        if pool.scan_status().is_some_and(|scan| scan.paused_time.is_some()) {
+            block_on(pool.cancel_scan()).map_err(|error| format!("cancel: {error}"))?;
+        }
         // The first one may find damage, the second must not.
         for (number, may_repair) in [(1, true), (2, false)] {
-            block_on(pool.scrub(ScrubRange::default())).map_err(|error| format!("scrub: {error}"))?;
-            until("a scrub", || !is_running())?;
-            let scan = pool.scan_status().ok_or("no scan")?;
+            let scan = whole_scrub(&pool)?;
             let is_right = scan.kind == ScanKind::Scrub
                 && scan.state == ScanState::Finished
                 && scan.errors == 0
@@ -642,6 +639,37 @@ impl Torture {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a scan goes on.
+fn is_scanning(pool: &LivePool) -> bool {
+    pool.scan_status().is_some_and(|scan| scan.state == ScanState::Running && scan.paused_time.is_none())
+}
+
+/// Scrubs the whole pool. Gives what came of it.
+///
+/// A pool begins scans by itself, such as the scrub that a spare waits for. One that is under way is waited
+/// for first; when one began right after the scrub, the pool is scrubbed once more.
+fn whole_scrub(pool: &Arc<LivePool>) -> Result<status::Scan, String> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        match block_on(pool.scrub(ScrubRange::default())) {
+            Ok(()) => {}
+            Err(engine::Error::Busy(_)) if is_scanning(pool) => {
+                until("the pool's own scan", || !is_scanning(pool))?;
+                continue;
+            }
+            // It ended just now.
+            Err(engine::Error::Busy(_)) => continue,
+            Err(error) => return Err(format!("scrub: {error}")),
+        }
+        until("a scrub", || !is_scanning(pool))?;
+        match pool.scan_status() {
+            Some(scan) if scan.state != ScanState::Running => return Ok(scan),
+            _ => {}
+        }
+    }
+    Err(format!("no whole scrub within {PATIENCE:?}: {:?}", pool.scan_status()))
 }
 
 /// Whether the pool refused an act, which is no failure; a device may be gone meanwhile, because it was

@@ -51,11 +51,11 @@ impl LivePool {
                         _ => state.error_scrub.paused = 1,
                     }
                 }
+                s.pool.jobs.stop_here(&s.pool, &[JobKey::ErrorScrub], Stop::Suspend);
                 s.store_error_scrub().await.map(|()| true)
             })
             .await?;
         if is_paused {
-            self.jobs.stop(self, &[JobKey::ErrorScrub], Stop::Suspend).await?;
             self.sysevent("errorscrub_paused", None);
         }
         Ok(())
@@ -67,10 +67,10 @@ impl LivePool {
             if !s.pool.scan().error_scrub.is_running() {
                 return Err(no_scrub());
             }
+            s.pool.jobs.stop_here(&s.pool, &[JobKey::ErrorScrub], Stop::Cancel);
             s.end_error_scrub(End::Canceled).await
         })
         .await?;
-        self.jobs.stop(self, &[JobKey::ErrorScrub], Stop::Cancel).await?;
         self.sysevent("errorscrub_abort", None);
         Ok(())
     }

@@ -346,10 +346,11 @@ impl LivePool {
             if !s.pool.scan().phys.is_running() {
                 return Err(no_scrub());
             }
+            // Here and not later: the end of a scan may begin a resilver, which is not to be stopped.
+            s.pool.jobs.stop_here(&s.pool, &[JobKey::Scan], Stop::Cancel);
             s.end_scan(End::Canceled).await
         })
         .await?;
-        self.jobs.stop(self, &[JobKey::Scan], Stop::Cancel).await?;
         self.sysevent("scrub_abort", None);
         Ok(())
     }
@@ -375,10 +376,10 @@ impl LivePool {
                 state.pass.paused = s.now();
                 state.overtake();
             }
+            s.pool.jobs.stop_here(&s.pool, &[JobKey::Scan], Stop::Suspend);
             s.store_scan().await
         })
         .await?;
-        self.jobs.stop(self, &[JobKey::Scan], Stop::Suspend).await?;
         self.sysevent("scrub_paused", None);
         Ok(())
     }

@@ -430,6 +430,40 @@ mod tests {
         assert!(unsafe { std::slice::from_raw_parts(again.as_ptr(), 8192) }.iter().all(|byte| *byte == 0));
     }
 
+    /// The bytes in huge pages, as the system says, of the mapping that has this address.
+    fn huge_bytes(pointer: NonNull<u8>) -> Option<usize> {
+        let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let address = pointer.as_ptr() as usize;
+        let holds = |line: &str| {
+            let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
+            let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).ok());
+            Some((begin?..end?).contains(&address))
+        };
+        let of_mapping = text.lines().skip_while(|line| holds(line) != Some(true));
+        let mut figures = of_mapping.filter_map(|line| line.strip_prefix("AnonHugePages:"));
+        let kib: usize = figures.next()?.split_whitespace().next()?.parse().ok()?;
+        Some(kib << 10)
+    }
+
+    #[test]
+    fn further_buffers_of_a_class_with_much_memory_lie_in_huge_pages_where_the_system_gives_them() {
+        let is_given = {
+            let mapping = map(HUGE_MAPPING_BYTES, HUGE_PAGE_BYTES);
+            // SAFETY: the mapping is this test's, and has so many bytes.
+            unsafe {
+                libc::madvise(mapping.as_ptr().cast(), HUGE_MAPPING_BYTES, libc::MADV_HUGEPAGE);
+                mapping.as_ptr().write_bytes(0xaa, HUGE_MAPPING_BYTES);
+            }
+            huge_bytes(mapping) == Some(HUGE_MAPPING_BYTES)
+        };
+        let pages = Pages::new();
+        let class = SizeClass::of(12 << 10).unwrap();
+        let all = taken(&pages, class, (HUGE_FROM_BYTES + HUGE_MAPPING_BYTES) / class.capacity());
+        assert_eq!(huge_bytes(all[0]), Some(0), "not while it has little");
+        let last = huge_bytes(all[all.len() - 1]).unwrap();
+        assert!(!is_given || last > 0, "the system gives huge pages to others");
+    }
+
     #[test]
     fn a_class_with_much_memory_gives_back_single_buffers_of_its_huge_pages() {
         let pages = Pages::new();

@@ -325,6 +325,16 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether all pointers in a little-endian indirect block of level 1, whose first child is `first`, are
+    /// right.
+    pub(crate) fn is_sound(&self, indirect: &[u8], first: u64) -> bool {
+        let mut pointers = (first..).zip(indirect.chunks_exact(Blkptr::SIZE));
+        pointers.all(|(id, bytes)| {
+            let pointer = Blkptr::parse(bytes, ByteOrder::Little);
+            pointer.is_ok_and(|pointer| self.check(&pointer, 0, id).is_ok())
+        })
+    }
+
     /// Block `id` of `level` above the data, in little-endian order, with its pointer; `None` for a hole.
     pub(crate) async fn indirect(
         &self,

@@ -27,8 +27,9 @@
 //!
 //! Plain state; the lock of [`super::Txgs`] guards it.
 
-use std::collections::HashMap;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::queue::Queue;
 

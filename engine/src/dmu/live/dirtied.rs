@@ -90,7 +90,10 @@ impl State {
         let layer = self.layers.iter().find(|layer| layer.txg == txg);
         let (mut there, mut replaced_bytes) = (0, 0);
         if let Some(layer) = layer {
-            let dirty = layer.blocks.range(first..after.max(first));
+            // Most changes are of one block, which is found faster than a range is.
+            let single = (after == first.saturating_add(1)).then(|| layer.blocks.get_key_value(&first));
+            let range = single.is_none().then(|| layer.blocks.range(first..after.max(first)));
+            let dirty = single.flatten().into_iter().chain(range.into_iter().flatten());
             for (_, block) in dirty.filter(|(id, _)| !layer.begun_early.contains(id)) {
                 match block.len() as u64 {
                     length if length >= block_size => there += 1,
@@ -121,17 +124,25 @@ impl State {
         let dnode = self.tree.dnode();
         let before = layer.map_or(0, |layer| layer.end);
         let indirects = Indirects::of(dnode, before, after.max(self.end));
-        let dirty = |from: u64, to: u64| {
-            layer.is_some_and(|layer| {
-                layer.blocks.range(from..to).next().is_some() || layer.cloned.range(from..to).next().is_some()
-            })
-        };
-        let size = dnode.indirect_block_size();
-        let mut bytes = indirects.touched(first, after, dirty).saturating_mul(size);
-        let mut compressed = 0;
         // A small change has no others than those at its ends.
         let ends = [first >> indirects.shift, (after - 1) >> indirects.shift];
         let ends = ends.iter().take(if ends[0] == ends[1] { 1 } else { 2 });
+        let is_touched = |id: u64| layer.is_some_and(|layer| layer.has_touched(id));
+        let dirty = |from: u64, to: u64| {
+            is_touched(from >> indirects.shift)
+                || layer.is_some_and(|layer| {
+                    layer.blocks.range(from..to).next().is_some()
+                        || layer.cloned.range(from..to).next().is_some()
+                })
+        };
+        let size = dnode.indirect_block_size();
+        // All above one that is dirty are dirty too.
+        let touched = match ends.len() == 1 && is_touched(first >> indirects.shift) {
+            true => indirects.new_levels.into(),
+            false => indirects.touched(first, after, dirty),
+        };
+        let mut bytes = touched.saturating_mul(size);
+        let mut compressed = 0;
         for (id, stored) in ends.filter_map(|id| Some((*id, *self.indirects.get(id)?))) {
             let below = self.tree.below(1, id);
             let pointers = after.min(below.end).saturating_sub(first.max(below.start)).min(blocks);
@@ -139,7 +150,9 @@ impl State {
             if dirty(below.start, below.end) {
                 continue;
             }
-            if let Some(stored) = self.stored_indirect(stored, below, size).filter(|stored| *stored < size) {
+            if let Some(stored) =
+                self.stored_indirect(stored.size, below, size).filter(|stored| *stored < size)
+            {
                 bytes = bytes.saturating_sub(size - stored);
                 compressed += 1;
             }
@@ -164,7 +177,7 @@ impl State {
     /// What a changed pointer to a block adds to the indirect block above it.
     pub(super) fn pointer_growth(&self, id: u64) -> u64 {
         let dnode = self.tree.dnode();
-        let is_known = self.indirects.contains_key(&(id >> dnode.pointers_per_indirect_shift().max(1)));
+        let is_known = self.indirects.contains_key(&(id >> self.fan_out_shift()));
         if is_known { growth(1, dnode.indirect_block_size()) } else { 0 }
     }
 }

@@ -16,10 +16,11 @@
 //! - Every block of a layer has the object's block size as of that layer.
 //! - The block of a layer changes in place only while no other handle shares it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::{IgnorePoison, IoBuf};
+use hashbrown::{HashMap, HashSet};
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR};
@@ -49,13 +50,23 @@ pub(in crate::dmu) struct State {
     pub(super) end: u64,
     /// Whether any group freed it.
     pub(super) freed: bool,
-    /// Sizes of indirect blocks of level 1 that were written since the object was opened. One that is here
-    /// stays here, because what the open group accepted may count on it.
-    pub(super) indirects: HashMap<u64, u32>,
+    /// Indirect blocks of level 1 that were written since the object was opened. One that is here stays here,
+    /// because what the open group accepted may count on its size.
+    pub(super) indirects: HashMap<u64, StoredIndirect>,
 }
 
-/// Indirect blocks of level 1 that a group wrote: for each its physical size, or [`UNKNOWN_SIZE`].
-pub(super) type StoredIndirects = Vec<(u64, u32)>;
+/// Indirect blocks of level 1 that a group wrote, by their ids.
+pub(super) type StoredIndirects = Vec<(u64, StoredIndirect)>;
+
+/// An indirect block of level 1 that a group wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoredIndirect {
+    /// Its physical size, or [`UNKNOWN_SIZE`].
+    pub(super) size: u32,
+    /// All of its pointers are right. Then they stay so, because only pointers to blocks that are written
+    /// here take their places.
+    pub(super) is_sound: bool,
+}
 
 /// Of an indirect block of which it is not known how much it grows when other pointers change: that is so
 /// unless it was compressed here, to half of its size at most.
@@ -73,6 +84,8 @@ pub(super) struct Layer {
     pub(super) cloned: BTreeMap<u64, Blkptr>,
     /// Punched ids. Ids that were written or cloned afterwards are in `blocks` or `cloned` too.
     pub(super) punched: RangeSet,
+    /// Indirect blocks of level 1 above blocks of `blocks` and `cloned`. Some are missing.
+    pub(super) touched: HashSet<u64>,
     /// The number of blocks up to the last one.
     pub(super) end: u64,
     pub(super) bonus: Option<(DmuType, Arc<[u8]>)>,
@@ -94,6 +107,21 @@ pub(super) struct Layer {
     pub(super) begun_early: BTreeSet<u64>,
     /// Early copies of blocks that were written early again.
     pub(super) outdated: Vec<Blkptr>,
+}
+
+impl Layer {
+    /// Whether it has changed a block below indirect block `id` of level 1: false where that is not known.
+    pub(super) fn has_touched(&self, id: u64) -> bool {
+        self.touched.contains(&id)
+    }
+
+    /// Notes that block `id`, below an indirect block, is changed. Most objects have a single block, for which
+    /// a set would be a waste.
+    fn touch(&mut self, id: u64, indirect: u64) {
+        if id > 0 {
+            self.touched.insert(indirect);
+        }
+    }
 }
 
 /// The place of the bytes of a block.
@@ -181,6 +209,34 @@ impl State {
         id >= self.committed_end
     }
 
+    /// log2 of the number of blocks below an indirect block of level 1.
+    pub(super) fn fan_out_shift(&self) -> u32 {
+        self.tree.dnode().pointers_per_indirect_shift().max(1)
+    }
+
+    /// Whether the committed indirect blocks above block `id` need no look before it is written: there are
+    /// none; or a group that is not written yet changes another block below the same one, before which they
+    /// were read, and the pointer that is replaced is known to be right.
+    pub(super) fn has_checked_path(&self, id: u64) -> bool {
+        let dnode = self.tree.dnode();
+        if dnode.levels <= 1 {
+            return true;
+        }
+        let shift = self.fan_out_shift();
+        let indirect = id >> shift;
+        let is_sound = || {
+            let is_new = indirect > dnode.max_block_id.0 >> shift;
+            is_new || self.indirects.get(&indirect).is_some_and(|stored| stored.is_sound)
+        };
+        self.layers.iter().any(|layer| layer.has_touched(indirect)) && is_sound()
+    }
+
+    /// Of the indirect blocks of level 1 that a layer changes, those whose pointers are known to be right.
+    pub(super) fn sound_indirects(&self, layer: &Layer) -> HashSet<u64> {
+        let is_sound = |id: &&u64| self.indirects.get(*id).is_some_and(|stored| stored.is_sound);
+        layer.touched.iter().filter(is_sound).copied().collect()
+    }
+
     /// The place of block `id`, including the newest layer.
     pub(super) fn find(&self, id: u64) -> Base {
         self.find_below(self.layers.len(), id)
@@ -224,9 +280,11 @@ impl State {
     /// lock.
     pub(super) fn put(&mut self, at: usize, id: u64, block: Block) -> Option<Block> {
         let mut old = None;
+        let indirect = id >> self.fan_out_shift();
         for (index, layer) in self.layers.iter_mut().enumerate().skip(at) {
             layer.end = layer.end.max(id.saturating_add(1));
             if index == at {
+                layer.touch(id, indirect);
                 layer.cloned.remove(&id);
                 old = layer.blocks.insert(id, block.clone());
             } else if let Some(newer) = layer.blocks.get_mut(&id)
@@ -248,8 +306,10 @@ impl State {
                 patch(newer, start, bytes);
             }
         }
+        let indirect = id >> self.fan_out_shift();
         if let Some(layer) = self.layers.get_mut(at) {
             layer.end = layer.end.max(id.saturating_add(1));
+            layer.touch(id, indirect);
             layer.cloned.remove(&id);
             layer.blocks.insert(id, block);
         }
@@ -273,6 +333,7 @@ impl State {
     /// drops without the lock.
     pub(super) fn punch(&mut self, at: usize, first: u64, after: u64) -> Vec<Block> {
         let Some(layer) = self.layers.get_mut(at) else { return Vec::new() };
+        layer.touched.clear();
         let dropped = layer.blocks.extract_if(first..after, |_, _| true).map(|(_, block)| block).collect();
         layer.cloned.retain(|id, _| !(first..after).contains(id));
         layer.punched.add(first, after);
@@ -392,6 +453,8 @@ impl State {
         let layer = self.layers.remove(at);
         if layer.freed || layer.reborn.is_some() {
             self.indirects.clear();
+            // The new object may have indirect blocks of another size.
+            self.layers.iter_mut().for_each(|layer| layer.touched.clear());
         }
         if self.layers.is_empty() {
             self.end = self.committed_end;

@@ -265,8 +265,20 @@ impl LiveObject {
     /// blocks into the ARC, so that no group is held open while a device is read. Fails if an indirect block
     /// above the range cannot be read: the group could not be written.
     pub async fn prepare_write(&self, range: Range<u64>) -> Result<()> {
+        let (block_size, fan_out_shift, is_ready) = {
+            let state = self.core.lock();
+            let block_size = u64::from(state.block_size);
+            // Most writes are of whole blocks, next to blocks that the group has changed already.
+            let whole = range.start.is_multiple_of(block_size) && range.end.is_multiple_of(block_size);
+            let (first, after) = (range.start / block_size, range.end.div_ceil(block_size));
+            let shift = state.fan_out_shift();
+            let is_below_one = after > first && first >> shift == (after - 1) >> shift;
+            (block_size, shift, whole && is_below_one && state.has_checked_path(first))
+        };
+        if is_ready {
+            return Ok(());
+        }
         self.warm_edges(&range).await?;
-        let (block_size, fan_out_shift) = (self.block_size(), self.fan_out_shift());
         let (mut id, after) = (range.start / block_size, range.end.div_ceil(block_size));
         while id < after {
             self.check_path(id).await?;
@@ -299,7 +311,7 @@ impl LiveObject {
 
     /// log2 of the number of blocks below one indirect block of level 1.
     fn fan_out_shift(&self) -> u32 {
-        self.core.lock().tree.dnode().pointers_per_indirect_shift()
+        self.core.lock().fan_out_shift()
     }
 
     /// Loads the blocks that are only partly in `range` into the ARC.
@@ -316,8 +328,15 @@ impl LiveObject {
     /// Fails if the committed indirect blocks above data block `id` cannot be read.
     async fn check_path(&self, id: u64) -> Result<()> {
         loop {
-            // A block that a group changed already was checked then.
-            let Base::Committed(tree) = self.core.lock().find(id) else { return Ok(()) };
+            let tree = {
+                let state = self.core.lock();
+                if state.has_checked_path(id) {
+                    return Ok(());
+                }
+                // A block that a group changed already was checked then.
+                let Base::Committed(tree) = state.find(id) else { return Ok(()) };
+                tree
+            };
             match tree.check_path(self.objset.pool(), id).await {
                 Err(_) if !self.is_current(&tree) => {}
                 checked => return checked,

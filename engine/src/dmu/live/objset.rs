@@ -1,11 +1,12 @@
 //! An object set that is open for writing: open objects, dirty objects, used numbers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
+use hashbrown::HashMap;
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
 use ondisk::objset::{

@@ -348,6 +348,7 @@ impl Work {
             punched: layer.punched.clone(),
             end: layer.end,
             spill: layer.spill.clone(),
+            sound: state.sound_indirects(layer),
         };
         let mut dnode = state.dnode_below(at + 1);
         let (freed, reborn) = (layer.freed, layer.reborn.is_some());

@@ -1,6 +1,7 @@
 //! Live objects against a model: bytes in an array, a set of numbers.
 
 mod dmu_sync;
+mod paths;
 mod speed;
 mod sync;
 

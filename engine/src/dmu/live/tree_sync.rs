@@ -25,13 +25,14 @@ use std::sync::{Mutex, MutexGuard};
 use device::{IgnorePoison, IoBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use hashbrown::HashSet;
 use ondisk::blkptr::{Blkptr, CompressType, LARGE_BLOCK_BYTES, hole};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
 use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 
 use super::batch::Batcher;
-use super::layer::{StoredIndirects, UNKNOWN_SIZE};
+use super::layer::{StoredIndirect, StoredIndirects, UNKNOWN_SIZE};
 use super::policy::Which;
 use super::{Policy, Space};
 use crate::cache::Retain;
@@ -68,6 +69,8 @@ pub(super) struct Changes {
     pub(super) end: u64,
     /// The new spill block, or its removal.
     pub(super) spill: Option<Option<Block>>,
+    /// Indirect blocks of level 1 whose pointers are known to be right.
+    pub(super) sound: HashSet<u64>,
 }
 
 /// The births and deaths of blocks.
@@ -164,6 +167,8 @@ pub(super) struct TreeSync<'a> {
     dnode: Dnode,
     /// The number of families in progress.
     families: usize,
+    /// [`Changes::sound`].
+    sound: HashSet<u64>,
     account: Mutex<Account>,
 }
 
@@ -184,7 +189,8 @@ impl<'a> TreeSync<'a> {
         families: usize,
     ) -> Self {
         let object = old.object_id();
-        Self { batcher, policy, objset, object, old, dnode, families, account: Mutex::default() }
+        let (sound, account) = (HashSet::new(), Mutex::default());
+        Self { batcher, policy, objset, object, old, dnode, families, sound, account }
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -210,7 +216,8 @@ impl<'a> TreeSync<'a> {
     }
 
     /// Writes the changes; returns the new dnode.
-    pub(super) async fn write(mut self, changes: Changes) -> Result<(Dnode, Account)> {
+    pub(super) async fn write(mut self, mut changes: Changes) -> Result<(Dnode, Account)> {
+        self.sound = std::mem::take(&mut changes.sound);
         self.prepare(&changes);
         let mut updates = self.punch(&changes).await?;
         let top = self.dnode.levels - 1;
@@ -451,6 +458,7 @@ impl<'a> TreeSync<'a> {
         if !changed {
             return Ok(None);
         }
+        let is_sound = parent == 1 && (self.sound.contains(&id) || self.old.is_sound(&buffer, first));
         let fill = fill_of(&buffer);
         let before = previous.unwrap_or(Blkptr::HOLE);
         let pointer = match fill {
@@ -464,7 +472,7 @@ impl<'a> TreeSync<'a> {
         let mut account = self.account();
         account.replace(self.batcher, &before, &pointer);
         if parent == 1 {
-            account.indirects.push((id, stored_size(&pointer)));
+            account.indirects.push((id, StoredIndirect { size: stored_size(&pointer), is_sound }));
         }
         drop(account);
         Ok((pointer != before || pointer.is_hole()).then_some((id, pointer)))

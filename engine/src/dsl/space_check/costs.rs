@@ -12,8 +12,7 @@
 //! tripling the leaves adds one header to three times as many). Headers have two copies at least. That is the *worst*
 //! figure.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use ondisk::Txg;
 use ondisk::blkptr::GANG_HEADER_SIZE;
 

@@ -18,10 +18,10 @@
 //!
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_impl`, `dsl_dir_space_available`).
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 use device::IgnorePoison;
+use hashbrown::{HashMap, HashSet};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 /// A head, or a directory on its way to the root, as of the last group.

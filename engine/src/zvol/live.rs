@@ -25,7 +25,7 @@ use ondisk::zil::record::WriteData;
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
 use crate::dmu::room::{Room, begin_freeing};
 use crate::dmu::zap::{Key, Value, edit};
-use crate::dmu::{Dirtied, LiveObject, LiveObjset, Reader, Sink};
+use crate::dmu::{Dirtied, LiveObject, LiveObjset, Payload, Reader, Sink};
 use crate::range_locks::{Locked, RangeLocks};
 use crate::txg::{Tx, Txgs};
 use crate::zil::{Applied, Replay, SyncMode, Zil};
@@ -127,21 +127,26 @@ impl LiveZvol {
 
     /// Writes `bytes`. When `stable`, they survive a crash from the moment at which this returns.
     pub async fn write_at(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<()> {
-        let length = bytes.len() as u64;
+        self.write_payload(offset, bytes.into(), stable).await
+    }
+
+    /// The same for bytes that may be in blocks already.
+    pub async fn write_payload(&self, offset: u64, payload: Payload<'_>, stable: bool) -> Result<()> {
+        let length = payload.len() as u64;
         self.check(offset, length)?;
         self.objset.stats().count_write(length);
-        self.write_pieces(offset, bytes, Log::With).await?;
+        self.write_pieces(offset, payload, Log::With).await?;
         self.settle(stable).await
     }
 
     /// Writes, in as many pieces as it takes.
-    async fn write_pieces(&self, offset: u64, bytes: &[u8], log: Log) -> Result<()> {
+    async fn write_pieces(&self, offset: u64, bytes: Payload<'_>, log: Log) -> Result<()> {
         let _locked = self.lock(offset, bytes.len() as u64).await?;
         let (mut at, mut rest) = (offset, bytes);
         let mut most = PIECE_BYTES;
         while !rest.is_empty() {
             let here = most - at % most;
-            let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
+            let (piece, later) = rest.split_at(here as usize);
             match self.write_piece(at, piece, log).await {
                 // If blocks take many times their size, a group may have space for less.
                 Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
@@ -165,10 +170,10 @@ impl LiveZvol {
     }
 
     /// Writes as much as fits a group.
-    async fn write_piece(&self, offset: u64, bytes: &[u8], log: Log) -> Result<()> {
+    async fn write_piece(&self, offset: u64, bytes: Payload<'_>, log: Log) -> Result<()> {
         let length = bytes.len() as u64;
         let tx = self.begin_write(offset, length).await?;
-        self.content.write_at(&tx, offset, bytes).await?;
+        self.content.write_payload(&tx, offset, bytes).await?;
         if log == Log::With {
             self.zil.note_write(&tx, CONTENT.get(), offset, length);
         }
@@ -179,7 +184,7 @@ impl LiveZvol {
     /// again.
     pub(crate) async fn copy_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len() as u64)?;
-        self.write_pieces(offset, bytes, Log::Without).await
+        self.write_pieces(offset, bytes.into(), Log::Without).await
     }
 
     /// Makes a range of a copy of another volume a hole, without the intent log.
@@ -250,7 +255,8 @@ impl LiveZvol {
             let mut at = offset;
             while at < end {
                 let here = (PIECE_BYTES - at % PIECE_BYTES).min(end - at);
-                self.write_piece(at, zeroes.get(..here as usize).unwrap_or_default(), Log::With).await?;
+                self.write_piece(at, zeroes.get(..here as usize).unwrap_or_default().into(), Log::With)
+                    .await?;
                 at += here;
             }
         }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use device::block_on;
-use engine::dmu::Dirtied;
-use engine::dmu::Room;
+use device::{IoBuf, block_on};
+use engine::Block;
+use engine::dmu::{Dirtied, Payload, Room};
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::env::{Env, Seeded};
@@ -61,6 +61,46 @@ pub fn crashed(disks: &Disks) -> Disks {
         std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
     }
     copy
+}
+
+/// A buffer with the size and the place of a block becomes that block; of all others the bytes are copied.
+#[test]
+fn buffers_of_any_size_and_place_are_written_and_stay_what_the_writer_keeps() {
+    const BLOCK: u64 = 8192;
+    let disks = Disks::new(96 << 20);
+    let top = disks.top(Layout::Single, Class::Normal, "d", 1);
+    block_on(async {
+        let (pool, id) = create(vec![top], BLOCK as u32, "latency").await;
+        let volume = open(&pool, id).await;
+        let mut model = vec![0u8; SIZE as usize];
+        let places = [
+            (0, BLOCK),
+            (BLOCK, BLOCK),
+            (BLOCK, 512),
+            (3 * BLOCK - 512, BLOCK),
+            (4 * BLOCK, 3 * BLOCK),
+            (5 * BLOCK + 512, 100),
+            (SIZE - BLOCK, BLOCK),
+        ];
+        for round in 0..3u8 {
+            let mut kept = Vec::new();
+            for (index, (offset, length)) in places.into_iter().enumerate() {
+                let fill = 1 + round * 16 + index as u8;
+                let block = Block::from(IoBuf::from(&vec![fill; length as usize][..]));
+                let payload = Payload::of_blocks(std::slice::from_ref(&block), length as usize);
+                volume.write_payload(offset, payload, false).await.unwrap();
+                kept.push((block, fill));
+                model[offset as usize..(offset + length) as usize].fill(fill);
+            }
+            assert!(content(&volume).await == model, "round {round}");
+            // What was written over a part of a block did so in a copy.
+            assert!(kept.iter().all(|(block, fill)| block.iter().all(|byte| byte == fill)));
+            committing(&pool, pool.txgs().wait_synced(pool.txgs().open_txg())).await.unwrap();
+            assert!(content(&volume).await == model, "round {round}, committed");
+        }
+        drop(volume);
+        close(pool, id).await;
+    });
 }
 
 fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32, logbias: &str, seed: u64) {

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -81,8 +81,9 @@ impl UnderWay {
         self.list.lock().ignore_poison()
     }
 
-    /// Does a request, which is listed as long as it is under way.
-    pub async fn watch<F: Future>(&self, asked: Asked, request: F) -> F::Output {
+    /// Does a request, which is listed as long as it is under way. The caller pins it: what is handed to an
+    /// `async fn` is moved once more, and requests are as large as some pages.
+    pub async fn watch<F: Future>(&self, asked: Asked, mut request: Pin<&mut F>) -> F::Output {
         /// The place in the list, once it has one.
         struct Place<'a>(&'a UnderWay, Option<u64>);
         impl Drop for Place<'_> {
@@ -92,7 +93,7 @@ impl UnderWay {
                 }
             }
         }
-        let (mut request, mut place) = (pin!(request), Place(self, None));
+        let mut place = Place(self, None);
         poll_fn(|context| {
             let (polled, word) = waits::observe(|| request.as_mut().poll(context));
             if polled.is_pending() {
@@ -153,6 +154,7 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::pin::pin;
 
     use futures_util::FutureExt;
 
@@ -162,7 +164,7 @@ mod tests {
     fn a_request_is_listed_while_it_waits_with_its_last_word() {
         let list = UnderWay::default();
         let asked = Asked::of("write", 4096, 512);
-        assert_eq!(list.watch(asked, ready(7)).now_or_never(), Some(7));
+        assert_eq!(list.watch(asked, pin!(ready(7))).now_or_never(), Some(7));
         assert!(list.list().pending.is_empty() && list.list().next == 0, "done at once");
         let mut at_once = true;
         let words = poll_fn(|_| {
@@ -171,6 +173,7 @@ mod tests {
             }
             std::task::Poll::<()>::Pending
         });
+        let words = pin!(words);
         let mut waiting = Box::pin(list.watch(asked, words));
         for word in ["room", waits::DEVICE] {
             assert!((&mut waiting).now_or_never().is_none());
@@ -187,7 +190,8 @@ mod tests {
         let list = Arc::new(UnderWay::default());
         let first = list.begin(Asked::of("write", 0, 512), "the initiator's data");
         assert_eq!(list.newly_older_than(Duration::ZERO).len(), 1);
-        let mut second = Box::pin(list.watch(Asked::of("flush", 0, 0), pending::<()>()));
+        let flush = pin!(pending::<()>());
+        let mut second = Box::pin(list.watch(Asked::of("flush", 0, 0), flush));
         assert!((&mut second).now_or_never().is_none());
         assert_eq!(list.newly_older_than(Duration::ZERO)[0].asked.what, "flush");
         assert!(list.newly_older_than(Duration::ZERO).is_empty());

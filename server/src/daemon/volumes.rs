@@ -18,14 +18,15 @@
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or gets an
 //! error at once with `failmode=continue`.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use device::modelled::Link;
 use device::{IgnorePoison, IoBuf};
-use engine::dmu::Objset;
-use engine::dmu::Sink;
+use engine::Block;
+use engine::dmu::{Objset, Payload, Sink};
 use engine::dsl::{Dataset, Dsl, Kind, LiveDataset, Walk, with_room};
 use engine::pool::live::LivePool;
 use engine::store::suspend::FailMode;
@@ -192,7 +193,7 @@ impl Export for VolumeExport {
     async fn read_to(&self, offset: u64, len_bytes: usize, sink: &mut dyn Sink) -> Result<(), ExportError> {
         let length = len_bytes as u64;
         self.recorder.note(TracedOperation::Read, offset, length);
-        let read = async {
+        let read = pin!(async {
             let read = match &*self.access().await? {
                 Access::Reading(zvol) => zvol.read_to(offset, length, sink).await,
                 Access::Writing(reader, _) => reader.read_to(offset, length, sink).await,
@@ -201,7 +202,7 @@ impl Export for VolumeExport {
             self.done.read(len_bytes);
             self.replied(len_bytes).await;
             Ok(())
-        };
+        });
         self.under_way.watch(Asked::of("read", offset, length), read).await
     }
 
@@ -221,28 +222,37 @@ impl Export for VolumeExport {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
-        self.recorder.note(TracedOperation::Write, offset, data.len() as u64);
+        let length = data.len();
+        self.recorder.note(TracedOperation::Write, offset, length as u64);
         self.note_stable(stable);
-        let write = async {
+        // Where it has the size and the place of a block of the volume, it becomes that block, unless that
+        // would take more memory than a copy.
+        let is_fitted = data.is_fitted();
+        let block = Block::from(data);
+        let write = pin!(async {
             let (volume, _inside) = self.writing().await?;
             if let Some(link) = &self.link {
-                link.bring(data.len() as u64).await;
+                link.bring(length as u64).await;
             }
-            let written = with_room(volume.txgs(), || volume.write_at(offset, &data, stable)).await;
+            let payload = match is_fitted {
+                true => Payload::of_blocks(std::slice::from_ref(&block), length),
+                false => Payload::from(&*block),
+            };
+            let written = with_room(volume.txgs(), || volume.write_payload(offset, payload, stable)).await;
             written.map_err(|error| self.failed(error))?;
-            self.done.wrote(data.len());
+            self.done.wrote(length);
             Ok(())
-        };
-        self.under_way.watch(Asked::of("write", offset, data.len() as u64), write).await
+        });
+        self.under_way.watch(Asked::of("write", offset, length as u64), write).await
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        let trim = async {
+        let trim = pin!(async {
             let (volume, _inside) = self.writing().await?;
             volume.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
-        };
+        });
         self.under_way.watch(Asked::of("trim", offset, len_bytes), trim).await
     }
 
@@ -255,12 +265,12 @@ impl Export for VolumeExport {
     ) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        let write = async {
+        let write = pin!(async {
             let (volume, _inside) = self.writing().await?;
             let written =
                 with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
             written.map_err(|error| self.failed(error))
-        };
+        });
         self.under_way.watch(Asked::of("write of zeroes", offset, len_bytes), write).await
     }
 
@@ -294,13 +304,13 @@ impl Export for VolumeExport {
 
     async fn flush(&self) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Flush, 0, 0);
-        let flush = async {
+        let flush = pin!(async {
             if let Access::Writing(reader, _) = &*self.access().await? {
                 reader.volume().flush().await.map_err(|error| self.failed(error))?;
             }
             self.replied(0).await;
             Ok(())
-        };
+        });
         self.under_way.watch(Asked::of("flush", 0, 0), flush).await
     }
 
@@ -311,7 +321,7 @@ impl Export for VolumeExport {
         offset: u64,
         len_bytes: u64,
     ) -> Result<Option<Copied>, ExportError> {
-        let copy = async {
+        let copy = pin!(async {
             let (volume, _inside) = self.writing().await?;
             let from = source.access().await?;
             let Access::Writing(reader, _) = &*from else { return Ok(None) };
@@ -337,7 +347,7 @@ impl Export for VolumeExport {
             }
             self.done.wrote(len_bytes as usize);
             Ok(Some(Copied { cloned_bytes }))
-        };
+        });
         self.under_way.watch(Asked::of("copy", offset, len_bytes), copy).await
     }
 

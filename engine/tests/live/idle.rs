@@ -128,6 +128,13 @@ fn the_thread_of_a_pool_that_nobody_uses_is_not_woken_and_what_comes_is_committe
         }
         let woken = rests("txg-sync idle") - before;
         assert!(before > 0 && woken <= 3, "woken {woken} times");
+        // The daemon looks for devices whose work is done again and again.
+        let began = Instant::now();
+        while began.elapsed() < LOOKED {
+            pool.detach_done();
+            std::thread::yield_now();
+        }
+        assert_eq!(pool.txgs().synced_txg(), synced, "looking for devices commits nothing");
         // No caller asks for this group.
         pool.volume(id).await.unwrap().write_at(0, &[7; 4096], false).await.unwrap();
         while pool.txgs().synced_txg() == synced {

@@ -98,6 +98,10 @@ impl LivePool {
     /// in syncing context.
     pub(super) fn devices_resilvered(self: &Arc<Self>) {
         self.look_at_sizes();
+        self.detach_in_background();
+    }
+
+    fn detach_in_background(self: &Arc<Self>) {
         if self.next_done().is_none() || !self.has_thread() {
             return;
         }
@@ -108,10 +112,10 @@ impl LivePool {
     }
 
     /// Detaches devices whose work is done in the background, if there are any that could not be detached
-    /// when it was done.
+    /// when it was done. If there are none, no group is committed for that: the daemon asks again and again.
     pub fn detach_done(self: &Arc<Self>) {
         if self.refuse_with_checkpoint().is_ok() && self.suspended().is_none() {
-            self.devices_resilvered();
+            self.detach_in_background();
         }
     }
 

@@ -62,7 +62,7 @@ use crate::stats::{DMU_TX, TxgHistory};
 use crate::{tunables, waits};
 
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
-const ROOM_TRIES: u32 = 8;
+const ROOM_TRIES: u32 = 16;
 
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
@@ -239,6 +239,11 @@ impl Txgs {
         self.opening
     }
 
+    /// The group that is being written, or the open one if none is.
+    fn next_to_commit(&self) -> Txg {
+        Txg(self.state().synced.get() + 1)
+    }
+
     /// The last committed group.
     pub fn synced_txg(&self) -> Txg {
         self.state().synced
@@ -326,7 +331,8 @@ impl Txgs {
     /// Like [`Self::begin_of`], for a change whose dirty bytes depend on the group: for a given group,
     /// `dirtied` returns the blocks that the change makes newly dirty, and how many bytes of data they are.
     /// `require` fails when the held group has no room for the change. As long as groups in progress may free
-    /// space, it waits for them.
+    /// space, it waits for them: for the one that is being written, and for the open one if none is, so that
+    /// the open one is not committed with the little that fits beside another.
     pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
         dataset: ObjsetId,
@@ -338,7 +344,7 @@ impl Txgs {
                 Err(Error::NoSpace(_)) if self.may_gain_room() => {}
                 begun => return begun.inspect_err(count_refused),
             }
-            self.wait_synced(self.open_txg()).await?;
+            self.wait_synced(self.next_to_commit()).await?;
         }
         self.try_begin_dirtying(dataset, &dirtied, &require).await.inspect_err(count_refused)
     }

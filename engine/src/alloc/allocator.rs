@@ -235,7 +235,7 @@ impl State {
     ) -> Result<Vec<Dva>, Denied> {
         let mut dvas: Vec<Dva> = Vec::with_capacity(copies);
         for copy in 0..copies {
-            match self.allocate_copy((class, usage), copy, &dvas, txg, asize_on) {
+            match self.allocate_copy((class, usage), (copy, copies), &dvas, txg, asize_on) {
                 Ok(dva) => dvas.push(dva),
                 Err(denied) => {
                     self.undo(&dvas, txg);
@@ -249,12 +249,12 @@ impl State {
     fn allocate_copy(
         &mut self,
         (class, usage): (Class, Use),
-        copy: usize,
+        (copy, copies): (usize, usize),
         others: &[Dva],
         txg: Txg,
         asize_on: &dyn Fn(u32) -> Option<u64>,
     ) -> Result<Dva, Denied> {
-        let slot = slot(class, usage);
+        let (slot, is_single) = (slot(class, usage), copies == 1);
         let members = self.rotors[slot].members.len();
         // First the vdevs without a copy of the block, then all.
         for same_vdev in [false, true] {
@@ -275,7 +275,11 @@ impl State {
                     continue;
                 }
                 let Some(asize) = asize_on(vdev).filter(|asize| *asize > 0) else { continue };
-                let at = match group.allocate(usage, asize, txg, copy, &here) {
+                let answer = match is_single {
+                    true => group.allocate_single(usage, asize, txg),
+                    false => group.allocate(usage, asize, txg, copy, &here),
+                };
+                let at = match answer {
                     Answer::At(at) => at,
                     Answer::None => continue,
                     Answer::Load(place) => {
@@ -613,6 +617,21 @@ impl Allocator {
         let groups = state.groups.iter().flatten();
         let groups = groups.filter(|group| group.class == Class::Normal && group.allocating);
         groups.map(|group| state.deflated(group, group.totals(Use::Class).free())).sum()
+    }
+
+    /// Deflated bytes of that space that may be taken, in blocks of any size, before a block of `psize` bytes
+    /// can lack a run: for each of some sizes.
+    pub fn free_in_runs_of<const N: usize>(&self, psizes: [u64; N], txg: Txg) -> [u64; N] {
+        let state = self.state();
+        let mut free = [0; N];
+        let groups = state.groups.iter().flatten();
+        for group in groups.filter(|group| group.class == Class::Normal && group.allocating) {
+            let top = self.store.vdevs().top(group.vdev);
+            let asize = |psize: u64| top.and_then(|top| top.psize_to_asize(psize, txg.get()));
+            let in_runs = group.free_in_runs_of(psizes.map(|psize| asize(psize).unwrap_or(u64::MAX)));
+            free.iter_mut().zip(in_runs).for_each(|(sum, bytes)| *sum += state.deflated(group, bytes));
+        }
+        free
     }
 
     /// The most deflated bytes that a copy of a block of `psize` bytes takes on any vdev for data, including

@@ -14,7 +14,14 @@
 //! the longest: a sync then moves upwards through the metaslab. When little space is left, or only short
 //! runs, the tightest fit is taken instead, so that long runs stay long.
 //!
-//! Invariants: runs neither overlap nor touch, the open run included; both trees hold the same runs.
+//! # What is sure to find room
+//! Blocks are taken from the start of a run, so a run of `n` sectors still has one of `least` until more than
+//! `n - least` of it are taken. The sum of `n - least + 1` over all runs that long is what may be taken, in
+//! pieces of any size, before a block of `least` sectors can lack a run ([`FreeSet::in_runs_of`]). The runs
+//! are counted by powers of two as they come and go, so the sum is known without a walk.
+//!
+//! Invariants: runs neither overlap nor touch, the open run included; both trees hold the same runs, and
+//! `lengths` counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +32,13 @@ const LOOK_AHEAD: usize = 32;
 /// Below this share of free sectors (one in this many) the tightest fit is taken.
 const NEARLY_FULL: u64 = 25;
 
+/// Runs of about the same length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Lengths {
+    runs: u64,
+    sectors: u64,
+}
+
 /// Free runs of a metaslab, in sectors from its start.
 #[derive(Debug, Clone)]
 pub struct FreeSet {
@@ -32,6 +46,8 @@ pub struct FreeSet {
     by_start: BTreeMap<u32, u32>,
     /// Length and start.
     by_length: BTreeSet<(u32, u32)>,
+    /// The runs of both trees by the power of two of their length.
+    lengths: [Lengths; HISTOGRAM_BUCKETS],
     /// Start and length of the open run; in neither tree.
     open: Option<(u32, u32)>,
     /// The end of the last allocation.
@@ -50,6 +66,7 @@ impl FreeSet {
         Self {
             by_start: BTreeMap::new(),
             by_length: BTreeSet::new(),
+            lengths: [Lengths::default(); HISTOGRAM_BUCKETS],
             open: None,
             cursor: 0,
             total: 0,
@@ -72,6 +89,17 @@ impl FreeSet {
     pub fn longest(&self) -> u32 {
         let in_trees = self.by_length.last().map_or(0, |&(length, _)| length);
         in_trees.max(self.open.map_or(0, |(_, length)| length))
+    }
+
+    /// The sectors that may be taken, in pieces of any size, while a run of `least` sectors is still sure to
+    /// be found. It is exact where `least` is a power of two, and less than that otherwise.
+    pub fn in_runs_of(&self, least: u32) -> u64 {
+        let least = least.max(1);
+        let bucket = least.checked_next_power_of_two().map_or(HISTOGRAM_BUCKETS, bucket_of);
+        let lost = u64::from(least) - 1;
+        let in_trees = self.lengths.iter().skip(bucket).map(|these| these.sectors - these.runs * lost);
+        let open = self.open.map_or(0, |(_, length)| u64::from(length).saturating_sub(lost));
+        in_trees.sum::<u64>() + open
     }
 
     /// Takes `length` sectors in one run and returns their start.
@@ -115,6 +143,10 @@ impl FreeSet {
     fn take(&mut self, start: u32, length: u32) {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
+        if let Some(these) = self.lengths.get_mut(bucket_of(length)) {
+            these.runs -= 1;
+            these.sectors -= u64::from(length);
+        }
     }
 
     /// Adds a run to the trees, merged with the runs that it touches.
@@ -131,6 +163,10 @@ impl FreeSet {
         }
         self.by_start.insert(start, length);
         self.by_length.insert((length, start));
+        if let Some(these) = self.lengths.get_mut(bucket_of(length)) {
+            these.runs += 1;
+            these.sectors += u64::from(length);
+        }
     }
 
     /// Makes a run free. Returns false, and changes nothing, when some of it is free already or it reaches
@@ -185,13 +221,17 @@ impl FreeSet {
 
     /// How many runs there are of each power of two, in sectors.
     pub fn histogram(&self) -> [u64; HISTOGRAM_BUCKETS] {
-        let mut histogram = [0; HISTOGRAM_BUCKETS];
-        let lengths = self.by_length.iter().map(|&(length, _)| length);
-        for length in lengths.chain(self.open.map(|(_, length)| length)) {
+        let mut histogram = self.lengths.map(|these| these.runs);
+        if let Some((_, length)) = self.open {
             count(&mut histogram, length.into());
         }
         histogram
     }
+}
+
+/// The power of two of a run's length. A `u32` has no more than there are buckets.
+fn bucket_of(sectors: u32) -> usize {
+    sectors.checked_ilog2().unwrap_or(0) as usize
 }
 
 /// Counts a run of `sectors` in a histogram of powers of two; a run longer than the last bucket counts as
@@ -294,9 +334,41 @@ mod tests {
                     listed
                 };
                 prop_assert_eq!(&listed[..], &model[..]);
+                for least in 1..=17u32 {
+                    let runs = model.split(|free| !free).map(|run| run.len() as u64);
+                    let in_runs = |from: u32| {
+                        let long = runs.clone().filter(|run| *run >= u64::from(from));
+                        long.map(|run| run + 1 - u64::from(least)).sum::<u64>()
+                    };
+                    let found = set.in_runs_of(least);
+                    prop_assert!(found <= in_runs(least));
+                    prop_assert!(found >= in_runs(least.next_power_of_two()));
+                }
+                prop_assert_eq!(set.in_runs_of(1), set.total());
                 let counted: u64 = set.histogram().iter().sum();
                 prop_assert_eq!(counted, set.runs() as u64);
                 prop_assert_eq!(set.by_start.len(), set.by_length.len());
+            }
+        }
+
+        #[test]
+        fn a_run_is_found_as_long_as_it_is_sure(
+            taken in proptest::collection::vec((0u32..2000, 1u32..40), 0..60),
+            least in 1u32..24,
+            pieces in proptest::collection::vec(1u32..40, 1..400),
+        ) {
+            let mut set = free(2000);
+            for (start, length) in taken {
+                let _ = set.remove(start, length);
+            }
+            let mut left = set.in_runs_of(least);
+            for piece in pieces {
+                if left > 0 {
+                    prop_assert!(set.clone().allocate(least).is_some());
+                }
+                if set.allocate(piece).is_some() {
+                    left = left.saturating_sub(u64::from(piece));
+                }
             }
         }
     }

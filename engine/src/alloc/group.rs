@@ -7,6 +7,12 @@
 //! the beginning. The length of the longest run is rounded down to a power of two, so that nearness often
 //! decides.
 //!
+//! When less than an eighth of the vdev is free, most free runs are as short as the blocks of data that were
+//! there, and indirect blocks need longer ones. Then blocks of one copy, which data are, are taken from the
+//! metaslab whose longest run is the shortest that will do. Data that are overwritten so leave the metaslabs
+//! with longer runs, which become emptier, and metadata find whole runs there. Otherwise indirect blocks
+//! become gangs, whose headers and small parts take as long to write again as the data.
+//!
 //! Copies of one block on one vdev lie an eighth of the vdev apart if possible, else in different metaslabs,
 //! else anywhere.
 //!
@@ -25,6 +31,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use ondisk::{ObjectId, Txg};
 
@@ -42,6 +49,8 @@ const PASSIVATE_STEPS: u32 = 2;
 const COPY_DISTANCE: usize = 8;
 /// The most copies of a block.
 pub const MAX_COPIES: usize = 3;
+/// With less than this share of it free, blocks of one copy fill up metaslabs with short runs first.
+const NEARLY_FULL: u64 = 8;
 
 /// The use of a metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +79,8 @@ struct Picker {
     order: BTreeSet<(Reverse<u32>, usize)>,
     /// For each copy the active metaslab, and its rank when it became active.
     active: [Option<(usize, u32)>; MAX_COPIES],
+    /// The one from which blocks of one copy are taken while the vdev is nearly full.
+    active_tight: Option<usize>,
 }
 
 /// One top-level vdev.
@@ -231,6 +242,20 @@ impl Group {
         }
     }
 
+    /// Bytes for the use of its class that may be handed out, in pieces of any size, while a run of `least`
+    /// bytes is still sure to be found: for each of some lengths. Of metaslabs that are not loaded it is not
+    /// known, so they count for nothing.
+    pub fn free_in_runs_of<const N: usize>(&self, least: [u64; N]) -> [u64; N] {
+        let mut free = [0; N];
+        for (place, metaslab) in self.metaslabs.iter().enumerate().filter(|(_, all)| all.is_loaded()) {
+            if self.embedded_log != Some(place) {
+                let in_runs = least.map(|least| metaslab.free_in_runs_of(least));
+                free.iter_mut().zip(in_runs).for_each(|(sum, bytes)| *sum += bytes);
+            }
+        }
+        free
+    }
+
     /// The deflated size of `bytes` raw bytes.
     pub fn deflate(&self, bytes: u64) -> u64 {
         (bytes >> 9).saturating_mul(self.deflate_ratio)
@@ -259,6 +284,37 @@ impl Group {
             self.busy.insert(place);
         }
         result
+    }
+
+    /// Takes `size` bytes for a block that has one copy.
+    pub fn allocate_single(&mut self, usage: Use, size: u64, txg: Txg) -> Answer {
+        let Totals { size: all, allocated, .. } = self.totals;
+        let is_nearly_full = all - allocated < all / NEARLY_FULL;
+        let tight = is_nearly_full.then(|| self.allocate_tight(usage, size, txg)).flatten();
+        tight.map_or_else(|| self.allocate(usage, size, txg, 0, &[]), Answer::At)
+    }
+
+    /// Takes `size` bytes from the metaslab whose longest run is the shortest that will do, of those that are
+    /// loaded.
+    fn allocate_tight(&mut self, usage: Use, size: u64, txg: Txg) -> Option<u64> {
+        if let Some(place) = self.picker(usage).active_tight
+            && let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg))
+        {
+            return Some(at);
+        }
+        let mut before = Bound::Included((Reverse(rank_of(size)), usize::MAX));
+        loop {
+            let order = &self.picker(usage).order;
+            let &(Reverse(rank), place) = order.range((Bound::Unbounded, before)).next_back()?;
+            before = Bound::Excluded((Reverse(rank), place));
+            if self.rerank(place) == rank
+                && self.metaslabs[place].is_loaded()
+                && let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg))
+            {
+                self.picker(usage).active_tight = Some(place);
+                return Some(at);
+            }
+        }
     }
 
     /// Takes `size` bytes for copy `copy` of a block. `others` are the places of other copies of the same
@@ -301,7 +357,7 @@ impl Group {
             let order = &self.picker(usage).order;
             let mut candidates = match after {
                 None => order.range(..),
-                Some(last) => order.range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded)),
+                Some(last) => order.range((Bound::Excluded(last), Bound::Unbounded)),
             };
             let Some(&(Reverse(rank), place)) = candidates.next().filter(|(rank, _)| rank.0 >= needed) else {
                 return self.any_unloaded(usage, size, &is_apart).map_or(Answer::None, Answer::Load);
@@ -352,7 +408,10 @@ impl Group {
     /// its last use, its index and its number of runs in memory.
     pub fn idle(&self) -> impl Iterator<Item = (Txg, usize, usize)> + '_ {
         let is_active = |place: usize| {
-            self.pickers.iter().flat_map(|picker| picker.active).flatten().any(|(active, _)| active == place)
+            self.pickers.iter().any(|picker| {
+                let active = picker.active.iter().flatten().any(|(active, _)| *active == place);
+                active || picker.active_tight == Some(place)
+            })
         };
         let loaded = self.metaslabs.iter().enumerate().filter(|(_, metaslab)| {
             metaslab.is_loaded() && !metaslab.is_busy() && metaslab.on_disk.object.is_some()
@@ -575,5 +634,28 @@ mod tests {
         }
         assert_eq!(group.totals(Use::Class).free(), 0);
         assert_eq!(group.totals(Use::EmbeddedLog).allocated, 4096);
+    }
+
+    #[test]
+    fn single_copies_leave_long_runs_when_little_is_free() {
+        let mut group = group(8);
+        assert_eq!(
+            group.allocate_single(Use::Class, 4096, Txg(5)),
+            Answer::At(0),
+            "as ever while much is free"
+        );
+        let mut taken = vec![0];
+        while let Some(at) = got(&mut group, Use::Class, 4096, 0, &[]) {
+            taken.push(at);
+        }
+        // Half of the last metaslab in one run, and every fourth block of another.
+        let in_pieces = taken.iter().filter(|at| **at >> 20 == 3 && (**at >> 12) % 4 == 0);
+        let free = in_pieces.chain(taken.iter().filter(|at| **at >= (7 << 20) + (1 << 19)));
+        free.for_each(|at| group.undo(*at, *at + 4096, Txg(5)));
+        for _ in 0..64 {
+            let Answer::At(at) = group.allocate_single(Use::Class, 4096, Txg(5)) else { panic!("no room") };
+            assert_eq!(at >> 20, 3);
+        }
+        assert_eq!(got(&mut group, Use::Class, 1 << 19, 0, &[]), Some((7 << 20) + (1 << 19)));
     }
 }

@@ -410,6 +410,13 @@ impl Metaslab {
         self.bounds.size.saturating_sub(self.allocated_bytes).saturating_sub(self.waiting_bytes)
     }
 
+    /// Bytes that may be handed out, in pieces of any size, while a run of `least` bytes is still sure to be
+    /// found; none while its runs are not known.
+    pub fn free_in_runs_of(&self, least: u64) -> u64 {
+        let sectors = u32::try_from(least.div_ceil(1 << self.bounds.shift)).unwrap_or(u32::MAX);
+        self.loaded().map_or(0, |free| free.in_runs_of(sectors)) << self.bounds.shift
+    }
+
     /// Whether it has work to do when a group is synced or committed.
     pub fn is_busy(&self) -> bool {
         !self.pending.is_empty() || !self.deferred.is_empty()

@@ -8,20 +8,24 @@
 //! | price | of | bounded by | says |
 //! |---|---|---|---|
 //! | exact | blocks as they are before compression, in whole sectors, with parity, padding and copies; a share for metadata | quotas and reservations ([`tempreserve`]); of the pool, what is free less half of the slop | whether the data fit at all |
-//! | worst | the same as gangs of the smallest leaves; all indirect blocks, dnodes and directory leaves with the copies that metadata have; entries of space maps | what is free less a part of the slop that is for the MOS | whether they fit into this group |
+//! | worst | the same as gangs, where blocks are not sure to find a free run; all indirect blocks, dnodes and directory leaves with the copies that metadata have; entries of space maps | what is free less a part of the slop that is for the MOS | whether they fit into this group |
 //!
 //! What is accepted counts until its group is committed and the figures include it. The sum of worst prices
 //! of the groups under way, and what logs were lent, never exceeds what is free: this is why no group lacks
 //! space. It is far above what blocks take, so as a pool fills its groups become small, and what does not fit
-//! waits until the groups under way are committed ([`Txgs::begin_dirtying`]). What was freed waits to be
-//! reusable for two more: [`with_room`] tries again that often. It costs speed near the end, and no room: how
-//! full a pool gets is up to the exact price.
+//! waits until the groups under way are committed ([`Txgs::begin_dirtying`]). What each group writes once,
+//! above all indirect blocks, is the larger a part of it the smaller it is. So a group that lacks room is not
+//! committed before it has seven eighths of what it may have with no other under way. What was freed waits to
+//! be reusable for two more: [`with_room`] tries again that often. It costs speed near the end, and no room:
+//! how full a pool gets is up to the exact price.
 //!
 //! # What the prices rest on
 //! - Space: sectors that may be handed out. What was freed and waits for its two groups is not free.
 //! - A block that the group has dirty already costs nothing more, unless it began to be written early
-//!   (`dmu::live::dmu_sync`). A block of a volume counts once more: what was written early is claimed after a
-//!   crash, and written again by the replay.
+//!   (`dmu::live::dmu_sync`). One that is written early counts once more from then on: it is claimed after a
+//!   crash, and written again by the replay. Where it is claimed it may cut a free run in two, as may a block
+//!   of a log, so both also count with the longest part that is lost by that ([`Costs::apart`]).
+//! - Which blocks can become gangs follows from the free runs ([`costs`]).
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
 //! - An indirect block that was compressed since its object was opened, to half of its size at most, counts
 //!   with its bytes on disk, and with what it grows by for each pointer that changes
@@ -72,7 +76,6 @@ pub(super) use tempreserve::Shares;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
-use ondisk::objset::ObjsetType;
 use ondisk::{ObjsetId, Txg};
 
 use super::edit;
@@ -83,7 +86,7 @@ use crate::dmu::Dirtied;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::zio::LogRoom;
-use costs::Costs;
+use costs::{Costs, Worst};
 use tempreserve::Charge;
 
 /// Added to data for their share of metadata: one part in this many.
@@ -133,7 +136,7 @@ pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: im
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Price {
     exact: u64,
-    worst: u64,
+    worst: Worst,
     /// Of clones, what the dataset counts them for.
     cloned: u64,
 }
@@ -150,7 +153,7 @@ impl Accepted {
     fn add(&mut self, txg: Txg, price: Price) {
         let all = self.of(txg);
         all.exact = all.exact.saturating_add(price.exact);
-        all.worst = all.worst.saturating_add(price.worst);
+        all.worst = all.worst + price.worst;
         all.cloned = all.cloned.saturating_add(price.cloned);
     }
 
@@ -162,8 +165,8 @@ impl Accepted {
         self.total(|price| price.exact)
     }
 
-    fn worst(&self) -> u64 {
-        self.total(|price| price.worst)
+    fn worst(&self) -> Worst {
+        self.0[0].worst + self.0[1].worst
     }
 }
 
@@ -179,12 +182,14 @@ struct PoolState {
     /// Deflated bytes that data may take, as of the last group.
     free: u64,
     /// Deflated bytes that groups may take at worst.
-    safe: u64,
+    safe: Worst,
     /// The same of those who give space back.
-    safe_to_free: u64,
+    safe_to_free: Worst,
     accepted: Accepted,
     /// Lent to intent logs since the last group.
     lent: u64,
+    /// The same at worst: a crash leaves these blocks where they are, between free runs.
+    lent_at_worst: Worst,
     /// What changes of the group that is being synced take ([`changes`]).
     changes: u64,
     costs: Costs,
@@ -195,13 +200,18 @@ impl PoolState {
         self.free.saturating_sub(self.accepted.exact()).saturating_sub(self.lent)
     }
 
-    fn at_worst(&self) -> u64 {
-        self.accepted.worst().saturating_add(self.lent)
+    fn at_worst(&self) -> Worst {
+        self.accepted.worst() + self.lent_at_worst
+    }
+
+    /// Whether so much more at worst finds room, beside what is kept for logs.
+    fn is_safe(&self, more: Worst, kept: u64) -> bool {
+        (self.at_worst() + more + Worst::all(kept)).fits(self.safe)
     }
 
     /// What logs may have, however much data are accepted.
     fn for_logs(&self) -> u64 {
-        (self.free.min(self.safe) / LOG_SHARE).min(MOST_FOR_LOGS)
+        (self.free.min(self.safe.as_smallest()) / LOG_SHARE).min(MOST_FOR_LOGS)
     }
 
     /// What of that is not lent yet: data that come to others leave it.
@@ -214,11 +224,22 @@ impl PoolState {
         let exact = self.accepted.exact();
         let kept = self.for_logs().min(self.free.saturating_sub(exact));
         let by_free = (self.free / 2).saturating_sub(exact).max(kept).saturating_sub(self.lent);
-        by_free.min(self.safe.saturating_sub(self.at_worst()))
+        by_free.min(self.safe.less(self.at_worst()).most())
+    }
+
+    /// Whether a group beside `txg` is under way.
+    fn is_another_under_way(&mut self, txg: Txg) -> bool {
+        self.accepted.of(Txg(txg.get() + 1)).worst != Worst::default()
+    }
+
+    /// Whether so much is accepted that a group is better committed now than refuses much more.
+    fn is_nearly_used_up(&self) -> bool {
+        let at_worst = self.at_worst().map(|bytes| bytes.saturating_add(bytes / 7));
+        !at_worst.fits(self.safe)
     }
 
     fn is_idle(&self) -> bool {
-        self.at_worst() == 0
+        self.at_worst() == Worst::default()
     }
 }
 
@@ -232,7 +253,7 @@ impl PoolGauge {
     }
 
     /// What data of the group after `txg` take and take at worst, and what changes of `txg` take.
-    fn accepted_after(&self, txg: Txg) -> (u64, u64, u64) {
+    fn accepted_after(&self, txg: Txg) -> (u64, Worst, u64) {
         let mut state = self.state();
         let Price { exact, worst, .. } = *state.accepted.of(Txg(txg.get() + 1));
         (exact, worst, state.changes)
@@ -258,24 +279,27 @@ pub(super) struct LogSpace {
 
 impl LogSpace {
     /// What a block of a log takes of the space that is for data; and a log that is not cut into blocks yet.
-    fn taken(&self, state: &mut PoolState, bytes: u64) -> u64 {
-        let whole = bytes / LARGE_METADATA_BYTES;
-        let costs = &mut state.costs;
-        let large = costs.exact(&self.pool.allocator, LARGE_METADATA_BYTES, 1);
-        whole.saturating_mul(large).saturating_add(costs.exact(
-            &self.pool.allocator,
-            bytes % LARGE_METADATA_BYTES,
-            1,
-        ))
+    fn taken(&self, state: &mut PoolState, bytes: u64) -> (u64, Worst) {
+        let (allocator, costs) = (&*self.pool.allocator, &mut state.costs);
+        let (whole, rest) = (bytes / LARGE_METADATA_BYTES, bytes % LARGE_METADATA_BYTES);
+        let exact = |costs: &mut Costs, bytes: u64| costs.exact(allocator, bytes, 1);
+        let taken = whole.saturating_mul(exact(costs, LARGE_METADATA_BYTES));
+        let taken = taken.saturating_add(exact(costs, rest));
+        let worst = costs.apart(allocator, LARGE_METADATA_BYTES, 1) * whole;
+        let worst = if rest > 0 { worst + costs.apart(allocator, rest, 1) } else { worst };
+        (taken, worst)
+    }
+
+    /// Whether so much may be lent, and the price of it.
+    fn price(&self, state: &mut PoolState, bytes: u64) -> Option<(u64, Worst)> {
+        let (taken, worst) = self.taken(state, bytes);
+        (taken <= state.left_to_lend() && state.is_safe(worst, 0)).then_some((taken, worst))
     }
 }
 
 impl LogRoom for LogSpace {
     fn has(&self, bytes: u64) -> bool {
-        let has = {
-            let mut state = self.pool.state();
-            self.taken(&mut state, bytes) <= state.left_to_lend()
-        };
+        let has = self.price(&mut self.pool.state(), bytes).is_some();
         if !has {
             self.txgs.kick();
         }
@@ -285,18 +309,35 @@ impl LogRoom for LogSpace {
     fn lend(&self, bytes: u64) -> bool {
         let (is_lent, is_due) = {
             let mut state = self.pool.state();
-            let taken = self.taken(&mut state, bytes);
-            let is_lent = taken <= state.left_to_lend();
-            if is_lent {
+            let price = self.price(&mut state, bytes);
+            if let Some((taken, worst)) = price {
                 state.lent += taken;
+                state.lent_at_worst = state.lent_at_worst + worst;
             }
             // As data do: half of what may be lent is lent.
-            (is_lent, state.lent > state.left_to_lend())
+            (price.is_some(), state.lent > state.left_to_lend())
         };
         if is_due {
             self.txgs.kick();
         }
         is_lent
+    }
+
+    fn lend_early(&self, txg: Txg, bytes: u64, copies: u64) -> bool {
+        let mut state = self.pool.state();
+        let worst = state.costs.apart(&self.pool.allocator, bytes, copies);
+        let is_lent = state.is_safe(worst, state.kept_for_logs());
+        if is_lent {
+            state.accepted.add(txg, Price { worst, ..Price::default() });
+        }
+        is_lent
+    }
+
+    fn give_back_early(&self, txg: Txg, bytes: u64, copies: u64) {
+        let mut state = self.pool.state();
+        let worst = state.costs.apart(&self.pool.allocator, bytes, copies);
+        let accepted = state.accepted.of(txg);
+        accepted.worst = accepted.worst.less(worst);
     }
 }
 
@@ -311,8 +352,6 @@ struct DatasetState {
     /// How often each block is written, of data and of metadata.
     copies: u64,
     metadata_copies: u64,
-    /// Blocks may be written before their group.
-    writes_early: bool,
 }
 
 impl DatasetState {
@@ -323,7 +362,6 @@ impl DatasetState {
     /// What a demand takes in the group `txg`.
     fn price(&mut self, costs: &mut Costs, allocator: &Allocator, txg: Txg, dirtied: &Dirtied) -> Price {
         let (copies, metadata_copies) = (self.copies.max(1), self.metadata_copies.max(1));
-        let of_mos = |bytes: u64, copies: u64| bytes.div_ceil(LARGE_METADATA_BYTES).saturating_mul(copies);
         let Dirtied {
             blocks,
             block_bytes,
@@ -348,36 +386,28 @@ impl DatasetState {
         let cloned_counts = cloned.saturating_mul(costs.exact(allocator, per_clone, copies));
 
         let replaced = costs.worst(allocator, replaced_bytes, copies);
-        let of_data =
-            blocks.saturating_mul(costs.worst(allocator, block_bytes, copies)).saturating_sub(replaced);
+        let of_data = (costs.worst(allocator, block_bytes, copies) * blocks).less(replaced);
         let large = costs.worst(allocator, LARGE_METADATA_BYTES, metadata_copies);
         let small = costs.worst(allocator, SMALL_METADATA_BYTES, metadata_copies);
         let clone_leaf = costs.worst(allocator, CLONE_LEAF_BYTES, MOS_COPIES);
         let of_indirects = {
             // The last unit of each; a block that grew too much to be compressed may lack a third of one.
             let units = compressed_indirects.saturating_mul((costs.unit(allocator) * 4).div_ceil(3));
-            let bytes = u128::from(indirect_bytes.saturating_add(units));
-            let taken = (bytes * u128::from(large)).div_ceil(LARGE_METADATA_BYTES.into());
-            u64::try_from(taken).unwrap_or(u64::MAX)
+            let bytes = indirect_bytes.saturating_add(units);
+            costs.worst_of_metadata(allocator, bytes, metadata_copies)
         };
-        let is_first = self.accepted.of(txg).worst == 0;
+        let is_first = self.accepted.of(txg).worst == Worst::default();
         let once = match is_first {
-            true => small
-                .saturating_mul(DATASET_SMALL_BLOCKS)
-                .saturating_add(large.saturating_mul(DATASET_LARGE_BLOCKS)),
-            false => 0,
+            true => small * DATASET_SMALL_BLOCKS + large * DATASET_LARGE_BLOCKS,
+            false => Worst::default(),
         };
-        let parts = [
-            of_data,
-            if self.writes_early { data } else { 0 },
-            blocks.saturating_add(cloned).saturating_mul(BLOCK_MOS_BYTES),
-            cloned.saturating_mul(clone_leaf),
-            of_indirects,
-            described_bytes.div_ceil(SMALL_METADATA_BYTES).saturating_mul(small),
-            of_mos(attribute_bytes, large),
-            once,
-        ];
-        let worst = parts.into_iter().fold(0, u64::saturating_add);
+        let worst = of_data
+            + Worst::all(blocks.saturating_add(cloned).saturating_mul(BLOCK_MOS_BYTES))
+            + clone_leaf * cloned
+            + of_indirects
+            + small * described_bytes.div_ceil(SMALL_METADATA_BYTES)
+            + large * attribute_bytes.div_ceil(LARGE_METADATA_BYTES)
+            + once;
         Price { exact, worst, cloned: cloned_counts }
     }
 }
@@ -419,9 +449,12 @@ impl DatasetRoom {
         self.state.lock().ignore_poison()
     }
 
-    /// Has the open group committed, as there is no room in it.
-    fn refuse(&self, by_quota: bool) -> Error {
-        self.txgs.kick();
+    /// Has the open group committed, as there is no room in it, unless the room will be there when another
+    /// is committed.
+    fn refuse(&self, by_quota: bool, is_another_under_way: bool) -> Error {
+        if by_quota || !is_another_under_way {
+            self.txgs.kick();
+        }
         let name = self.name.lock().ignore_poison().clone();
         match by_quota {
             true => Error::Quota(format!("'{name}'")),
@@ -451,8 +484,8 @@ impl DatasetRoom {
         let mut pool = self.pool.state();
         let accepted = *dataset.accepted.of(open);
         let more = |bytes: u64| bytes.saturating_mul(after).div_ceil(before).saturating_sub(bytes);
-        let (exact, worst) = (more(accepted.exact), more(accepted.worst));
-        if exact > pool.left() || worst > pool.safe.saturating_sub(pool.at_worst()) {
+        let (exact, worst) = (more(accepted.exact), accepted.worst.map(more));
+        if exact > pool.left() || !pool.is_safe(worst, 0) {
             return false;
         }
         let price = Price { exact, worst, cloned: 0 };
@@ -473,7 +506,7 @@ impl crate::dmu::Room for DatasetRoom {
         let kept = pool.kept_for_logs();
         let own = below_refquota
             && price.exact.saturating_add(kept) <= pool.left()
-            && price.worst.saturating_add(kept) <= pool.safe.saturating_sub(pool.at_worst());
+            && pool.is_safe(price.worst, kept);
         let charge = Charge { txg, bytes: counted, cloned: price.cloned };
         let shared = own.then(|| self.shares.accept(self.head, charge));
         let Some(Ok(left)) = shared else {
@@ -481,15 +514,16 @@ impl crate::dmu::Room for DatasetRoom {
                 Some(Err(left)) => left.by_quota,
                 _ => !below_refquota,
             };
+            let is_another_under_way = pool.is_another_under_way(txg);
             drop((dataset, pool));
-            return Err(self.refuse(by_quota));
+            return Err(self.refuse(by_quota, is_another_under_way));
         };
         dataset.accepted.add(txg, price);
         pool.accepted.add(txg, price);
         self.txgs.set_may_gain_room(true);
         // Half of the room is accepted: better commit now than refuse what would have fitted.
         let is_due = pool.accepted.exact() > pool.left()
-            || pool.at_worst() > pool.safe / 2
+            || (pool.is_nearly_used_up() && !pool.is_another_under_way(txg))
             || dataset.accepted.exact() > dataset.left()
             || left.accepted > left.bytes;
         drop((dataset, pool));
@@ -503,10 +537,11 @@ impl crate::dmu::Room for DatasetRoom {
         let mut dataset = self.state();
         let mut pool = self.pool.state();
         let price = dataset.price(&mut pool.costs, &self.pool.allocator, txg, dirtied);
-        let fits = price.worst <= pool.safe_to_free.saturating_sub(pool.at_worst());
+        let fits = (pool.at_worst() + price.worst).fits(pool.safe_to_free);
         if !fits && (dirtied.blocks > 0 || !pool.is_idle()) {
+            let is_another_under_way = pool.is_another_under_way(txg);
             drop((dataset, pool));
-            return Err(self.refuse(false));
+            return Err(self.refuse(false, is_another_under_way));
         }
         dataset.accepted.add(txg, price);
         pool.accepted.add(txg, price);
@@ -536,14 +571,15 @@ impl DslPool {
             // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A
             // block whose place is only now being looked for is not counted until the next group; there are
             // few of each log, and the slop is for such.
-            let (free, slop) = (self.allocator().free_for_data(), self.allocator().slop_bytes());
-            room.free = free.saturating_sub(slop / 2);
-            room.safe = free.saturating_sub(slop / 4);
-            room.safe_to_free = free.saturating_sub(slop / 8);
-            room.lent = 0;
+            let next = Txg(txg.get() + 1);
+            let (free, slop) = (Worst::free(self.allocator(), next), self.allocator().slop_bytes());
+            room.free = free.as_smallest().saturating_sub(slop / 2);
+            room.safe = free.less(Worst::all(slop / 4));
+            room.safe_to_free = free.less(Worst::all(slop / 8));
+            (room.lent, room.lent_at_worst) = (0, Worst::default());
             room.changes = 0;
             *room.accepted.of(txg) = Price::default();
-            room.costs.forget(Txg(txg.get() + 1));
+            room.costs.forget(next);
             self.txgs().set_may_gain_room(!room.is_idle());
         }
         let open: Vec<_> = self.datasets().values().cloned().collect();
@@ -570,7 +606,6 @@ impl DslPool {
         let mut state = dataset.room.state();
         (state.below_refquota, state.referenced) = (room.below_refquota, room.referenced_bytes);
         (state.copies, state.metadata_copies) = (copies, (copies + 1).min(MAX_COPIES));
-        state.writes_early = dataset.objset.kind() == ObjsetType::Zvol;
         Ok(room.way)
     }
 }
@@ -581,14 +616,27 @@ mod tests {
 
     #[test]
     fn data_leave_a_share_for_logs_unless_they_are_alone() {
-        let mut state = PoolState { free: 1600, safe: 1600, ..PoolState::default() };
+        let mut state = PoolState { free: 1600, safe: Worst::all(1600), ..PoolState::default() };
         assert_eq!((state.kept_for_logs(), state.left_to_lend()), (0, 800));
-        state.accepted.add(Txg(7), Price { exact: 1500, worst: 1500, cloned: 0 });
+        state.accepted.add(Txg(7), Price { exact: 1500, worst: Worst::all(1500), cloned: 0 });
         assert_eq!((state.kept_for_logs(), state.left_to_lend()), (100, 100));
-        state.lent = 60;
+        (state.lent, state.lent_at_worst) = (60, Worst::all(60));
         assert_eq!((state.kept_for_logs(), state.left_to_lend()), (40, 40));
         // What data take at worst is never lent.
-        state.accepted.add(Txg(7), Price { exact: 0, worst: 30, cloned: 0 });
+        state.accepted.add(Txg(7), Price { exact: 0, worst: Worst::all(30), cloned: 0 });
         assert_eq!(state.left_to_lend(), 10);
+    }
+
+    #[test]
+    fn a_group_is_not_cut_short_by_the_one_that_is_being_written() {
+        let mut state = PoolState { free: 1600, safe: Worst::all(1600), ..PoolState::default() };
+        let price = |worst: u64| Price { exact: 0, worst: Worst::all(worst), cloned: 0 };
+        state.accepted.add(Txg(7), price(1000));
+        assert!(!state.is_another_under_way(Txg(7)) && !state.is_nearly_used_up());
+        state.accepted.add(Txg(7), price(401));
+        assert!(state.is_nearly_used_up() && !state.is_another_under_way(Txg(7)));
+        // Now the next one is open.
+        assert!(state.is_another_under_way(Txg(8)) && state.is_safe(Worst::all(199), 0));
+        assert!(!state.is_safe(Worst::all(200), 0));
     }
 }

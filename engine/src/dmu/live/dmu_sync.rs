@@ -11,10 +11,12 @@
 //! # Room
 //! Data are accepted for one place of each block, and the early copy takes that place. Therefore a block no
 //! longer counts as dirty from the moment when its early write begins: a later write to it needs another
-//! place and asks for it, and early writes do not ask. A block for which no free run is long enough is not
-//! written early: as a gang it would have to be written again, and its space is free again only with the
-//! group. (A writer that asked just before that moment, and writes just after, has no other place: that is at
-//! most one block of each writer, which the slop covers.)
+//! place and asks for it. After a crash the log leads to the early copy, and the replay writes the block
+//! again, so that the crash takes one more place. An early write borrows that when it begins
+//! ([`crate::zio::LogRoom`]); where it is not lent, the block is not written early. Neither is one for which
+//! no free run is long enough: as a gang it would have to be written again, and its space is free again only
+//! with the group. (A writer that asked just before that moment, and writes just after, has no other place:
+//! that is at most one block of each writer, which the slop covers.)
 //!
 //! # Invariants
 //! - A block that was written early is never overwritten in place: the log contains its checksum.
@@ -54,26 +56,38 @@ impl Early {
 
 impl LiveObject {
     /// Writes block `id` with its contents in group `txg`, unflushed. `None` if that group has not written
-    /// the block, if the block occupies no space of its own on the devices (zeroes), or if no free run is
-    /// long enough.
+    /// the block, if the block occupies no space of its own on the devices (zeroes), if no free run is long
+    /// enough, or if the pool has no room for another place of it.
     pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Early>> {
-        let (block, dnode) = {
-            let mut state = self.core.lock();
+        let (bytes, dnode) = {
+            let state = self.core.lock();
             let Some(at) = state.layers.iter().position(|layer| layer.txg == txg) else { return Ok(None) };
-            let Some(layer) = state.layers.get_mut(at) else { return Ok(None) };
+            let Some(layer) = state.layers.get(at) else { return Ok(None) };
             let Some(block) = layer.blocks.get(&id) else { return Ok(None) };
             if let Some((pointer, written)) = layer.early.get(&id)
                 && written.is_same(block)
             {
                 return Ok(Some(Early::of(*pointer, block)));
             }
-            let block = block.clone();
-            layer.begun_early.insert(id);
-            (block, state.dnode_below(at + 1))
+            (block.len(), state.dnode_below(at + 1))
         };
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy_of(txg).way(objset.id(), Some(&dnode), which);
+        let copies = u64::from(way.copies);
+        if !writer.borrow_for_early(txg, bytes as u64, copies) {
+            return Ok(None);
+        }
+        let not_after_all = || writer.give_back_early(txg, bytes as u64, copies);
+        let block = {
+            let mut state = self.core.lock();
+            let layer = state.layers.iter_mut().find(|layer| layer.txg == txg);
+            layer.and_then(|layer| layer.begin_early(id, bytes))
+        };
+        let Some(block) = block else {
+            not_after_all();
+            return Ok(None);
+        };
         let at = Bookmark::data(objset.id().get(), self.id().get(), id);
         let is_cached = objset.primary().get().takes(dnode.dmu_type.is_metadata());
         let request = WriteRequest {
@@ -95,10 +109,14 @@ impl LiveObject {
             fill: 1,
         };
         let written = match writer.write_promptly(txg, vec![request]).await {
-            Err(Error::NoSpace(_)) => return Ok(None),
+            Err(Error::NoSpace(_)) => {
+                not_after_all();
+                return Ok(None);
+            }
             written => written?,
         };
         let Some(pointer) = written.first().copied().filter(|pointer| !pointer.is_hole()) else {
+            not_after_all();
             return Ok(None);
         };
         let early = Early::of(pointer, &block);
@@ -116,6 +134,13 @@ impl LiveObject {
 }
 
 impl Layer {
+    /// Begins to write a block early, if it still has so many bytes.
+    fn begin_early(&mut self, id: u64, bytes: usize) -> Option<Block> {
+        let block = self.blocks.get(&id).filter(|block| block.len() == bytes)?.clone();
+        self.begun_early.insert(id);
+        Some(block)
+    }
+
     fn remember_early(&mut self, id: u64, pointer: Blkptr, block: Block) {
         if let Some((before, _)) = self.early.insert(id, (pointer, block)) {
             self.outdated.push(before);

@@ -23,6 +23,7 @@
 
 use ondisk::Txg;
 
+use super::costs::Worst;
 use super::{PoolGauge, SMALL_METADATA_BYTES};
 use crate::dsl::{DslPool, SyncTask};
 use crate::error::{Error, Result};
@@ -63,7 +64,7 @@ impl SyncTask {
     /// # Errors
     /// [`Error::NoSpace`].
     pub fn require_for_change(&self, spare: Spare, blocks: u64) -> Result<()> {
-        let (free, slop) = (self.allocator().free_for_data(), self.allocator().slop_bytes());
+        let (free, slop) = (Worst::free(self.allocator(), self.txg()), self.allocator().slop_bytes());
         let room = &self.dsl_pool().room;
         let left = room.left_for_change(self.txg(), free, slop, spare);
         let needed = room.price_of_change(blocks);
@@ -96,10 +97,10 @@ impl DslPool {
 
 impl PoolGauge {
     /// What a change of the group `txg`, which is being synced, may take while so much is free.
-    fn left_for_change(&self, txg: Txg, free: u64, slop: u64, spare: Spare) -> u64 {
+    fn left_for_change(&self, txg: Txg, free: Worst, slop: u64, spare: Spare) -> u64 {
         let (exact, worst, taken) = self.accepted_after(txg);
-        let left = free.saturating_sub(exact).saturating_sub(spare.kept(slop));
-        let at_worst = free.saturating_sub(worst).saturating_sub(slop / 8).max(slop / SURE_SHARE);
+        let left = free.as_smallest().saturating_sub(exact).saturating_sub(spare.kept(slop));
+        let at_worst = free.less(worst).most().saturating_sub(slop / 8).max(slop / SURE_SHARE);
         left.min(at_worst).saturating_sub(taken)
     }
 

@@ -34,6 +34,13 @@ pub trait LogRoom: Send + Sync + Debug {
 
     /// Lends `bytes` until the free space is counted again, or nothing.
     fn lend(&self, bytes: u64) -> bool;
+
+    /// Lends the copies of a block of `bytes` that is written before its group, until the group is committed,
+    /// or nothing: after a crash its log leads to them, and the replay writes the block again.
+    fn lend_early(&self, txg: Txg, bytes: u64, copies: u64) -> bool;
+
+    /// Takes back what was lent for a block that was not written early after all.
+    fn give_back_early(&self, txg: Txg, bytes: u64, copies: u64);
 }
 
 /// How many times the size of a log must be free where only logs are written: blocks are larger than their
@@ -48,6 +55,19 @@ impl Writer {
         }
         let is_lent = || self.log_room.as_ref().is_none_or(|room| room.has(bytes));
         self.allocator.free_for_log() / LOG_SHARE >= bytes || is_lent()
+    }
+
+    /// Borrows space for the copies of a block of `bytes` that is about to be written before its group;
+    /// returns false when it is not lent.
+    pub(crate) fn borrow_for_early(&self, txg: Txg, bytes: u64, copies: u64) -> bool {
+        self.log_room.as_ref().is_none_or(|room| room.lend_early(txg, bytes, copies))
+    }
+
+    /// The block was not written early after all.
+    pub(crate) fn give_back_early(&self, txg: Txg, bytes: u64, copies: u64) {
+        if let Some(room) = &self.log_room {
+            room.give_back_early(txg, bytes, copies);
+        }
     }
 
     /// Borrows `bytes` of the space for data for a log; returns false when they are not lent.

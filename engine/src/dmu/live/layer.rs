@@ -115,8 +115,8 @@ impl Layer {
         self.touched.contains(&id)
     }
 
-    /// Notes that block `id`, below an indirect block, is changed. Most objects have a single block, for which
-    /// a set would be a waste.
+    /// Notes that block `id`, below an indirect block, is changed. Most objects have a single block, for
+    /// which a set would be a waste.
     fn touch(&mut self, id: u64, indirect: u64) {
         if id > 0 {
             self.touched.insert(indirect);

@@ -27,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use server::api::{
     Action, ApiError, CreatePool, DiscoverPools, FRAME_HEAD_BYTES, FrameKind, ImportPool, ListPools, Listed,
-    PoolEntry,
+    PoolEntry, Role,
 };
 use server::public;
 use tokio::net::UnixStream;
@@ -44,12 +44,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A request as it travels: what is done with it is the same for every action, and compiled once.
 struct Message {
     action: &'static str,
+    role: Role,
     body: Bytes,
 }
 
 impl Message {
     fn of<A: Action>(action: &A) -> Result<Self> {
-        Ok(Self { action: A::NAME, body: serde_json::to_vec(action)?.into() })
+        Ok(Self { action: A::NAME, role: A::DECLARED.role, body: serde_json::to_vec(action)?.into() })
     }
 }
 
@@ -64,7 +65,7 @@ fn ask(message: Message) -> Result<Bytes> {
         let is_root = rustix::process::geteuid().is_root();
         let starts = may_start(message.action, is_root || is_named());
         // Who only asks is not in need of a daemon of his own.
-        let stream = match public::is_for_anyone(message.action) || !starts {
+        let stream = match message.role == Role::Viewer || !starts {
             true => connect_or_read(&path).await?,
             false => {
                 let own = connect(&path).await?;

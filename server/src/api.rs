@@ -5,17 +5,16 @@
 //! exist), 409 (busy), 422 (refused) or 500. The command line and other programs use the same requests. The
 //! types of the pool's state are the engine's own; this module only says how they travel.
 //!
-//! Adding an action takes a request type here with its [`Action`] implementation, and its line in
-//! `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve volumes, and ends
-//! when its client goes away. [`HoldView`] and [`CompareFiles`] have none either: the answer of the one lasts
-//! as long as the connection, that of the other comes in parts. That of [`SendSnapshot`] is a stream in
-//! frames, and the request of [`ReceiveStream`] has a stream behind it.
+//! All that is known of an action stands in its [`Declaration`]: who may ask for it, what it changes, in which
+//! form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
+//! implementation, a method of the daemon, and a line in `daemon::actions`.
 
 mod attached;
 mod changes;
 mod counters;
 mod creating;
 mod datasets;
+mod declaration;
 mod devices;
 mod diff;
 mod events;
@@ -45,6 +44,7 @@ pub use changes::*;
 pub use counters::*;
 pub use creating::*;
 pub use datasets::*;
+pub use declaration::*;
 pub use devices::*;
 pub use diff::*;
 pub use events::*;
@@ -73,10 +73,20 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A request that the daemon answers.
 pub trait Action: Serialize + DeserializeOwned + Send + 'static {
+    /// All that is known of it besides its types.
+    const DECLARED: Declaration;
     /// Last part of the request's path: `/v1/NAME`.
-    const NAME: &'static str;
+    const NAME: &'static str = Self::DECLARED.name;
     /// The type of a successful answer.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
+
+    /// The request as it is answered to any user: without what only some may see.
+    ///
+    /// # Errors
+    /// It asks for nothing else.
+    fn for_viewer(self) -> Result<Self, ApiError> {
+        Ok(self)
+    }
 }
 
 /// Why the daemon refused or failed, as it travels.

@@ -18,6 +18,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `actions` | the table of all actions |
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
 //! | `import_cached` | the pools that come back when the daemon starts again |
@@ -56,6 +57,7 @@
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
+mod actions;
 mod agents;
 mod attached;
 mod attaching;
@@ -117,12 +119,13 @@ use engine::events::Events;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
-use crate::api::{self, Action, ApiError, ErrorKind};
+use crate::api::{self, Action, ApiError, Effects};
 use crate::block::{Announcer, SharedMemory};
 use crate::listening::Listening;
 use crate::runtime::Shards;
 use crate::vhost_user;
 
+pub use actions::{ACTIONS, Known, known, tables as action_tables};
 pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};
@@ -249,133 +252,12 @@ pub fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u
     if let Some(BeforeRequests(act)) = &daemon.before_requests {
         act();
     }
+    let known = known(action)?;
     device::block_on(async {
-        let answer = act(daemon, action, body).await;
-        if CHANGES_OF_VOLUMES.contains(&action) {
-            // Failed ones too: what stood in their way was detached.
-            daemon.settle_devices().await;
-        }
-        if answer.is_ok() && MOUNTS.contains(&action) {
-            daemon.import_nested().await;
-        }
+        let answer = known.answer(daemon, body).await;
+        daemon.follow(known.declared.effects, answer.is_ok()).await;
         answer
     })
-}
-
-/// After these there may be files that are devices of pools.
-const MOUNTS: [&str; 4] =
-    [api::ImportPool::NAME, api::Mount::NAME, api::SetProperties::NAME, api::InheritProperty::NAME];
-
-/// After these there may be other volumes, or volumes may be something else.
-const CHANGES_OF_VOLUMES: [&str; 12] = [
-    api::CreateDataset::NAME,
-    api::CloneSnapshot::NAME,
-    api::DestroyDataset::NAME,
-    api::RenameDataset::NAME,
-    api::Promote::NAME,
-    api::Rollback::NAME,
-    api::TakeSnapshots::NAME,
-    // The last one to go may take the snapshot along.
-    api::HoldSnapshots::NAME,
-    api::SetProperties::NAME,
-    api::InheritProperty::NAME,
-    api::LoadKey::NAME,
-    api::UnloadKey::NAME,
-];
-
-async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    match action {
-        api::Hello::NAME => answer(body, async |request| daemon.hello(request)).await,
-        api::Shutdown::NAME => answer(body, async |request| daemon.shutdown(request).await).await,
-        api::DiscoverPools::NAME => answer(body, async |request| daemon.discover(request).await).await,
-        api::ImportPool::NAME => answer(body, async |request| daemon.import(request).await).await,
-        api::ExportPool::NAME => answer(body, async |request| daemon.export(request).await).await,
-        api::CreatePool::NAME => answer(body, async |request| daemon.create_pool(request).await).await,
-        api::AddVdevs::NAME => answer(body, async |request| daemon.add_vdevs(request).await).await,
-        api::DestroyPool::NAME => answer(body, async |request| daemon.destroy_pool(request).await).await,
-        api::FreezePool::NAME => answer(body, async |request| daemon.freeze_pool(request).await).await,
-        api::SyncPools::NAME => answer(body, async |request| daemon.sync_pools(request).await).await,
-        api::SetPoolProperty::NAME => {
-            answer(body, async |request| daemon.set_pool_property(request).await).await
-        }
-        api::CheckpointPool::NAME => {
-            answer(body, async |request| daemon.checkpoint_pool(request).await).await
-        }
-        api::ReguidPool::NAME => answer(body, async |request| daemon.reguid_pool(request).await).await,
-        api::UpgradePools::NAME => answer(body, async |request| daemon.upgrade_pools(request).await).await,
-        api::ClearLabel::NAME => answer(body, async |request| daemon.clear_label(request).await).await,
-        api::ClearErrors::NAME => answer(body, async |request| daemon.clear_errors(request).await).await,
-        api::OfflineDevices::NAME => {
-            answer(body, async |request| daemon.offline_devices(request).await).await
-        }
-        api::OnlineDevices::NAME => answer(body, async |request| daemon.online_devices(request).await).await,
-        api::AttachDevice::NAME => answer(body, async |request| daemon.attach_device(request).await).await,
-        api::DetachDevice::NAME => answer(body, async |request| daemon.detach_device(request).await).await,
-        api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
-        api::ScanPool::NAME => answer(body, async |request| daemon.scan_pool(request).await).await,
-        api::SweepDevices::NAME => answer(body, async |request| daemon.sweep_devices(request).await).await,
-        api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
-        api::GetEvents::NAME => answer(body, async |request| daemon.list_events(request)).await,
-        api::ClearEvents::NAME => answer(body, async |request| daemon.clear_events(request)).await,
-        api::GetScrubSchedules::NAME => {
-            answer(body, async |request| daemon.scrub_schedules(request).await).await
-        }
-        api::SetScrubSchedule::NAME => {
-            answer(body, async |request| daemon.set_scrub_schedule(request).await).await
-        }
-        api::ListShares::NAME => answer(body, async |request| daemon.list_shares(request).await).await,
-        api::InjectFault::NAME => answer(body, async |request| daemon.inject_fault(request).await).await,
-        api::ListInjections::NAME => answer(body, async |request| daemon.list_injections(request)).await,
-        api::ClearInjections::NAME => answer(body, async |request| daemon.clear_injections(request)).await,
-        api::GetWhatIf::NAME => answer(body, async |request| daemon.what_if(request).await).await,
-        api::ListTunables::NAME => answer(body, async |request| daemon.list_tunables(&request)).await,
-        api::SetTunables::NAME => answer(body, async |request| daemon.set_tunables(request)).await,
-        api::ListHooks::NAME => answer(body, async |request| daemon.list_hooks(request)).await,
-        api::AddHook::NAME => answer(body, async |request| daemon.add_hook(request)).await,
-        api::RemoveHook::NAME => answer(body, async |request| daemon.remove_hook(request)).await,
-        api::TestHook::NAME => answer(body, async |request| daemon.test_hook(request)).await,
-        api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
-        api::GetCounters::NAME => answer(body, async |request| daemon.counters(request).await).await,
-        api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
-        api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
-        api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,
-        api::GetStatus::NAME => answer(body, async |request| daemon.status(request).await).await,
-        api::PoolHistory::NAME => answer(body, async |request| daemon.history(request).await).await,
-        api::ListDatasets::NAME => answer(body, async |request| daemon.list_datasets(request).await).await,
-        api::CreateDataset::NAME => answer(body, async |request| daemon.create_dataset(request).await).await,
-        api::CloneSnapshot::NAME => answer(body, async |request| daemon.clone_snapshot(request).await).await,
-        api::DestroyDataset::NAME => {
-            answer(body, async |request| daemon.destroy_dataset(request).await).await
-        }
-        api::RenameDataset::NAME => answer(body, async |request| daemon.rename_dataset(request).await).await,
-        api::Promote::NAME => answer(body, async |request| daemon.promote(request).await).await,
-        api::AbortReceive::NAME => answer(body, async |request| daemon.abort_receive(request).await).await,
-        api::TakeSnapshots::NAME => answer(body, async |request| daemon.take_snapshots(request).await).await,
-        api::Rollback::NAME => answer(body, async |request| daemon.rollback(request).await).await,
-        api::HoldSnapshots::NAME => answer(body, async |request| daemon.hold_snapshots(request).await).await,
-        api::CreateBookmark::NAME => {
-            answer(body, async |request| daemon.create_bookmark(request).await).await
-        }
-        api::SetProperties::NAME => answer(body, async |request| daemon.set_properties(request).await).await,
-        api::InheritProperty::NAME => {
-            answer(body, async |request| daemon.inherit_property(request).await).await
-        }
-        api::ListSpace::NAME => answer(body, async |request| daemon.list_space(request).await).await,
-        api::ListHolds::NAME => answer(body, async |request| daemon.list_holds(request).await).await,
-        api::LoadKey::NAME => answer(body, async |request| daemon.load_key(request).await).await,
-        api::UnloadKey::NAME => answer(body, async |request| daemon.unload_key(request).await).await,
-        api::ListKeys::NAME => answer(body, async |request| daemon.list_keys(request).await).await,
-        api::Mount::NAME => answer(body, async |request| daemon.mount(request).await).await,
-        api::Unmount::NAME => answer(body, async |request| daemon.unmount(request).await).await,
-        api::ListMounts::NAME => answer(body, async |request| daemon.list_mounts(request)).await,
-        api::AttachVolume::NAME => answer(body, async |request| daemon.attach_volume(request).await).await,
-        api::DetachVolume::NAME => answer(body, async |request| daemon.detach_volume(request).await).await,
-        api::ListAttached::NAME => answer(body, async |request| daemon.list_attached(request)).await,
-        api::ReshapeVolume::NAME => answer(body, async |request| daemon.reshape_volume(request).await).await,
-        api::ListReshapes::NAME => answer(body, async |request| daemon.list_reshapes(&request)).await,
-        api::ListVolumes::NAME => answer(body, async |request| daemon.list_volumes(request)).await,
-        _ => Err(ApiError::not_found(format!("there is no action '{action}'"))),
-    }
 }
 
 /// Answers a request for load on a volume: [`dispatch`] for the one action whose work is done on the threads
@@ -384,21 +266,22 @@ async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>,
 /// # Errors
 /// As those of [`dispatch`].
 pub fn dispatch_load<'a>(daemon: &'a Daemon, body: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
-    Box::pin(answer(body, async |request| daemon.run_load(request).await))
-}
-
-async fn answer<A: Action>(
-    body: &[u8],
-    act: impl AsyncFnOnce(A) -> Result<A::Reply, ApiError>,
-) -> Result<Vec<u8>, ApiError> {
-    let request: A = serde_json::from_slice(body)
-        .map_err(|error| ApiError { kind: ErrorKind::Invalid, message: format!("{}: {error}", A::NAME) })?;
-    let reply = act(request).await?;
-    serde_json::to_vec(&reply)
-        .map_err(|error| ApiError { kind: ErrorKind::Failed, message: error.to_string() })
+    Box::pin(actions::answer(body, async |request| daemon.run_load(request).await))
 }
 
 impl Daemon {
+    /// Brings in line what depends on what an action may have changed.
+    async fn follow(self: &Arc<Self>, effects: Effects, is_done: bool) {
+        if effects.has(Effects::VOLUMES) {
+            // After failed ones too: what stood in their way was detached.
+            self.settle_devices().await;
+        }
+        // There may be files that are devices of pools.
+        if is_done && effects.has(Effects::MOUNTS) {
+            self.import_nested().await;
+        }
+    }
+
     /// Does what a request of this process asks for, as if it had come through the socket. See [`dispatch`].
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The HTTP API on a Unix socket.
 //!
-//! One route, `POST /v1/{action}`. The socket's mode (0600) decides which processes may connect, and the
+//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. The socket's mode (0600) decides which processes may connect, and the
 //! peer's credentials are checked again: the daemon's own user and root. Bodies are bounded. A request that
 //! is dropped midway changes nothing that its action had not finished.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
+use axum::extract::{Path as UrlPath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -20,9 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{
-    Action, ApiError, CompareFiles, ErrorKind, HoldView, ReceivePart, ReceiveStream, RunLoad, SendSnapshot,
-};
+use crate::api::{Action, ApiError, Form, HoldView, ReceivePart, ReceiveStream};
 use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::socket::{self, SocketFile};
 
@@ -96,11 +94,7 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = Arc::clone(&daemon);
-    let router = axum::Router::new()
-        .route("/v1/{action}", post(act))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .route(&format!("/v1/{}", ReceiveStream::NAME), post(receive_stream))
-        .with_state(daemon);
+    let router = axum::Router::new().route("/v1/{action}", post(act)).with_state(daemon);
     // Connections that hold views would be waited for.
     let stop = async move {
         stop.await;
@@ -172,7 +166,7 @@ fn lines(parts: mpsc::Receiver<ReceivePart>) -> Body {
 /// Receives the stream in the body of a request, behind a line of JSON. The answer begins at once and lasts
 /// until the stream was received. A stream of which no more is wanted is read on and dropped, until the
 /// client has taken the answer and goes away: an answer to a client that is writing could be lost.
-async fn receive_stream(State(daemon): State<Arc<Daemon>>, body: Body) -> Response {
+async fn receive_stream(daemon: Arc<Daemon>, body: Body) -> Response {
     let mut body = body.into_data_stream();
     let mut line = Vec::new();
     let rest = loop {
@@ -244,45 +238,43 @@ async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiEr
     Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/octet-stream")], body).into_response()))
 }
 
-async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
-    answer(daemon, action, body).await
+/// A request whose body is not a stream is read whole first.
+async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Body) -> Response {
+    if daemon::known(&action).is_ok_and(|known| known.declared.form == Form::StreamIn) {
+        return receive_stream(daemon, body).await;
+    }
+    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
+        Ok(body) => answer(daemon, action, body).await,
+        Err(error) => refusal(&ApiError::invalid(format!("{action}: the request cannot be read: {error}"))),
+    }
 }
 
-/// Does what was asked.
+/// Does what was asked, in the form that the action declares.
 pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> Response {
-    let answer = if action == RunLoad::NAME {
-        // It waits for no device itself. A client that goes away drops this, and with it the load.
-        Ok(daemon::dispatch_load(&daemon, &body).await)
-    } else if action == HoldView::NAME {
-        match hold_view(&daemon, &body) {
-            Ok(held) => return held,
-            Err(error) => Ok(Err(error)),
-        }
-    } else if action == CompareFiles::NAME {
-        match compare_files(daemon, body).await {
-            Ok(Ok(comparison)) => return comparison,
-            Ok(Err(error)) => Ok(Err(error)),
-            Err(panic) => Err(panic),
-        }
-    } else if action == SendSnapshot::NAME {
-        match send(daemon, body).await {
-            Ok(Ok(sending)) => return sending,
-            Ok(Err(error)) => Ok(Err(error)),
-            Err(panic) => Err(panic),
-        }
-    } else {
-        // Actions wait for devices through the calling thread's ring, which this runtime's threads do not
-        // drive.
-        let act = move || daemon::dispatch(&daemon, &action, &body);
-        tokio::task::spawn_blocking(act).await
+    let form = match daemon::known(&action) {
+        Ok(known) => known.declared.form,
+        Err(error) => return refusal(&error),
     };
-    match answer {
-        Ok(Ok(body)) => response(StatusCode::OK, body),
+    let answered = match form {
+        Form::Once => {
+            // Actions wait for devices through the calling thread's ring, which this runtime's threads do
+            // not drive.
+            let act = move || daemon::dispatch(&daemon, &action, &body);
+            tokio::task::spawn_blocking(act).await.map(|answer| Ok(response(StatusCode::OK, answer?)))
+        }
+        // It waits for no device itself. A client that goes away drops this, and with it the load.
+        Form::OnceByServer => {
+            Ok(daemon::dispatch_load(&daemon, &body).await.map(|body| response(StatusCode::OK, body)))
+        }
+        Form::HeldOpen => Ok(hold_view(&daemon, &body)),
+        Form::Parts => compare_files(daemon, body).await,
+        Form::FramesOut => send(daemon, body).await,
+        Form::StreamIn => return receive_stream(daemon, Body::from(body)).await,
+    };
+    match answered {
+        Ok(Ok(response)) => response,
         Ok(Err(error)) => refusal(&error),
-        Err(panic) => refusal(&ApiError {
-            kind: ErrorKind::Failed,
-            message: format!("the daemon failed in this request: {panic}"),
-        }),
+        Err(panic) => refusal(&ApiError::failed(format!("the daemon failed in this request: {panic}"))),
     }
 }
 

@@ -27,20 +27,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::api::{
-    AbortReceive, Action, AddHook, AddVdevs, ApiError, AttachDevice, AttachVolume, CheckpointPool,
-    ClearErrors, ClearEvents, ClearInjections, ClearLabel, CloneSnapshot, CompareFiles, CreateBookmark,
-    CreateDataset, CreatePool, DestroyDataset, DestroyPool, DetachDevice, DiscoverPools, ExportPool,
-    FreezePool, GetCounters, GetEvents, GetIoStats, GetScrubSchedules, GetStatus, GetWhatIf, Hello,
-    HoldSnapshots, HoldView, ImportPool, InheritProperty, InjectFault, ListDatasets, ListHolds, ListHooks,
-    ListInjections, ListMounts, ListPools, ListShares, ListSpace, ListTunables, ListVdevs, LoadKey, Mount,
-    OfflineDevices, OnlineDevices, PoolHistory, Promote, ReceiveStream, ReguidPool, RemoveDevices,
-    RemoveHook, RenameDataset, ReopenPools, Rollback, ScanPool, SendSnapshot, SetPoolProperty, SetProperties,
-    SetScrubSchedule, SetTunables, SweepDevices, SyncPools, TakeSnapshots, TestHook, UnloadKey, Unmount,
-    UpgradePools,
-};
+use crate::api::{ApiError, Role, Words};
 use crate::bounded::Bounded;
-use crate::daemon::Daemon;
+use crate::daemon::{self, Daemon};
 use crate::http;
 use crate::socket::{self, SocketFile};
 
@@ -57,55 +46,25 @@ const MAX_REFUSALS: usize = 32;
 const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
 /// How long a connection lasts.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Actions for any user.
-const FOR_ANYONE: [&str; 9] = [
-    Hello::NAME,
-    ListPools::NAME,
-    ListVdevs::NAME,
-    GetStatus::NAME,
-    GetIoStats::NAME,
-    GetCounters::NAME,
-    ListDatasets::NAME,
-    ListHolds::NAME,
-    ListMounts::NAME,
-];
-/// Properties that tell what users have in a filesystem.
-const OF_USERS: [&str; 4] = ["user", "group", "project", "id"];
 
 /// The socket of the machine's daemon, for users who have no daemon of their own.
 pub fn of_the_machine() -> PathBuf {
     Path::new("/run/cenote").join(FILE_NAME)
 }
 
-/// Whether anyone may ask for an action.
-pub fn is_for_anyone(action: &str) -> bool {
-    FOR_ANYONE.contains(&action)
-}
-
 /// The request as it is answered to anyone: without what only some may see.
 fn permitted(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let wrong = |error: serde_json::Error| ApiError::invalid(format!("{action}: {error}"));
-    let again = |error: serde_json::Error| ApiError::failed(error.to_string());
-    match action {
-        GetStatus::NAME => {
-            let request: GetStatus = serde_json::from_slice(body).map_err(wrong)?;
-            serde_json::to_vec(&GetStatus { files: false, ..request }).map_err(again)
-        }
-        ListDatasets::NAME => {
-            let request: ListDatasets = serde_json::from_slice(body).map_err(wrong)?;
-            match request.properties.iter().find(|name| is_of_users(name)) {
-                Some(name) => Err(denied(&format!("cannot get property '{name}'"))),
-                None => Ok(body.to_vec()),
-            }
-        }
-        _ if is_for_anyone(action) => Ok(body.to_vec()),
-        _ => Err(denied(&attempted(action, body))),
+    match daemon::known(action) {
+        Ok(known) if known.declared.role == Role::Viewer => known.for_viewer(body),
+        Ok(known) => Err(denied(&attempted(known.declared.words, body))),
+        // Which actions there are is not told.
+        Err(_) => Err(denied(&attempted(None, body))),
     }
 }
 
 /// The operation of a refused request, in OpenZFS's words.
-fn attempted(action: &str, body: &[u8]) -> String {
-    let Some(&(_, what, field)) = REFUSED.iter().find(|(refused, ..)| *refused == action) else {
+fn attempted(words: Option<Words>, body: &[u8]) -> String {
+    let Some(Words { what, field }) = words else {
         return "only root, and the user who runs the daemon, may ask for that".into();
     };
     let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
@@ -119,79 +78,8 @@ fn attempted(action: &str, body: &[u8]) -> String {
     }
 }
 
-/// Actions that are refused to users: the action, its operation in words, and the field with the name of its
-/// object.
-const REFUSED: [(&str, &str, &str); 60] = [
-    (ReceiveStream::NAME, "receive", "name"),
-    (AbortReceive::NAME, "abort receive into", "name"),
-    (ListShares::NAME, "show the shares of", "names"),
-    (GetScrubSchedules::NAME, "show the schedule of", "pools"),
-    (SetScrubSchedule::NAME, "schedule scrubs of", "pool"),
-    (InjectFault::NAME, "inject faults into", "pool"),
-    (ListInjections::NAME, "show injected faults", ""),
-    (ClearInjections::NAME, "clear injected faults", ""),
-    (GetWhatIf::NAME, "show what caches would do for", "pools"),
-    (ListTunables::NAME, "show tunables", ""),
-    (SetTunables::NAME, "set tunables", ""),
-    (ListHooks::NAME, "show hooks", ""),
-    (AddHook::NAME, "add a hook", ""),
-    (RemoveHook::NAME, "remove the hook", "name"),
-    (TestHook::NAME, "test the hook", "name"),
-    (GetEvents::NAME, "show events", ""),
-    (ClearEvents::NAME, "clear events", ""),
-    (DiscoverPools::NAME, "discover pools", ""),
-    (ImportPool::NAME, "import", "pool"),
-    (ExportPool::NAME, "export", "pools"),
-    (CreatePool::NAME, "create", "name"),
-    (DestroyPool::NAME, "destroy", "pool"),
-    (AddVdevs::NAME, "add to", "pool"),
-    (ClearErrors::NAME, "clear errors for", "pool"),
-    (OfflineDevices::NAME, "offline", "devices"),
-    (OnlineDevices::NAME, "online", "devices"),
-    (AttachDevice::NAME, "attach to or replace", "device"),
-    (DetachDevice::NAME, "detach", "device"),
-    (RemoveDevices::NAME, "remove", "devices"),
-    (SweepDevices::NAME, "trim or initialize", "pool"),
-    (ScanPool::NAME, "scan", "pool"),
-    (ReopenPools::NAME, "reopen", "pools"),
-    (ReguidPool::NAME, "reguid", "pool"),
-    (CheckpointPool::NAME, "checkpoint", "pool"),
-    (UpgradePools::NAME, "upgrade", "pools"),
-    (SyncPools::NAME, "sync", "pools"),
-    (FreezePool::NAME, "freeze", "pool"),
-    (ClearLabel::NAME, "clear the label of", "device"),
-    (SetPoolProperty::NAME, "set property for", "pool"),
-    (PoolHistory::NAME, "show history for pool", "pools"),
-    (HoldView::NAME, "open", "pool"),
-    (CompareFiles::NAME, "compare the files of", "from"),
-    (SendSnapshot::NAME, "send", "snapshot"),
-    (CreateDataset::NAME, "create", "name"),
-    (DestroyDataset::NAME, "destroy", "name"),
-    (RenameDataset::NAME, "rename", "from"),
-    (TakeSnapshots::NAME, "create snapshot", "names"),
-    (Rollback::NAME, "rollback to", "snapshot"),
-    (CloneSnapshot::NAME, "create", "target"),
-    (Promote::NAME, "promote", "dataset"),
-    (HoldSnapshots::NAME, "hold or release snapshot", "snapshots"),
-    (CreateBookmark::NAME, "create bookmark", "bookmark"),
-    (SetProperties::NAME, "set property for", "datasets"),
-    (InheritProperty::NAME, "inherit property for", "datasets"),
-    (ListSpace::NAME, "get used/quota for", "dataset"),
-    (LoadKey::NAME, "load key for", "dataset"),
-    (UnloadKey::NAME, "unload key for", "dataset"),
-    (Mount::NAME, "mount", "dataset"),
-    (Unmount::NAME, "unmount", "target"),
-    (AttachVolume::NAME, "attach", "volume"),
-];
-
 fn denied(what: &str) -> ApiError {
     ApiError::refused(format!("{what}: permission denied"))
-}
-
-/// `userused@…`, `groupobjquota@…` and their kin.
-fn is_of_users(property: &str) -> bool {
-    let Some((name, _)) = property.split_once('@') else { return false };
-    OF_USERS.iter().any(|of| name.starts_with(of)) && (name.ends_with("used") || name.ends_with("quota"))
 }
 
 /// A listening socket for anyone, which removes its file when dropped.
@@ -343,6 +231,7 @@ async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{GetStatus, ListDatasets};
 
     #[test]
     fn only_listings_are_for_anyone_and_only_what_users_may_see() {

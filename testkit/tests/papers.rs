@@ -258,18 +258,6 @@ fn all_are_named(document: &str, names: &[String]) {
 }
 
 #[test]
-fn every_action_of_the_api_is_described() {
-    let mut names = Vec::new();
-    for file in files("server/src/api", ".rs") {
-        let text = read(&file);
-        let values =
-            text.lines().filter_map(|line| line.trim().strip_prefix("const NAME: &'static str = \""));
-        names.extend(values.filter_map(|value| value.strip_suffix("\";")).map(str::to_owned));
-    }
-    all_are_named("docs/src/api.md", &names);
-}
-
-#[test]
 fn every_module_of_structures_is_in_the_index() {
     let modules = files("ondisk/src", ".rs").into_iter();
     let names = modules.map(|path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// How the kernel gets at the volume of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,14 @@ pub struct AttachedVolume {
 }
 
 impl Action for AttachVolume {
-    const NAME: &'static str = "volume-attach";
+    const DECLARED: Declaration = Declaration::changes(
+        "volume-attach",
+        Part::Volumes,
+        Role::Admin,
+        Effects::VOLUMES,
+        "Makes a block device of the kernel",
+    )
+    .in_words("attach", "volume");
     type Reply = AttachedVolume;
 }
 
@@ -66,7 +73,8 @@ pub struct DetachVolume {
 }
 
 impl Action for DetachVolume {
-    const NAME: &'static str = "volume-detach";
+    const DECLARED: Declaration =
+        Declaration::changes("volume-detach", Part::Volumes, Role::Admin, Effects::VOLUMES, "Ends it");
     type Reply = ();
 }
 
@@ -75,6 +83,7 @@ impl Action for DetachVolume {
 pub struct ListAttached {}
 
 impl Action for ListAttached {
-    const NAME: &'static str = "volume-attached";
+    const DECLARED: Declaration =
+        Declaration::reads("volume-attached", Part::Volumes, Role::Operator, "Lists these devices");
     type Reply = Vec<AttachedVolume>;
 }

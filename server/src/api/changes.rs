@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Effects, Part, Role};
 
 /// Creates a filesystem or a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,14 @@ pub struct Created {
 }
 
 impl Action for CreateDataset {
-    const NAME: &'static str = "dataset-create";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-create",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Creates a filesystem or volume",
+    )
+    .in_words("create", "name");
     type Reply = Created;
 }
 
@@ -82,7 +89,14 @@ pub struct Destroyed {
 }
 
 impl Action for DestroyDataset {
-    const NAME: &'static str = "dataset-destroy";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-destroy",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Destroys a filesystem, volume, snapshots or a bookmark",
+    )
+    .in_words("destroy", "name");
     type Reply = Destroyed;
 }
 
@@ -107,7 +121,14 @@ pub struct RenameDataset {
 }
 
 impl Action for RenameDataset {
-    const NAME: &'static str = "dataset-rename";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-rename",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Renames a filesystem, volume or snapshot",
+    )
+    .in_words("rename", "from");
     type Reply = Warnings;
 }
 
@@ -134,7 +155,14 @@ pub struct TakeSnapshots {
 }
 
 impl Action for TakeSnapshots {
-    const NAME: &'static str = "snapshot-create";
+    const DECLARED: Declaration = Declaration::changes(
+        "snapshot-create",
+        Part::Datasets,
+        Role::Operator,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Takes snapshots in one pool, in the same moment",
+    )
+    .in_words("create snapshot", "names");
     /// The snapshots that were taken.
     type Reply = Vec<String>;
 }
@@ -156,7 +184,14 @@ pub struct Rollback {
 }
 
 impl Action for Rollback {
-    const NAME: &'static str = "dataset-rollback";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-rollback",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Goes back to a snapshot",
+    )
+    .in_words("rollback to", "snapshot");
     type Reply = Warnings;
 }
 
@@ -179,7 +214,14 @@ pub struct CloneSnapshot {
 }
 
 impl Action for CloneSnapshot {
-    const NAME: &'static str = "dataset-clone";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-clone",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Makes a filesystem or volume out of a snapshot",
+    )
+    .in_words("create", "target");
     type Reply = Created;
 }
 
@@ -194,7 +236,14 @@ pub struct Promote {
 }
 
 impl Action for Promote {
-    const NAME: &'static str = "dataset-promote";
+    const DECLARED: Declaration = Declaration::changes(
+        "dataset-promote",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Makes a clone the origin of its origin",
+    )
+    .in_words("promote", "dataset");
     type Reply = ();
 }
 
@@ -215,7 +264,14 @@ pub struct HoldSnapshots {
 }
 
 impl Action for HoldSnapshots {
-    const NAME: &'static str = "snapshot-hold";
+    const DECLARED: Declaration = Declaration::changes(
+        "snapshot-hold",
+        Part::Datasets,
+        Role::Operator,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Holds snapshots, or releases them",
+    )
+    .in_words("hold or release snapshot", "snapshots");
     type Reply = ();
 }
 
@@ -232,7 +288,14 @@ pub struct CreateBookmark {
 }
 
 impl Action for CreateBookmark {
-    const NAME: &'static str = "bookmark-create";
+    const DECLARED: Declaration = Declaration::changes(
+        "bookmark-create",
+        Part::Datasets,
+        Role::Operator,
+        Effects::DATASETS,
+        "Bookmarks a snapshot, or copies a bookmark",
+    )
+    .in_words("create bookmark", "bookmark");
     type Reply = ();
 }
 
@@ -251,7 +314,14 @@ pub struct SetProperties {
 }
 
 impl Action for SetProperties {
-    const NAME: &'static str = "property-set";
+    const DECLARED: Declaration = Declaration::changes(
+        "property-set",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES).and(Effects::MOUNTS),
+        "Sets properties",
+    )
+    .in_words("set property for", "datasets");
     type Reply = PropertiesSet;
 }
 
@@ -272,7 +342,14 @@ pub struct InheritProperty {
 }
 
 impl Action for InheritProperty {
-    const NAME: &'static str = "property-inherit";
+    const DECLARED: Declaration = Declaration::changes(
+        "property-inherit",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES).and(Effects::MOUNTS),
+        "Takes a property away",
+    )
+    .in_words("inherit property for", "datasets");
     type Reply = PropertiesSet;
 }
 

@@ -8,7 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Part, Role};
 
 /// Asks for counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,12 @@ pub struct GetCounters {
 }
 
 impl Action for GetCounters {
-    const NAME: &'static str = "counters";
+    const DECLARED: Declaration = Declaration::reads(
+        "counters",
+        Part::Pools,
+        Role::Viewer,
+        "Counters under OpenZFS's names, transaction groups and clients ([Counters](counters.md))",
+    );
     type Reply = Counters;
 }
 

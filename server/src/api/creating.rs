@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, OpenedPool, VdevNode, Warnings};
+use super::{Action, Declaration, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +98,14 @@ pub struct CreatePool {
 }
 
 impl Action for CreatePool {
-    const NAME: &'static str = "pool-create";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-create",
+        Part::Pools,
+        Role::Admin,
+        Effects::POOLS,
+        "Creates a pool; what its devices held is lost",
+    )
+    .in_words("create", "name");
     type Reply = OpenedPool;
 }
 
@@ -127,7 +134,9 @@ pub struct AddVdevs {
 }
 
 impl Action for AddVdevs {
-    const NAME: &'static str = "pool-add";
+    const DECLARED: Declaration =
+        Declaration::changes("pool-add", Part::Devices, Role::Admin, Effects::VDEVS, "Adds vdevs")
+            .in_words("add to", "pool");
     /// The vdevs of the pool before the addition.
     type Reply = VdevNode;
 }
@@ -146,7 +155,14 @@ pub struct DestroyPool {
 }
 
 impl Action for DestroyPool {
-    const NAME: &'static str = "pool-destroy";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-destroy",
+        Part::Pools,
+        Role::Admin,
+        Effects::POOLS,
+        "Destroys a pool; an import with `destroyed` brings it back until its devices are used again",
+    )
+    .in_words("destroy", "pool");
     type Reply = Warnings;
 }
 
@@ -159,7 +175,14 @@ pub struct SyncPools {
 }
 
 impl Action for SyncPools {
-    const NAME: &'static str = "pool-sync";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-sync",
+        Part::Pools,
+        Role::Operator,
+        Effects::VDEVS,
+        "Commits what was written so far",
+    )
+    .in_words("sync", "pools");
     /// The pools that were synced.
     type Reply = Listed<String>;
 }
@@ -174,7 +197,14 @@ pub struct FreezePool {
 }
 
 impl Action for FreezePool {
-    const NAME: &'static str = "pool-freeze";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-freeze",
+        Part::Pools,
+        Role::Admin,
+        Effects::VDEVS,
+        "For tests: commits nothing until the pool is exported",
+    )
+    .in_words("freeze", "pool");
     type Reply = ();
 }
 
@@ -196,7 +226,14 @@ pub struct SetPoolProperty {
 }
 
 impl Action for SetPoolProperty {
-    const NAME: &'static str = "pool-set";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-set",
+        Part::Pools,
+        Role::Admin,
+        Effects::VDEVS,
+        "Sets a property of a pool or of one of its vdevs",
+    )
+    .in_words("set property for", "pool");
     type Reply = ();
 }
 
@@ -213,7 +250,14 @@ pub struct ReguidPool {
 }
 
 impl Action for ReguidPool {
-    const NAME: &'static str = "pool-reguid";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-reguid",
+        Part::Pools,
+        Role::Admin,
+        Effects::VDEVS,
+        "Gives a pool another guid",
+    )
+    .in_words("reguid", "pool");
     type Reply = ();
 }
 
@@ -232,7 +276,14 @@ pub struct CheckpointPool {
 }
 
 impl Action for CheckpointPool {
-    const NAME: &'static str = "pool-checkpoint";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-checkpoint",
+        Part::Pools,
+        Role::Admin,
+        Effects::VDEVS,
+        "Takes a checkpoint, or gives it up",
+    )
+    .in_words("checkpoint", "pool");
     type Reply = ();
 }
 
@@ -264,7 +315,14 @@ pub struct UpgradedPool {
 }
 
 impl Action for UpgradePools {
-    const NAME: &'static str = "pool-upgrade";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-upgrade",
+        Part::Pools,
+        Role::Admin,
+        Effects::VDEVS,
+        "Takes pools to a version and enables features, or lists what could be",
+    )
+    .in_words("upgrade", "pools");
     type Reply = Listed<UpgradedPool>;
 }
 
@@ -279,6 +337,13 @@ pub struct ClearLabel {
 }
 
 impl Action for ClearLabel {
-    const NAME: &'static str = "label-clear";
+    const DECLARED: Declaration = Declaration::changes(
+        "label-clear",
+        Part::Devices,
+        Role::Admin,
+        Effects::VDEVS,
+        "Wipes the labels of a device that no pool uses",
+    )
+    .in_words("clear the label of", "device");
     type Reply = ();
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed};
+use super::{Action, ApiError, Declaration, Listed, Part, Role};
 
 pub use engine::properties::Source;
 
@@ -92,8 +92,30 @@ pub struct Property {
 }
 
 impl Action for ListDatasets {
-    const NAME: &'static str = "dataset-list";
+    const DECLARED: Declaration = Declaration::reads(
+        "dataset-list",
+        Part::Datasets,
+        Role::Viewer,
+        "Lists datasets with properties: `zfs list` and `zfs get`",
+    );
     type Reply = Listed<DatasetEntry>;
+
+    /// Not the space of users.
+    fn for_viewer(self) -> Result<Self, ApiError> {
+        match self.properties.iter().find(|name| is_of_users(name)) {
+            Some(name) => Err(ApiError::refused(format!("cannot get property '{name}': permission denied"))),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Properties that tell what users have in a filesystem.
+const OF_USERS: [&str; 4] = ["user", "group", "project", "id"];
+
+/// `userused@…`, `groupobjquota@…` and their kin.
+fn is_of_users(property: &str) -> bool {
+    let Some((name, _)) = property.split_once('@') else { return false };
+    OF_USERS.iter().any(|of| name.starts_with(of)) && (name.ends_with("used") || name.ends_with("quota"))
 }
 
 /// Lists the holds on snapshots.
@@ -118,6 +140,7 @@ pub struct Hold {
 }
 
 impl Action for ListHolds {
-    const NAME: &'static str = "hold-list";
+    const DECLARED: Declaration =
+        Declaration::reads("hold-list", Part::Datasets, Role::Viewer, "Lists holds");
     type Reply = Listed<Hold>;
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, State};
+use super::{Action, Declaration, Effects, Listed, Part, Role, State};
 
 /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,14 @@ pub struct ClearErrors {
 }
 
 impl Action for ClearErrors {
-    const NAME: &'static str = "pool-clear";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-clear",
+        Part::Devices,
+        Role::Operator,
+        Effects::VDEVS,
+        "Forgets errors, takes failed devices back, lets a suspended pool go on",
+    )
+    .in_words("clear errors for", "pool");
     type Reply = ();
 }
 
@@ -40,7 +47,14 @@ pub struct OfflineDevices {
 }
 
 impl Action for OfflineDevices {
-    const NAME: &'static str = "device-offline";
+    const DECLARED: Declaration = Declaration::changes(
+        "device-offline",
+        Part::Devices,
+        Role::Operator,
+        Effects::VDEVS,
+        "Takes devices offline",
+    )
+    .in_words("offline", "devices");
     /// The devices that were taken offline.
     type Reply = Listed<String>;
 }
@@ -72,7 +86,14 @@ pub struct OnlinedDevice {
 }
 
 impl Action for OnlineDevices {
-    const NAME: &'static str = "device-online";
+    const DECLARED: Declaration = Declaration::changes(
+        "device-online",
+        Part::Devices,
+        Role::Operator,
+        Effects::VDEVS,
+        "Takes devices back",
+    )
+    .in_words("online", "devices");
     type Reply = Listed<OnlinedDevice>;
 }
 
@@ -99,7 +120,14 @@ pub struct AttachDevice {
 }
 
 impl Action for AttachDevice {
-    const NAME: &'static str = "device-attach";
+    const DECLARED: Declaration = Declaration::changes(
+        "device-attach",
+        Part::Devices,
+        Role::Admin,
+        Effects::VDEVS,
+        "Attaches a device to another one, or replaces that one by it",
+    )
+    .in_words("attach to or replace", "device");
     /// The guid of the new device.
     type Reply = u64;
 }
@@ -117,7 +145,9 @@ pub struct DetachDevice {
 }
 
 impl Action for DetachDevice {
-    const NAME: &'static str = "device-detach";
+    const DECLARED: Declaration =
+        Declaration::changes("device-detach", Part::Devices, Role::Admin, Effects::VDEVS, "Detaches a copy")
+            .in_words("detach", "device");
     type Reply = ();
 }
 
@@ -134,7 +164,14 @@ pub struct RemoveDevices {
 }
 
 impl Action for RemoveDevices {
-    const NAME: &'static str = "device-remove";
+    const DECLARED: Declaration = Declaration::changes(
+        "device-remove",
+        Part::Devices,
+        Role::Admin,
+        Effects::VDEVS,
+        "Removes spares, cache and log devices",
+    )
+    .in_words("remove", "devices");
     /// The devices that were removed.
     type Reply = Listed<String>;
 }
@@ -184,7 +221,14 @@ pub struct SweepDevices {
 }
 
 impl Action for SweepDevices {
-    const NAME: &'static str = "device-sweep";
+    const DECLARED: Declaration = Declaration::changes(
+        "device-sweep",
+        Part::Devices,
+        Role::Operator,
+        Effects::VDEVS,
+        "Initializes or trims free space; answered when that has begun",
+    )
+    .in_words("trim or initialize", "pool");
     /// Guids of the devices that this is about.
     type Reply = Vec<u64>;
 }
@@ -229,7 +273,14 @@ pub struct ReopenPools {
 }
 
 impl Action for ReopenPools {
-    const NAME: &'static str = "pool-reopen";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-reopen",
+        Part::Pools,
+        Role::Operator,
+        Effects::VDEVS,
+        "Looks again for devices that are missing",
+    )
+    .in_words("reopen", "pools");
     /// The pools whose devices were looked for.
     type Reply = Listed<String>;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Form, Part, Role};
 
 /// Compares a snapshot of a filesystem with a later one, or with the filesystem as it is now.
 ///
@@ -19,7 +19,14 @@ pub struct CompareFiles {
 }
 
 impl Action for CompareFiles {
-    const NAME: &'static str = "diff";
+    const DECLARED: Declaration = Declaration::reads(
+        "diff",
+        Part::Datasets,
+        Role::Admin,
+        "What happened to the files of a filesystem since a snapshot",
+    )
+    .in_words("compare the files of", "from")
+    .answered(Form::Parts);
     type Reply = DiffPart;
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 pub use engine::events::{Event, Value as EventValue};
 
@@ -19,7 +19,13 @@ pub struct GetEvents {
 }
 
 impl Action for GetEvents {
-    const NAME: &'static str = "events";
+    const DECLARED: Declaration = Declaration::reads(
+        "events",
+        Part::Events,
+        Role::Operator,
+        "The events after one; waits for the next one if asked to",
+    )
+    .in_words("show events", "");
     type Reply = EventList;
 }
 
@@ -39,7 +45,14 @@ pub struct EventList {
 pub struct ClearEvents {}
 
 impl Action for ClearEvents {
-    const NAME: &'static str = "events-clear";
+    const DECLARED: Declaration = Declaration::changes(
+        "events-clear",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Forgets all events",
+    )
+    .in_words("clear events", "");
     /// How many there were.
     type Reply = u64;
 }

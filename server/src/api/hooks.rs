@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// What runs on which events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,9 @@ pub enum HookAction {
 pub struct ListHooks {}
 
 impl Action for ListHooks {
-    const NAME: &'static str = "hook-list";
+    const DECLARED: Declaration =
+        Declaration::reads("hook-list", Part::Events, Role::Operator, "Lists hooks")
+            .in_words("show hooks", "");
     type Reply = Vec<Hook>;
 }
 
@@ -45,7 +47,14 @@ pub struct AddHook {
 }
 
 impl Action for AddHook {
-    const NAME: &'static str = "hook-add";
+    const DECLARED: Declaration = Declaration::changes(
+        "hook-add",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Adds or replaces a hook",
+    )
+    .in_words("add a hook", "");
     type Reply = ();
 }
 
@@ -57,7 +66,9 @@ pub struct RemoveHook {
 }
 
 impl Action for RemoveHook {
-    const NAME: &'static str = "hook-remove";
+    const DECLARED: Declaration =
+        Declaration::changes("hook-remove", Part::Events, Role::Admin, Effects::SETTINGS, "Removes a hook")
+            .in_words("remove the hook", "name");
     type Reply = ();
 }
 
@@ -71,7 +82,14 @@ pub struct TestHook {
 }
 
 impl Action for TestHook {
-    const NAME: &'static str = "hook-test";
+    const DECLARED: Declaration = Declaration::changes(
+        "hook-test",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Runs a hook with an event that is made up",
+    )
+    .in_words("test the hook", "name");
     type Reply = HookTested;
 }
 

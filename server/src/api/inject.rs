@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 pub use engine::inject::{
     BlockError, Blocks, DeviceError, Fault, Flip, LabelPart, Operation as InjectedOperation,
@@ -25,7 +25,14 @@ pub struct InjectFault {
 }
 
 impl Action for InjectFault {
-    const NAME: &'static str = "fault-inject";
+    const DECLARED: Declaration = Declaration::changes(
+        "fault-inject",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Makes a fault from now on",
+    )
+    .in_words("inject faults into", "pool");
     /// The numbers of the handlers that were added.
     type Reply = Vec<u64>;
 }
@@ -109,7 +116,9 @@ pub enum BlockFault {
 pub struct ListInjections {}
 
 impl Action for ListInjections {
-    const NAME: &'static str = "fault-list";
+    const DECLARED: Declaration =
+        Declaration::reads("fault-list", Part::Events, Role::Operator, "Lists the faults that are made")
+            .in_words("show injected faults", "");
     type Reply = Vec<Injection>;
 }
 
@@ -141,7 +150,14 @@ pub struct ClearInjections {
 }
 
 impl Action for ClearInjections {
-    const NAME: &'static str = "fault-clear";
+    const DECLARED: Declaration = Declaration::changes(
+        "fault-clear",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Stops making a fault, or all",
+    )
+    .in_words("clear injected faults", "");
     /// How many there were.
     type Reply = u64;
 }

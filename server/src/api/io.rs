@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, VdevNode};
+use super::{Action, Declaration, Listed, Part, Role, VdevNode};
 
 /// Asks for the counters of open pools. They only grow: rates are differences of two answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,12 @@ pub struct GetIoStats {
 }
 
 impl Action for GetIoStats {
-    const NAME: &'static str = "pool-iostat";
+    const DECLARED: Declaration = Declaration::reads(
+        "pool-iostat",
+        Part::Pools,
+        Role::Viewer,
+        "The counters of open pools; they only grow, so that rates are differences of two answers",
+    );
     type Reply = Listed<PoolIo>;
 }
 

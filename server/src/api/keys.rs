@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// Loads the key of an encryption root, or only checks it.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -31,7 +31,14 @@ impl std::fmt::Debug for LoadKey {
 }
 
 impl Action for LoadKey {
-    const NAME: &'static str = "key-load";
+    const DECLARED: Declaration = Declaration::changes(
+        "key-load",
+        Part::Mounts,
+        Role::Admin,
+        Effects::VOLUMES,
+        "Loads a key, or checks it",
+    )
+    .in_words("load key for", "dataset");
     type Reply = KeyLoaded;
 }
 
@@ -53,7 +60,9 @@ pub struct UnloadKey {
 }
 
 impl Action for UnloadKey {
-    const NAME: &'static str = "key-unload";
+    const DECLARED: Declaration =
+        Declaration::changes("key-unload", Part::Mounts, Role::Admin, Effects::VOLUMES, "Forgets a key")
+            .in_words("unload key for", "dataset");
     type Reply = ();
 }
 
@@ -81,6 +90,7 @@ pub struct KeyEntry {
 }
 
 impl Action for ListKeys {
-    const NAME: &'static str = "key-list";
+    const DECLARED: Declaration =
+        Declaration::reads("key-list", Part::Mounts, Role::Operator, "Lists encryption roots");
     type Reply = Vec<KeyEntry>;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Form, Part, Role};
 
 /// Reads and writes a volume for a while, and reports the result. Only a daemon that was started for it does
 /// so. **What is in the volume is overwritten.** The load ends when its client goes away.
@@ -16,7 +16,14 @@ pub struct RunLoad {
 }
 
 impl Action for RunLoad {
-    const NAME: &'static str = "volume-load";
+    const DECLARED: Declaration = Declaration::changes(
+        "volume-load",
+        Part::Volumes,
+        Role::Admin,
+        Effects::VOLUMES,
+        "For the lab: load on a volume, by the process that has its pool open",
+    )
+    .answered(Form::OnceByServer);
     type Reply = Loaded;
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Effects, Part, Role};
 
 /// Mounts one filesystem, or all that are to be mounted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -62,7 +62,14 @@ pub struct Mounted {
 }
 
 impl Action for Mount {
-    const NAME: &'static str = "mount";
+    const DECLARED: Declaration = Declaration::changes(
+        "mount",
+        Part::Mounts,
+        Role::Operator,
+        Effects::MOUNTS,
+        "Mounts one filesystem, or all that are to be mounted",
+    )
+    .in_words("mount", "dataset");
     type Reply = MountsChanged;
 }
 
@@ -79,7 +86,14 @@ pub struct Unmount {
 }
 
 impl Action for Unmount {
-    const NAME: &'static str = "unmount";
+    const DECLARED: Declaration = Declaration::changes(
+        "unmount",
+        Part::Mounts,
+        Role::Operator,
+        Effects::MOUNTS,
+        "Unmounts one filesystem, or all",
+    )
+    .in_words("unmount", "target");
     type Reply = MountsChanged;
 }
 
@@ -88,6 +102,7 @@ impl Action for Unmount {
 pub struct ListMounts {}
 
 impl Action for ListMounts {
-    const NAME: &'static str = "mount-list";
+    const DECLARED: Declaration =
+        Declaration::reads("mount-list", Part::Mounts, Role::Viewer, "Lists mounted filesystems");
     type Reply = Vec<Mounted>;
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Mounted, Property, ServedVolume, VdevNode};
+use super::{Action, ApiError, Declaration, Effects, Mounted, Part, Property, Role, ServedVolume, VdevNode};
 
 /// Imports one pool, or every pool that is found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -87,7 +87,14 @@ pub struct OpenedPool {
 }
 
 impl Action for ImportPool {
-    const NAME: &'static str = "pool-import";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-import",
+        Part::Pools,
+        Role::Admin,
+        Effects::POOLS.and(Effects::MOUNTS),
+        "Imports one pool, or every pool that is found",
+    )
+    .in_words("import", "pool");
     type Reply = Imported;
 }
 
@@ -108,7 +115,14 @@ pub struct ExportPool {
 }
 
 impl Action for ExportPool {
-    const NAME: &'static str = "pool-export";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-export",
+        Part::Pools,
+        Role::Admin,
+        Effects::POOLS,
+        "Closes pools: unmounts, ends exports, releases the devices",
+    )
+    .in_words("export", "pools");
     /// Names of the pools that were closed.
     type Reply = Vec<String>;
 }
@@ -163,7 +177,12 @@ pub struct PoolEntry {
 }
 
 impl Action for ListPools {
-    const NAME: &'static str = "pool-list";
+    const DECLARED: Declaration = Declaration::reads(
+        "pool-list",
+        Part::Pools,
+        Role::Viewer,
+        "Lists open pools with their properties and, on request, vdevs",
+    );
     type Reply = Listed<PoolEntry>;
 }
 
@@ -199,6 +218,8 @@ pub struct HistoryRecord {
 }
 
 impl Action for PoolHistory {
-    const NAME: &'static str = "pool-history";
+    const DECLARED: Declaration =
+        Declaration::reads("pool-history", Part::Pools, Role::Operator, "The command history")
+            .in_words("show history for pool", "pools");
     type Reply = Listed<History>;
 }

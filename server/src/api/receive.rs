@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Effects, Form, Part, Role};
 
 /// Receives a stream. The body of the request is this as one line of JSON, and the stream behind it.
 ///
@@ -53,7 +53,15 @@ pub enum Appends {
 }
 
 impl Action for ReceiveStream {
-    const NAME: &'static str = "receive-stream";
+    const DECLARED: Declaration = Declaration::changes(
+        "receive-stream",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Receives a stream",
+    )
+    .in_words("receive", "name")
+    .answered(Form::StreamIn);
     type Reply = ReceivePart;
 }
 
@@ -82,6 +90,13 @@ pub struct AbortReceive {
 }
 
 impl Action for AbortReceive {
-    const NAME: &'static str = "receive-abort";
+    const DECLARED: Declaration = Declaration::changes(
+        "receive-abort",
+        Part::Datasets,
+        Role::Admin,
+        Effects::DATASETS,
+        "Gives up what an interrupted receive left",
+    )
+    .in_words("abort receive into", "name");
     type Reply = ();
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// Begins to give a volume blocks of another size, while clients use it; or pauses that, goes on with it, or
 /// gives it up.
@@ -37,7 +37,13 @@ pub enum ReshapeAction {
 }
 
 impl Action for ReshapeVolume {
-    const NAME: &'static str = "volume-reshape";
+    const DECLARED: Declaration = Declaration::changes(
+        "volume-reshape",
+        Part::Volumes,
+        Role::Admin,
+        Effects::DATASETS.and(Effects::VOLUMES),
+        "Begins to give a volume another block size, or says what that takes; pauses, resumes or cancels it",
+    );
     /// What it takes, where it begins or would.
     type Reply = Option<ReshapePlan>;
 }
@@ -85,7 +91,12 @@ pub struct ListReshapes {
 }
 
 impl Action for ListReshapes {
-    const NAME: &'static str = "reshape-list";
+    const DECLARED: Declaration = Declaration::reads(
+        "reshape-list",
+        Part::Volumes,
+        Role::Operator,
+        "How volumes stand that get another block size",
+    );
     type Reply = Vec<Reshaping>;
 }
 

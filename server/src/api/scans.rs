@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// Begins, pauses or ends a scrub or a resilver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,14 @@ pub enum ScanAction {
 }
 
 impl Action for ScanPool {
-    const NAME: &'static str = "pool-scan";
+    const DECLARED: Declaration = Declaration::changes(
+        "pool-scan",
+        Part::Devices,
+        Role::Operator,
+        Effects::VDEVS,
+        "Begins, pauses or ends a scrub or a resilver; answers whether blocks of a checkpoint are left out",
+    )
+    .in_words("scan", "pool");
     /// Whether the pool has a checkpoint, whose blocks are left out.
     type Reply = bool;
 }

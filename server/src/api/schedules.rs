@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed};
+use super::{Action, Declaration, Effects, Listed, Part, Role};
 
 /// Asks for the schedules of pools, or of all.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -13,7 +13,13 @@ pub struct GetScrubSchedules {
 }
 
 impl Action for GetScrubSchedules {
-    const NAME: &'static str = "scrub-schedules";
+    const DECLARED: Declaration = Declaration::reads(
+        "scrub-schedules",
+        Part::Events,
+        Role::Operator,
+        "When pools are scrubbed by themselves",
+    )
+    .in_words("show the schedule of", "pools");
     type Reply = Listed<ScrubSchedule>;
 }
 
@@ -30,7 +36,14 @@ pub struct SetScrubSchedule {
 }
 
 impl Action for SetScrubSchedule {
-    const NAME: &'static str = "scrub-schedule-set";
+    const DECLARED: Declaration = Declaration::changes(
+        "scrub-schedule-set",
+        Part::Events,
+        Role::Operator,
+        Effects::SETTINGS,
+        "Sets that",
+    )
+    .in_words("schedule scrubs of", "pool");
     type Reply = ScrubSchedule;
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError};
+use super::{Action, ApiError, Declaration, Form, Part, Role};
 
 /// Sends a snapshot, or several.
 ///
@@ -49,7 +49,14 @@ pub struct SendSnapshot {
 }
 
 impl Action for SendSnapshot {
-    const NAME: &'static str = "send";
+    const DECLARED: Declaration = Declaration::reads(
+        "send",
+        Part::Datasets,
+        Role::Admin,
+        "Streams of snapshots, and how large they will be",
+    )
+    .in_words("send", "snapshot")
+    .answered(Form::FramesOut);
     type Reply = SendPart;
 }
 

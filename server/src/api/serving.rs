@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, WaitingRequest};
+use super::{Action, Declaration, Effects, Listed, Part, Role, WaitingRequest};
 
 /// Asks who answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -27,7 +27,12 @@ pub struct DaemonInfo {
 }
 
 impl Action for Hello {
-    const NAME: &'static str = "hello";
+    const DECLARED: Declaration = Declaration::reads(
+        "hello",
+        Part::Daemon,
+        Role::Viewer,
+        "Says which daemon answers: version, process, open pools, NBD sockets",
+    );
     type Reply = DaemonInfo;
 }
 
@@ -59,7 +64,13 @@ pub struct ListShares {
 }
 
 impl Action for ListShares {
-    const NAME: &'static str = "share-list";
+    const DECLARED: Declaration = Declaration::reads(
+        "share-list",
+        Part::Volumes,
+        Role::Operator,
+        "Which protocols serve volumes, to whom, and where, and requests that take long",
+    )
+    .in_words("show the shares of", "names");
     type Reply = Listed<VolumeShares>;
 }
 
@@ -104,7 +115,12 @@ pub struct SharedThrough {
 pub struct ListVolumes {}
 
 impl Action for ListVolumes {
-    const NAME: &'static str = "volume-list";
+    const DECLARED: Declaration = Declaration::reads(
+        "volume-list",
+        Part::Volumes,
+        Role::Operator,
+        "Lists the volumes that are served, with their URIs",
+    );
     type Reply = Vec<ServedVolume>;
 }
 
@@ -113,6 +129,12 @@ impl Action for ListVolumes {
 pub struct Shutdown {}
 
 impl Action for Shutdown {
-    const NAME: &'static str = "shutdown";
+    const DECLARED: Declaration = Declaration::changes(
+        "shutdown",
+        Part::Daemon,
+        Role::Admin,
+        Effects::POOLS,
+        "Exports every pool and ends the daemon",
+    );
     type Reply = ();
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, Reshaping, Sweeping};
+use super::{Action, ApiError, Declaration, Listed, Part, Reshaping, Role, Sweeping};
 
 pub use engine::pool::status::{
     Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
@@ -27,8 +27,14 @@ pub struct GetStatus {
 }
 
 impl Action for GetStatus {
-    const NAME: &'static str = "pool-status";
+    const DECLARED: Declaration =
+        Declaration::reads("pool-status", Part::Pools, Role::Viewer, "The health of open pools");
     type Reply = Listed<PoolStatus>;
+
+    /// Not the names of damaged files.
+    fn for_viewer(self) -> Result<Self, ApiError> {
+        Ok(Self { files: false, ..self })
+    }
 }
 
 /// Bytes that cannot be read.
@@ -144,7 +150,13 @@ pub struct DiscoverPools {
 }
 
 impl Action for DiscoverPools {
-    const NAME: &'static str = "pool-discover";
+    const DECLARED: Declaration = Declaration::reads(
+        "pool-discover",
+        Part::Pools,
+        Role::Operator,
+        "Looks for pools that could be imported",
+    )
+    .in_words("discover pools", "");
     /// Pools that are not open already.
     type Reply = Vec<ImportablePool>;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 /// Asks for what clients asked of a volume since the last such request. The first begins the recording; it
 /// ends by itself after ten seconds without a request.
@@ -16,7 +16,13 @@ pub struct TakeTrace {
 }
 
 impl Action for TakeTrace {
-    const NAME: &'static str = "volume-trace";
+    const DECLARED: Declaration = Declaration::changes(
+        "volume-trace",
+        Part::Volumes,
+        Role::Operator,
+        Effects::SETTINGS,
+        "What clients asked of a volume since the last such request",
+    );
     type Reply = Traced;
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Effects, Part, Role};
 
 pub use engine::tunables::{Effect, Unit};
 
@@ -15,7 +15,9 @@ pub struct ListTunables {
 }
 
 impl Action for ListTunables {
-    const NAME: &'static str = "tunable-list";
+    const DECLARED: Declaration =
+        Declaration::reads("tunable-list", Part::Events, Role::Operator, "Lists tunables with their values")
+            .in_words("show tunables", "");
     type Reply = Vec<TunableValue>;
 }
 
@@ -70,7 +72,14 @@ pub struct SetTunables {
 }
 
 impl Action for SetTunables {
-    const NAME: &'static str = "tunable-set";
+    const DECLARED: Declaration = Declaration::changes(
+        "tunable-set",
+        Part::Events,
+        Role::Admin,
+        Effects::SETTINGS,
+        "Sets tunables, all or none of them",
+    )
+    .in_words("set tunables", "");
     /// The tunables as they are now.
     type Reply = Vec<TunableValue>;
 }

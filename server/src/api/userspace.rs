@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Part, Role};
 
 /// The kind of owner whose use is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,13 @@ pub struct ListSpace {
 }
 
 impl Action for ListSpace {
-    const NAME: &'static str = "userspace";
+    const DECLARED: Declaration = Declaration::reads(
+        "userspace",
+        Part::Datasets,
+        Role::Operator,
+        "What users, groups or projects use, and their quotas",
+    )
+    .in_words("get used/quota for", "dataset");
     type Reply = Vec<SpaceOf>;
 }
 

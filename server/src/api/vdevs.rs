@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, Property, VdevNode};
+use super::{Action, Declaration, Listed, Part, Property, Role, VdevNode};
 
 /// Lists vdevs of an open pool with their properties.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -27,6 +27,7 @@ pub struct VdevEntry {
 }
 
 impl Action for ListVdevs {
-    const NAME: &'static str = "vdev-list";
+    const DECLARED: Declaration =
+        Declaration::reads("vdev-list", Part::Devices, Role::Viewer, "Lists vdevs with their properties");
     type Reply = Listed<VdevEntry>;
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Declaration, Form, Part, Role};
 
 /// Asks where the devices of an open pool are, and at which uberblock they can be read.
 ///
@@ -34,6 +34,13 @@ pub struct HeldView {
 }
 
 impl Action for HoldView {
-    const NAME: &'static str = "pool-view";
+    const DECLARED: Declaration = Declaration::reads(
+        "pool-view",
+        Part::Pools,
+        Role::Admin,
+        "Holds a committed state that a program reads from the devices itself",
+    )
+    .in_words("open", "pool")
+    .answered(Form::HeldOpen);
     type Reply = HeldView;
 }

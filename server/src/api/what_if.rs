@@ -3,7 +3,7 @@
 use engine::cache::what_if::Points;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed};
+use super::{Action, Declaration, Listed, Part, Role};
 
 /// Asks for the miss-ratio curves of the reads of pools.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -14,7 +14,13 @@ pub struct GetWhatIf {
 }
 
 impl Action for GetWhatIf {
-    const NAME: &'static str = "what-if";
+    const DECLARED: Declaration = Declaration::reads(
+        "what-if",
+        Part::Events,
+        Role::Operator,
+        "Says what caches of other sizes would answer",
+    )
+    .in_words("show what caches would do for", "pools");
     type Reply = Listed<PoolWhatIf>;
 }
 

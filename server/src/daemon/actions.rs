@@ -1,0 +1,274 @@
+//! The table of all actions: what is declared of each, and what answers it.
+//!
+//! A new action is its types with their declaration ([`crate::api`]), a method of the daemon, and its line in
+//! [`ACTIONS`].
+
+use std::any::type_name;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+
+use super::Daemon;
+use crate::api::{self, Action, ApiError, Declaration, Form, Part};
+
+/// What answers an action whose form is [`api::Form::Once`]: it takes the JSON of the request and gives that
+/// of the reply.
+type Answer = for<'a> fn(&'a Arc<Daemon>, &'a [u8]) -> LocalBoxFuture<'a, Result<Vec<u8>, ApiError>>;
+
+/// An action of the daemon.
+#[derive(Debug)]
+pub struct Known {
+    /// What is known of it.
+    pub declared: Declaration,
+    /// The types of its request and its reply, with their paths.
+    types: fn() -> [&'static str; 2],
+    /// The request as it is answered to any user.
+    for_viewer: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
+    /// None where the form is another one than once: these have functions of their own.
+    answer: Option<Answer>,
+}
+
+impl Known {
+    const fn of<A: Action>(answer: Option<Answer>) -> Self {
+        let types = || [type_name::<A>(), type_name::<A::Reply>()];
+        Self { declared: A::DECLARED, types, for_viewer: for_viewer::<A>, answer }
+    }
+
+    /// Its request and its answer, in Markdown.
+    fn signature(&self) -> String {
+        let [request, reply] = (self.types)().map(without_paths);
+        match self.declared.form {
+            Form::Once | Form::OnceByServer => format!("`{request}` → `{reply}`"),
+            Form::HeldOpen => format!("`{request}` → `{reply}`, and the connection stays open"),
+            Form::Parts => format!("`{request}` → a `{reply}` a line"),
+            Form::FramesOut => format!("`{request}` → a stream in frames, and `{reply}`s"),
+            Form::StreamIn => format!("`{request}` as a line, a stream behind it → a `{reply}` a line"),
+        }
+    }
+
+    /// The request as it is answered to any user: without what only some may see.
+    ///
+    /// # Errors
+    /// It asks for nothing else, or makes no sense.
+    pub fn for_viewer(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        (self.for_viewer)(body)
+    }
+
+    /// Answers a request.
+    pub(super) async fn answer(&self, daemon: &Arc<Daemon>, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        match self.answer {
+            Some(answer) => answer(daemon, body).await,
+            None => Err(ApiError::invalid(format!("{}: its answer has another form", self.declared.name))),
+        }
+    }
+}
+
+/// The action of this name.
+///
+/// # Errors
+/// There is none.
+pub fn known(name: &str) -> Result<&'static Known, ApiError> {
+    let found = ACTIONS.iter().find(|known| known.declared.name == name);
+    found.ok_or_else(|| ApiError::not_found(format!("there is no action '{name}'")))
+}
+
+/// The name of a type without the paths of its parts.
+fn without_paths(name: &str) -> String {
+    let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let mut text = String::new();
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| !is_of_path(c)).unwrap_or(rest.len());
+        let (path, after) = rest.split_at(end.max(first.len_utf8()));
+        text += path.rsplit("::").next().unwrap_or(path);
+        rest = after;
+    }
+    text
+}
+
+fn for_viewer<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let request: A = parsed(body)?;
+    serde_json::to_vec(&request.for_viewer()?).map_err(|error| ApiError::failed(error.to_string()))
+}
+
+fn parsed<A: Action>(body: &[u8]) -> Result<A, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("{}: {error}", A::NAME)))
+}
+
+/// Has a request answered: from JSON to JSON.
+pub(super) async fn answer<A: Action>(
+    body: &[u8],
+    act: impl AsyncFnOnce(A) -> Result<A::Reply, ApiError>,
+) -> Result<Vec<u8>, ApiError> {
+    let reply = act(parsed(body)?).await?;
+    serde_json::to_vec(&reply).map_err(|error| ApiError::failed(error.to_string()))
+}
+
+/// An action whose method waits.
+macro_rules! later {
+    ($action:ident: $method:ident) => {
+        Known::of::<api::$action>(Some(|daemon, body| {
+            Box::pin(answer(body, async |request: api::$action| daemon.$method(request).await))
+        }))
+    };
+}
+
+/// An action whose method answers at once.
+macro_rules! now {
+    ($action:ident: $method:ident) => {
+        Known::of::<api::$action>(Some(|daemon, body| {
+            Box::pin(answer(body, async |request: api::$action| daemon.$method(request)))
+        }))
+    };
+}
+
+/// The same, whose method only looks at the request.
+macro_rules! now_of {
+    ($action:ident: $method:ident) => {
+        Known::of::<api::$action>(Some(|daemon, body| {
+            Box::pin(answer(body, async |request: api::$action| daemon.$method(&request)))
+        }))
+    };
+}
+
+/// All actions.
+pub static ACTIONS: [Known; 78] = [
+    now!(Hello: hello),
+    later!(Shutdown: shutdown),
+    later!(DiscoverPools: discover),
+    later!(ImportPool: import),
+    later!(ExportPool: export),
+    later!(CreatePool: create_pool),
+    later!(AddVdevs: add_vdevs),
+    later!(DestroyPool: destroy_pool),
+    later!(FreezePool: freeze_pool),
+    later!(SyncPools: sync_pools),
+    later!(SetPoolProperty: set_pool_property),
+    later!(CheckpointPool: checkpoint_pool),
+    later!(ReguidPool: reguid_pool),
+    later!(UpgradePools: upgrade_pools),
+    later!(ClearLabel: clear_label),
+    later!(ClearErrors: clear_errors),
+    later!(OfflineDevices: offline_devices),
+    later!(OnlineDevices: online_devices),
+    later!(AttachDevice: attach_device),
+    later!(DetachDevice: detach_device),
+    later!(RemoveDevices: remove_devices),
+    later!(ScanPool: scan_pool),
+    later!(SweepDevices: sweep_devices),
+    later!(ReopenPools: reopen_pools),
+    now!(GetEvents: list_events),
+    now!(ClearEvents: clear_events),
+    later!(GetScrubSchedules: scrub_schedules),
+    later!(SetScrubSchedule: set_scrub_schedule),
+    later!(ListShares: list_shares),
+    later!(InjectFault: inject_fault),
+    now!(ListInjections: list_injections),
+    now!(ClearInjections: clear_injections),
+    later!(GetWhatIf: what_if),
+    now_of!(ListTunables: list_tunables),
+    now!(SetTunables: set_tunables),
+    now!(ListHooks: list_hooks),
+    now!(AddHook: add_hook),
+    now!(RemoveHook: remove_hook),
+    now!(TestHook: test_hook),
+    now!(TakeTrace: take_trace),
+    later!(GetCounters: counters),
+    later!(GetIoStats: io_stats),
+    later!(ListPools: list_pools),
+    later!(ListVdevs: list_vdevs),
+    later!(GetStatus: status),
+    later!(PoolHistory: history),
+    later!(ListDatasets: list_datasets),
+    later!(CreateDataset: create_dataset),
+    later!(CloneSnapshot: clone_snapshot),
+    later!(DestroyDataset: destroy_dataset),
+    later!(RenameDataset: rename_dataset),
+    later!(Promote: promote),
+    later!(AbortReceive: abort_receive),
+    later!(TakeSnapshots: take_snapshots),
+    later!(Rollback: rollback),
+    later!(HoldSnapshots: hold_snapshots),
+    later!(CreateBookmark: create_bookmark),
+    later!(SetProperties: set_properties),
+    later!(InheritProperty: inherit_property),
+    later!(ListSpace: list_space),
+    later!(ListHolds: list_holds),
+    later!(LoadKey: load_key),
+    later!(UnloadKey: unload_key),
+    later!(ListKeys: list_keys),
+    later!(Mount: mount),
+    later!(Unmount: unmount),
+    now!(ListMounts: list_mounts),
+    later!(AttachVolume: attach_volume),
+    later!(DetachVolume: detach_volume),
+    now!(ListAttached: list_attached),
+    later!(ReshapeVolume: reshape_volume),
+    now_of!(ListReshapes: list_reshapes),
+    now!(ListVolumes: list_volumes),
+    // These are answered in forms of their own, by the socket.
+    Known::of::<api::RunLoad>(None),
+    Known::of::<api::HoldView>(None),
+    Known::of::<api::CompareFiles>(None),
+    Known::of::<api::SendSnapshot>(None),
+    Known::of::<api::ReceiveStream>(None),
+];
+
+/// The tables of actions for the book, in Markdown.
+pub fn tables() -> String {
+    let mut text = String::new();
+    for part in Part::ALL {
+        text += &format!("**{}**\n\n", part.heading());
+        text += "| action | request → reply | for | what it does |\n|---|---|---|---|\n";
+        for known in ACTIONS.iter().filter(|known| known.declared.part == part) {
+            let Declaration { name, role, summary, .. } = known.declared;
+            text += &format!("| `{name}` | {} | {} | {summary} |\n", known.signature(), role.name());
+        }
+        text += "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Effects, Role};
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/api.md");
+    /// What stands before and after the tables.
+    const BEFORE: &str = "<!-- made from the declarations of actions -->\n\n";
+    const AFTER: &str = "### The public socket";
+
+    /// `CENOTE_WRITE_DOCS=1` writes the tables anew.
+    #[test]
+    fn the_page_has_all_actions() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (head, rest) = page.split_once(BEFORE).unwrap();
+        let (_, tail) = rest.split_once(AFTER).unwrap();
+        let right = format!("{head}{BEFORE}{}{AFTER}{tail}", tables());
+        if std::env::var_os("CENOTE_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, &right).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(PAGE).unwrap(), right, "see CENOTE_WRITE_DOCS");
+    }
+
+    #[test]
+    fn a_name_is_of_one_action_and_what_any_user_may_ask_for_changes_nothing() {
+        for (at, known) in ACTIONS.iter().enumerate() {
+            let declared = known.declared;
+            assert!(!ACTIONS[..at].iter().any(|other| other.declared.name == declared.name));
+            if declared.role == Role::Viewer {
+                assert_eq!(declared.effects, Effects::NONE, "{}", declared.name);
+                assert!(declared.words.is_none(), "{}", declared.name);
+            }
+            assert_eq!(known.answer.is_some(), declared.form == Form::Once, "{}", declared.name);
+        }
+    }
+
+    #[test]
+    fn types_are_named_without_their_paths() {
+        assert_eq!(without_paths(type_name::<api::Listed<Vec<api::PoolEntry>>>()), "Listed<Vec<PoolEntry>>");
+        assert_eq!(without_paths(type_name::<()>()), "()");
+        assert_eq!(without_paths(type_name::<Option<(u64, String)>>()), "Option<(u64, String)>");
+    }
+}

@@ -5,8 +5,8 @@
 //! exist), 409 (busy), 422 (refused) or 500. The command line and other programs use the same requests. The
 //! types of the pool's state are the engine's own; this module only says how they travel.
 //!
-//! All that is known of an action stands in its [`Declaration`]: who may ask for it, what it changes, in which
-//! form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
+//! All that is known of an action stands in its [`Declaration`]: who may ask for it, what it changes, in
+//! which form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
 //! implementation, a method of the daemon, and a line in `daemon::actions`.
 
 mod attached;

@@ -1,8 +1,9 @@
 //! The HTTP API on a Unix socket.
 //!
-//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. The socket's mode (0600) decides which processes may connect, and the
-//! peer's credentials are checked again: the daemon's own user and root. Bodies are bounded. A request that
-//! is dropped midway changes nothing that its action had not finished.
+//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. The socket's mode
+//! (0600) decides which processes may connect, and the peer's credentials are checked again: the daemon's
+//! own user and root. Bodies are bounded. A request that is dropped midway changes nothing that its action
+//! had not finished.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

@@ -621,7 +621,7 @@ impl Allocator {
 
     /// Deflated bytes of that space that may be taken, in blocks of any size, before a block of `psize` bytes
     /// can lack a run: for each of some sizes.
-    pub fn free_in_runs_of<const N: usize>(&self, psizes: [u64; N], txg: Txg) -> [u64; N] {
+    pub(crate) fn free_in_runs_of<const N: usize>(&self, psizes: [u64; N], txg: Txg) -> [u64; N] {
         let state = self.state();
         let mut free = [0; N];
         let groups = state.groups.iter().flatten();

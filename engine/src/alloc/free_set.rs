@@ -93,7 +93,7 @@ impl FreeSet {
 
     /// The sectors that may be taken, in pieces of any size, while a run of `least` sectors is still sure to
     /// be found. It is exact where `least` is a power of two, and less than that otherwise.
-    pub fn in_runs_of(&self, least: u32) -> u64 {
+    pub(crate) fn in_runs_of(&self, least: u32) -> u64 {
         let least = least.max(1);
         let bucket = least.checked_next_power_of_two().map_or(HISTOGRAM_BUCKETS, bucket_of);
         let lost = u64::from(least) - 1;

@@ -245,7 +245,7 @@ impl Group {
     /// Bytes for the use of its class that may be handed out, in pieces of any size, while a run of `least`
     /// bytes is still sure to be found: for each of some lengths. Of metaslabs that are not loaded it is not
     /// known, so they count for nothing.
-    pub fn free_in_runs_of<const N: usize>(&self, least: [u64; N]) -> [u64; N] {
+    pub(crate) fn free_in_runs_of<const N: usize>(&self, least: [u64; N]) -> [u64; N] {
         let mut free = [0; N];
         for (place, metaslab) in self.metaslabs.iter().enumerate().filter(|(_, all)| all.is_loaded()) {
             if self.embedded_log != Some(place) {
@@ -287,7 +287,7 @@ impl Group {
     }
 
     /// Takes `size` bytes for a block that has one copy.
-    pub fn allocate_single(&mut self, usage: Use, size: u64, txg: Txg) -> Answer {
+    pub(crate) fn allocate_single(&mut self, usage: Use, size: u64, txg: Txg) -> Answer {
         let Totals { size: all, allocated, .. } = self.totals;
         let is_nearly_full = all - allocated < all / NEARLY_FULL;
         let tight = is_nearly_full.then(|| self.allocate_tight(usage, size, txg)).flatten();

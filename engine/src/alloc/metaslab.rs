@@ -412,7 +412,7 @@ impl Metaslab {
 
     /// Bytes that may be handed out, in pieces of any size, while a run of `least` bytes is still sure to be
     /// found; none while its runs are not known.
-    pub fn free_in_runs_of(&self, least: u64) -> u64 {
+    pub(crate) fn free_in_runs_of(&self, least: u64) -> u64 {
         let sectors = u32::try_from(least.div_ceil(1 << self.bounds.shift)).unwrap_or(u32::MAX);
         self.loaded().map_or(0, |free| free.in_runs_of(sectors)) << self.bounds.shift
     }

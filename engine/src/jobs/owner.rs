@@ -177,8 +177,8 @@ impl<H: Host> Jobs<H> {
         Ok(count)
     }
 
-    /// As [`Jobs::stop`], of jobs that the pool stores in its own way: the change that stores that they stand still
-    /// says so here. A job that is started after that change goes on.
+    /// As [`Jobs::stop`], of jobs that the pool stores in its own way: the change that stores that they stand
+    /// still says so here. A job that is started after that change goes on.
     pub(crate) fn stop_here(&self, host: &H, keys: &[H::Key], how: Stop) -> Vec<H::Key> {
         let now = host.now().as_secs();
         let mut state = self.state();

@@ -172,7 +172,7 @@ fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
 #[derive(Debug)]
 enum Free {
     /// The space map was read.
-    Loaded(FreeSet),
+    Loaded(Box<FreeSet>),
     /// The space map was not read. The length of the longest run is about this power of two, plus one; 0 when
     /// nothing is free.
     Estimated(u32),
@@ -233,7 +233,7 @@ impl Metaslab {
         let mut free = metaslab.nothing_free();
         let added = free.add(0, bounds.sectors());
         debug_assert!(added || bounds.sectors() == 0);
-        metaslab.free = Free::Loaded(free);
+        metaslab.free = Free::Loaded(Box::new(free));
         metaslab
     }
 
@@ -325,7 +325,7 @@ impl Metaslab {
         if allocated.total() != self.allocated_bytes + self.waiting_bytes {
             return Err(self.damaged(start, start + size, "has other allocations than its header says"));
         }
-        self.free = Free::Loaded(free);
+        self.free = Free::Loaded(Box::new(free));
         Ok(())
     }
 

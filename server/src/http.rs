@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path as UrlPath, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -95,7 +95,10 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = Arc::clone(&daemon);
-    let router = axum::Router::new().route("/v1/{action}", post(act)).with_state(daemon);
+    let router = axum::Router::new()
+        .route("/v1/{action}", post(act))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(daemon);
     // Connections that hold views would be waited for.
     let stop = async move {
         stop.await;
@@ -240,13 +243,17 @@ async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiEr
 }
 
 /// A request whose body is not a stream is read whole first.
-async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Body) -> Response {
+async fn act(
+    State(daemon): State<Arc<Daemon>>,
+    UrlPath(action): UrlPath<String>,
+    request: Request,
+) -> Response {
     if daemon::known(&action).is_ok_and(|known| known.declared.form == Form::StreamIn) {
-        return receive_stream(daemon, body).await;
+        return receive_stream(daemon, request.into_body()).await;
     }
-    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
+    match Bytes::from_request(request, &()).await {
         Ok(body) => answer(daemon, action, body).await,
-        Err(error) => refusal(&ApiError::invalid(format!("{action}: the request cannot be read: {error}"))),
+        Err(rejection) => rejection.into_response(),
     }
 }
 

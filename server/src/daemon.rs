@@ -125,7 +125,7 @@ use crate::listening::Listening;
 use crate::runtime::Shards;
 use crate::vhost_user;
 
-pub use actions::{ACTIONS, Known, known, tables as action_tables};
+pub use actions::{Known, known};
 pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};

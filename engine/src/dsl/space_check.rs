@@ -334,6 +334,10 @@ impl LogRoom for LogSpace {
     }
 
     fn give_back_early(&self, txg: Txg, bytes: u64, copies: u64) {
+        // What a committed group borrowed is forgotten, and its place is another group's.
+        if txg <= self.txgs.synced_txg() {
+            return;
+        }
         let mut state = self.pool.state();
         let worst = state.costs.apart(&self.pool.allocator, bytes, copies);
         let accepted = state.accepted.of(txg);

@@ -40,6 +40,14 @@ async fn one_away(disks: &Disks, top: NewTop, away: usize) -> Arc<LivePool> {
     pool
 }
 
+/// A mirror of three, of which the second device missed MiBs 2 to 8 of a volume, and the third one 6 to 8.
+async fn two_away(disks: &Disks) -> Arc<LivePool> {
+    let pool = one_away(disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
+    pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
+    fill(&pool, "vol", 6..8, 60).await;
+    pool
+}
+
 #[test]
 fn a_device_that_comes_back_gets_what_it_missed_in_every_layout() {
     let raidz = |nparity| Layout::Raidz { nparity };
@@ -122,9 +130,7 @@ fn a_scrub_gives_way_to_a_resilver() {
 fn a_device_that_comes_back_during_a_resilver_is_covered_too() {
     let disks = Disks::new(128 * MIB);
     block_on(async {
-        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
-        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
-        fill(&pool, "vol", 6..8, 60).await;
+        let pool = two_away(&disks).await;
         pool.set_scan_limits(small_batches());
         for index in [1, 2] {
             pool.online(leaf(&pool, index).guid).await.unwrap();
@@ -160,9 +166,7 @@ fn a_device_that_comes_back_during_a_resilver_is_covered_too() {
 fn a_resilver_that_has_just_begun_begins_anew_for_another_device_and_the_history_says_so() {
     let disks = Disks::new(128 * MIB);
     block_on(async {
-        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
-        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
-        fill(&pool, "vol", 6..8, 60).await;
+        let pool = two_away(&disks).await;
         // The only device that has all is so slow that nothing ends by itself.
         let (source, latency) = (leaf(&pool, 0).guid.get(), Duration::from_secs(1));
         let slow = Fault::Delay { leaf: source, latency, lanes: 1, operation: Operation::Read };
@@ -194,9 +198,7 @@ fn a_resilver_that_has_just_begun_begins_anew_for_another_device_and_the_history
 fn a_resilver_that_waited_goes_on_when_the_one_before_it_is_given_up() {
     let disks = Disks::new(128 * MIB);
     block_on(async {
-        let pool = one_away(&disks, disks.top(Layout::Mirror, Class::Normal, "d", 3), 1).await;
-        pool.offline(leaf(&pool, 2).guid, TakeOffline::Persistently).await.unwrap();
-        fill(&pool, "vol", 6..8, 60).await;
+        let pool = two_away(&disks).await;
         pool.set_scan_limits(small_batches());
         let (source, latency) = (leaf(&pool, 0).guid.get(), Duration::from_millis(50));
         let slow = Fault::Delay { leaf: source, latency, lanes: 1, operation: Operation::Read };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 
 use super::Daemon;
-use crate::api::{self, Action, ApiError, Declaration, Form, Part};
+use crate::api::{self, Action, ApiError, Declaration};
 
 /// What answers an action whose form is [`api::Form::Once`]: it takes the JSON of the request and gives that
 /// of the reply.
@@ -21,7 +21,7 @@ pub struct Known {
     /// What is known of it.
     pub declared: Declaration,
     /// The types of its request and its reply, with their paths.
-    types: fn() -> [&'static str; 2],
+    pub types: fn() -> [&'static str; 2],
     /// The request as it is answered to any user.
     for_viewer: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
     /// None where the form is another one than once: these have functions of their own.
@@ -32,18 +32,6 @@ impl Known {
     const fn of<A: Action>(answer: Option<Answer>) -> Self {
         let types = || [type_name::<A>(), type_name::<A::Reply>()];
         Self { declared: A::DECLARED, types, for_viewer: for_viewer::<A>, answer }
-    }
-
-    /// Its request and its answer, in Markdown.
-    fn signature(&self) -> String {
-        let [request, reply] = (self.types)().map(without_paths);
-        match self.declared.form {
-            Form::Once | Form::OnceByServer => format!("`{request}` → `{reply}`"),
-            Form::HeldOpen => format!("`{request}` → `{reply}`, and the connection stays open"),
-            Form::Parts => format!("`{request}` → a `{reply}` a line"),
-            Form::FramesOut => format!("`{request}` → a stream in frames, and `{reply}`s"),
-            Form::StreamIn => format!("`{request}` as a line, a stream behind it → a `{reply}` a line"),
-        }
     }
 
     /// The request as it is answered to any user: without what only some may see.
@@ -70,20 +58,6 @@ impl Known {
 pub fn known(name: &str) -> Result<&'static Known, ApiError> {
     let found = ACTIONS.iter().find(|known| known.declared.name == name);
     found.ok_or_else(|| ApiError::not_found(format!("there is no action '{name}'")))
-}
-
-/// The name of a type without the paths of its parts.
-fn without_paths(name: &str) -> String {
-    let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let mut text = String::new();
-    let mut rest = name;
-    while let Some(first) = rest.chars().next() {
-        let end = rest.find(|c| !is_of_path(c)).unwrap_or(rest.len());
-        let (path, after) = rest.split_at(end.max(first.len_utf8()));
-        text += path.rsplit("::").next().unwrap_or(path);
-        rest = after;
-    }
-    text
 }
 
 fn for_viewer<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
@@ -214,30 +188,56 @@ pub static ACTIONS: [Known; 78] = [
     Known::of::<api::ReceiveStream>(None),
 ];
 
-/// The tables of actions for the book, in Markdown.
-pub fn tables() -> String {
-    let mut text = String::new();
-    for part in Part::ALL {
-        text += &format!("**{}**\n\n", part.heading());
-        text += "| action | request → reply | for | what it does |\n|---|---|---|---|\n";
-        for known in ACTIONS.iter().filter(|known| known.declared.part == part) {
-            let Declaration { name, role, summary, .. } = known.declared;
-            text += &format!("| `{name}` | {} | {} | {summary} |\n", known.signature(), role.name());
-        }
-        text += "\n";
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Effects, Role};
+    use crate::api::{Effects, Form, Part, Role};
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/api.md");
     /// What stands before and after the tables.
     const BEFORE: &str = "<!-- made from the declarations of actions -->\n\n";
     const AFTER: &str = "### The public socket";
+
+    /// The tables of actions for the book, in Markdown.
+    fn tables() -> String {
+        let mut text = String::new();
+        for part in Part::ALL {
+            text += &format!("**{}**\n\n", part.heading());
+            text += "| action | request → reply | for | what it does |\n|---|---|---|---|\n";
+            for known in ACTIONS.iter().filter(|known| known.declared.part == part) {
+                let Declaration { name, role, summary, .. } = known.declared;
+                text += &format!("| `{name}` | {} | {} | {summary} |\n", signature(known), role.name());
+            }
+            text += "\n";
+        }
+        text
+    }
+
+    /// The request and the answer of an action, in Markdown.
+    fn signature(known: &Known) -> String {
+        let [request, reply] = (known.types)().map(without_paths);
+        match known.declared.form {
+            Form::Once | Form::OnceByServer => format!("`{request}` → `{reply}`"),
+            Form::HeldOpen => format!("`{request}` → `{reply}`, and the connection stays open"),
+            Form::Parts => format!("`{request}` → a `{reply}` a line"),
+            Form::FramesOut => format!("`{request}` → a stream in frames, and `{reply}`s"),
+            Form::StreamIn => format!("`{request}` as a line, a stream behind it → a `{reply}` a line"),
+        }
+    }
+
+    /// The name of a type without the paths of its parts.
+    fn without_paths(name: &str) -> String {
+        let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let mut text = String::new();
+        let mut rest = name;
+        while let Some(first) = rest.chars().next() {
+            let end = rest.find(|c| !is_of_path(c)).unwrap_or(rest.len());
+            let (path, after) = rest.split_at(end.max(first.len_utf8()));
+            text += path.rsplit("::").next().unwrap_or(path);
+            rest = after;
+        }
+        text
+    }
 
     /// `CENOTE_WRITE_DOCS=1` writes the tables anew.
     #[test]

@@ -11,8 +11,9 @@
 //! A miss of the ARC asks the `index` (one short lock), and reads the block from the device that has it. It
 //! asks the pool when there is no such block, when the device has too many reads already, or when its reads
 //! take longer than those of the pool (`device::Latency`). No reader waits for such a device: the feeder
-//! reads a few of the blocks that were passed over, to find out whether it is still slow. A hit of the ARC
-//! touches nothing here.
+//! reads a few of the blocks that were passed over, to find out whether it is still slow. While a slow device
+//! is used, now and then a read goes to the pool, so that what is known of the pool stays true too. A hit of
+//! the ARC touches nothing here.
 //!
 //! # Feeding
 //! A feeder (the pool's; `feed`) takes blocks from the ARC that will be evicted soon, and writes them to

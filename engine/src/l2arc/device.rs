@@ -32,6 +32,11 @@ const FEW_READS: u32 = 32;
 /// Before as many reads of the pool are known, it gets one in so many of those that a device could answer, if
 /// the device is slow at all.
 const POOL_EVERY: u32 = 8;
+/// Afterwards a slow device leaves one in so many of its reads to the pool, times how much longer those of the
+/// pool took: what is known of the pool stays true, and that costs a sixteenth of the time of all reads at most.
+const POOL_AGAIN: u64 = 16;
+/// A single read counts as so many times the average at most: one that was held up says little of the next.
+const OUTLIER: u64 = 8;
 /// Reads of a bypassed device between two feedings, to find out whether it became faster.
 const PROBES: usize = 8;
 /// No further one begins after this time.
@@ -53,7 +58,11 @@ impl Latency {
         let before = self.average_ns.load(Ordering::Relaxed);
         let reads = self.reads.load(Ordering::Relaxed);
         // Lost updates do not matter.
-        let next = if reads == 0 { ns } else { before - before / 16 + ns / 16 };
+        let next = match reads {
+            0 => ns,
+            ..FEW_READS => before - before / 16 + ns / 16,
+            _ => before - before / 16 + ns.min(before.max(1000).saturating_mul(OUTLIER)) / 16,
+        };
         self.average_ns.store(next, Ordering::Relaxed);
         self.reads.store(reads.saturating_add(1), Ordering::Relaxed);
     }
@@ -90,7 +99,7 @@ pub(crate) struct CacheDevice {
     is_gone: AtomicBool,
     /// Its reads.
     pub reads: Latency,
-    /// Reads that asked whether the pool is faster, before that was known.
+    /// Reads that could have asked the pool, to find out whether it is faster.
     compared: AtomicU32,
     /// Addresses and lengths of blocks that were read from the pool instead, for the next probes.
     bypassed: Mutex<Vec<(u64, usize)>>,
@@ -208,10 +217,18 @@ impl CacheDevice {
             }
             return true;
         }
-        self.reads.is_known()
-            && !pool.is_known()
-            && self.reads.average_ns() > SAME_NS
-            && self.compared.fetch_add(1, Ordering::Relaxed).is_multiple_of(POOL_EVERY)
+        let average_ns = self.reads.average_ns();
+        if !self.reads.is_known() || average_ns <= SAME_NS {
+            return false;
+        }
+        let every = match pool.is_known() {
+            false => POOL_EVERY,
+            true => {
+                let every = POOL_AGAIN.saturating_mul(pool.average_ns() / average_ns + 1);
+                u32::try_from(every).unwrap_or(u32::MAX)
+            }
+        };
+        self.compared.fetch_add(1, Ordering::Relaxed).is_multiple_of(every)
     }
 
     /// Reads a few of the blocks that were read from the pool instead, to find out whether the device became
@@ -354,5 +371,20 @@ mod tests {
             device.note(Duration::from_micros(100));
         }
         assert!(!device.is_slower_than(&pool), "it became faster");
+    }
+
+    #[test]
+    fn a_read_that_was_held_up_says_little_of_the_next() {
+        let (device, pool) = (Latency::default(), Latency::default());
+        for _ in 0..2 * FEW_READS {
+            device.note(Duration::from_millis(4));
+            pool.note(Duration::from_micros(100));
+        }
+        pool.note(Duration::from_secs(1));
+        assert!(device.is_slower_than(&pool), "one read of the pool was held up");
+        for _ in 0..16 {
+            pool.note(Duration::from_millis(10));
+        }
+        assert!(!device.is_slower_than(&pool), "the pool is slow now");
     }
 }

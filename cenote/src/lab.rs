@@ -106,7 +106,7 @@ pub enum Lab {
         #[arg(short, long, conflicts_with = "dry_run")]
         json: bool,
     },
-    /// Go on with an experiment that was interrupted, or add rounds to one that ended
+    /// Resume an experiment that was interrupted, or add rounds to one that ended
     Resume {
         /// The directory of its results
         directory: PathBuf,

@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Wait until it is resumed, also after the pool was imported again
     #[arg(long, requires = "volume", group = "action")]
     pause: bool,
-    /// Go on
+    /// Resume
     #[arg(long, requires = "volume", group = "action")]
     resume: bool,
     /// Give up: destroy the copy; the volume stays as it is

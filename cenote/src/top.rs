@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Seconds between frames
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f32,
-    /// What comes first
+    /// Sort key
     #[arg(long, default_value = "bytes")]
     sort: Sort,
     /// Print one frame as text, and end

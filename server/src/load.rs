@@ -54,7 +54,7 @@ const MOST_DEPTH: u32 = 256;
 const MOST_BYTES: u64 = 256 << 20;
 /// A day.
 const MOST_SECONDS: f64 = 86_400.0;
-/// Most steps that are told of.
+/// The most steps that are reported.
 const MOST_STEPS: f64 = 1000.0;
 /// So many requests that wait for nothing are done before others of the thread have their turn.
 const TURN: u32 = 64;

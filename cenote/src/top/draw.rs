@@ -7,7 +7,7 @@ use engine::properties::format::nicenum;
 use super::rates::{Frame, Rates};
 use crate::output;
 
-/// What comes first in each table.
+/// The sort key of each table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
     /// Bytes read and written

@@ -64,7 +64,7 @@ pub struct Arguments {
     /// Send encrypted datasets decrypted though properties go along
     #[arg(short = 'U', long)]
     no_preserve_encryption: bool,
-    /// Go on where a receiver was interrupted: the value of its property receive_resume_token
+    /// Resume where a receiver was interrupted: the value of its property receive_resume_token
     #[arg(short = 't', long = "resume", value_name = "TOKEN")]
     token: Option<String>,
     /// Send what a receiver got of an interrupted stream (not there yet)

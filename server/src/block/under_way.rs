@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use device::IgnorePoison;
 use engine::waits;
 
-/// A request that takes longer is told of.
+/// A request that takes longer is reported.
 pub const SLOW: Duration = Duration::from_secs(10);
 
 /// A request of a client.

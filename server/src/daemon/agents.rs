@@ -10,7 +10,7 @@
 //! | none; every few seconds | hot spares are looked at, and devices whose work is done are detached |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
 //! | none; a volume was exchanged for a copy with another block size | block devices of its snapshots get their new names |
-//! | none; every few seconds | requests of volumes' clients that take long are told of |
+//! | none; every few seconds | requests of volumes' clients that take long are reported |
 //! | none; every minute | scrubs that are due by schedule begin |
 //! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
 //!

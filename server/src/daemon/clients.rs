@@ -1,6 +1,6 @@
 //! Clients of volumes: who they are, what they did, and what they wait for.
 //!
-//! A request that takes longer than [`SLOW`] is told of: by a warning, by an event of its pool, in
+//! A request that takes longer than [`SLOW`] is reported: by a warning, by an event of its pool, in
 //! `cenote shares`, and among the counters of its client. What it waits for is what a person has to look at.
 
 use std::sync::atomic::{AtomicU64, Ordering};

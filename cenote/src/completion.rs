@@ -11,9 +11,9 @@
 
 mod names;
 
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use std::ffi::OsStr;
 
-use crate::cli::{Cli, applet};
+use clap::{Arg, ArgAction, Command};
 
 /// Arguments of `cenote completion`.
 #[derive(Debug, clap::Args)]
@@ -52,12 +52,16 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The candidates, one a line.
-    pub fn candidates(&self) -> String {
+    /// The candidates, one a line, of the commands of `root`. `applet` knows links to this program.
+    pub fn candidates(&self, root: Command, applet: Applet) -> String {
         let Some((word, before)) = self.words.split_last() else { return String::new() };
-        candidates(before, word).iter().map(|candidate| format!("{candidate}\n")).collect()
+        let place = place(root, applet, before);
+        candidates(&place, word).iter().map(|candidate| format!("{candidate}\n")).collect()
     }
 }
+
+/// The name of the command that a program's name stands for, where it is a link to this program.
+type Applet = fn(&OsStr) -> Option<&str>;
 
 /// Where the cursor stands.
 struct Place {
@@ -70,10 +74,9 @@ struct Place {
     option: Option<Arg>,
 }
 
-fn candidates(before: &[String], word: &str) -> Vec<String> {
-    let place = place(before);
+fn candidates(place: &Place, word: &str) -> Vec<String> {
     let found = if let Some(option) = &place.option {
-        values(option, &place, word)
+        values(option, place, word)
     } else if word.starts_with('-') {
         options(&place.command)
     } else if place.command.has_subcommands() {
@@ -85,13 +88,12 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
         // The last one takes all the rest, where it takes several.
         let several = |argument: &&&Arg| matches!(argument.get_action(), ArgAction::Append);
         let argument = arguments.get(place.positionals.len()).or_else(|| arguments.last().filter(several));
-        argument.map_or_else(Vec::new, |argument| values(argument, &place, word))
+        argument.map_or_else(Vec::new, |argument| values(argument, place, word))
     };
     found.into_iter().filter(|candidate| candidate.starts_with(word)).collect()
 }
 
-fn place(before: &[String]) -> Place {
-    let mut command = Cli::command();
+fn place(mut command: Command, applet: Applet, before: &[String]) -> Place {
     command.build();
     let mut place = Place { command, program: String::new(), positionals: Vec::new(), option: None };
     let mut words = before.iter();
@@ -191,12 +193,15 @@ fn values(argument: &Arg, place: &Place, word: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::{self, Cli};
 
     fn complete(line: &str) -> Vec<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let (word, before) = words.split_last().unwrap();
-        candidates(before, word)
+        candidates(&place(Cli::command(), cli::applet, before), word)
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn about() -> String {
 impl Hooks {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        self.act().map_err(|error| output::report(error).into())
+        self.act().map_err(output::report)
     }
 
     fn act(self) -> Result<()> {

@@ -3,6 +3,7 @@
 // The doc comments of arguments are their help texts, where brackets mean what may be left out.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod api;
 mod arcstat;
 mod arcsummary;
 mod attach;
@@ -30,6 +31,7 @@ mod property_list;
 mod reshape;
 mod scrub_schedule;
 mod serve;
+mod serving;
 mod share;
 mod table;
 mod top;
@@ -108,9 +110,13 @@ fn run(arguments: &[OsString]) -> ExitCode {
     }
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<output::Exit>() {
-            Some(exit) => ExitCode::from(exit.0),
-            None => {
+        Err(error) => match (error.downcast_ref::<output::Exit>(), error.downcast_ref::<output::Misuse>()) {
+            (Some(exit), _) => ExitCode::from(exit.0),
+            (None, Some(misuse)) => {
+                let _ = writeln!(std::io::stderr(), "{misuse}\n{}", cli::usage_of(arguments));
+                ExitCode::from(output::USAGE)
+            }
+            (None, None) => {
                 // If the message cannot be written, the exit code says it.
                 let _ = writeln!(std::io::stderr(), "cenote: {}", output::in_words(&error));
                 ExitCode::from(output::FAILED)

@@ -83,7 +83,7 @@ impl Arguments {
     /// Mounts, with the exit codes that `mount` knows.
     pub fn run(self) -> Result<()> {
         self.mount().map_err(|error| {
-            output::report(error);
+            let _ = output::report(error);
             output::Exit(MOUNT_FAILED).into()
         })
     }

@@ -11,13 +11,11 @@ use std::fmt;
 use std::io::Write as _;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use engine::properties::Style;
 use engine::properties::format::{Civil, nicebytes, nicenum};
 use serde_json::{Map, Value};
 use server::api::{Action, ApiError};
 
-use crate::cli::{self, Cli};
 use crate::client;
 
 /// Exit code of a command that was understood and failed.
@@ -37,15 +35,26 @@ impl fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
-/// Says an error as OpenZFS's tools do, without the program's name, and leaves the exit code.
-pub fn report(error: anyhow::Error) -> Exit {
-    match error.downcast_ref::<Exit>() {
-        Some(exit) => *exit,
-        None => {
-            eprintln!("{}", in_words(&error));
-            Exit(FAILED)
-        }
+/// Arguments that do not go together: `main` says why, and how the command is used.
+#[derive(Debug)]
+pub struct Misuse(String);
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
+}
+
+impl std::error::Error for Misuse {}
+
+/// Says an error as OpenZFS's tools do, without the program's name, and leaves the exit code. A misuse is left
+/// to `main`.
+pub fn report(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<Exit>() || error.is::<Misuse>() {
+        return error;
+    }
+    eprintln!("{}", in_words(&error));
+    Exit(FAILED).into()
 }
 
 /// The text of an error, without the numbers that the system has for its reasons.
@@ -65,22 +74,7 @@ fn without_numbers(mut text: String) -> String {
 
 /// Ends a command whose arguments do not go together.
 pub fn usage(message: impl fmt::Display) -> anyhow::Error {
-    eprintln!("{message}\n{}", usage_of_command());
-    Exit(USAGE).into()
-}
-
-/// How the command that was typed is used.
-fn usage_of_command() -> String {
-    let mut command = Cli::command();
-    command.build();
-    for word in cli::arguments(std::env::args_os()).iter().skip(1) {
-        match command.find_subcommand(word).cloned() {
-            Some(found) => command = found,
-            None => break,
-        }
-    }
-    let usage = command.render_usage().to_string();
-    format!("{}\nFor more information, try '--help'.", usage.replacen("Usage: cenote ", "usage: ", 1))
+    Misuse(message.to_string()).into()
 }
 
 /// Says what could not be done; fails if there is anything.

@@ -56,7 +56,7 @@ pub struct Arguments {
 impl Arguments {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        self.act().map_err(|error| output::report(error).into())
+        self.act().map_err(output::report)
     }
 
     fn act(self) -> Result<()> {

@@ -23,8 +23,8 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::cli::{ServeArguments, TcpArguments};
 use crate::parameters::Parameters;
+use crate::serving::{ServeArguments, TcpArguments};
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);

@@ -42,7 +42,7 @@ pub struct Share {
 impl Share {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        self.act().map_err(|error| output::report(error).into())
+        self.act().map_err(output::report)
     }
 
     fn act(self) -> Result<()> {
@@ -130,7 +130,7 @@ pub struct List {
 impl List {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        self.act().map_err(|error| output::report(error).into())
+        self.act().map_err(output::report)
     }
 
     fn act(self) -> Result<()> {

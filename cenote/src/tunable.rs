@@ -76,7 +76,7 @@ pub struct ResetArguments {
 impl Tunables {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        self.act().map_err(|error| output::report(error).into())
+        self.act().map_err(output::report)
     }
 
     fn act(self) -> Result<()> {

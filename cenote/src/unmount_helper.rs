@@ -76,7 +76,7 @@ impl Arguments {
     /// Unmounts, with the exit codes that `umount` knows.
     pub fn run(self) -> Result<()> {
         self.unmount().map_err(|error| {
-            output::report(error);
+            let _ = output::report(error);
             output::Exit(UNMOUNT_FAILED).into()
         })
     }

@@ -25,8 +25,8 @@ use server::api::{
 };
 use server::daemon::Daemon;
 
-use crate::cli::{MemoryArguments, TcpArguments, nbd_limits};
 use crate::prompt;
+use crate::serving::{MemoryArguments, TcpArguments, nbd_limits};
 use host::Host;
 
 /// How often a passphrase is asked for.

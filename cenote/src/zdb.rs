@@ -11,7 +11,7 @@
 //! | `uberblock` | `-u` |
 //! | `config` | `-C` |
 //! | `datasets` | `-d`: object sets, their deadlists and bookmarks |
-//! | `objects`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
+//! | `objects`, `objset_view`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
 //! | `intent_log` | `-i` |
 //! | `metaslabs` | `-m`: metaslabs and space maps, `-M`: vdevs of them |
 //! | `dedup` | `-D`: dedup tables, `-S`: those that there would be |
@@ -31,6 +31,7 @@ mod intent_log;
 mod label;
 mod metaslabs;
 mod objects;
+mod objset_view;
 mod open_pool;
 mod paths;
 mod pool_log;

@@ -134,7 +134,7 @@ impl Zfs {
             Self::Upgrade(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };
-        done.map_err(|error| output::report(error).into())
+        done.map_err(output::report)
     }
 }
 

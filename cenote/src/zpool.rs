@@ -148,7 +148,7 @@ impl Zpool {
             Self::History(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zpool version"),
         };
-        done.map_err(|error| output::report(error).into())
+        done.map_err(output::report)
     }
 }
 

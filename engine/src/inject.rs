@@ -121,18 +121,6 @@ pub enum Flip {
     AfterCheck,
 }
 
-impl Flip {
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::BeforeChecksum => "before-checksum",
-            Self::AfterChecksum => "after-checksum",
-            Self::BeforeCheck => "before-check",
-            Self::AfterCheck => "after-check",
-        }
-    }
-}
-
 /// Blocks of an object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {

@@ -2,8 +2,8 @@
 //!
 //! Every request is `POST /v1/NAME` with a JSON body, every answer is JSON: the action's reply with status
 //! 200, or an [`ApiError`] with status 400 (the request makes no sense), 404 (the named thing does not
-//! exist), 409 (busy), 422 (refused) or 500. The command line and other programs use the same requests. The
-//! types of the pool's state are the engine's own; this module only says how they travel.
+//! exist), 409 (busy), 422 (refused) or 500. The command line and other programs use the same requests.
+//! All types are the API's own: what the engine knows becomes one of them at the edge (`edge`).
 //!
 //! All that is known of an action stands in its [`Declaration`]: who may ask for it, what it changes, in
 //! which form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
@@ -17,13 +17,16 @@ mod datasets;
 mod declaration;
 mod devices;
 mod diff;
+pub(crate) mod edge;
 mod events;
+mod health;
 mod hooks;
 mod inject;
 mod io;
 mod keys;
 mod loads;
 mod mounts;
+pub mod openapi;
 mod pools;
 mod receive;
 mod reshapes;
@@ -48,6 +51,7 @@ pub use declaration::*;
 pub use devices::*;
 pub use diff::*;
 pub use events::*;
+pub use health::*;
 pub use hooks::*;
 pub use inject::*;
 pub use io::*;
@@ -69,16 +73,17 @@ pub use vdevs::*;
 pub use views::*;
 pub use what_if::*;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A request that the daemon answers.
-pub trait Action: Serialize + DeserializeOwned + Send + 'static {
+pub trait Action: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     /// All that is known of it besides its types.
     const DECLARED: Declaration;
     /// Last part of the request's path: `/v1/NAME`.
     const NAME: &'static str = Self::DECLARED.name;
     /// The type of a successful answer.
-    type Reply: Serialize + DeserializeOwned + Send + 'static;
+    type Reply: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
 
     /// The request as it is answered to any user: without what only some may see.
     ///
@@ -90,7 +95,7 @@ pub trait Action: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// Why the daemon refused or failed, as it travels.
-#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// The kind of error, for programs.
@@ -100,7 +105,7 @@ pub struct ApiError {
 }
 
 /// Kinds of failure, by what the caller can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
     /// The request itself makes no sense.
@@ -116,6 +121,20 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All.
+    pub const ALL: [Self; 5] = [Self::Invalid, Self::NotFound, Self::Busy, Self::Refused, Self::Failed];
+
+    /// What it means, a clause for documents.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Invalid => "The request makes no sense",
+            Self::NotFound => "The named thing does not exist",
+            Self::Busy => "In use: close what uses it, or force",
+            Self::Refused => "Well-formed, but refused: read-only, unsupported, wrong key",
+            Self::Failed => "The pool or the system failed",
+        }
+    }
+
     /// The HTTP status that carries this kind.
     pub fn status(self) -> u16 {
         match self {

@@ -19,6 +19,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `actions` | the table of all actions |
+//! | `open_pool` | an open pool: plain data, and the right to change it |
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
 //! | `import_cached` | the pools that come back when the daemon starts again |
@@ -56,6 +57,7 @@
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
+//! | `host`, `refusals` | this host as pools know it; refusals that many requests have in common |
 
 mod actions;
 mod agents;
@@ -74,6 +76,7 @@ mod endpoints;
 mod events;
 mod held_clients;
 mod hooks;
+mod host;
 mod import_cached;
 mod inject;
 mod ioctls;
@@ -87,10 +90,12 @@ mod mounts;
 mod names;
 mod nested_mounts;
 mod nested_pools;
+mod open_pool;
 mod pool_properties;
 mod pools;
 mod receive;
 mod recording;
+mod refusals;
 mod remount;
 mod replication;
 mod reshapes;
@@ -125,7 +130,7 @@ use crate::listening::Listening;
 use crate::runtime::Shards;
 use crate::vhost_user;
 
-pub use actions::{Known, known};
+pub use actions::{Known, actions, known, openapi};
 pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};
@@ -133,8 +138,8 @@ pub use endpoints::Endpoints;
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use import_cached::Importing;
+pub use open_pool::OpenPool;
 pub use pool_properties::fault_of_new as new_pool_fault;
-pub use pools::OpenPool;
 pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
 pub use send::{Sending, dispatch_send};
 pub use volume_list::VolumeList;

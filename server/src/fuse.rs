@@ -19,6 +19,7 @@
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
 //! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
+//! | `connection` | what all threads of a session share |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads read requests there |
 //! | `idle` | one thread that waits for all mounts without requests |
@@ -53,6 +54,7 @@ mod buffer;
 mod changes;
 mod channel;
 mod commit_threads;
+mod connection;
 mod detached_mount;
 mod elsewhere;
 mod files;

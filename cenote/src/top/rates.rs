@@ -284,8 +284,7 @@ fn described(pool: &PoolEntry, rates: &HashMap<&str, Rates>) -> Pool {
 
 #[cfg(test)]
 mod tests {
-    use engine::cache::what_if::Points;
-    use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve, Prediction};
+    use server::api::{CountedDataset, CountedVdev, CounterGroup, Curve, Points, Prediction};
 
     use super::*;
 

@@ -11,8 +11,8 @@ use server::daemon::Daemon;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::cli::TcpArguments;
 use crate::serve::Sockets;
+use crate::serving::TcpArguments;
 
 /// Why the end has come.
 enum End {

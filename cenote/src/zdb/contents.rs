@@ -16,7 +16,7 @@ use ondisk::zpl::{Dirent, FileType};
 use ondisk::{ByteOrder, ObjectId, Reader};
 
 use super::config::write_nvlist;
-use super::objects::ObjsetView;
+use super::objset_view::ObjsetView;
 use super::text::{pointer, printable};
 use super::{Out, znode};
 use crate::output::ctime;

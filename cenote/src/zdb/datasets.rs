@@ -12,12 +12,12 @@ use ondisk::bpobj::{self, BpobjPhys};
 use ondisk::deadlist::{self, DeadlistPhys};
 use ondisk::dmu::DmuType;
 use ondisk::dsl_dir::DslDirPhys;
-use ondisk::objset::ObjsetType;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, hidden_dir};
 use ondisk::{ObjectId, Txg};
 use serde_json::{Value, json};
 
-use super::objects::{self, ObjsetView, Range};
+use super::objects::{self, Range};
+use super::objset_view::ObjsetView;
 use super::text::pointer;
 use super::{Out, View, intent_log};
 
@@ -399,9 +399,4 @@ async fn dump_bookmarks(view: &View<'_>, dataset: &Dataset, out: &mut Out<'_>) -
         )?;
     }
     Ok(())
-}
-
-/// Whether files of an object set can be looked at: it is a filesystem.
-pub(super) fn has_files(objset: &Objset) -> bool {
-    objset.objset_type() == ObjsetType::Zfs
 }

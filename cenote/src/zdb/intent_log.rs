@@ -13,7 +13,7 @@ use ondisk::objset::Objset as ObjsetPhys;
 use ondisk::zil::record::{CreateKind, NewObject, RenameKind, WriteData, set_attr_mask};
 use ondisk::zil::{LogBlock, RawRecord, Record, ZilHeader};
 
-use super::objects::ObjsetView;
+use super::objset_view::ObjsetView;
 use super::text::printable;
 use super::{Out, View};
 use crate::output::ctime;

@@ -1,22 +1,17 @@
 //! `-dd` and more: the objects of an object set: a line each, then dnode, meaning, block tree and the ranges
 //! with data.
 
-use std::sync::Arc;
-
 use anyhow::{Result, anyhow, ensure};
-use engine::dmu::sa::Registry;
-use engine::dmu::zap::lookup_u64;
-use engine::dmu::{Object, Objset};
-use engine::zpl::{Zpl, ZplOptions};
+use engine::dmu::Object;
 use engine::{Bookmark, Error};
 use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODES_PER_BLOCK, Dnode};
-use ondisk::zpl::{MASTER_NODE, master};
 
+use super::objset_view::ObjsetView;
 use super::text::pointer;
-use super::{Out, View, contents, datasets};
+use super::{Out, contents};
 
 /// Bits of a dnode's flags, in the order in which they are shown.
 const DNODE_FLAGS: [(u8, &str); 4] = [
@@ -30,44 +25,6 @@ const DNODE_FLAGS: [(u8, &str); 4] = [
 const MAX_POINTERS: usize = 1 << 28;
 /// Most runs of data of one object that are listed.
 const MAX_SEGMENTS: usize = 1 << 20;
-
-/// An object set that is looked at, and what is needed to understand its objects.
-pub(super) struct ObjsetView<'a> {
-    pub view: &'a View<'a>,
-    pub objset: &'a Arc<Objset>,
-    /// Of an encrypted dataset without its key; much of it is ciphertext.
-    pub keyless: bool,
-    /// The tables of attributes, in a filesystem.
-    pub attributes: Option<Registry>,
-    /// The filesystem, for paths.
-    pub files: Option<Arc<Zpl>>,
-    header_due: bool,
-}
-
-impl<'a> ObjsetView<'a> {
-    pub async fn new(view: &'a View<'a>, objset: &'a Arc<Objset>) -> Self {
-        let keyless = objset.root().uses_crypt() && !view.dsl.pool().keystore().is_loaded(objset.id());
-        let (mut attributes, mut files) = (None, None);
-        if view.arguments.datasets >= 4 && datasets::has_files(objset) && !keyless {
-            // Objects of a damaged filesystem are shown all the same, with less meaning.
-            attributes = registry(objset).await.ok();
-            files = Zpl::open(objset, ZplOptions::default()).await.ok();
-        }
-        Self { view, objset, keyless, attributes, files, header_due: true }
-    }
-
-    fn verbosity(&self) -> u8 {
-        self.view.arguments.datasets
-    }
-}
-
-async fn registry(objset: &Arc<Objset>) -> Result<Registry, Error> {
-    let master_node = objset.object(MASTER_NODE).await?;
-    match lookup_u64(&master_node, master::SA_ATTRS).await? {
-        Some(id) => Registry::load(objset, ObjectId(id)).await,
-        None => Ok(Registry::default()),
-    }
-}
 
 /// Objects to be shown, as `FIRST[:LAST[:TYPES]]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use engine::zpl::{Zpl, ZplOptions};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
-use super::objects::{self, ObjsetView, Range};
+use super::objects::{self, Range};
+use super::objset_view::ObjsetView;
 use super::{Arguments, Out, View, datasets};
 use crate::copy::target::find;
 

@@ -7,7 +7,7 @@ use ondisk::nvlist::{NvValue, Nvlist};
 use ondisk::zpl::{FileType, Fuid, ZnodeFlags};
 
 use super::Out;
-use super::objects::ObjsetView;
+use super::objset_view::ObjsetView;
 use super::text::printable;
 use crate::output::ctime;
 

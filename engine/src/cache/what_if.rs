@@ -40,7 +40,6 @@ use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use crate::Bookmark;
 
@@ -131,31 +130,23 @@ pub struct Report {
 }
 
 /// Sizes of caches in bytes, in order, with the share of reads that each would answer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Points(pub Vec<(u64, f64)>);
 
 impl Points {
     /// The share of reads that a cache of `bytes` would answer. Between two sizes it grows evenly.
     pub fn hit_ratio(&self, bytes: u64) -> f64 {
-        let after = self.0.partition_point(|(size, _)| *size <= bytes);
-        let before = after.checked_sub(1).and_then(|index| self.0.get(index)).copied();
-        let (Some((size, ratio)), next) = (before, self.0.get(after)) else { return 0.0 };
-        let Some((next_size, next_ratio)) = next else { return ratio };
-        ratio + (next_ratio - ratio) * (bytes - size) as f64 / (next_size - size).max(1) as f64
+        ratio_at(&self.0, bytes)
     }
+}
 
-    /// The same for a cache in memory with a cache device behind it. A block that is read from the device
-    /// stays there, too. So of what the device holds the same share is in memory as of all that is read.
-    pub fn hit_ratio_with_device(&self, memory_bytes: u64, device_bytes: u64, distinct_bytes: u64) -> f64 {
-        if device_bytes >= distinct_bytes {
-            // It holds all that is read again.
-            return self.0.last().map_or(0.0, |(_, ratio)| *ratio);
-        }
-        let elsewhere = 1.0 - memory_bytes as f64 / distinct_bytes.max(1) as f64;
-        let added = (device_bytes as f64 * elsewhere.max(0.0)) as u64;
-        self.hit_ratio(memory_bytes.saturating_add(added))
-    }
+/// The same, of points that are kept elsewhere.
+pub fn ratio_at(points: &[(u64, f64)], bytes: u64) -> f64 {
+    let after = points.partition_point(|(size, _)| *size <= bytes);
+    let before = after.checked_sub(1).and_then(|index| points.get(index)).copied();
+    let (Some((size, ratio)), next) = (before, points.get(after)) else { return 0.0 };
+    let Some((next_size, next_ratio)) = next else { return ratio };
+    ratio + (next_ratio - ratio) * (bytes - size) as f64 / (next_size - size).max(1) as f64
 }
 
 impl WhatIf {
@@ -572,16 +563,6 @@ mod tests {
         }
         let ratio = report(&what_if).points.hit_ratio(50_000 * 4096);
         assert!((ratio - 0.5).abs() < 0.03, "{ratio}");
-    }
-
-    #[test]
-    fn what_a_device_adds_is_partly_in_memory() {
-        let points = Points((1..=10).map(|tenth| (tenth * 100, tenth as f64 / 10.0)).collect());
-        let with = |device| points.hit_ratio_with_device(300, device, 1000);
-        for (device, expected) in [(0, 0.3), (500, 0.65), (1000, 1.0), (5000, 1.0)] {
-            assert!((with(device) - expected).abs() < 1e-9, "{device}: {}", with(device));
-        }
-        assert_eq!(points.hit_ratio_with_device(2000, 500, 1000), 1.0, "all is in memory");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Part, Role};
 
 /// How the kernel gets at the volume of a block device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Through {
     /// Its ublk driver: `/dev/ublkbN`.
@@ -28,7 +29,7 @@ impl Through {
 
 /// Makes a block device of the kernel for a volume, until it is detached, the volume goes, or the daemon
 /// ends.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AttachVolume {
     /// The volume, or a snapshot of one.
@@ -38,7 +39,7 @@ pub struct AttachVolume {
 }
 
 /// A volume that is a block device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttachedVolume {
     /// The volume.
     pub volume: String,
@@ -63,7 +64,7 @@ impl Action for AttachVolume {
 }
 
 /// Ends the block device of a volume.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DetachVolume {
     /// The volume.
@@ -79,7 +80,7 @@ impl Action for DetachVolume {
 }
 
 /// Lists the volumes that are block devices.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ListAttached {}
 
 impl Action for ListAttached {

@@ -4,12 +4,13 @@
 //! command line as typed, without what leads to the program. Where a request names several datasets, those of
 //! one pool are changed together or not at all, as OpenZFS does it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Effects, Part, Role};
 
 /// Creates a filesystem or a volume.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CreateDataset {
     /// Its full name.
@@ -31,7 +32,7 @@ pub struct CreateDataset {
 }
 
 /// The result of creating a dataset, or of a dry run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Created {
     /// Whether the dataset is new; false where it was there and `parents` allows that.
@@ -59,7 +60,7 @@ impl Action for CreateDataset {
 }
 
 /// Destroys a filesystem or volume, snapshots, or a bookmark.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DestroyDataset {
     /// Its full name. For snapshots `fs@a`, several as `fs@a,b`, ranges as `fs@a%b`, `fs@%b`, `fs@a%`.
@@ -79,7 +80,7 @@ pub struct DestroyDataset {
 }
 
 /// The result of destroying datasets, or of a dry run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Destroyed {
     /// The destroyed datasets, in order.
@@ -101,7 +102,7 @@ impl Action for DestroyDataset {
 }
 
 /// Renames a filesystem, volume, or snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RenameDataset {
     /// Its full name.
@@ -133,7 +134,7 @@ impl Action for RenameDataset {
 }
 
 /// Warnings of a change that was made.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Warnings {
     /// Each a sentence.
@@ -141,7 +142,7 @@ pub struct Warnings {
 }
 
 /// Takes snapshots in one pool, all in the same moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TakeSnapshots {
     /// Their full names.
@@ -168,7 +169,7 @@ impl Action for TakeSnapshots {
 }
 
 /// Takes a filesystem or volume back to a snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Rollback {
     /// The snapshot.
@@ -196,7 +197,7 @@ impl Action for Rollback {
 }
 
 /// Makes a filesystem or volume out of a snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CloneSnapshot {
     /// The snapshot.
@@ -226,7 +227,7 @@ impl Action for CloneSnapshot {
 }
 
 /// Makes a clone the origin of what it was cloned from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Promote {
     /// The clone.
@@ -248,7 +249,7 @@ impl Action for Promote {
 }
 
 /// Holds snapshots: they cannot be destroyed until they are released.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HoldSnapshots {
     /// The hold's name.
@@ -276,7 +277,7 @@ impl Action for HoldSnapshots {
 }
 
 /// Bookmarks a snapshot, or copies a bookmark.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CreateBookmark {
     /// The snapshot, or the bookmark to copy.
@@ -300,7 +301,7 @@ impl Action for CreateBookmark {
 }
 
 /// Sets properties of datasets.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SetProperties {
     /// The datasets.
@@ -326,7 +327,7 @@ impl Action for SetProperties {
 }
 
 /// Takes a property away from datasets, so that they have their parents' or the default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct InheritProperty {
     /// The property.
@@ -354,7 +355,7 @@ impl Action for InheritProperty {
 }
 
 /// The result of setting properties.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PropertiesSet {
     /// Datasets whose properties could not be set, or that have them and could not be mounted as these say,

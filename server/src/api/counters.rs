@@ -2,8 +2,11 @@
 //!
 //! The groups and their fields are [`engine::stats::GROUPS`], and the transaction groups of each pool.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{Action, ApiError, Declaration, Part, Role};
 
 /// Asks for counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetCounters {
     /// Groups, by name: `arcstats`, `zfetchstats`, `zil`, `dmu_tx`, `objset`, `amplification`, `vdev`,
@@ -32,7 +35,7 @@ impl Action for GetCounters {
 }
 
 /// Counters at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// When, in nanoseconds since 1970.
     pub time_ns: u64,
@@ -50,7 +53,7 @@ pub struct Counters {
 }
 
 /// What could not be reported.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failed {
     /// Why.
     pub message: String,
@@ -63,7 +66,7 @@ impl From<ApiError> for Failed {
 }
 
 /// One group of counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CounterGroup {
     /// Its name, as in [`GetCounters::groups`].
     pub name: String,
@@ -81,7 +84,7 @@ pub struct CounterGroup {
 }
 
 /// A dataset with counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CountedDataset {
     /// Its name; absent for the pool's own objects.
     pub name: Option<String>,
@@ -90,7 +93,7 @@ pub struct CountedDataset {
 }
 
 /// A vdev with counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CountedVdev {
     /// Its name: `mirror-0`, or the path of a device.
     pub name: String,
@@ -121,6 +124,16 @@ impl Serialize for Numbers {
     }
 }
 
+impl JsonSchema for Numbers {
+    fn schema_name() -> Cow<'static, str> {
+        "Numbers".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, u64>::json_schema(generator)
+    }
+}
+
 impl<'de> Deserialize<'de> for Numbers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Named;
@@ -146,7 +159,7 @@ impl<'de> Deserialize<'de> for Numbers {
 }
 
 /// A client of a pool.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Client {
     /// `nbd` (a connection, also one of the kernel), `mount`.
     pub kind: String,
@@ -170,7 +183,7 @@ pub struct Client {
 }
 
 /// A request of a volume's client that takes long.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WaitingRequest {
     /// The protocol of the client.
@@ -201,7 +214,7 @@ impl fmt::Display for WaitingRequest {
 }
 
 /// The last transaction groups of a pool, the oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolTxgs {
     /// The pool.
     pub pool: String,
@@ -210,7 +223,7 @@ pub struct PoolTxgs {
 }
 
 /// One transaction group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TxgTimes {
     /// Its number.
     pub txg: u64,

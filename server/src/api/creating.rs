@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
 
 /// How the devices of a new top-level vdev stand together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NewLayout {
     /// One device, without redundancy.
@@ -31,7 +32,7 @@ pub enum NewLayout {
 }
 
 /// The use of a new top-level vdev.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NewClass {
     /// Everything.
@@ -46,7 +47,7 @@ pub enum NewClass {
 }
 
 /// A new top-level vdev.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewVdev {
     /// How its devices stand together.
     pub layout: NewLayout,
@@ -58,7 +59,7 @@ pub struct NewVdev {
 }
 
 /// The devices of a new pool, or of what a pool gets.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NewDevices {
     /// The top-level vdevs.
@@ -70,7 +71,7 @@ pub struct NewDevices {
 }
 
 /// Creates a pool. What its devices held is lost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CreatePool {
     /// Its name.
@@ -110,7 +111,7 @@ impl Action for CreatePool {
 }
 
 /// Adds vdevs to a pool.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AddVdevs {
     /// The pool.
@@ -143,7 +144,7 @@ impl Action for AddVdevs {
 
 /// Destroys pools: their devices are free to be used again. Until they are, an import with `destroyed` brings
 /// the pool back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DestroyPool {
     /// The pool.
@@ -167,7 +168,7 @@ impl Action for DestroyPool {
 }
 
 /// Commits what was written so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SyncPools {
     /// Names; empty for all.
@@ -189,7 +190,7 @@ impl Action for SyncPools {
 
 /// Stops committing a pool, so that only its intent logs grow, until it is exported and imported again. For
 /// tests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FreezePool {
     /// The pool.
@@ -209,7 +210,7 @@ impl Action for FreezePool {
 }
 
 /// Sets a property of a pool, or of one of its vdevs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SetPoolProperty {
     /// The pool.
@@ -238,7 +239,7 @@ impl Action for SetPoolProperty {
 }
 
 /// Gives a pool another guid.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReguidPool {
     /// The pool.
@@ -262,7 +263,7 @@ impl Action for ReguidPool {
 }
 
 /// Takes a checkpoint of a pool, or gives it up.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CheckpointPool {
     /// The pool.
@@ -288,7 +289,7 @@ impl Action for CheckpointPool {
 }
 
 /// Takes pools to a version and enables all features that they may have, or reports which those are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpgradePools {
     /// Names; empty for all.
@@ -303,7 +304,7 @@ pub struct UpgradePools {
 }
 
 /// The result of upgrading a pool, or of a dry run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpgradedPool {
     /// The pool.
     pub pool: String,
@@ -327,7 +328,7 @@ impl Action for UpgradePools {
 }
 
 /// Wipes the labels of a device that no pool uses.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClearLabel {
     /// The device.

@@ -1,13 +1,59 @@
 //! Requests about datasets: listing, properties, holds.
 
+use std::fmt;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::edge::Edge;
 use super::{Action, ApiError, Declaration, Listed, Part, Role};
 
-pub use engine::properties::Source;
+/// The source of a value, as in the SOURCE column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// `-`: computed.
+    None,
+    /// `default`.
+    Default,
+    /// `local`.
+    Local,
+    /// `inherited from …`.
+    Inherited(String),
+    /// `received`.
+    Received,
+    /// `temporary`: a mount option overrides the property.
+    Temporary,
+}
+
+impl Edge<Source> for engine::properties::Source {
+    fn edge(self) -> Source {
+        match self {
+            Self::None => Source::None,
+            Self::Default => Source::Default,
+            Self::Local => Source::Local,
+            Self::Inherited(from) => Source::Inherited(from),
+            Self::Received => Source::Received,
+            Self::Temporary => Source::Temporary,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("-"),
+            Self::Default => f.write_str("default"),
+            Self::Local => f.write_str("local"),
+            Self::Inherited(from) => write!(f, "inherited from {from}"),
+            Self::Received => f.write_str("received"),
+            Self::Temporary => f.write_str("temporary"),
+        }
+    }
+}
 
 /// The kind of a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DatasetKind {
     /// A filesystem.
@@ -33,7 +79,7 @@ impl DatasetKind {
 }
 
 /// Lists datasets with properties: `zfs list` and `zfs get`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListDatasets {
     /// Filesystems, volumes, snapshots, bookmarks to begin at; empty for the root dataset of every pool.
@@ -53,7 +99,7 @@ pub struct ListDatasets {
 }
 
 /// One dataset.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct DatasetEntry {
     /// Full name.
     pub name: String,
@@ -74,7 +120,7 @@ impl DatasetEntry {
 }
 
 /// A property of a dataset or a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Property {
     /// Its name.
     pub name: String,
@@ -119,7 +165,7 @@ fn is_of_users(property: &str) -> bool {
 }
 
 /// Lists the holds on snapshots.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListHolds {
     /// The snapshots.
@@ -129,7 +175,7 @@ pub struct ListHolds {
 }
 
 /// A hold on a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hold {
     /// The snapshot.
     pub snapshot: String,

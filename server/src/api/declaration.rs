@@ -51,6 +51,21 @@ impl Effects {
     /// Which pools are open, and with them all that is in them: opening and closing bring that in line.
     pub const POOLS: Self = Self(32);
 
+    /// All, with their names.
+    const NAMED: [(Self, &'static str); 6] = [
+        (Self::DATASETS, "datasets"),
+        (Self::VOLUMES, "volumes"),
+        (Self::VDEVS, "vdevs"),
+        (Self::MOUNTS, "mounts"),
+        (Self::SETTINGS, "settings"),
+        (Self::POOLS, "pools"),
+    ];
+
+    /// The names of those that are among them.
+    pub fn names(self) -> Vec<&'static str> {
+        Self::NAMED.iter().filter(|(effect, _)| self.has(*effect)).map(|(_, name)| *name).collect()
+    }
+
     /// Both.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -77,6 +92,19 @@ pub enum Form {
     FramesOut,
     /// The request is a line of JSON with a stream behind it, the answer a line of JSON for each part.
     StreamIn,
+}
+
+impl Form {
+    /// Its name, for documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Once | Self::OnceByServer => "once",
+            Self::HeldOpen => "held-open",
+            Self::Parts => "lines",
+            Self::FramesOut => "frames",
+            Self::StreamIn => "stream-in",
+        }
+    }
 }
 
 /// The part of the book in which an action stands.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Listed, Part, Role, State};
 
 /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClearErrors {
     /// The pool.
@@ -31,7 +32,7 @@ impl Action for ClearErrors {
 }
 
 /// Takes devices offline.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OfflineDevices {
     /// The pool.
@@ -60,7 +61,7 @@ impl Action for OfflineDevices {
 }
 
 /// Takes devices back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OnlineDevices {
     /// The pool.
@@ -74,7 +75,7 @@ pub struct OnlineDevices {
 }
 
 /// A device that was asked back, and the state that it has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnlinedDevice {
     /// The device, as it was called.
     pub device: String,
@@ -99,7 +100,7 @@ impl Action for OnlineDevices {
 
 /// Attaches a device to another one: as one more copy of what it holds, or to replace it. What the new device
 /// held is lost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AttachDevice {
     /// The pool.
@@ -133,7 +134,7 @@ impl Action for AttachDevice {
 }
 
 /// Detaches a device from others that hold the same data.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DetachDevice {
     /// The pool.
@@ -152,7 +153,7 @@ impl Action for DetachDevice {
 }
 
 /// Removes devices that hold no data: spares, cache and log devices.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RemoveDevices {
     /// The pool.
@@ -177,7 +178,7 @@ impl Action for RemoveDevices {
 }
 
 /// The operation on the free space of devices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sweep {
     /// Telling devices that it is free.
@@ -188,7 +189,7 @@ pub enum Sweep {
 }
 
 /// The command for that operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SweepAction {
     /// Begin, or go on.
@@ -203,7 +204,7 @@ pub enum SweepAction {
 }
 
 /// Goes through the free space of devices. Answered when that has begun; the status reports its progress.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SweepDevices {
     /// The pool.
@@ -234,7 +235,7 @@ impl Action for SweepDevices {
 }
 
 /// How far the free space of a device is gone through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sweeping {
     /// The device.
     pub guid: u64,
@@ -251,7 +252,7 @@ pub struct Sweeping {
 }
 
 /// The states of going through free space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SweepState {
     /// It goes on.
@@ -265,7 +266,7 @@ pub enum SweepState {
 }
 
 /// Looks again for devices that are missing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReopenPools {
     /// Names; empty for all.

@@ -1,5 +1,6 @@
 //! What happened to the files of a filesystem between two of its states.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Form, Part, Role};
@@ -8,7 +9,7 @@ use super::{Action, ApiError, Declaration, Form, Part, Role};
 ///
 /// The answer is a line of JSON for each [`DiffPart`], sent while the comparison goes on. What is compared
 /// is kept for as long as the connection is open, unless the pool is closed or needs the space.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CompareFiles {
     /// The snapshot. `@name` is one of the filesystem of `to`.
@@ -31,7 +32,7 @@ impl Action for CompareFiles {
 }
 
 /// A line of the answer. A whole answer ends with [`DiffPart::Complete`] or [`DiffPart::Failed`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiffPart {
     /// The first line.
@@ -52,7 +53,7 @@ pub enum DiffPart {
 }
 
 /// What happened to a file. Paths begin with the mountpoint of the filesystem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileChange {
     /// What it was.
     pub kind: FileChangeKind,
@@ -71,7 +72,7 @@ pub struct FileChange {
 }
 
 /// What happens to files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileChangeKind {
     /// It is new.
@@ -85,11 +86,11 @@ pub enum FileChangeKind {
 }
 
 /// A path: a string, or its bytes where they are not UTF-8.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "PathForm", into = "PathForm")]
 pub struct FilePath(pub Vec<u8>);
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum PathForm {
     Text(String),

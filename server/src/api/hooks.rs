@@ -1,11 +1,12 @@
 //! Requests about hooks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Part, Role};
 
 /// What runs on which events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hook {
     /// Its name.
     pub name: String,
@@ -19,7 +20,7 @@ pub struct Hook {
 }
 
 /// What a hook does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HookAction {
     /// A command for `/bin/sh`.
@@ -29,7 +30,7 @@ pub enum HookAction {
 }
 
 /// Asks for the hooks.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ListHooks {}
 
 impl Action for ListHooks {
@@ -40,7 +41,7 @@ impl Action for ListHooks {
 }
 
 /// Adds a hook, or replaces the one of that name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AddHook {
     /// The hook.
     pub hook: Hook,
@@ -59,7 +60,7 @@ impl Action for AddHook {
 }
 
 /// Removes a hook.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RemoveHook {
     /// Its name.
     pub name: String,
@@ -73,7 +74,7 @@ impl Action for RemoveHook {
 }
 
 /// Runs a hook with an event that is made up.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TestHook {
     /// Its name.
     pub name: String,
@@ -94,7 +95,7 @@ impl Action for TestHook {
 }
 
 /// What a test of a hook did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HookTested {
     /// The hook.
     pub hook: Hook,

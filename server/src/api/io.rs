@@ -1,11 +1,12 @@
 //! What was read and written, by vdev: the numbers of `zpool iostat`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Listed, Part, Role, VdevNode};
 
 /// Asks for the counters of open pools. They only grow: rates are differences of two answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetIoStats {
     /// Names; empty for all.
@@ -23,7 +24,7 @@ impl Action for GetIoStats {
 }
 
 /// The counters of one pool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PoolIo {
     /// Name.
     pub name: String,
@@ -45,7 +46,7 @@ pub struct PoolIo {
 }
 
 /// Written bytes, layer by layer, since the pool was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Written {
     /// Blocks of files and volumes, before compression: whole blocks, also where less was written.
     pub logical_bytes: u64,
@@ -69,7 +70,7 @@ pub struct Written {
 }
 
 /// The counters of one vdev.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VdevIo {
     /// The vdev.
     pub guid: u64,
@@ -98,7 +99,7 @@ pub struct VdevIo {
 }
 
 /// Transfers of one class, before they went to the device.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Queued {
     /// How many waited at least `1 << n` and less than `1 << (n + 1)` nanoseconds.
@@ -108,7 +109,7 @@ pub struct Queued {
 }
 
 /// How many transfers are under way, by what they are for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UnderWay {
     /// Reads of blocks.
@@ -126,7 +127,7 @@ pub struct UnderWay {
 }
 
 /// Transfers of one kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Transfers {
     /// How many.
     pub operations: u64,

@@ -1,11 +1,12 @@
 //! Requests about encryption keys.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Part, Role};
 
 /// Loads the key of an encryption root, or only checks it.
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LoadKey {
     /// The encryption root.
@@ -43,7 +44,7 @@ impl Action for LoadKey {
 }
 
 /// The result of loading a key.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct KeyLoaded {
     /// Datasets that can be read with it.
     pub datasets: u64,
@@ -52,7 +53,7 @@ pub struct KeyLoaded {
 }
 
 /// Forgets the key of an encryption root. Its filesystems must not be mounted, its volumes not in use.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UnloadKey {
     /// The encryption root.
@@ -67,7 +68,7 @@ impl Action for UnloadKey {
 }
 
 /// Lists encryption roots.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListKeys {
     /// The filesystem or volume to begin at; `None` for all pools.
@@ -77,7 +78,7 @@ pub struct ListKeys {
 }
 
 /// An encryption root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyEntry {
     /// The encryption root.
     pub dataset: String,

@@ -1,12 +1,13 @@
 //! Requests for load on volumes, made by the process that has their pool open.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Form, Part, Role};
 
 /// Reads and writes a volume for a while, and reports the result. Only a daemon that was started for it does
 /// so. **What is in the volume is overwritten.** The load ends when its client goes away.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoad {
     /// The volume.
@@ -28,7 +29,7 @@ impl Action for RunLoad {
 }
 
 /// A load on a volume, in the terms of a job of fio.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// Whether blocks are chosen at random; else each client goes from the beginning to the end and begins
@@ -76,7 +77,7 @@ pub struct Load {
 }
 
 /// How many of a hundred requests have a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeShare {
     /// The size.
@@ -86,7 +87,7 @@ pub struct SizeShare {
 }
 
 /// How a load went.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Loaded {
     /// The reads.
     pub reads: Requested,
@@ -103,7 +104,7 @@ pub struct Loaded {
 }
 
 /// Reads and writes of a step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// How many.
     pub requests: u64,
@@ -112,7 +113,7 @@ pub struct Step {
 }
 
 /// Requests of one kind.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Requested {
     /// How many.
     pub requests: u64,

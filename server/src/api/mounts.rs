@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Effects, Part, Role};
 
 /// Mounts one filesystem, or all that are to be mounted.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Mount {
     /// The filesystem or snapshot; `None` mounts all with `canmount=on`.
@@ -30,7 +31,7 @@ pub struct Mount {
 }
 
 /// The result of mounting or unmounting.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MountsChanged {
     /// The filesystems that were mounted or unmounted, in that order.
     pub done: Vec<Mounted>,
@@ -41,7 +42,7 @@ pub struct MountsChanged {
 }
 
 /// One mounted filesystem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mounted {
     /// Name of the filesystem.
     pub dataset: String,
@@ -74,7 +75,7 @@ impl Action for Mount {
 }
 
 /// Unmounts one filesystem, or all.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Unmount {
     /// The filesystem's name or its mountpoint; `None` unmounts all.
@@ -98,7 +99,7 @@ impl Action for Unmount {
 }
 
 /// Lists what is mounted.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ListMounts {}
 
 impl Action for ListMounts {

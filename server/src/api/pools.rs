@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Effects, Mounted, Part, Property, Role, ServedVolume, VdevNode};
+use super::{
+    Action, ApiError, Declaration, Effects, Mounted, Part, Property, Role, ServedVolume, State, VdevNode,
+};
 
 /// Imports one pool, or every pool that is found.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ImportPool {
     /// Name or guid; `None` imports every pool found.
@@ -46,7 +49,7 @@ pub struct ImportPool {
 }
 
 /// How far an import may go back.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Rewind {
     /// Only say whether it would work.
@@ -58,7 +61,7 @@ pub struct Rewind {
 }
 
 /// The result of an import.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Imported {
     /// The pools that are now open.
     pub pools: Vec<OpenedPool>,
@@ -68,7 +71,7 @@ pub struct Imported {
 }
 
 /// A pool that an import opened (or, with a dry run, would have).
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct OpenedPool {
     /// Its name now.
     pub name: String,
@@ -99,7 +102,7 @@ impl Action for ImportPool {
 }
 
 /// Closes pools: unmounts, takes exports down, releases the devices.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ExportPool {
     /// Names; empty with `all`.
@@ -128,7 +131,7 @@ impl Action for ExportPool {
 }
 
 /// Lists open pools with their properties.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListPools {
     /// Names; empty for all. A name that is not open becomes an entry of [`Listed::failed`].
@@ -140,7 +143,7 @@ pub struct ListPools {
 }
 
 /// The entries that were found, and errors for the others.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Listed<T> {
     /// The entries, in the order of OpenZFS's listings.
     pub entries: Vec<T>,
@@ -155,14 +158,14 @@ impl<T> Default for Listed<T> {
 }
 
 /// One open pool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PoolEntry {
     /// Name.
     pub name: String,
     /// Guid.
     pub guid: u64,
     /// State of the root vdev.
-    pub state: engine::vdev::State,
+    pub state: State,
     /// The pool waits for its devices.
     #[serde(default)]
     pub suspended: bool,
@@ -187,7 +190,7 @@ impl Action for ListPools {
 }
 
 /// Reads the command history of pools.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PoolHistory {
     /// Names; empty for all.
@@ -199,7 +202,7 @@ pub struct PoolHistory {
 }
 
 /// The history of one pool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// The pool.
     pub pool: String,
@@ -208,7 +211,7 @@ pub struct History {
 }
 
 /// One record of a pool's history.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryRecord {
     /// When, in seconds since 1970. The reader writes the date, in the time zone of its user, in front of
     /// `text`.

@@ -1,5 +1,6 @@
 //! Receiving streams of `zfs send`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Effects, Form, Part, Role};
@@ -8,7 +9,7 @@ use super::{Action, ApiError, Declaration, Effects, Form, Part, Role};
 ///
 /// The answer is a line of JSON for each [`ReceivePart`], sent while the stream is received. When it ends
 /// with an error, the rest of the stream is not read any more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReceiveStream {
     /// A filesystem, volume or snapshot.
@@ -40,7 +41,7 @@ pub struct ReceiveStream {
 }
 
 /// Which part of the name of what was sent becomes part of the name of what is received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Appends {
     /// What is below the sent dataset.
@@ -66,7 +67,7 @@ impl Action for ReceiveStream {
 }
 
 /// A line of the answer. A whole answer ends with [`ReceivePart::Complete`] or [`ReceivePart::Failed`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceivePart {
     /// What is being received, for `-v`.
@@ -80,7 +81,7 @@ pub enum ReceivePart {
 }
 
 /// Gives up what an interrupted receive left (`zfs receive -A`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AbortReceive {
     /// The filesystem or volume.

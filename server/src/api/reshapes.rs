@@ -1,12 +1,13 @@
 //! Requests about volumes that get another block size.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Part, Role};
 
 /// Begins to give a volume blocks of another size, while clients use it; or pauses that, goes on with it, or
 /// gives it up.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReshapeVolume {
     /// The volume.
@@ -22,7 +23,7 @@ pub struct ReshapeVolume {
 }
 
 /// What is done about a volume that gets another block size.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReshapeAction {
     /// It begins.
@@ -49,7 +50,7 @@ impl Action for ReshapeVolume {
 }
 
 /// What giving a volume another block size takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReshapePlan {
     /// The volume.
     pub volume: String,
@@ -72,7 +73,7 @@ pub struct ReshapePlan {
 }
 
 /// How long giving a volume another block size takes at least, by how fast a part of the volume was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReshapeTime {
     /// How long copying takes at least: reading all data as fast as that part, and writing them no faster.
     pub seconds: u64,
@@ -83,7 +84,7 @@ pub struct ReshapeTime {
 }
 
 /// Asks for the volumes that get another block size, and those that did since the pool was opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListReshapes {
     /// Only of these volumes; empty for all.
@@ -101,7 +102,7 @@ impl Action for ListReshapes {
 }
 
 /// How a volume stands that gets another block size.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reshaping {
     /// The volume.
     pub volume: String,
@@ -135,7 +136,7 @@ pub struct Reshaping {
 }
 
 /// The states of a volume that gets another block size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReshapeState {
     /// It is copied.

@@ -1,11 +1,12 @@
 //! Requests about scrubs by schedule.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Listed, Part, Role};
 
 /// Asks for the schedules of pools, or of all.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetScrubSchedules {
     /// The pools.
@@ -24,7 +25,7 @@ impl Action for GetScrubSchedules {
 }
 
 /// Sets the schedule of a pool.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SetScrubSchedule {
     /// The pool.
@@ -48,7 +49,7 @@ impl Action for SetScrubSchedule {
 }
 
 /// When a pool is scrubbed by itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubSchedule {
     /// The pool.
     pub pool: String,

@@ -1,5 +1,6 @@
 //! Send streams: `zfs send`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Form, Part, Role};
@@ -9,7 +10,7 @@ use super::{Action, ApiError, Declaration, Form, Part, Role};
 /// The answer is a sequence of [frames](FrameKind): the stream itself, and a JSON of a [`SendPart`] where
 /// something else is told. It is made as fast as its reader takes it. What is sent is kept for as long as
 /// the connection is open, unless the pool is closed or needs the space.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SendSnapshot {
     /// The snapshot; a filesystem or volume too, where `from` and what follows it are not given.
@@ -62,7 +63,7 @@ impl Action for SendSnapshot {
 
 /// What is told beside the bytes of streams. A whole answer ends with [`SendPart::Complete`] or
 /// [`SendPart::Failed`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SendPart {
     /// Something is left out, or changed.

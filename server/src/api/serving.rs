@@ -3,16 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Listed, Part, Role, WaitingRequest};
 
 /// Asks who answers.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {}
 
 /// The daemon's answer to [`Hello`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct DaemonInfo {
     /// Version of the program.
     pub version: String,
@@ -37,7 +38,7 @@ impl Action for Hello {
 }
 
 /// One volume, or snapshot of one, that is served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServedVolume {
     /// Export name: the dataset's name.
     pub name: String,
@@ -56,7 +57,7 @@ pub struct ServedVolume {
 }
 
 /// Asks how volumes are shared.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListShares {
     /// Volumes, or what they are below; without names all. Snapshots only by their own names.
@@ -75,7 +76,7 @@ impl Action for ListShares {
 }
 
 /// How a volume is shared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeShares {
     /// The volume.
     pub name: String,
@@ -89,7 +90,7 @@ pub struct VolumeShares {
 }
 
 /// How a protocol serves a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedThrough {
     /// `nbd`, `iscsi` or `vhost-user`.
     pub protocol: String,
@@ -111,7 +112,7 @@ pub struct SharedThrough {
 }
 
 /// Lists the volumes that are served.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ListVolumes {}
 
 impl Action for ListVolumes {
@@ -125,7 +126,7 @@ impl Action for ListVolumes {
 }
 
 /// Exports every pool and ends the daemon.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Shutdown {}
 
 impl Action for Shutdown {

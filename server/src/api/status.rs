@@ -4,18 +4,16 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Listed, Part, Reshaping, Role, Sweeping};
-
-pub use engine::pool::status::{
-    Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
-    VdevNode, VdevSpace,
+use super::{
+    Action, ApiError, Declaration, Listed, Part, PoolHealth, Reason, Reshaping, Role, State, Sweeping,
+    VdevNode,
 };
-pub use engine::vdev::{Aux, State};
 
 /// Asks for the health of open pools.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetStatus {
     /// Names; empty for all.
@@ -38,7 +36,7 @@ impl Action for GetStatus {
 }
 
 /// Bytes that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DamagedRange {
     /// The file or volume, as in the list of files.
     pub file: String,
@@ -49,7 +47,7 @@ pub struct DamagedRange {
 }
 
 /// The health of an open pool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PoolStatus {
     /// Name.
     pub name: String,
@@ -84,7 +82,7 @@ pub struct PoolStatus {
 
 /// How far it is with counting the files of filesystems, one after the other, for quotas that the pool did
 /// not have before it was upgraded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counting {
     /// The filesystem that is gone through.
     pub filesystem: String,
@@ -99,7 +97,7 @@ pub struct Counting {
 }
 
 /// Statistics of the dedup tables.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dedup {
     /// Entries.
     pub entries: u64,
@@ -113,7 +111,7 @@ pub struct Dedup {
 }
 
 /// One row of the dedup histogram: entries whose reference count has this logarithm.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DedupRow {
     /// log2 of the reference count.
     pub log2_references: u32,
@@ -136,7 +134,7 @@ pub struct DedupRow {
 }
 
 /// Looks for pools that could be imported.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DiscoverPools {
     /// Directories and devices to look into; empty means the places under `/dev`.
@@ -162,7 +160,7 @@ impl Action for DiscoverPools {
 }
 
 /// A pool that was found on devices.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ImportablePool {
     /// Name.
     pub name: String,

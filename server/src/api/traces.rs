@@ -1,12 +1,13 @@
 //! Requests about what clients ask of volumes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Effects, Part, Role};
 
 /// Asks for what clients asked of a volume since the last such request. The first begins the recording; it
 /// ends by itself after ten seconds without a request.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TakeTrace {
     /// The volume.
@@ -27,7 +28,7 @@ impl Action for TakeTrace {
 }
 
 /// The requests of a volume's clients, in the order of arrival.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Traced {
     /// The requests.
     pub requests: Vec<TracedRequest>,
@@ -36,7 +37,7 @@ pub struct Traced {
 }
 
 /// One request of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TracedRequest {
     /// Microseconds since the recording began.
     pub at_us: u64,
@@ -49,7 +50,7 @@ pub struct TracedRequest {
 }
 
 /// Kinds of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TracedOperation {
     /// Bytes are read.

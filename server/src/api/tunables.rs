@@ -1,13 +1,51 @@
 //! Requests about tunables.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::edge::{Edge, mirrored};
 use super::{Action, Declaration, Effects, Part, Role};
 
-pub use engine::tunables::{Effect, Unit};
+mirrored! {
+    /// What the number of a tunable counts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Unit of engine::tunables::Unit {
+        /// 0 for off, other values for on.
+        Switch,
+        /// Things.
+        Count,
+        /// Bytes.
+        Bytes,
+        /// Bytes in a second.
+        BytesPerSecond,
+        /// Hundredths.
+        Percent,
+        /// Seconds.
+        Seconds,
+        /// Thousandths of a second.
+        Milliseconds,
+        /// Transaction groups.
+        Groups,
+    }
+}
+
+mirrored! {
+    /// When a new value counts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Effect of engine::tunables::Effect {
+        /// At once.
+        AtOnce,
+        /// For what begins after it was set, such as the next scrub or the next volume that is opened.
+        ForNew,
+        /// For pools that are imported or created after it was set.
+        AtImport,
+    }
+}
 
 /// Asks for tunables and their values.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListTunables {
     /// Their names; empty for all.
@@ -22,7 +60,7 @@ impl Action for ListTunables {
 }
 
 /// A tunable and its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TunableValue {
     /// Its name, OpenZFS's where it has one.
     pub name: String,
@@ -54,15 +92,15 @@ impl From<&engine::tunables::Tunable> for TunableValue {
             is_set: tunable.given().is_some(),
             least,
             most,
-            unit: tunable.unit(),
-            effect: tunable.effect(),
+            unit: tunable.unit().edge(),
+            effect: tunable.effect().edge(),
             text: tunable.text().split_whitespace().collect::<Vec<_>>().join(" "),
         }
     }
 }
 
 /// Sets tunables, all or none of them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SetTunables {
     /// Names and values as they are typed; no value for the default.
     pub settings: Vec<(String, Option<String>)>,

@@ -1,11 +1,12 @@
 //! What users, groups and projects use of a filesystem, and may use.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Part, Role};
 
 /// The kind of owner whose use is counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// Users.
@@ -18,7 +19,7 @@ pub enum Owner {
 }
 
 /// Lists what all users, groups or projects use of a filesystem or snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListSpace {
     /// The filesystem or snapshot.
@@ -39,7 +40,7 @@ impl Action for ListSpace {
 }
 
 /// The space used by one user, group or project.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpaceOf {
     /// Number of the user, group or project.
     pub id: u64,

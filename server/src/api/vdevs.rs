@@ -1,11 +1,12 @@
 //! Requests about the vdevs of one pool.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Listed, Part, Property, Role, VdevNode};
 
 /// Lists vdevs of an open pool with their properties.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ListVdevs {
     /// The pool.
@@ -18,7 +19,7 @@ pub struct ListVdevs {
 }
 
 /// One vdev.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct VdevEntry {
     /// The vdev, with those below it.
     pub vdev: VdevNode,

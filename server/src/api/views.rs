@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Form, Part, Role};
@@ -11,7 +12,7 @@ use super::{Action, Declaration, Form, Part, Role};
 /// The answer is one line of JSON. The daemon keeps the state that it names for as long as the connection is
 /// open: until then no space of that state is used again. The daemon ends the connection when the pool is
 /// closed or needs the space that it keeps for the state.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HoldView {
     /// The pool.
@@ -19,7 +20,7 @@ pub struct HoldView {
 }
 
 /// A committed state of a pool, and the devices that hold it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HeldView {
     /// Name under which the pool is open.
     pub name: String,

@@ -1,12 +1,13 @@
 //! Requests about what a cache of another size would do.
 
-use engine::cache::what_if::Points;
+use engine::cache::what_if::ratio_at;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Declaration, Listed, Part, Role};
 
 /// Asks for the miss-ratio curves of the reads of pools.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GetWhatIf {
     /// The pools; empty for all open ones.
@@ -25,7 +26,7 @@ impl Action for GetWhatIf {
 }
 
 /// The curves of a pool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolWhatIf {
     /// The pool.
     pub name: String,
@@ -38,7 +39,7 @@ pub struct PoolWhatIf {
 }
 
 /// How far a prediction can be trusted, by how far apart the shares are between which it may turn out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trust {
     /// More than 15 in a hundred, or few reads.
@@ -51,7 +52,7 @@ pub enum Trust {
 }
 
 /// What a cache of some size would do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// The share of reads that it would answer.
     pub hit_ratio: f64,
@@ -70,7 +71,7 @@ const FEW_PASSES: f64 = 2.0;
 
 /// What caches of different sizes would answer, by the reads since the pool was opened; older ones count
 /// less.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
     /// The dataset; none for all of the pool.
     pub dataset: Option<String>,
@@ -105,6 +106,30 @@ pub struct Curve {
     /// Sizes in bytes, with the share of all reads that are of metadata and that a cache of that size
     /// answers.
     pub metadata_points: Points,
+}
+
+/// Sizes of caches in bytes, in order, with the share of reads that each would answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Points(pub Vec<(u64, f64)>);
+
+impl Points {
+    /// The share of reads that a cache of `bytes` would answer. Between two sizes it grows evenly.
+    pub fn hit_ratio(&self, bytes: u64) -> f64 {
+        ratio_at(&self.0, bytes)
+    }
+
+    /// The same for a cache in memory with a cache device behind it. A block that is read from the device
+    /// stays there, too. So of what the device holds the same share is in memory as of all that is read.
+    pub fn hit_ratio_with_device(&self, memory_bytes: u64, device_bytes: u64, distinct_bytes: u64) -> f64 {
+        if device_bytes >= distinct_bytes {
+            // It holds all that is read again.
+            return self.0.last().map_or(0.0, |(_, ratio)| *ratio);
+        }
+        let elsewhere = 1.0 - memory_bytes as f64 / distinct_bytes.max(1) as f64;
+        let added = (device_bytes as f64 * elsewhere.max(0.0)) as u64;
+        self.hit_ratio(memory_bytes.saturating_add(added))
+    }
 }
 
 impl Curve {
@@ -178,6 +203,16 @@ mod tests {
             least_points: Points(least_points.to_vec()),
             metadata_points: Points::default(),
         }
+    }
+
+    #[test]
+    fn what_a_device_adds_is_partly_in_memory() {
+        let points = Points((1..=10).map(|tenth| (tenth * 100, tenth as f64 / 10.0)).collect());
+        let with = |device| points.hit_ratio_with_device(300, device, 1000);
+        for (device, expected) in [(0, 0.3), (500, 0.65), (1000, 1.0), (5000, 1.0)] {
+            assert!((with(device) - expected).abs() < 1e-9, "{device}: {}", with(device));
+        }
+        assert_eq!(points.hit_ratio_with_device(2000, 500, 1000), 1.0, "all is in memory");
     }
 
     #[test]

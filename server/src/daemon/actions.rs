@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 
 use super::Daemon;
+use crate::api::openapi::{self, Schemas, schemas_of};
 use crate::api::{self, Action, ApiError, Declaration};
 
 /// What answers an action whose form is [`api::Form::Once`]: it takes the JSON of the request and gives that
@@ -22,6 +23,8 @@ pub struct Known {
     pub declared: Declaration,
     /// The types of its request and its reply, with their paths.
     pub types: fn() -> [&'static str; 2],
+    /// The schemas of the same.
+    pub schemas: Schemas,
     /// The request as it is answered to any user.
     for_viewer: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
     /// None where the form is another one than once: these have functions of their own.
@@ -31,7 +34,7 @@ pub struct Known {
 impl Known {
     const fn of<A: Action>(answer: Option<Answer>) -> Self {
         let types = || [type_name::<A>(), type_name::<A::Reply>()];
-        Self { declared: A::DECLARED, types, for_viewer: for_viewer::<A>, answer }
+        Self { declared: A::DECLARED, types, schemas: schemas_of::<A>, for_viewer: for_viewer::<A>, answer }
     }
 
     /// The request as it is answered to any user: without what only some may see.
@@ -49,6 +52,16 @@ impl Known {
             None => Err(ApiError::invalid(format!("{}: its answer has another form", self.declared.name))),
         }
     }
+}
+
+/// What is declared of each action.
+pub fn actions() -> impl Iterator<Item = &'static Declaration> {
+    ACTIONS.iter().map(|known| &known.declared)
+}
+
+/// The OpenAPI document of all actions.
+pub fn openapi() -> serde_json::Value {
+    openapi::document(ACTIONS.iter().map(|known| (&known.declared, known.schemas)))
 }
 
 /// The action of this name.
@@ -237,6 +250,20 @@ mod tests {
             rest = after;
         }
         text
+    }
+
+    /// `CENOTE_WRITE_DOCS=1` writes it anew.
+    #[test]
+    fn the_openapi_document_is_that_of_the_actions() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/openapi.json");
+        let text = serde_json::to_string_pretty(&openapi()).unwrap() + "\n";
+        if std::env::var_os("CENOTE_WRITE_DOCS").is_some() {
+            std::fs::write(file, &text).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(file).unwrap_or_default() == text,
+            "docs/src/openapi.json is old: CENOTE_WRITE_DOCS=1 cargo test -p cenote-server actions"
+        );
     }
 
     /// `CENOTE_WRITE_DOCS=1` writes the tables anew.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use engine::properties::{Environment, Prop};
 
 use super::clients::Client;
-use super::datasets::is_at_or_below;
+use super::names::is_at_or_below;
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, AttachedVolume, ErrorKind, Through};
 use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd, Offered, Ublk};

@@ -13,18 +13,20 @@ use device::{Device, OpenOptions};
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{LivePool, NewLeaf, TakeOffline};
 use engine::pool::properties::{PoolEnvironment, PoolProperties};
-use engine::pool::status;
+use engine::pool::status::{self, VdevClass, VdevNode};
 use engine::properties::Style;
+use engine::vdev::State;
 use engine::vdev::topology::Purpose;
 use ondisk::Guid;
 
-use super::creating::{asked_ashift, pool_ashift, refused};
+use super::creating::{asked_ashift, pool_ashift};
 use super::devices::{find_in_use, no_such_device};
 use super::disks::{self, Allowed};
 use super::pool_properties::{When, refusal};
+use super::refusals::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, sync_tasks};
-use crate::api::{self, ApiError, NewDevices, NewLayout, NewVdev, VdevClass, VdevNode};
+use crate::api::{self, ApiError, NewDevices, NewLayout, NewVdev};
 
 impl Daemon {
     /// Attaches a device to another one, or replaces that one by it. Answered when the pool has the device;
@@ -140,7 +142,7 @@ impl Daemon {
             let there = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             there(Path::new(other)) == there(path)
         };
-        if old.state < api::State::Degraded || !old.path.as_deref().is_some_and(same) {
+        if old.state < State::Degraded || !old.path.as_deref().is_some_and(same) {
             return Ok(false);
         }
         let Ok(device) = OpenOptions::read_only().open(path) else { return Ok(false) };
@@ -160,7 +162,7 @@ impl Daemon {
         let root = status::vdevs(&pool.view());
         let of_data = |vdev: &&VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
         let is_gone = |vdev: &&VdevNode| {
-            vdev.children.is_empty() && matches!(vdev.state, api::State::CantOpen | api::State::Removed)
+            vdev.children.is_empty() && matches!(vdev.state, State::CantOpen | State::Removed)
         };
         let leaves = root.children.iter().filter(of_data).flat_map(VdevNode::walk).filter(is_gone);
         let gone: Vec<(&VdevNode, PathBuf)> =

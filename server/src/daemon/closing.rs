@@ -40,8 +40,7 @@ use engine::vdev::release::release;
 use ondisk::vdev_config::PoolState;
 
 use super::clients::Connected;
-use super::creating::refused;
-use super::pools::suspended;
+use super::refusals::{refused, suspended};
 use super::{Daemon, OpenPool, lock, sync_tasks};
 use crate::api::{self, ApiError, ErrorKind};
 

@@ -22,9 +22,12 @@ use ondisk::vdev_config::PoolState;
 use super::closing::{Opening, Order};
 use super::datasets::{set_quotas_at_once, take_quotas};
 use super::disks::{self, Allowed};
+use super::open_pool::Held;
 use super::pool_properties::{self, When, refusal};
-use super::pools::{Held, Options};
+use super::pools::Options;
+use super::refusals::refused;
 use super::{Daemon, OpenPool, dataset_error, names, replication, sync_tasks, vdevs};
+use crate::api::edge::Edge;
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevNode};
 use crate::fuse;
 
@@ -181,7 +184,7 @@ impl Daemon {
         };
         if request.dry_run {
             pool.live().map_or(Ok(()), |live| check(live))?;
-            return Ok(root);
+            return Ok(root.edge());
         }
         let live = pool.writable(&doing)?;
         check(live)?;
@@ -196,7 +199,7 @@ impl Daemon {
         }
         sync_tasks::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
         self.keep(&pool);
-        Ok(root)
+        Ok(root.edge())
     }
 
     /// Destroys a pool. Blocks the thread, which is the request's own. One that is open read-only is closed,
@@ -485,12 +488,6 @@ fn new_pool(
         altroot: options.altroot.clone(),
         command: request.command.clone(),
     }
-}
-
-/// An error in a sentence that says what was being done.
-pub(super) fn refused(doing: &str, error: engine::Error) -> ApiError {
-    let ApiError { kind, message } = error.into();
-    ApiError { kind, message: format!("{doing}: {message}") }
 }
 
 /// Where the root filesystem of a new pool goes there must be nothing else.

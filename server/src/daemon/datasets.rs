@@ -79,11 +79,6 @@ pub(super) async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>
     }
 }
 
-/// Whether `name` is `top` or lies below it.
-pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
-    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', '#']))
-}
-
 impl OpenPool {
     /// Refuses when a client has one of these volumes. No client gets one as long as the returned guard is
     /// kept.

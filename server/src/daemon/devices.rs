@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use engine::jobs::{JobState, Stop};
 use engine::pool::live::{LivePool, Sweep, TakeOffline};
-use engine::pool::status;
-use engine::vdev::Status;
+use engine::pool::status::{self, VdevClass, VdevNode};
+use engine::vdev::{State, Status};
 use futures_util::future::{Either, select};
 use ondisk::Guid;
 use tokio::time::sleep;
 
-use super::creating::refused;
+use super::refusals::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, sync_tasks};
-use crate::api::{self, ApiError, Listed, OnlinedDevice, State, SweepAction, VdevClass};
+use crate::api::edge::Edge;
+use crate::api::{self, ApiError, Listed, OnlinedDevice, SweepAction};
 
 /// How often a command that waits for a group looks whether the pool is suspended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -111,9 +112,13 @@ impl Daemon {
             match online {
                 Ok(status) => {
                     let root = status::vdevs(&pool.view());
-                    let is_it = |vdev: &api::VdevNode| guid.as_ref().is_ok_and(|guid| guid.0 == vdev.guid);
+                    let is_it = |vdev: &VdevNode| guid.as_ref().is_ok_and(|guid| guid.0 == vdev.guid);
                     let awaits_resilver = root.walk().any(|vdev| is_it(vdev) && vdev.awaits_resilver);
-                    listed.entries.push(OnlinedDevice { device, state: status.state, awaits_resilver });
+                    listed.entries.push(OnlinedDevice {
+                        device,
+                        state: status.state.edge(),
+                        awaits_resilver,
+                    });
                 }
                 Err(error) => listed.failed.push(error),
             }
@@ -170,9 +175,9 @@ impl Daemon {
             leaves.extend(found.walk().filter(|vdev| vdev.children.is_empty()).map(|leaf| Guid(leaf.guid)));
         }
         if request.devices.is_empty() {
-            let data = |vdev: &&api::VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
+            let data = |vdev: &&VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
             let known = live.sweeps();
-            let all = root.children.iter().filter(data).flat_map(api::VdevNode::walk);
+            let all = root.children.iter().filter(data).flat_map(VdevNode::walk);
             for leaf in all.filter(|vdev| vdev.children.is_empty() && vdev.state >= State::Degraded) {
                 let run = known.get(&(work, Guid(leaf.guid))).map(|run| run.state);
                 // Of all devices those are meant that this can be done with.
@@ -288,7 +293,7 @@ fn find_leaf(pool: &OpenPool, name: &str, doing: &str, treated: &str) -> Result<
 pub(super) fn find(pool: &OpenPool, name: &str) -> Option<Guid> {
     let root = status::vdevs(&pool.view());
     let by_path = std::path::Path::new("/dev").join(name);
-    let named = |vdev: &&api::VdevNode| is_called(vdev, name) || vdev.path.as_deref() == by_path.to_str();
+    let named = |vdev: &&VdevNode| is_called(vdev, name) || vdev.path.as_deref() == by_path.to_str();
     root.walk().filter(|vdev| vdev.kind != "root").find(named).map(|vdev| Guid(vdev.guid))
 }
 

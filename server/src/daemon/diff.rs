@@ -11,7 +11,7 @@ use engine::pool::live::Lent;
 use engine::properties::{Environment, Prop, Style};
 use engine::zpl::diff::{Change, ChangeKind, Diff, Difference, PageLimits};
 
-use super::{BeforeRequests, Daemon, OpenPool, dataset_error, not_of_this_type, pools};
+use super::{BeforeRequests, Daemon, OpenPool, dataset_error, not_of_this_type, refusals};
 use crate::api::{Action, ApiError, CompareFiles, DiffPart, FileChange, FileChangeKind, FilePath};
 
 /// Bytes of paths after which a part is sent.
@@ -163,7 +163,7 @@ async fn commit(pool: &OpenPool, filesystem: &str) -> Result<(), ApiError> {
     let Some(live) = pool.live() else { return Ok(()) };
     let doing = format!("cannot compare the files of '{filesystem}'");
     if pool.is_suspended() {
-        return Err(pools::suspended(&doing));
+        return Err(refusals::suspended(&doing));
     }
     pool.write_back(|mounted| mounted == filesystem);
     let txgs = live.txgs();

@@ -16,6 +16,7 @@ use engine::events::{Event, Events};
 
 use super::names::pool_name_fault;
 use super::{Daemon, OpenPool};
+use crate::api::edge::Edge;
 use crate::api::{self, ApiError, EventList};
 
 /// The name of the file, beside the cache file.
@@ -71,7 +72,7 @@ impl Daemon {
             request.pool.is_none() || event.pool().is_none() || event.pool() == request.pool.as_deref()
         };
         Ok(EventList {
-            events: since.events.into_iter().filter(is_asked_for).collect(),
+            events: since.events.into_iter().filter(is_asked_for).map(Edge::edge).collect(),
             dropped: since.dropped,
             last_eid: since.last_eid,
         })

@@ -11,7 +11,7 @@ use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 
 use super::clients::Connected;
-use super::datasets::is_at_or_below;
+use super::names::is_at_or_below;
 use super::volume_list::Volume;
 use super::volumes::open_live;
 use super::{OpenPool, VolumeExport, lock};

@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::inject::{ALWAYS, Blocks, DeviceError, Fault, Operation};
+use engine::inject::{ALWAYS, Blocks, DeviceError, Fault, LabelPart, Operation};
 use engine::pool::live::{LivePool, TakeOffline};
 use engine::vdev::Kind;
 use engine::zpl::{Zpl, ZplOptions};
 use ondisk::objset::ObjsetType;
 use ondisk::{Guid, ObjectId};
 
-use super::creating::refused;
 use super::devices::find;
+use super::refusals::refused;
 use super::{Daemon, OpenPool};
+use crate::api::edge::Edge;
 use crate::api::{self, ApiError, BlockFault, InjectTarget, Injection};
 
 /// The object of a volume that holds its data.
@@ -45,7 +46,9 @@ impl Daemon {
             // Blocks of a file are known by what is committed.
             Some(InjectTarget::File { .. }) => true,
             // What is not committed yet is read from memory.
-            Some(InjectTarget::Device { operation: Operation::Read, .. }) => !open.is_suspended(),
+            Some(InjectTarget::Device { operation: api::InjectedOperation::Read, .. }) => {
+                !open.is_suspended()
+            }
             _ => false,
         };
         if is_read_from_devices {
@@ -98,7 +101,7 @@ impl Daemon {
                 all.push(Injection {
                     id: handler.id,
                     pool: open.name().to_owned(),
-                    fault: handler.fault.clone(),
+                    fault: handler.fault.clone().edge(),
                     device: leaf.map(|leaf| leaf.name.clone()),
                     frequency: handler.frequency,
                     matched,
@@ -162,14 +165,15 @@ async fn faults(
     let leaf = |device: &str| leaf_called(open, device).map(Guid::get);
     Ok(match target {
         InjectTarget::Device { device, error, operation, label } => {
-            vec![Fault::Device { leaf: leaf(&device)?, error, operation, label }]
+            let (error, operation) = (error.edge(), operation.edge());
+            vec![Fault::Device { leaf: leaf(&device)?, error, operation, label: label.edge() }]
         }
         InjectTarget::Delay { device, latency_ms, lanes, operation } => {
             if lanes == 0 {
                 return Err(ApiError::invalid("cannot inject: a delay needs a lane"));
             }
             let latency = std::time::Duration::from_millis(latency_ms);
-            vec![Fault::Delay { leaf: leaf(&device)?, latency, lanes, operation }]
+            vec![Fault::Delay { leaf: leaf(&device)?, latency, lanes, operation: operation.edge() }]
         }
         InjectTarget::Gone { device } => vec![Fault::Gone { leaf: leaf(&device)? }],
         InjectTarget::IgnoreWrites => {
@@ -177,12 +181,12 @@ async fn faults(
             let leaves = vdevs.leaves().filter(|leaf| matches!(leaf.kind, Kind::Leaf(_)));
             let ignored = |leaf: u64| {
                 let error = DeviceError::Noop;
-                let parts = [None, Some(api::LabelPart::Nvlist), Some(api::LabelPart::Uber)];
+                let parts = [None, Some(LabelPart::Nvlist), Some(LabelPart::Uber)];
                 parts.map(|label| Fault::Device { leaf, error, operation: Operation::Write, label })
             };
             leaves.flat_map(|leaf| ignored(leaf.guid.get())).collect()
         }
-        InjectTarget::Blocks { blocks, what } => vec![fault_of(blocks, what)],
+        InjectTarget::Blocks { blocks, what } => vec![fault_of(blocks.edge(), what)],
         InjectTarget::File { path, dnode, level, range, copies, what } => {
             let file = file_of(open, located).await;
             let file = file.map_err(|error| refused(&format!("cannot inject into {path}"), error))?;
@@ -196,8 +200,8 @@ async fn faults(
 
 fn fault_of(blocks: Blocks, what: BlockFault) -> Fault {
     match what {
-        BlockFault::Read(error) => Fault::Block { blocks, error },
-        BlockFault::Flip(flip) => Fault::Memory { blocks, flip },
+        BlockFault::Read(error) => Fault::Block { blocks, error: error.edge() },
+        BlockFault::Flip(flip) => Fault::Memory { blocks, flip: flip.edge() },
     }
 }
 

@@ -7,7 +7,7 @@ use engine::dsl::history;
 use engine::pool::live::Syncing;
 use ondisk::nvlist::{NvValue, Nvlist};
 
-use super::pools::host_name;
+use super::host::host_name;
 
 /// Kinds of datasets in the requests that make them.
 const FILESYSTEM: i32 = 2;

@@ -6,6 +6,7 @@ use engine::vdev::stats::{Queue, Transfer};
 use engine::zio::write::WrittenBytes;
 
 use super::{Daemon, OpenPool};
+use crate::api::edge::Edge;
 use crate::api::{self, ApiError, Listed, PoolIo, Queued, Transfers, UnderWay, VdevIo, Written};
 
 impl Daemon {
@@ -38,7 +39,7 @@ async fn of_pool(open: &OpenPool) -> PoolIo {
         name: open.name().to_owned(),
         guid: open.guid().0,
         age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
-        vdevs: with_space.unwrap_or_else(|| status::vdevs(&view)),
+        vdevs: with_space.unwrap_or_else(|| status::vdevs(&view)).edge(),
         suspended: open.live().and_then(|live| live.suspended()).map(|(why, _)| why.to_string()),
         written: open.live().map(|live| written(&live.writer().written())),
         counters,

@@ -10,7 +10,7 @@ use std::io::Read;
 use engine::dsl::keys::EncryptionRoot;
 
 use super::clients::Connected;
-use super::pools::Changing;
+use super::open_pool::Changing;
 use super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, KeyEntry, KeyLoaded};
 

@@ -17,7 +17,7 @@ use engine::Pool;
 use engine::pool::live::Lent;
 use engine::vdev::{Kind, Vdev};
 
-use super::pools::Held;
+use super::open_pool::Held;
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError};
 

@@ -12,14 +12,14 @@ use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
 use engine::properties::table::TABLE;
-use engine::properties::{
-    Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
-};
+use engine::properties::{Mounted as MountedAs, Prop, PropertySet, Shown, Style, UserProperty, is_user};
 use ondisk::nearest::meant;
 
 use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
+use crate::api::edge::Edge;
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
+    Source,
 };
 
 const PARSABLE: Style = Style::PARSABLE;
@@ -295,7 +295,7 @@ fn property(set: &PropertySet, shown: Shown, parsable: Option<String>) -> Proper
         name: shown.name,
         value: Some(shown.value),
         parsable,
-        source: shown.source,
+        source: shown.source.edge(),
     }
 }
 
@@ -396,7 +396,7 @@ fn known_pool_entry(open: &OpenPool, request: &api::ListPools) -> PoolEntry {
     let pool = open.view();
     let known = |name: &str| match name {
         "name" => Some(open.name().to_owned()),
-        "health" => Some(status::SUSPENDED.to_owned()),
+        "health" => Some(api::SUSPENDED.to_owned()),
         "guid" => Some(pool.guid().to_string()),
         _ => None,
     };
@@ -409,12 +409,12 @@ fn known_pool_entry(open: &OpenPool, request: &api::ListPools) -> PoolEntry {
     PoolEntry {
         name: open.name().to_owned(),
         guid: pool.guid().0,
-        state: status::state_of(&pool),
+        state: status::state_of(&pool).edge(),
         suspended: true,
         txg: pool.uberblock().txg.0,
         version: pool.config().version,
         properties: asked.map(property).collect(),
-        vdevs: request.vdevs.then(|| status::vdevs(&pool)),
+        vdevs: request.vdevs.then(|| status::vdevs(&pool).edge()),
     }
 }
 
@@ -425,7 +425,7 @@ async fn read_pool_entry(
 ) -> engine::Result<PoolEntry> {
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
-    let state = status::state_of(pool);
+    let state = status::state_of(pool).edge();
     let mut properties = Vec::new();
     if !request.properties.is_empty() {
         let cachefile = open.cachefile();
@@ -450,7 +450,7 @@ async fn read_pool_entry(
         }
     }
     let vdevs = match request.vdevs {
-        true => Some(status::vdevs_with_space(&dsl).await?),
+        true => Some(status::vdevs_with_space(&dsl).await?.edge()),
         false => None,
     };
     Ok(PoolEntry {
@@ -467,5 +467,5 @@ async fn read_pool_entry(
 
 fn pool_property(set: &PoolProperties, shown: Shown) -> Property {
     let parsable = set.get_named(&shown.name, PARSABLE).map(|shown| shown.value);
-    Property { value: Some(shown.value), parsable, source: shown.source, ..absent(&shown.name) }
+    Property { value: Some(shown.value), parsable, source: shown.source.edge(), ..absent(&shown.name) }
 }

@@ -10,6 +10,11 @@ pub(super) const MAX_NAME_BYTES: usize = 256;
 /// Most components of a dataset's name.
 const MAX_COMPONENTS: usize = 50;
 
+/// Whether `name` is `top` or lies below it.
+pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', '#']))
+}
+
 /// Words that vdev specifications begin with.
 const RESERVED_PREFIXES: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 

@@ -4,24 +4,12 @@
 //! added to the open pools, its volumes are served, and its filesystems are mounted. Until then nothing waits
 //! for devices: a pool whose first groups cannot be committed is dropped again, and the import fails with the
 //! error. [`super::closing`] reverses this.
-//!
-//! # Two ways to be open
-//! A pool that is open read-only never changes. A pool that is open for writing ([`LivePool`]) is reported as
-//! of its last commit: each listing reads one committed state, and every change is answered after its commit,
-//! so that a caller that asks after a change sees it. A request holds such a state only until it is answered,
-//! because the space that the state refers to cannot be reused meanwhile.
-
-#![allow(unsafe_code, reason = "`gethostid`")]
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
-use device::{Device, IgnorePoison};
-use engine::Pool;
+use device::IgnorePoison;
 use engine::dsl::Dsl;
 use engine::env::System;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
@@ -29,241 +17,17 @@ use engine::pool::import::{self, ImportError, ImportOptions};
 use engine::pool::live::{LivePool, Surroundings, note_version};
 use engine::pool::replayed;
 use engine::txg::Limits;
+use ondisk::Txg;
 use ondisk::vdev_config::PoolState;
-use ondisk::{Guid, Txg};
 
-use super::attached::Devices;
-use super::creating::refused;
-use super::held_clients::Leaving;
-use super::lent_views::LentViews;
-use super::mounts::Mount;
+use super::host::{host_id, host_name};
 use super::names::MAX_NAME_BYTES;
+use super::open_pool::{Changing, Held};
 use super::pool_properties::When;
-use super::receive::input::Receives;
-use super::recording::Recorders;
-use super::{Daemon, VolumeExport, VolumeList, lock, pool_properties, sharing, sync_tasks};
+use super::refusals::refused;
+use super::{Daemon, OpenPool, pool_properties, sharing, sync_tasks};
 use crate::api::{self, ApiError, Imported, OpenedPool};
-use crate::block::Announcer;
 use crate::fuse;
-
-/// An open pool and what is served of it.
-#[derive(Debug)]
-pub struct OpenPool {
-    name: String,
-    altroot: Option<PathBuf>,
-    held: Held,
-    /// A number drawn at each import.
-    load_guid: u64,
-    cachefile: Mutex<Option<String>>,
-    /// Options for each mount, as given to the import.
-    mount_options: Vec<String>,
-    /// Held while a request mounts, unmounts, loads or unloads keys, changes datasets, or closes; shared by
-    /// requests that add datasets. False once it is closed.
-    changes: tokio::sync::RwLock<bool>,
-    pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
-    pub(super) volumes: RwLock<Arc<VolumeList>>,
-    /// Told of each change of those.
-    pub(super) volume_changes: Announcer,
-    /// `None` once no more may come.
-    pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
-    /// Volumes that no client may open, because they are about to go.
-    pub(super) leaving: Mutex<Leaving>,
-    pub(super) recorders: Recorders,
-    pub(super) holds: LentViews,
-    /// Streams that are being received.
-    pub(super) receives: Arc<Receives>,
-    pub(super) devices: Devices,
-    /// Its volumes have other names, and their devices do not know it yet.
-    pub(super) devices_are_old: AtomicBool,
-}
-
-/// How a pool is open.
-pub(super) enum Held {
-    /// For reading: it never changes.
-    Reading(Arc<Dsl>),
-    /// For writing. With the tree of datasets that was opened last, as long as it is in use.
-    Writing(Arc<LivePool>, Mutex<Weak<Dsl>>),
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reading(_) => "Reading",
-            Self::Writing(..) => "Writing",
-        })
-    }
-}
-
-/// The right to change how a pool is served.
-pub(super) struct Changing<'a>(tokio::sync::RwLockWriteGuard<'a, bool>);
-
-/// The right to add datasets and snapshots to a pool, beside others that do. Nothing else changes meanwhile.
-pub(super) struct Adding<'a>(
-    #[expect(dead_code, reason = "it is held")] tokio::sync::RwLockReadGuard<'a, bool>,
-);
-
-impl Changing<'_> {
-    /// The pool is closed: no other request gets this right.
-    pub(super) fn closed(&mut self) {
-        *self.0 = false;
-    }
-}
-
-impl OpenPool {
-    pub(super) fn new(
-        held: Held,
-        mount_options: Vec<String>,
-        cachefile: Option<String>,
-        volume_changes: Announcer,
-    ) -> Self {
-        let pool = match &held {
-            Held::Reading(dsl) => Arc::clone(dsl.pool()),
-            Held::Writing(live, _) => live.view(),
-        };
-        Self {
-            name: pool.name().to_owned(),
-            altroot: pool.altroot().map(Path::to_owned),
-            held,
-            load_guid: RandomState::new().hash_one(pool.guid().0),
-            cachefile: Mutex::new(cachefile),
-            mount_options,
-            changes: tokio::sync::RwLock::new(true),
-            mounts: Mutex::default(),
-            volumes: RwLock::default(),
-            volume_changes,
-            connections: Mutex::new(Some(Vec::new())),
-            leaving: Mutex::default(),
-            recorders: Recorders::default(),
-            holds: LentViews::default(),
-            receives: Arc::default(),
-            devices: Devices::default(),
-            devices_are_old: AtomicBool::new(false),
-        }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its guid.
-    pub fn guid(&self) -> Guid {
-        match &self.held {
-            Held::Reading(dsl) => dsl.pool().guid(),
-            Held::Writing(live, _) => live.guid(),
-        }
-    }
-
-    /// The pool as of its last commit. Not to be kept for longer than a request.
-    pub fn view(&self) -> Arc<Pool> {
-        match &self.held {
-            Held::Reading(dsl) => Arc::clone(dsl.pool()),
-            Held::Writing(live, _) => live.view(),
-        }
-    }
-
-    /// Its datasets as of its last commit. Not to be kept for longer than a request.
-    ///
-    /// # Errors
-    /// The root of the tree cannot be read.
-    pub async fn dsl(&self) -> engine::Result<Arc<Dsl>> {
-        let (live, last) = match &self.held {
-            Held::Reading(dsl) => return Ok(Arc::clone(dsl)),
-            Held::Writing(live, last) => (live, last),
-        };
-        let view = live.view();
-        if let Some(dsl) = lock(last).upgrade().filter(|dsl| Arc::ptr_eq(dsl.pool(), &view)) {
-            return Ok(dsl);
-        }
-        let dsl = Arc::new(Dsl::open(&view).await?);
-        *lock(last) = Arc::downgrade(&dsl);
-        Ok(dsl)
-    }
-
-    /// The pool as it is written; `None` where it is open read-only.
-    pub fn live(&self) -> Option<&Arc<LivePool>> {
-        match &self.held {
-            Held::Reading(_) => None,
-            Held::Writing(live, _) => Some(live),
-        }
-    }
-
-    /// How it is open.
-    pub(super) fn held(&self) -> &Held {
-        &self.held
-    }
-
-    /// Whether nothing is written at the moment, because devices are away.
-    pub fn is_suspended(&self) -> bool {
-        self.live().is_some_and(|live| live.suspended().is_some())
-    }
-
-    /// The pool as it is written. Refuses what `doing` says of a pool that is open read-only.
-    pub(super) fn writable(&self, doing: &str) -> Result<&Arc<LivePool>, ApiError> {
-        let live = self.live().ok_or_else(|| {
-            ApiError::refused(format!(
-                "{doing}: pool is read-only; export it and import it without readonly=on"
-            ))
-        })?;
-        match live.suspended() {
-            // It would wait for as long as the devices are away.
-            Some(_) => Err(suspended(doing)),
-            None => Ok(live),
-        }
-    }
-
-    /// Lets go of its devices, even if the pool is still referred to. Returns them.
-    pub(super) fn let_go(&self) -> Vec<Arc<dyn Device>> {
-        match &self.held {
-            Held::Reading(dsl) => dsl.pool().vdevs().let_go(),
-            Held::Writing(live, _) => live.let_go(),
-        }
-    }
-
-    /// Where its mountpoints begin.
-    pub fn altroot(&self) -> Option<&Path> {
-        self.altroot.as_deref()
-    }
-
-    pub(super) fn cachefile(&self) -> Option<String> {
-        lock(&self.cachefile).clone()
-    }
-
-    pub(super) fn set_cachefile(&self, path: Option<String>) {
-        *lock(&self.cachefile) = path;
-    }
-
-    pub(super) fn load_guid(&self) -> u64 {
-        self.load_guid
-    }
-
-    pub(super) fn mount_options(&self) -> &[String] {
-        &self.mount_options
-    }
-
-    /// The right to change how the pool is served, if no other request has it and the pool is open.
-    pub(super) fn try_change(&self) -> Option<Changing<'_>> {
-        self.changes.try_write().ok().filter(|open| **open).map(Changing)
-    }
-
-    /// Waits until no other request changes how the pool is served. Not for reading.
-    pub(super) async fn change(&self) -> Result<Changing<'_>, ApiError> {
-        let open = self.changes.write().await;
-        if *open { Ok(Changing(open)) } else { Err(self.is_closed()) }
-    }
-
-    /// Waits until no request changes how the pool is served but such that add to it, too. Changes that are
-    /// made with this right share a group where they come at the same time; each is checked in the group,
-    /// after those before it.
-    pub(super) async fn add(&self) -> Result<Adding<'_>, ApiError> {
-        let open = self.changes.read().await;
-        if *open { Ok(Adding(open)) } else { Err(self.is_closed()) }
-    }
-
-    fn is_closed(&self) -> ApiError {
-        ApiError::not_found(format!("cannot open '{}': no such pool", self.name()))
-    }
-}
 
 impl Daemon {
     /// Imports one pool, or every pool that is found.
@@ -398,7 +162,7 @@ impl Daemon {
     ) -> OpenedPool {
         let mut opened = described(open);
         opened.warnings.extend(self.nested(open));
-        if let Held::Reading(dsl) = &open.held {
+        if let Held::Reading(dsl) = open.held() {
             let names = replayed::unreplayed(dsl.pool()).await.unwrap_or_default();
             opened.warnings.extend(names.iter().map(|name| {
                 let what = "before a crash are in its intent log and not shown";
@@ -449,11 +213,6 @@ impl Daemon {
     fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
         refuse_among(&self.pools.read().ignore_poison(), name, found)
     }
-}
-
-/// The error about a pool whose devices are missing.
-pub(super) fn suspended(doing: &str) -> ApiError {
-    ApiError::refused(format!("{doing}: pool I/O is currently suspended"))
 }
 
 fn described(open: &OpenPool) -> OpenedPool {
@@ -575,28 +334,6 @@ fn explain(error: ImportError) -> ApiError {
     };
     let ApiError { kind, message } = error.into();
     ApiError { kind, message: message + &hint }
-}
-
-/// This host's id, as OpenZFS's tools determine it.
-pub(super) fn host_id() -> u64 {
-    let parse = |text: &str| {
-        let text = text.trim();
-        match text.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16).ok(),
-            None => text.parse().ok(),
-        }
-    };
-    let of_module = || std::fs::read_to_string("/sys/module/spl/parameters/spl_hostid").ok();
-    let given = std::env::var("ZFS_HOSTID").ok().and_then(|text| parse(&text));
-    let id = given.or_else(|| of_module().and_then(|text| parse(&text))).filter(|id| *id != 0);
-    // SAFETY: gethostid has no preconditions.
-    id.unwrap_or_else(|| unsafe { libc::gethostid() } as u64) & 0xffff_ffff
-}
-
-/// This host's name.
-pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 #[cfg(test)]

@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use engine::dsl::{Dsl, Entry, Kind, Walk};
 use engine::properties::{Environment, Prop, Shown, Source, Style};
 
-use super::datasets::is_at_or_below;
 use super::mounts::Again;
-use super::pools::Changing;
+use super::names::is_at_or_below;
+use super::open_pool::Changing;
 use super::{Daemon, OpenPool, names};
 use crate::api::{ApiError, Mounted};
 

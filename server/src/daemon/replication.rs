@@ -8,8 +8,9 @@
 //! Source of the facts: OpenZFS 2.4 `zpool_vdev.c` (`get_replication`, `check_replication`).
 
 use engine::pool::live::NewTop;
+use engine::pool::status::{VdevClass, VdevNode};
 
-use crate::api::{NewClass, NewLayout, NewVdev, VdevClass, VdevNode};
+use crate::api::{NewClass, NewLayout, NewVdev};
 
 /// Devices whose sizes differ by no more than this count as equal.
 const SIZE_FUZZ_BYTES: u64 = 16 << 20;

@@ -19,6 +19,7 @@ use engine::zvol::Extent;
 use futures_util::future::LocalBoxFuture;
 
 use super::datasets::said;
+use super::refusals::refused;
 use super::{Daemon, OpenPool, dataset_error, sharing, sync_tasks};
 use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, ReshapeTime, Reshaping};
 
@@ -240,12 +241,6 @@ impl Daemon {
             |reshape: &Reshaping| request.volumes.is_empty() || request.volumes.contains(&reshape.volume);
         Ok(all.filter(is_asked).collect())
     }
-}
-
-/// The message for what the engine refuses of a copy that is under way.
-fn refused(doing: &str, error: engine::Error) -> ApiError {
-    let ApiError { kind, message } = error.into();
-    ApiError { kind, message: format!("{doing}: {message}") }
 }
 
 /// How long copying a volume takes at least: a few places of it are read. What is in memory is read, too, and

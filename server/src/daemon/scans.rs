@@ -8,7 +8,7 @@ use engine::Result;
 use engine::pool::live::{LivePool, ScrubRange};
 use ondisk::Txg;
 
-use super::creating::refused;
+use super::refusals::refused;
 use super::{Daemon, sync_tasks};
 use crate::api::{self, ApiError, ScanAction};
 

@@ -13,7 +13,7 @@ use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status::{Progress, ScanKind};
 use engine::properties::Style;
 
-use super::creating::refused;
+use super::refusals::refused;
 use super::{Daemon, OpenPool, sync_tasks};
 use crate::api::{self, ApiError, Listed, ScrubSchedule};
 

@@ -135,7 +135,7 @@ impl Daemon {
         };
         let volumes: Vec<&Volume> = lists.iter().flat_map(|list| list.iter()).filter(is_listed).collect();
         for name in &request.names {
-            let is_meant = |volume: &&Volume| super::datasets::is_at_or_below(volume.name(), name);
+            let is_meant = |volume: &&Volume| super::names::is_at_or_below(volume.name(), name);
             if !volumes.iter().any(is_meant) {
                 let error = match self.pool_of(name) {
                     Err(error) => error,
@@ -160,7 +160,7 @@ impl Daemon {
         for &volume in &volumes {
             let meant = &request.names;
             if !meant.is_empty()
-                && !meant.iter().any(|name| super::datasets::is_at_or_below(volume.name(), name))
+                && !meant.iter().any(|name| super::names::is_at_or_below(volume.name(), name))
             {
                 continue;
             }

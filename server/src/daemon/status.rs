@@ -16,11 +16,14 @@ use ondisk::nvlist::ByteString;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
+use super::host::host_id;
 use super::pool_properties::features_of;
-use super::pools::host_id;
 use super::sync_tasks::features_missing;
 use super::{Daemon, OpenPool, dataset_error};
-use crate::api::{self, ApiError, DamagedRange, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
+use crate::api::edge::Edge;
+use crate::api::{
+    self, ApiError, DamagedRange, Dedup, DedupRow, ImportablePool, Listed, PoolHealth, PoolStatus, Reason,
+};
 
 impl Daemon {
     /// The health of open pools.
@@ -68,11 +71,11 @@ async fn importable(found: FoundPool) -> ImportablePool {
         |text: &Option<ByteString>| text.as_ref().map(|text| String::from_utf8_lossy(text.as_bytes()).into());
     ImportablePool {
         guid: found.guid.0,
-        state: preview.state,
+        state: preview.state.edge(),
         destroyed: label.state == PoolState::Destroyed,
         exported: label.state != PoolState::Active,
         version: label.version,
-        reason: preview.reason,
+        reason: preview.reason.edge(),
         errata: preview.errata,
         comment: text(&label.comment),
         hostname: text(&label.host_name),
@@ -80,7 +83,7 @@ async fn importable(found: FoundPool) -> ImportablePool {
         timestamp: preview.timestamp,
         unknown_features: preview.unknown_features,
         missing_tops: preview.missing_tops,
-        vdevs: preview.vdevs,
+        vdevs: preview.vdevs.edge(),
         duplicates: preview.duplicates,
         name: found.name,
     }
@@ -96,7 +99,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 guid: pool.guid().0,
                 txg: pool.uberblock().txg.0,
                 version: pool.uberblock().version,
-                health: status::health_of_suspended(&pool, mode).await,
+                health: status::health_of_suspended(&pool, mode).await.edge(),
                 error_files: Vec::new(),
                 damaged: Vec::new(),
                 dedup: None,
@@ -108,10 +111,11 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
     }
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
-    let mut health = match open.live() {
+    let health = match open.live() {
         Some(live) => status::health_of_live(&dsl, live).await?,
         None => status::health(&dsl).await?,
     };
+    let mut health: PoolHealth = health.edge();
     // Features that are not maintained here are no reason to upgrade a pool that is written here.
     if health.reason == Reason::FeaturesDisabled
         && open.live().is_some_and(|live| features_missing(live).is_empty())

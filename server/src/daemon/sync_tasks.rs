@@ -10,8 +10,8 @@ use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
+use super::host::host_name;
 use super::ioctls::Ioctl;
-use super::pools::host_name;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
 pub(super) async fn change<T, F>(

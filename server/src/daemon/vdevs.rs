@@ -2,13 +2,14 @@
 
 use engine::dsl::Dsl;
 use engine::pool::properties::{VdevProp, VdevProperties};
-use engine::pool::status;
+use engine::pool::status::{self, VdevClass, VdevNode};
 use engine::properties::{Shown, Style, is_user};
 use ondisk::Guid;
 
 use super::listing::unset;
 use super::{Daemon, dataset_error};
-use crate::api::{self, ApiError, Listed, Property, VdevClass, VdevEntry, VdevNode};
+use crate::api::edge::Edge;
+use crate::api::{self, ApiError, Listed, Property, VdevEntry};
 
 impl Daemon {
     /// Lists vdevs of an open pool with their properties.
@@ -37,7 +38,7 @@ impl Daemon {
         }
         for vdev in chosen {
             let properties = properties(&dsl, vdev, &request.properties).await.map_err(failed)?;
-            listed.entries.push(VdevEntry { vdev: vdev.clone(), properties });
+            listed.entries.push(VdevEntry { vdev: vdev.clone().edge(), properties });
         }
         Ok(listed)
     }
@@ -72,7 +73,7 @@ async fn properties(dsl: &Dsl, vdev: &VdevNode, wanted: &[String]) -> engine::Re
     let told = |shown: Shown| Property {
         parsable: parsable.iter().find(|other| other.name == shown.name).map(|other| other.value.clone()),
         value: Some(shown.value),
-        source: shown.source,
+        source: shown.source.edge(),
         name: shown.name,
         received: None,
         received_parsable: None,

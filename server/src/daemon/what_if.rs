@@ -4,7 +4,7 @@ use engine::cache::what_if::Report;
 use ondisk::ObjectId;
 
 use super::{Daemon, OpenPool};
-use crate::api::{self, ApiError, Curve, Listed, PoolWhatIf, Prediction};
+use crate::api::{self, ApiError, Curve, Listed, Points, PoolWhatIf, Prediction};
 
 impl Daemon {
     /// The miss-ratio curves of pools.
@@ -55,8 +55,8 @@ async fn curve(pool: &OpenPool, report: Report) -> Option<Curve> {
         distinct_stored_bytes: report.distinct_stored_bytes,
         distinct_metadata_bytes: report.distinct_metadata_bytes,
         metadata_share: report.metadata_share,
-        points: report.points,
-        least_points: report.least_points,
-        metadata_points: report.metadata_points,
+        points: Points(report.points.0),
+        least_points: Points(report.least_points.0),
+        metadata_points: Points(report.metadata_points.0),
     })
 }

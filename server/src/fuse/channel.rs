@@ -26,12 +26,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
+use super::connection::{Device, Life, MAX_DATA_BYTES};
 use super::filesystem::{Mounted, Outcome, unless_it_panics};
 use super::idle::Idle;
 use super::readers::{PATIENCE, Reader, Readers};
 use super::receive_buffer::{ReceiveBuffer, is_large_write};
 use super::seek_hole::Seek;
-use super::session::{Device, Life, MAX_DATA_BYTES};
 use super::wire::{ANSWER_HEADER_BYTES, Room, answer_header};
 use crate::descriptors::Share;
 

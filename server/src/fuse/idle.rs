@@ -21,7 +21,7 @@ use std::thread;
 use device::IgnorePoison;
 use rustix::event::{Timespec, epoll};
 
-use super::session::Device;
+use super::connection::Device;
 
 /// After this time a thread that could not begin is tried again.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

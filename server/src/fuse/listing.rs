@@ -27,8 +27,7 @@ use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::attributes::type_bits;
-use super::lookup::{SNAPSHOT_NAME, ZFS_NAME};
-use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR};
+use super::node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};
 use super::served::Served;
 
 /// Cookie after `.zfs` in the root directory; the walk of the directory itself goes on behind it.

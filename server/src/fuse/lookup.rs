@@ -22,7 +22,7 @@ use ondisk::ObjectId;
 
 use super::attributes::{attributes, synthetic_directory};
 use super::listing::Entry;
-use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR};
+use super::node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};
 use super::served::Served;
 use super::wire::{self, Attributes};
 
@@ -34,9 +34,6 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 const MOST_BRIEF: usize = 1 << 14;
 /// A change is committed by then.
 const LATELY_NS: i128 = 60_000_000_000;
-
-pub(super) const ZFS_NAME: &[u8] = b".zfs";
-pub(super) const SNAPSHOT_NAME: &[u8] = b"snapshot";
 
 /// The result of a lookup.
 #[derive(Debug, Clone, Copy)]

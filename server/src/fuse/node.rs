@@ -19,6 +19,10 @@ use ondisk::ObjectId;
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 
+/// The name of the control directory in the root of a filesystem.
+pub const ZFS_NAME: &[u8] = b".zfs";
+/// The name of the directory of snapshots in it.
+pub const SNAPSHOT_NAME: &[u8] = b"snapshot";
 /// `.zfs` (`ZFSCTL_INO_ROOT`).
 pub const ZFS_DIR: u64 = 0x0000_ffff_ffff_ffff;
 /// `.zfs/snapshot` (`ZFSCTL_INO_SNAPDIR`).

@@ -22,7 +22,7 @@ use engine::dmu::Payload;
 use rustix::io::{Errno, read, readv};
 
 use super::buffer::Buffer;
-use super::session::MAX_DATA_BYTES;
+use super::connection::MAX_DATA_BYTES;
 use super::wire::{LONG_BYTES, Operation, Request, WRITE_HEAD_BYTES};
 
 /// Room for what precedes the data of a request.

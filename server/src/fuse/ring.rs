@@ -62,8 +62,8 @@ use std::thread;
 use device::IgnorePoison;
 use io_uring::{IoUring, cqueue, squeue};
 
+use super::connection::{Device, Life};
 use super::filesystem::{Mounted, Outcome};
-use super::session::{Device, Life};
 use super::wire::Room;
 use crate::cpu_latency;
 use entry::{Entry, Given};

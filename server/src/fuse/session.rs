@@ -6,7 +6,7 @@
 //! is closed.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
@@ -16,16 +16,11 @@ use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
 use super::THREADS;
 use super::channel::Channel;
+use super::connection::{Device, Life, MAX_DATA_BYTES};
 use super::filesystem::Mounted;
 use super::freeze::Freezable;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
-
-/// Most bytes of a read or write: what the kernel's pages for one request hold.
-pub const MAX_DATA_BYTES: usize = 1 << 20;
-
-/// The connection of a mount.
-pub type Device = Arc<dyn AsFd + Send + Sync>;
 
 /// A session.
 #[derive(Debug)]
@@ -36,25 +31,6 @@ pub struct Session {
     rings: Option<Arc<Rings>>,
     /// The kernel's side.
     kernel: Arc<fuser::Session<Handshake>>,
-}
-
-/// The shared state of all threads that answer. With the last of them the session ends.
-#[derive(Debug)]
-pub struct Life {
-    freezable: Arc<Freezable>,
-    _session: mpsc::Sender<()>,
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        if let Some(served) = self.freezable.end() {
-            served.release_all();
-            // The system's `umount` returned already. What was written is to be on disk soon.
-            if let Some(pool) = served.trees.pool() {
-                pool.txgs().kick();
-            }
-        }
-    }
 }
 
 impl Session {
@@ -93,7 +69,7 @@ impl Session {
         let device: Device = Arc::<fuser::Session<Handshake>>::clone(&kernel);
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (sender, lives) = mpsc::channel();
-        let life = Arc::new(Life { freezable: Arc::clone(freezable), _session: sender });
+        let life = Arc::new(Life::new(Arc::clone(freezable), sender));
         if let Some(prepared) = prepared
             && let Err(error) = prepared.start(&device, &mounted, &life)
         {

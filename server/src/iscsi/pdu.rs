@@ -178,15 +178,26 @@ pub(super) async fn read(
 
 /// Appends a unit to what is sent.
 pub(super) fn write(into: &mut Vec<u8>, header: Header, data: &[u8], digests: Digests) {
-    let header = header.with_data_bytes(data.len()).0;
+    write_parts(into, header, (data.len(), std::iter::once(data)), digests);
+}
+
+/// The same, of data that lie in parts: their bytes in all, and the parts.
+pub(super) fn write_parts<'a>(
+    into: &mut Vec<u8>,
+    header: Header,
+    (len_bytes, parts): (usize, impl Iterator<Item = &'a [u8]>),
+    digests: Digests,
+) {
+    let header = header.with_data_bytes(len_bytes).0;
     into.extend(header);
     if digests.header {
         into.extend(crc32c::crc32c(&header).to_le_bytes());
     }
-    if !data.is_empty() {
+    if len_bytes > 0 {
         let start = into.len();
-        into.extend(data);
-        into.resize(start + data.len().next_multiple_of(4), 0);
+        into.reserve(len_bytes.next_multiple_of(4));
+        parts.for_each(|part| into.extend_from_slice(part));
+        into.resize(start + len_bytes.next_multiple_of(4), 0);
         if digests.data {
             let digest = crc32c::crc32c(into.get(start..).unwrap_or_default());
             into.extend(digest.to_le_bytes());

@@ -32,6 +32,10 @@ mod sense;
 mod unit;
 mod units;
 
+use std::ops::Range;
+
+use crate::block::Gathered;
+
 pub(super) use command::Command;
 pub(super) use interruptions::Interruption;
 pub(super) use reservations::Refusal;
@@ -63,11 +67,49 @@ pub(super) fn read_untrusted(bytes: &[u8]) {
     }
 }
 
+/// The data that a command asked for.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// In one piece.
+    Bytes(device::IoBuf),
+    /// What was read, where the cache has it.
+    Read(Gathered),
+}
+
+impl Found {
+    /// No data.
+    pub(super) fn nothing() -> Self {
+        Self::Bytes(device::IoBuf::zeroed(0))
+    }
+
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Read(gathered) => gathered.len(),
+        }
+    }
+
+    /// The bytes of a range, in order.
+    pub(super) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let (bytes, gathered) = match self {
+            Self::Bytes(bytes) => (Some(&bytes[..]), None),
+            Self::Read(gathered) => (None, Some(gathered.parts())),
+        };
+        let mut begins = 0;
+        bytes.into_iter().chain(gathered.into_iter().flatten()).filter_map(move |part| {
+            let (from, to) = (range.start.saturating_sub(begins), range.end.saturating_sub(begins));
+            begins += part.len();
+            part.get(from.min(part.len())..to.min(part.len())).filter(|part| !part.is_empty())
+        })
+    }
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It is done, and these are the data that it asked for.
-    Good(device::IoBuf),
+    Good(Found),
     /// It failed.
     Check(Sense),
     /// A reservation of others is in the way.

@@ -34,8 +34,10 @@ use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 #[cfg(test)]
 mod tests;
 
-/// The bytes that could be decompressed in the time of a read from the pool. With lz4 that are 0.4 ms.
-const READ_WORTH_BYTES: u128 = 1 << 20;
+/// The bytes of data, and of metadata, that could be decompressed in the time of a read from the pool. With
+/// lz4 the former are 0.4 ms. An indirect block is decompressed by readers of many blocks below it, on the
+/// processor that serves them all, while their devices work: where devices are fast, such time is dearer.
+const READ_WORTH_BYTES: [u128; 2] = [1 << 20, 1 << 18];
 /// No block was evicted for a while: for so many accesses to each block.
 const CALM_ACCESSES: u64 = 4;
 /// Used copies that are passed over in a search for an unused one.
@@ -261,7 +263,8 @@ impl Shard {
     /// Whether the copy is worth more for its memory than the block.
     fn is_worth_more(&self, copy: u32, block: u32) -> bool {
         let age = |index: u32| u128::from(self.age(index));
-        age(copy) * READ_WORTH_BYTES < age(block) * self.rests[block as usize].bytes as u128
+        let read_worth = READ_WORTH_BYTES[kind_of(&self.nodes[copy as usize].key)];
+        age(copy) * read_worth < age(block) * self.rests[block as usize].bytes as u128
     }
 
     /// The copy that was not used for long.

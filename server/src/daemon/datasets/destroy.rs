@@ -13,8 +13,9 @@ use engine::receive::RECEIVE_CHILD;
 use ondisk::ObjectId;
 
 use super::super::{Daemon, OpenPool, dataset_error, sync_tasks};
-use super::{is_at_or_below, said, word_of};
+use super::{said, word_of};
 use crate::api::{self, ApiError, Destroyed};
+use crate::daemon::names::is_at_or_below;
 
 /// The datasets to destroy, in order.
 #[derive(Debug, Default)]

@@ -5,9 +5,10 @@ use engine::properties::{Prop, Types, kept};
 
 use super::super::remount::{MountChange, Remounting};
 use super::super::{Daemon, dataset_error, names, not_of_this_type, sharing, sync_tasks};
+use super::said;
 use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
-use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet, ReshapeAction};
+use crate::daemon::names::is_at_or_below;
 use crate::sizes::parse_size;
 
 impl Daemon {

@@ -5,8 +5,9 @@ use engine::dsl::{Kind, edit};
 use super::super::sync_tasks::{self, New};
 use super::super::{Daemon, dataset_error, names, not_of_this_type};
 use super::create::missing_parents;
-use super::{entry, is_at_or_below, said};
+use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
+use crate::daemon::names::is_at_or_below;
 
 impl Daemon {
     /// Renames a filesystem, volume, or snapshot.

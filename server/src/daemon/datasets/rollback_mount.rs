@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::super::mounts::mount_error;
-use super::super::pools::Changing;
+use super::super::open_pool::Changing;
 use super::super::{Daemon, OpenPool};
 use super::said;
 use crate::api::{ApiError, Mounted};

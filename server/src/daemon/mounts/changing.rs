@@ -6,7 +6,7 @@ use engine::properties::Environment;
 
 use super::{Mount, mount_error};
 use crate::api::{ApiError, Mounted};
-use crate::daemon::pools::Changing;
+use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock};
 use crate::fuse::{MountError, MountOptions};
 

@@ -18,7 +18,8 @@ use engine::dsl::{Dir, Entry, Walk, edit};
 use ondisk::send::Package;
 use ondisk::{Guid, ObjectId};
 
-use super::super::datasets::{is_at_or_below, said};
+use super::super::datasets::said;
+use super::super::names::is_at_or_below;
 use super::super::sync_tasks::{self, New};
 use super::Receive;
 use super::target::Destination;

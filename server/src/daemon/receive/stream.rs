@@ -9,8 +9,9 @@ use engine::receive::{RECEIVE_CHILD, ReceiveTarget, Receiver, Records};
 use ondisk::send::{Begin, PackagedDataset, PackagedProperty, begin_flag, feature};
 
 use super::super::clients::Connected;
-use super::super::datasets::{entry, is_at_or_below, said};
+use super::super::datasets::{entry, said};
 use super::super::held_clients::InUse;
+use super::super::names::is_at_or_below;
 use super::super::sync_tasks::{self, New};
 use super::super::{OpenPool, names};
 use super::replication::nearest;

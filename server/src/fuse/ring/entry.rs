@@ -37,7 +37,7 @@ use device::IoBuf;
 use fuser::Errno;
 use io_uring::{opcode, squeue, types};
 
-use crate::fuse::session::MAX_DATA_BYTES;
+use crate::fuse::connection::MAX_DATA_BYTES;
 use crate::fuse::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
 
 const HEADER_BYTES: usize = 288;

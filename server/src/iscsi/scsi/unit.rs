@@ -19,8 +19,8 @@ use super::interruptions::{Interruption, Member, Members, Running};
 use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
 use super::units::Reach;
-use super::{Outcome, Sense, mode};
-use crate::block::{Asked, Entry, Export, ExportError, Listed, Percent, Share, UnderWay};
+use super::{Found, Outcome, Sense, mode};
+use crate::block::{Asked, Entry, Export, ExportError, Gathered, Listed, Percent, Share, UnderWay};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -276,7 +276,7 @@ impl<E: Export> Unit<E> {
             _ => None,
         };
         match changed {
-            Some(Ok(())) => return Outcome::Good(nothing()),
+            Some(Ok(())) => return Outcome::Good(Found::nothing()),
             Some(Err(Refusal::Conflict)) => return Outcome::Conflict,
             Some(Err(Refusal::Check(sense))) => return Outcome::Check(sense),
             None => {}
@@ -288,11 +288,11 @@ impl<E: Export> Unit<E> {
         }
     }
 
-    async fn answer(self: &Arc<Self>, command: Command, data: IoBuf) -> Result<IoBuf, Sense> {
+    async fn answer(self: &Arc<Self>, command: Command, data: IoBuf) -> Result<Found, Sense> {
         let found = match command.what {
-            What::Read(blocks) => return self.read(blocks).await,
+            What::Read(blocks) => return self.gather(blocks).await.map(Found::Read),
             What::Write { blocks, stable } => {
-                return self.write(blocks, data, stable).await.map(|()| nothing());
+                return self.write(blocks, data, stable).await.map(|()| Found::nothing());
             }
             What::TestUnitReady
             | What::Nothing
@@ -362,7 +362,19 @@ impl<E: Export> Unit<E> {
             }
         };
         let found = found.get(..found.len().min(command.room)).unwrap_or_default();
-        Ok(IoBuf::from(found))
+        Ok(Found::Bytes(IoBuf::from(found)))
+    }
+
+    /// Reads for an answer: blocks that are cached stay where they are.
+    async fn gather(&self, blocks: Blocks) -> Result<Gathered, Sense> {
+        // The descriptor was checked: at most as much as a command may move.
+        let bytes = blocks.bytes() as usize;
+        let mut data = Gathered::new(bytes);
+        if blocks.count > 0 {
+            let read = self.export.read_to(blocks.offset(), bytes, &mut data);
+            read.await.map_err(|error| Sense::of(&error, false))?;
+        }
+        Ok(data)
     }
 
     async fn read(&self, blocks: Blocks) -> Result<IoBuf, Sense> {
@@ -675,10 +687,6 @@ async fn copy_bytes<E: Export>(
         done += size;
     }
     Ok(())
-}
-
-fn nothing() -> IoBuf {
-    IoBuf::zeroed(0)
 }
 
 fn failed_write(error: ExportError) -> Sense {

@@ -10,7 +10,7 @@ use device::{IgnorePoison, IoBuf};
 use tokio::sync::Notify;
 
 use super::command::{Shape, What};
-use super::{Command, Outcome, Sense, Unit, inquiry};
+use super::{Command, Found, Outcome, Sense, Unit, inquiry};
 use crate::block::{Export, Listed};
 
 /// Units that were opened, with their numbers.
@@ -100,7 +100,8 @@ impl<E: Export> Units<E> {
             }
             _ => return is_missing.then_some(Outcome::Check(Sense::NO_SUCH_UNIT)),
         };
-        Some(Outcome::Good(IoBuf::from(data.get(..data.len().min(room)).unwrap_or_default())))
+        let data = data.get(..data.len().min(room)).unwrap_or_default();
+        Some(Outcome::Good(Found::Bytes(IoBuf::from(data))))
     }
 }
 

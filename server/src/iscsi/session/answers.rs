@@ -2,7 +2,7 @@
 
 use super::super::login::LOGIN_DATA_BYTES;
 use super::super::pdu::{self, FINAL, Header, NO_TAG, answer};
-use super::super::scsi::{Outcome, Sense};
+use super::super::scsi::{Found, Outcome, Sense};
 use super::super::text::Text;
 use super::{Connection, Directory, Ended, MOST_COMMANDS, is_after};
 use crate::block::Export;
@@ -26,13 +26,23 @@ pub(super) fn with_length(sense: Sense) -> Vec<u8> {
 impl<E: Export> Connection<E> {
     /// Appends an answer with the next number.
     pub(super) fn answer(&mut self, header: Header, data: &[u8]) {
+        let header = self.numbered(header);
+        self.append(header, data);
+    }
+
+    fn numbered(&mut self, header: Header) -> Header {
         let header = header.set_word(24, self.status);
         self.status = self.status.wrapping_add(1);
-        self.append(header, data);
+        header
     }
 
     /// Appends an answer that has no number of its own.
     pub(super) fn append(&mut self, header: Header, data: &[u8]) {
+        self.append_parts(header, (data.len(), std::iter::once(data)));
+    }
+
+    /// The same, of data that lie in parts.
+    fn append_parts<'a>(&mut self, header: Header, data: (usize, impl Iterator<Item = &'a [u8]>)) {
         let room = MOST_COMMANDS.saturating_sub(self.under_way()) as u32;
         let header = header.set_word(28, self.expected_command);
         let end = self.expected_command.wrapping_add(room).wrapping_sub(1);
@@ -40,20 +50,21 @@ impl<E: Export> Connection<E> {
             self.window_end = end;
         }
         let header = header.set_word(32, self.window_end);
-        pdu::write(&mut self.out, header, data, self.agreed.digests);
+        pdu::write_parts(&mut self.out, header, data, self.agreed.digests);
     }
 
     /// Tells the initiator how a command ended, with the data that it asked for.
     pub(super) fn respond(&mut self, ended: &Ended) {
         let Ended { task, outcome, sends, .. } = ended;
-        let (status, data, sense) = match outcome {
-            Outcome::Good(data) => (GOOD, &data[..], None),
-            Outcome::Check(sense) => (CHECK_CONDITION, &[][..], Some(sense)),
-            Outcome::Conflict => (RESERVATION_CONFLICT, &[][..], None),
-            Outcome::Aborted => (TASK_ABORTED, &[][..], None),
-            Outcome::Lacks(_) => (CHECK_CONDITION, &[][..], Some(&Sense::TOO_FEW_BYTES)),
+        let (status, found, sense) = match outcome {
+            Outcome::Good(found) => (GOOD, Some(found), None),
+            Outcome::Check(sense) => (CHECK_CONDITION, None, Some(sense)),
+            Outcome::Conflict => (RESERVATION_CONFLICT, None, None),
+            Outcome::Aborted => (TASK_ABORTED, None, None),
+            Outcome::Lacks(_) => (CHECK_CONDITION, None, Some(&Sense::TOO_FEW_BYTES)),
         };
-        let moves = if task.reads || *sends == 0 { data.len() as u64 } else { *sends };
+        let found_bytes = found.map_or(0, Found::len);
+        let moves = if task.reads || *sends == 0 { found_bytes as u64 } else { *sends };
         let moves = match outcome {
             Outcome::Good(_) => moves,
             Outcome::Lacks(bytes) => task.expected + bytes,
@@ -65,25 +76,25 @@ impl<E: Export> Connection<E> {
             std::cmp::Ordering::Greater => (OVERFLOW, moves - task.expected),
         };
         let residual = u32::try_from(residual).unwrap_or(u32::MAX);
-        let sent = data.get(..data.len().min(task.expected as usize)).unwrap_or_default();
+        let sent = found_bytes.min(usize::try_from(task.expected).unwrap_or(usize::MAX));
         let mut pieces = 0;
-        if task.reads && !sent.is_empty() {
+        if let Some(found) = found.filter(|_| task.reads && sent > 0) {
             let burst = self.agreed.burst_bytes as usize;
             let mut at = 0;
-            while at < sent.len() {
+            while at < sent {
                 // To the end of the burst at most.
-                let end = (at + self.agreed.their_data_bytes).min((at / burst + 1) * burst).min(sent.len());
+                let end = (at + self.agreed.their_data_bytes).min((at / burst + 1) * burst).min(sent);
                 let header = Header::new(answer::DATA_IN).set(8, &task.lun).set_word(16, task.tag);
                 let header = header.set_word(20, NO_TAG).set_word(36, pieces).set_word(40, at as u32);
-                let is_last = end == sent.len();
+                let is_last = end == sent;
                 let is_burst_over = is_last || end.is_multiple_of(burst);
-                let piece = sent.get(at..end).unwrap_or_default();
-                if is_last {
+                let header = if is_last {
                     let header = header.set_flags(FINAL | HAS_STATUS | residual_flag).set(3, &[GOOD]);
-                    self.answer(header.set_word(44, residual), piece);
+                    self.numbered(header.set_word(44, residual))
                 } else {
-                    self.append(header.set_flags(if is_burst_over { FINAL } else { 0 }), piece);
-                }
+                    header.set_flags(if is_burst_over { FINAL } else { 0 })
+                };
+                self.append_parts(header, (end - at, found.parts(at..end)));
                 pieces += 1;
                 at = end;
             }

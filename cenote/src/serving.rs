@@ -1,0 +1,170 @@
+//! The arguments of programs that serve pools: `cenote serve`, and what `cenote up` has in common with it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use server::block::{self, Limits};
+use server::daemon::Daemon;
+use server::iscsi::Secrets;
+use server::listening::{HostPort, Listener};
+use server::nbd::{self, Tls};
+
+/// Arguments of `cenote serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = nbd_limits())]
+pub struct ServeArguments {
+    /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// File with the pools that are imported at the start: those that were open when the daemon ended ('none'
+    /// for no file; default: $CENOTE_CACHEFILE, else /var/lib/cenote/zpool.cache for root and
+    /// $XDG_STATE_HOME/cenote/zpool.cache for others, but no file for a daemon on another socket than the
+    /// default one)
+    #[arg(long, value_name = "FILE")]
+    pub cachefile: Option<PathBuf>,
+    /// How much memory it takes.
+    #[command(flatten)]
+    pub memory: MemoryArguments,
+    /// Where a pool would wait for devices that fail writes, let it fail at once: clients that write get the
+    /// error, and nothing more is written until the pool is exported by force and imported again
+    #[arg(long)]
+    pub give_up: bool,
+    /// For the lab: read and write volumes on request over the API, overwriting their data
+    #[arg(long, hide = true)]
+    pub take_loads: bool,
+    /// For OpenZFS's test suite: a folder with files that are named like parameters of OpenZFS's kernel
+    /// module; those that hold scans and bound events of checksums are looked at
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub parameters: Option<PathBuf>,
+    /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
+    #[command(flatten)]
+    pub tcp: TcpArguments,
+    /// Serve counters and properties for Prometheus at http://ADDRESS:PORT/metrics, to every client that can
+    /// connect; an address such as 127.0.0.1 keeps it to this machine. Nothing can be changed there
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<HostPort>,
+    /// Slow files in DIR/MODEL down to the speed of such a device (MODEL: hdd-7200, hdd-5400, sata-ssd,
+    /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
+    #[arg(long, value_name = "DIR")]
+    pub modelled: Option<PathBuf>,
+    /// Slow clients of volumes down to the speed of such a link (1gbe, 10gbe)
+    #[arg(long, value_name = "MODEL")]
+    pub modelled_link: Option<String>,
+}
+
+/// How much memory a daemon takes.
+#[derive(Debug, Default, clap::Args)]
+pub struct MemoryArguments {
+    /// Memory for cached blocks of all pools and for data not on disk yet, at least 64M (default: a quarter
+    /// of the machine's). The process takes at most half as much and 96 MiB on top, for requests under way,
+    /// maps of free space, mounts, and memory that it keeps for reuse; 'cenote counters memory' shows all
+    #[arg(long, value_name = "SIZE", value_parser = parse_arc_max)]
+    pub arc_max: Option<u64>,
+}
+
+/// A size of the ARC.
+fn parse_arc_max(text: &str) -> Result<u64, String> {
+    let least = engine::tunables::LEAST_ARC_BYTES;
+    match server::sizes::parse_size(text)? {
+        bytes if bytes < least => {
+            Err(format!("the ARC cannot be that small: it is at least {}M", least >> 20))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
+impl MemoryArguments {
+    /// A daemon that takes so much.
+    pub fn daemon(&self) -> Daemon {
+        self.arc_max.map_or_else(Daemon::default, Daemon::with_cache)
+    }
+}
+
+/// How volumes are served over TCP.
+#[derive(Debug, Default, clap::Args)]
+pub struct TcpArguments {
+    /// Serve volumes over TCP too, to every client that can connect; may be given several times, and takes a
+    /// host's name for its addresses. An address that is not there yet is waited for
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nbd_tcp: Vec<HostPort>,
+    /// Only with TLS, as the server of this certificate (PEM, followed by certificates of its authorities)
+    #[arg(long, value_name = "FILE", requires = "nbd_tcp", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Only to clients with a certificate that one of these authorities signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_ca: Option<PathBuf>,
+    /// Serve volumes by iSCSI too, to every initiator that can connect and has a secret, if any is asked for;
+    /// may be given several times (portals of one group), and takes names, as --nbd-tcp does
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub iscsi: Vec<HostPort>,
+    /// Only to initiators that know a secret (CHAP): lines 'INITIATOR SECRET' or 'INITIATOR NAME SECRET', and
+    /// 'target NAME SECRET' for those that ask the target for a proof too
+    #[arg(long, value_name = "FILE", requires = "iscsi")]
+    pub iscsi_secrets: Option<PathBuf>,
+    /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,
+    /// named like the volume (DIR/POOL/VOLUME.sock), as vhost-user-blk devices
+    #[arg(long, value_name = "DIR")]
+    pub vhost_user: Option<PathBuf>,
+}
+
+/// What NBD clients may take, for the help.
+pub fn nbd_limits() -> String {
+    let limits = Limits::default();
+    let mib = |bytes: usize| bytes >> 20;
+    format!(
+        "NBD clients, on each socket: {} at once (one more gets an error that says so); requests of up to {} \
+         MiB; memory for requests under way: {} MiB for each client, and a quarter of --arc-max, at most {} \
+         MiB, that the clients of all sockets share. A client that holds shared memory and takes no replies \
+         for {} s while others wait for it is disconnected, and so is a client that has not chosen a volume \
+         after {} s.",
+        limits.clients,
+        mib(nbd::MAX_REQUEST_BYTES as usize),
+        mib(block::OWN_BYTES),
+        mib(block::MOST_SHARED_BYTES),
+        limits.stall.as_secs(),
+        limits.handshake.as_secs()
+    )
+}
+
+impl TcpArguments {
+    /// Listens for NBD, where that is asked for, once what TLS needs is there.
+    pub async fn listen(&self) -> Option<Listener<Option<Tls>>> {
+        if self.nbd_tcp.is_empty() {
+            return None;
+        }
+        let files = self.tls_certificate.clone().zip(self.tls_key.clone());
+        let authorities = self.tls_ca.clone();
+        let load = move || {
+            let Some((certificate, key)) = &files else { return Ok(None) };
+            let loaded = Tls::load(certificate, key, authorities.as_deref());
+            loaded.map(Some).map_err(|error| format!("cannot serve with TLS: {error}"))
+        };
+        Some(Listener::bind("NBD over TCP", self.nbd_tcp.clone(), load).await)
+    }
+
+    /// The folder of sockets for virtual machines, as an absolute path.
+    pub fn vhost_user_folder(&self) -> Result<Option<PathBuf>> {
+        let absolute = |folder: &PathBuf| std::path::absolute(folder);
+        let folder = self.vhost_user.as_ref().map(absolute).transpose();
+        folder.context("cannot find the folder of sockets for virtual machines")
+    }
+
+    /// Listens for iSCSI, where that is asked for, once the secrets are there.
+    pub async fn listen_iscsi(&self) -> Option<Listener<Option<Secrets>>> {
+        if self.iscsi.is_empty() {
+            return None;
+        }
+        let file = self.iscsi_secrets.clone();
+        let load = move || {
+            let Some(file) = &file else { return Ok(None) };
+            let named =
+                |error: &dyn std::fmt::Display| format!("cannot use secrets of {}: {error}", file.display());
+            let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
+            Secrets::parse(&text).map(Some).map_err(|error| named(&error))
+        };
+        Some(Listener::bind("iSCSI", self.iscsi.clone(), load).await)
+    }
+}

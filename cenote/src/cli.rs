@@ -14,6 +14,7 @@ use server::nbd::{self, Tls};
 use crate::arcstat;
 use crate::arcsummary;
 use crate::attach::{self, AttachArguments, DetachArguments};
+use crate::audit;
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::counters;
@@ -125,6 +126,8 @@ pub enum Command {
     /// Run commands or call webhooks when something happens to a pool
     #[command(subcommand)]
     Hooks(Hooks),
+    /// Show who asked the daemon for which change, and what became of it
+    Audit(audit::Arguments),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
     /// Say which protocols serve a volume, and to whom
@@ -159,6 +162,18 @@ pub struct ServeArguments {
     /// default one)
     #[arg(long, value_name = "FILE")]
     pub cachefile: Option<PathBuf>,
+    /// Users of this group are operators: by the public socket they may do what keeps the machine running and
+    /// destroys nothing (a name or a number; may be given several times)
+    #[arg(long, value_name = "GROUP")]
+    pub operator: Vec<String>,
+    /// Only users of this group, operators, root and the daemon's user may see anything by the public socket
+    /// (a name or a number; may be given several times; default: all users may)
+    #[arg(long, value_name = "GROUP")]
+    pub viewer: Vec<String>,
+    /// File of the audit log: who asked for which change ('none' for no log; default: audit.log beside the
+    /// cache file, and none where there is no such file)
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,
@@ -330,6 +345,7 @@ impl Command {
             Self::Arcsummary(arguments) => arguments.run(),
             Self::Top(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
+            Self::Audit(arguments) => arguments.run(),
             Self::Tunable(command) => command.run(),
             Self::WhatIf(arguments) => arguments.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),

@@ -6,6 +6,7 @@
 mod arcstat;
 mod arcsummary;
 mod attach;
+mod audit;
 mod cli;
 mod client;
 mod columns;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
+use super::{Action, Declaration, Delegated, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +106,7 @@ impl Action for CreatePool {
         "Creates a pool; what its devices held is lost",
     )
     .in_words("create", "name");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = OpenedPool;
 }
 
@@ -137,6 +138,7 @@ impl Action for AddVdevs {
     const DECLARED: Declaration =
         Declaration::changes("pool-add", Part::Devices, Role::Admin, Effects::VDEVS, "Adds vdevs")
             .in_words("add to", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The vdevs of the pool before the addition.
     type Reply = VdevNode;
 }
@@ -163,6 +165,7 @@ impl Action for DestroyPool {
         "Destroys a pool; an import with `destroyed` brings it back until its devices are used again",
     )
     .in_words("destroy", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Warnings;
 }
 
@@ -183,6 +186,7 @@ impl Action for SyncPools {
         "Commits what was written so far",
     )
     .in_words("sync", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The pools that were synced.
     type Reply = Listed<String>;
 }
@@ -205,6 +209,7 @@ impl Action for FreezePool {
         "For tests: commits nothing until the pool is exported",
     )
     .in_words("freeze", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -234,6 +239,7 @@ impl Action for SetPoolProperty {
         "Sets a property of a pool or of one of its vdevs",
     )
     .in_words("set property for", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -258,6 +264,7 @@ impl Action for ReguidPool {
         "Gives a pool another guid",
     )
     .in_words("reguid", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -284,6 +291,7 @@ impl Action for CheckpointPool {
         "Takes a checkpoint, or gives it up",
     )
     .in_words("checkpoint", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -323,6 +331,7 @@ impl Action for UpgradePools {
         "Takes pools to a version and enables features, or lists what could be",
     )
     .in_words("upgrade", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<UpgradedPool>;
 }
 
@@ -345,5 +354,6 @@ impl Action for ClearLabel {
         "Wipes the labels of a device that no pool uses",
     )
     .in_words("clear the label of", "device");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Listed, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Listed, Part, Role};
 
 pub use engine::properties::Source;
 
@@ -98,6 +98,7 @@ impl Action for ListDatasets {
         Role::Viewer,
         "Lists datasets with properties: `zfs list` and `zfs get`",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<DatasetEntry>;
 
     /// Not the space of users.
@@ -142,5 +143,6 @@ pub struct Hold {
 impl Action for ListHolds {
     const DECLARED: Declaration =
         Declaration::reads("hold-list", Part::Datasets, Role::Viewer, "Lists holds");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<Hold>;
 }

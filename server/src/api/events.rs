@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 pub use engine::events::{Event, Value as EventValue};
 
@@ -26,6 +26,7 @@ impl Action for GetEvents {
         "The events after one; waits for the next one if asked to",
     )
     .in_words("show events", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = EventList;
 }
 
@@ -53,6 +54,7 @@ impl Action for ClearEvents {
         "Forgets all events",
     )
     .in_words("clear events", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// How many there were.
     type Reply = u64;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Listed, Part, Role};
 
 /// Asks for the schedules of pools, or of all.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -20,6 +20,7 @@ impl Action for GetScrubSchedules {
         "When pools are scrubbed by themselves",
     )
     .in_words("show the schedule of", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<ScrubSchedule>;
 }
 
@@ -44,6 +45,7 @@ impl Action for SetScrubSchedule {
         "Sets that",
     )
     .in_words("schedule scrubs of", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ScrubSchedule;
 }
 

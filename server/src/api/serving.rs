@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, Part, Role, WaitingRequest};
+use super::{Action, Declaration, Delegated, Effects, Listed, Part, Role, WaitingRequest};
 
 /// Asks who answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ impl Action for Hello {
         Role::Viewer,
         "Says which daemon answers: version, process, open pools, NBD sockets",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = DaemonInfo;
 }
 
@@ -71,6 +72,7 @@ impl Action for ListShares {
         "Which protocols serve volumes, to whom, and where, and requests that take long",
     )
     .in_words("show the shares of", "names");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<VolumeShares>;
 }
 
@@ -121,6 +123,7 @@ impl Action for ListVolumes {
         Role::Operator,
         "Lists the volumes that are served, with their URIs",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<ServedVolume>;
 }
 
@@ -136,5 +139,6 @@ impl Action for Shutdown {
         Effects::POOLS,
         "Exports every pool and ends the daemon",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Listed, Part, Reshaping, Role, Sweeping};
+use super::{Action, ApiError, Declaration, Delegated, Listed, Part, Reshaping, Role, Sweeping};
 
 pub use engine::pool::status::{
     Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
@@ -29,6 +29,7 @@ pub struct GetStatus {
 impl Action for GetStatus {
     const DECLARED: Declaration =
         Declaration::reads("pool-status", Part::Pools, Role::Viewer, "The health of open pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolStatus>;
 
     /// Not the names of damaged files.
@@ -157,6 +158,7 @@ impl Action for DiscoverPools {
         "Looks for pools that could be imported",
     )
     .in_words("discover pools", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// Pools that are not open already.
     type Reply = Vec<ImportablePool>;
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 pub use engine::tunables::{Effect, Unit};
 
@@ -18,6 +18,7 @@ impl Action for ListTunables {
     const DECLARED: Declaration =
         Declaration::reads("tunable-list", Part::Events, Role::Operator, "Lists tunables with their values")
             .in_words("show tunables", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<TunableValue>;
 }
 
@@ -80,6 +81,7 @@ impl Action for SetTunables {
         "Sets tunables, all or none of them",
     )
     .in_words("set tunables", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The tunables as they are now.
     type Reply = Vec<TunableValue>;
 }

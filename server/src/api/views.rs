@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Form, Part, Role};
+use super::{Action, Declaration, Delegated, Form, Part, Role};
 
 /// Asks where the devices of an open pool are, and at which uberblock they can be read.
 ///
@@ -42,5 +42,6 @@ impl Action for HoldView {
     )
     .in_words("open", "pool")
     .answered(Form::HeldOpen);
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = HeldView;
 }

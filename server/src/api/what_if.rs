@@ -3,7 +3,7 @@
 use engine::cache::what_if::Points;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Listed, Part, Role};
+use super::{Action, Declaration, Delegated, Listed, Part, Role};
 
 /// Asks for the miss-ratio curves of the reads of pools.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -21,6 +21,7 @@ impl Action for GetWhatIf {
         "Says what caches of other sizes would answer",
     )
     .in_words("show what caches would do for", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolWhatIf>;
 }
 

@@ -17,10 +17,11 @@ use engine::properties::{
 };
 use ondisk::nearest::meant;
 
-use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
+use super::{Daemon, OpenPool, dataset_error, not_of_this_type};
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
 };
+use crate::users;
 
 const PARSABLE: Style = Style::PARSABLE;
 const HUMAN: Style = Style::HUMAN_UTC;

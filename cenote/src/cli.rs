@@ -10,6 +10,7 @@ use crate::api;
 use crate::arcstat;
 use crate::arcsummary;
 use crate::attach::{self, AttachArguments, DetachArguments};
+use crate::audit;
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::counters;
@@ -122,6 +123,8 @@ pub enum Command {
     /// Run commands or call webhooks when something happens to a pool
     #[command(subcommand)]
     Hooks(Hooks),
+    /// Show who asked the daemon for which change, and what became of it
+    Audit(audit::Arguments),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
     /// Say which protocols serve a volume, and to whom
@@ -169,6 +172,7 @@ impl Command {
             Self::Arcsummary(arguments) => arguments.run(),
             Self::Top(arguments) => arguments.run(),
             Self::Hooks(command) => command.run(),
+            Self::Audit(arguments) => arguments.run(),
             Self::Tunable(command) => command.run(),
             Self::WhatIf(arguments) => arguments.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),

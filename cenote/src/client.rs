@@ -1,10 +1,11 @@
 //! Talks to the daemon: one connection for a command, the daemon started when none answers.
 //!
 //! # Which daemon is asked, and which is started
-//! There may be two: the machine's, which is root's and answers other users what all may see, and one of the
-//! user's own.
+//! There may be two: the machine's, which is root's and answers other users what their role and `zfs allow`
+//! let them have, and one of the user's own.
 //!
-//! - `CENOTE_SOCKET` names the daemon that is asked. Else root asks the machine's.
+//! - `CENOTE_SOCKET` names the daemon that is asked: on that socket, or where that is another user's, on the
+//!   public one beside it. Else root asks the machine's.
 //! - Another user asks the own daemon if that has a pool open, else the machine's, whose refusal says so
 //!   ("permission denied"). Where both are there and the own one answers, that is said on standard error.
 //! - A daemon is started for root, or where `CENOTE_SOCKET` says, by every command that changes something.
@@ -67,13 +68,19 @@ fn ask(message: Message) -> Result<Bytes> {
         // Who only asks is not in need of a daemon of his own.
         let stream = match message.role == Role::Viewer || !starts {
             true => connect_or_read(&path).await?,
-            false => {
-                let own = connect(&path).await?;
-                if own.is_some() {
-                    tell_of_own(&path, &public_beside(&path), "answers").await;
+            false => match connect(&path).await {
+                Ok(own) => {
+                    if own.is_some() {
+                        tell_of_own(&path, &public_beside(&path), "answers").await;
+                    }
+                    own
                 }
-                own
-            }
+                // It is another user's, and may answer any user beside it.
+                Err(error) => match server::socket::connect(&public_beside(&path)).await {
+                    Ok(stream) => Some(stream),
+                    Err(_) => return Err(error),
+                },
+            },
         };
         let stream = match stream {
             Some(stream) => stream,

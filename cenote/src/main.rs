@@ -7,6 +7,7 @@ mod api;
 mod arcstat;
 mod arcsummary;
 mod attach;
+mod audit;
 mod cli;
 mod client;
 mod columns;

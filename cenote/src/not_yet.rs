@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 15] = [
+const COMMANDS: [(&str, &str, &str); 13] = [
     (
         "zpool",
         "ddtprune",
@@ -25,21 +25,11 @@ const COMMANDS: [(&str, &str, &str); 15] = [
     ),
     ("zpool", "prefetch", "blocks are read when they are needed, and cached"),
     ("zpool", "split", "OpenZFS splits pools that were exported here"),
-    (
-        "zfs",
-        "allow",
-        "a user who may use the daemon's socket may do everything; rules of sudo can allow single commands",
-    ),
     ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
     ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
-    (
-        "zfs",
-        "unallow",
-        "a user who may use the daemon's socket may do everything; rules of sudo can allow single commands",
-    ),
     ("zfs", "unjail", "jails are FreeBSD's"),
     ("zfs", "unshare", "take the mountpoint out of /etc/exports or smb.conf"),
     (

@@ -12,6 +12,8 @@ use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
 use futures_util::FutureExt;
+use server::audit::{self, AuditLog};
+use server::caller::Roles;
 use server::daemon::{Daemon, Endpoints, Importing};
 use server::http::{self, ApiSocket};
 use server::listening::HostPort;
@@ -64,7 +66,7 @@ impl Sockets {
         })
     }
 
-    /// Listens on a socket beside the API's too, on which anyone may ask what all may see.
+    /// Listens on a socket beside the API's too, on which all users may ask for what their roles allow.
     pub async fn and_for_anyone(self, api: &Path) -> Result<Self> {
         let path = api.with_file_name(public::FILE_NAME);
         let socket = PublicSocket::bind(&path).await;
@@ -148,6 +150,16 @@ fn cachefile(arguments: &ServeArguments, socket: &Path) -> Result<Option<PathBuf
     }
 }
 
+/// The file of the audit log.
+fn audit_log(arguments: &ServeArguments, cachefile: Option<&Path>) -> Result<Option<AuditLog>> {
+    let path = match arguments.audit.as_deref() {
+        None => cachefile.map(|cachefile| cachefile.with_file_name(audit::FILE_NAME)),
+        Some(path) if path == Path::new("none") => None,
+        Some(path) => Some(std::path::absolute(path).context("cannot find the audit log's directory")?),
+    };
+    Ok(path.map(AuditLog::new))
+}
+
 /// Imports the pools of the cache file, on a thread of its own, after what daemons left behind that died is
 /// gone. Those that take long are open later.
 async fn import_cached(daemon: &Arc<Daemon>, importing: Importing) {
@@ -187,7 +199,11 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let parameters = parameters.context("cannot start the thread that follows parameters")?;
         daemon = daemon.before_requests(move || parameters.apply());
     }
-    let daemon = Arc::new(daemon.keeping(cachefile(arguments, &socket)?));
+    let roles = Roles::of_groups(&arguments.operator, &arguments.viewer).map_err(anyhow::Error::msg)?;
+    let has_groups = roles.are_given();
+    let cachefile = cachefile(arguments, &socket)?;
+    let audit = audit_log(arguments, cachefile.as_deref())?;
+    let daemon = Arc::new(daemon.with_roles(roles).auditing(audit).keeping(cachefile));
     daemon.load_tunables();
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
@@ -196,8 +212,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let importing = daemon.expect_imports();
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut sockets = sockets.and_metrics(arguments.metrics.clone()).await;
-        // Only root's directories can be got at by others.
-        if rustix::process::geteuid().is_root() {
+        // Other users' directories are closed to others, unless somebody made them otherwise.
+        if rustix::process::geteuid().is_root() || has_groups {
             sockets = sockets.and_for_anyone(&socket).await?;
         }
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -22,6 +22,18 @@ pub struct ServeArguments {
     /// default one)
     #[arg(long, value_name = "FILE")]
     pub cachefile: Option<PathBuf>,
+    /// Users of this group are operators: by the public socket they may do what keeps the machine running and
+    /// destroys nothing (a name or a number; may be given several times)
+    #[arg(long, value_name = "GROUP")]
+    pub operator: Vec<String>,
+    /// Only users of this group, operators, root and the daemon's user may see anything by the public socket
+    /// (a name or a number; may be given several times; default: all users may)
+    #[arg(long, value_name = "GROUP")]
+    pub viewer: Vec<String>,
+    /// File of the audit log: who asked for which change ('none' for no log; default: audit.log beside the
+    /// cache file, and none where there is no such file)
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,

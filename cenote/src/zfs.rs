@@ -3,6 +3,7 @@
 //! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source
 //! of the facts about texts and layout: OpenZFS 2.3 `zfs_main.c`, `zfs_iter.c`, `libzfs_crypto.c`, `zfs-*.8`.
 
+mod allow;
 mod create;
 mod destroy;
 mod diff;
@@ -94,6 +95,10 @@ pub enum Zfs {
     Release(snapshot::HoldArguments),
     /// List the holds on snapshots
     Holds(holds::Arguments),
+    /// Give users permissions on datasets, or show which they have
+    Allow(allow::AllowArguments),
+    /// Take permissions on datasets away
+    Unallow(allow::UnallowArguments),
     /// List filesystems of older versions, or upgrade them
     Upgrade(upgrade::Arguments),
     /// Show the version of this program
@@ -131,6 +136,8 @@ impl Zfs {
             Self::Hold(arguments) => arguments.run(false),
             Self::Release(arguments) => arguments.run(true),
             Self::Holds(arguments) => arguments.run(),
+            Self::Allow(arguments) => arguments.run(),
+            Self::Unallow(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };

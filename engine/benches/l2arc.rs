@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use device::simulated::{Model, RealClock, SimulatedDevice};
 use device::{Device, MemoryDevice, block_on};
 use engine::cache::ArcCache;
-use engine::cache::what_if::Report;
+use engine::cache::what_if::{Report, ratio_with_device};
 use engine::pool::live::{Auxiliary, LivePool};
 use engine::zvol::LiveZvol;
 use futures_util::StreamExt;
@@ -72,7 +72,7 @@ fn row(exponent: f64, share: f64, length: Duration) {
     bed.read(&mut trace, |reads, _| reads >= OBSERVED);
     let [report, ..] = &bed.pool.pool().what_if()[..] else { panic!("a curve") };
     let device_bytes = (ARC_BYTES as f64 * share) as u64;
-    let predicted = report.points.hit_ratio_with_device(ARC_BYTES, device_bytes, report.distinct_bytes);
+    let predicted = ratio_with_device(&report.points.0, ARC_BYTES, device_bytes, report.distinct_bytes);
     let predicted = of_data(predicted, report);
     bed.disk.is_timed.store(true, Ordering::Relaxed);
     let alone = bed.read(&mut trace, |_, began| began.elapsed() >= length);

@@ -18,6 +18,7 @@
 //! | `properties`, [`keys`] | values of properties; keys of encrypted datasets |
 //! | [`history`], [`pool_features`], [`pool_space`] | what the MOS says of the pool itself |
 //! | `pool`, `live_dataset` | the datasets of a pool that is written, and those that are open |
+//! | [`delegation`] | who may do what with datasets (`zfs allow`) |
 //! | `sync_task`, [`edit`] | changes |
 //! | `reshape` | what marks volumes that are being given another block size |
 //! | `lineage` | changes of who follows whom, for walks over datasets |
@@ -28,6 +29,7 @@
 //! `dsl_dataset.c`, `dsl_pool.c`, `dsl_bookmark.c`.
 
 mod deadlist;
+pub mod delegation;
 pub mod edit;
 pub mod history;
 pub mod keys;

@@ -24,6 +24,7 @@
 //! | 11 | `$ORIGIN`, of which everything is a clone; the clones of a snapshot |
 //! | 10 | cache devices |
 //! | 9 | `refquota`, `refreservation`; unique space that is right; filesystems of version 3 |
+//! | 8 | delegated permissions |
 //! | 7 | log devices |
 //! | 6 | `bootfs` |
 //! | 5 | the compression `gzip` |
@@ -58,6 +59,8 @@ pub const GZIP: u64 = 5;
 pub const BOOTFS: u64 = 6;
 /// Log devices.
 pub const SLOGS: u64 = 7;
+/// Delegated permissions.
+pub const DELEGATED_PERMS: u64 = 8;
 /// Filesystems of version 3.
 pub const FUID: u64 = 9;
 /// The properties `refquota` and `refreservation`.

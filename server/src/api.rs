@@ -6,15 +6,18 @@
 //! All types are the API's own: what the engine knows becomes one of them at the edge (`edge`).
 //!
 //! All that is known of an action stands in its [`Declaration`]: who may ask for it, what it changes, in
-//! which form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
+//! which form it is answered, its line in the book. Which permissions do instead of a role stands beside it
+//! ([`Delegated`]). A new one takes a request type here with its [`Action`]
 //! implementation, a method of the daemon, and a line in `daemon::actions`.
 
 mod attached;
+mod audit;
 mod changes;
 mod counters;
 mod creating;
 mod datasets;
 mod declaration;
+mod delegation;
 mod devices;
 mod diff;
 pub(crate) mod edge;
@@ -26,6 +29,7 @@ mod io;
 mod keys;
 mod loads;
 mod mounts;
+mod needs;
 pub mod openapi;
 mod pools;
 mod receive;
@@ -43,11 +47,13 @@ mod views;
 mod what_if;
 
 pub use attached::*;
+pub use audit::*;
 pub use changes::*;
 pub use counters::*;
 pub use creating::*;
 pub use datasets::*;
 pub use declaration::*;
+pub use delegation::*;
 pub use devices::*;
 pub use diff::*;
 pub use events::*;
@@ -58,6 +64,7 @@ pub use io::*;
 pub use keys::*;
 pub use loads::*;
 pub use mounts::*;
+pub use needs::{Delegated, Need, Needs};
 pub use pools::*;
 pub use receive::*;
 pub use reshapes::*;
@@ -77,11 +84,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A request that the daemon answers.
-pub trait Action: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
+pub trait Action: Serialize + DeserializeOwned + JsonSchema + Send + Sized + 'static {
     /// All that is known of it besides its types.
     const DECLARED: Declaration;
     /// Last part of the request's path: `/v1/NAME`.
     const NAME: &'static str = Self::DECLARED.name;
+    /// What permissions of `zfs allow` make of it.
+    const DELEGATED: Delegated<Self>;
     /// The type of a successful answer.
     type Reply: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
 
@@ -90,6 +99,14 @@ pub trait Action: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     /// # Errors
     /// It asks for nothing else.
     fn for_viewer(self) -> Result<Self, ApiError> {
+        Ok(self)
+    }
+
+    /// The request as it is answered to an operator: without what only admins may do.
+    ///
+    /// # Errors
+    /// It asks for nothing else.
+    fn for_operator(self) -> Result<Self, ApiError> {
         Ok(self)
     }
 }

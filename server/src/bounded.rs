@@ -8,21 +8,32 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use crate::caller::Connection;
+
 /// A connection that lasts no longer than its deadline. It keeps its place until it is dropped.
 #[derive(Debug)]
 pub struct Bounded<S, P> {
     stream: S,
     deadline: Pin<Box<Sleep>>,
+    lasting: Option<Connection>,
     _place: P,
 }
 
 impl<S, P> Bounded<S, P> {
     /// A connection in a place, which ends after `patience`.
     pub(crate) fn new(stream: S, patience: Duration, place: P) -> Self {
-        Self { stream, deadline: Box::pin(tokio::time::sleep(patience)), _place: place }
+        Self { stream, deadline: Box::pin(tokio::time::sleep(patience)), lasting: None, _place: place }
+    }
+
+    /// The same, without an end once it is said that it may last.
+    pub(crate) fn unless(self, lasting: Connection) -> Self {
+        Self { lasting: Some(lasting), ..self }
     }
 
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.lasting.as_ref().is_some_and(Connection::lasts) {
+            return Ok(());
+        }
         match self.deadline.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection lasted too long")),
             Poll::Pending => Ok(()),

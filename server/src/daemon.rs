@@ -19,6 +19,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `actions` | the table of all actions |
+//! | `admission` | who may have what, and what is written down of that |
 //! | `open_pool` | an open pool: plain data, and the right to change it |
 //! | `pools` | import |
 //! | `attached` | volumes as block devices of the kernel |
@@ -38,6 +39,7 @@
 //! | `scrub_schedule` | scrubs that begin by themselves |
 //! | `sharing` | how volumes are shared |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
+//! | `delegation` | permissions that users were given, and whether they do for a request |
 //! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
 //! | `nested_mounts` | mounts below a directory at which a filesystem is mounted |
@@ -56,10 +58,10 @@
 //! | `receive` | streams that become datasets |
 //! | `vdevs` | vdevs with their properties |
 //! | `lent_views` | committed states that programs read from the devices themselves |
-//! | `users` | the system's names of users and groups |
 //! | `host`, `refusals` | this host as pools know it; refusals that many requests have in common |
 
 mod actions;
+mod admission;
 mod agents;
 mod attached;
 mod attaching;
@@ -69,6 +71,7 @@ mod compatibility;
 mod counters;
 mod creating;
 mod datasets;
+mod delegation;
 mod devices;
 mod diff;
 mod disks;
@@ -106,7 +109,6 @@ mod sharing;
 mod status;
 mod sync_tasks;
 mod tunables;
-mod users;
 mod vdevs;
 mod volume_freeze;
 mod volume_list;
@@ -125,7 +127,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use crate::api::{self, Action, ApiError, Effects};
+use crate::audit::AuditLog;
 use crate::block::{Announcer, SharedMemory};
+use crate::caller::{Caller, Roles};
 use crate::listening::Listening;
 use crate::runtime::Shards;
 use crate::vhost_user;
@@ -138,6 +142,7 @@ pub use endpoints::Endpoints;
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use import_cached::Importing;
+pub use lent_views::dispatch_view;
 pub use open_pool::OpenPool;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
@@ -178,6 +183,12 @@ pub struct Daemon {
     device_maker: DeviceMaker,
     /// What is done before each request.
     before_requests: Option<BeforeRequests>,
+    /// Itself, for what asks it from outside of a request, once it serves.
+    own: Arc<OnceLock<Weak<Daemon>>>,
+    /// Who has which role.
+    roles: Roles,
+    /// Where it is written down who asked for which change.
+    audit: Option<AuditLog>,
     /// The file with the pools that come back after the next start.
     cachefile: Option<PathBuf>,
     /// The events of all pools.
@@ -233,6 +244,9 @@ impl Daemon {
             link: None,
             gives_up: false,
             takes_loads: false,
+            own: Arc::default(),
+            roles: Roles::default(),
+            audit: None,
             cachefile: None,
             device_maker: DeviceMaker::default(),
             before_requests: None,
@@ -246,35 +260,73 @@ impl Daemon {
     }
 }
 
-/// Answers one request: `action` is the last part of its path, `body` its JSON. The reply is JSON too.
+/// Answers one request of a caller: `action` is the last part of its path, `body` its JSON. The reply is JSON
+/// too.
 ///
 /// # Errors
-/// An unknown action, a body that is not of the action's type, or what the action itself refuses.
+/// An unknown action, one that the caller may not ask for, a body that is not of the action's type, or what
+/// the action itself refuses.
 ///
 /// The calling thread waits for devices through its own ring ([`device::block_on`]), and so must be no thread
 /// of an async runtime.
+pub fn dispatch_for(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    action: &str,
+    body: &[u8],
+) -> Result<Vec<u8>, ApiError> {
+    daemon.prepare();
+    device::block_on(caller.clone().scope(async {
+        let admitted = daemon.admit(caller, action, body).await?;
+        let answer = daemon.act(admitted.known, &admitted.body).await;
+        admitted.end(&answer);
+        answer
+    }))
+}
+
+/// The same for a request of this process, which leaves no line in the audit log.
+///
+/// # Errors
+/// As those of [`dispatch_for`].
 pub fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    if let Some(BeforeRequests(act)) = &daemon.before_requests {
-        act();
-    }
+    daemon.prepare();
     let known = known(action)?;
-    device::block_on(async {
-        let answer = known.answer(daemon, body).await;
-        daemon.follow(known.declared.effects, answer.is_ok()).await;
+    device::block_on(daemon.act(known, body))
+}
+
+/// Answers a request for load on a volume: [`dispatch_for`] for the one action whose work is done on the
+/// threads that serve volumes. Dropping the future ends it.
+///
+/// # Errors
+/// As those of [`dispatch_for`].
+pub fn dispatch_load<'a>(
+    daemon: &'a Daemon,
+    caller: &'a Caller,
+    body: &'a [u8],
+) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
+    Box::pin(async move {
+        let admitted = daemon.admit_by_role(caller, api::RunLoad::NAME, body)?;
+        let answer = actions::answer(&admitted.body, async |request| daemon.run_load(request).await).await;
+        admitted.end(&answer);
         answer
     })
 }
 
-/// Answers a request for load on a volume: [`dispatch`] for the one action whose work is done on the threads
-/// that serve volumes. Dropping the future ends it.
-///
-/// # Errors
-/// As those of [`dispatch`].
-pub fn dispatch_load<'a>(daemon: &'a Daemon, body: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
-    Box::pin(actions::answer(body, async |request| daemon.run_load(request).await))
-}
-
 impl Daemon {
+    /// Does what is to be done before each request.
+    fn prepare(&self) {
+        if let Some(BeforeRequests(act)) = &self.before_requests {
+            act();
+        }
+    }
+
+    /// Does what an admitted request asks for, and all that follows from it.
+    async fn act(self: &Arc<Self>, known: &Known, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        let answer = known.answer(self, body).await;
+        self.follow(known.declared.effects, answer.is_ok()).await;
+        answer
+    }
+
     /// Brings in line what depends on what an action may have changed.
     async fn follow(self: &Arc<Self>, effects: Effects, is_done: bool) {
         if effects.has(Effects::VOLUMES) {

@@ -17,6 +17,7 @@
 //! | `freeze` | lets requests wait while the filesystem is replaced |
 //! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
+//! | `snapshot_dir` | `mkdir` in `.zfs/snapshot` |
 //! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `connection` | what all threads of a session share |
@@ -79,6 +80,7 @@ mod rollback;
 mod seek_hole;
 mod served;
 mod session;
+mod snapshot_dir;
 mod unused;
 mod wire;
 mod writeback;
@@ -92,6 +94,7 @@ pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, d
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use rollback::Difference;
+pub use snapshot_dir::SnapshotTaker;
 pub use unused::require_unused;
 
 pub use mounted_datasets::{LiveSource, SnapshotsClosed, Source};
@@ -325,6 +328,13 @@ impl FuseMount {
 
     fn aside(&self) -> MutexGuard<'_, Option<SpareMount>> {
         self.aside.lock().ignore_poison()
+    }
+
+    /// Has snapshots taken that processes ask for by `mkdir` in `.zfs/snapshot`.
+    pub fn take_snapshots_by(&self, taker: SnapshotTaker) {
+        if let Some(served) = self.freezable.served() {
+            served.take_snapshots_by(taker);
+        }
     }
 
     /// The words of the mount table.

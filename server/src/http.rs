@@ -1,27 +1,30 @@
 //! The HTTP API on a Unix socket.
 //!
-//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. The socket's mode
-//! (0600) decides which processes may connect, and the peer's credentials are checked again: the daemon's
-//! own user and root. Bodies are bounded. A request that is dropped midway changes nothing that its action
-//! had not finished.
+//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration, and what a caller
+//! may ask for from its role ([`crate::caller`]). The same router answers on the socket for any user
+//! ([`crate::public`]). This socket's mode (0600) decides which processes may connect, and the peer's
+//! credentials are checked again: the daemon's own user and root. Bodies are bounded. A request that is
+//! dropped midway changes nothing that its action had not finished.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path as UrlPath, Request, State};
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::serve::Listener;
+use axum::serve::{IncomingStream, Listener};
 use futures_util::future::ready;
 use futures_util::{StreamExt, stream};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, Form, HoldView, ReceivePart, ReceiveStream};
+use crate::api::{Action, ApiError, Form, ReceivePart, ReceiveStream};
+use crate::caller::Caller;
 use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::socket::{self, SocketFile};
 
@@ -68,13 +71,15 @@ impl ApiSocket {
 
 impl Listener for ApiSocket {
     type Io = UnixStream;
-    type Addr = tokio::net::unix::SocketAddr;
+    type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, address)) if socket::is_trusted(&stream) => return (stream, address),
-                Ok(_) => tracing::warn!("refused an API connection of another user"),
+                Ok((stream, _)) => match Caller::of(&stream) {
+                    Ok(caller) if socket::is_trusted(&stream) => return (stream, caller),
+                    _ => tracing::warn!("refused an API connection of another user"),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an API connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -84,7 +89,13 @@ impl Listener for ApiSocket {
     }
 
     fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.listener.local_addr()
+        Ok(Caller::own())
+    }
+}
+
+impl Connected<IncomingStream<'_, ApiSocket>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, ApiSocket>) -> Self {
+        stream.remote_addr().clone()
     }
 }
 
@@ -95,24 +106,28 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = Arc::clone(&daemon);
-    let router = axum::Router::new()
-        .route("/v1/{action}", post(act))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(daemon);
+    let router = router(daemon, MAX_BODY_BYTES);
     // Connections that hold views would be waited for.
     let stop = async move {
         stop.await;
         ending.end_views();
     };
-    axum::serve(socket, router).with_graceful_shutdown(stop).await
+    let service = router.into_make_service_with_connect_info::<Caller>();
+    axum::serve(socket, service).with_graceful_shutdown(stop).await
+}
+
+/// What answers on the sockets of the API. Callers are known by their connections.
+pub(crate) fn router(daemon: Arc<Daemon>, max_body_bytes: usize) -> axum::Router {
+    axum::Router::new()
+        .route("/v1/{action}", post(act))
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .with_state(daemon)
 }
 
 /// One line of JSON, and nothing more until the pool is closed. The client that goes away drops the view with
 /// the answer.
-fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
-    let request: HoldView = serde_json::from_slice(body)
-        .map_err(|error| ApiError::invalid(format!("{}: {error}", HoldView::NAME)))?;
-    let (told, lent) = daemon.hold_view(&request)?;
+fn hold_view(daemon: &Daemon, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+    let (told, lent) = daemon::dispatch_view(daemon, caller, body)?;
     let mut line = serde_json::to_vec(&told).map_err(|error| ApiError::failed(error.to_string()))?;
     line.push(b'\n');
     let first = stream::once(ready(Ok::<_, Infallible>(Bytes::from(line))));
@@ -126,8 +141,13 @@ fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
 
 /// A line of JSON for each part. The comparison goes as fast as its client reads, and ends when the client
 /// goes away, or with the state that it reads.
-async fn compare_files(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiError>, JoinError> {
-    let begun = tokio::task::spawn_blocking(move || daemon::dispatch_comparison(&daemon, &body)).await?;
+async fn compare_files(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Result<Response, ApiError>, JoinError> {
+    let begin = move || daemon::dispatch_comparison(&daemon, &caller, &body);
+    let begun = tokio::task::spawn_blocking(begin).await?;
     let comparison = match begun {
         Ok(comparison) => comparison,
         Err(error) => return Ok(Err(error)),
@@ -170,7 +190,7 @@ fn lines(parts: mpsc::Receiver<ReceivePart>) -> Body {
 /// Receives the stream in the body of a request, behind a line of JSON. The answer begins at once and lasts
 /// until the stream was received. A stream of which no more is wanted is read on and dropped, until the
 /// client has taken the answer and goes away: an answer to a client that is writing could be lost.
-async fn receive_stream(daemon: Arc<Daemon>, body: Body) -> Response {
+async fn receive_stream(daemon: Arc<Daemon>, caller: Caller, body: Body) -> Response {
     let mut body = body.into_data_stream();
     let mut line = Vec::new();
     let rest = loop {
@@ -213,15 +233,20 @@ async fn receive_stream(daemon: Arc<Daemon>, body: Body) -> Response {
     });
     let (sender, parts) = mpsc::channel(PARTS_AHEAD);
     tokio::task::spawn_blocking(move || {
-        daemon::dispatch_receive(&daemon, &line, input, |part| sender.blocking_send(part).is_ok());
+        daemon::dispatch_receive(&daemon, &caller, &line, input, |part| sender.blocking_send(part).is_ok());
     });
     (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], lines(parts)).into_response()
 }
 
 /// Frames of a stream. It goes as fast as its client reads, and ends when the client goes away, or with the
 /// state that it reads.
-async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiError>, JoinError> {
-    let begun = tokio::task::spawn_blocking(move || daemon::dispatch_send(&daemon, &body)).await?;
+async fn send(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Result<Response, ApiError>, JoinError> {
+    let begin = move || daemon::dispatch_send(&daemon, &caller, &body);
+    let begun = tokio::task::spawn_blocking(begin).await?;
     let sending = match begun {
         Ok(sending) => sending,
         Err(error) => return Ok(Err(error)),
@@ -242,42 +267,38 @@ async fn send(daemon: Arc<Daemon>, body: Bytes) -> Result<Result<Response, ApiEr
     Ok(Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/octet-stream")], body).into_response()))
 }
 
-/// A request whose body is not a stream is read whole first.
+/// Does what a caller asks for, in the form that the action declares. A request whose body is not a stream is
+/// read whole first.
 async fn act(
     State(daemon): State<Arc<Daemon>>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     UrlPath(action): UrlPath<String>,
     request: Request,
 ) -> Response {
-    if daemon::known(&action).is_ok_and(|known| known.declared.form == Form::StreamIn) {
-        return receive_stream(daemon, request.into_body()).await;
+    let form = daemon::known(&action).map(|known| known.declared.form);
+    if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
+        return receive_stream(daemon, caller, request.into_body()).await;
     }
-    match Bytes::from_request(request, &()).await {
-        Ok(body) => answer(daemon, action, body).await,
-        Err(rejection) => rejection.into_response(),
-    }
-}
-
-/// Does what was asked, in the form that the action declares.
-pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> Response {
-    let form = match daemon::known(&action) {
-        Ok(known) => known.declared.form,
-        Err(error) => return refusal(&error),
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
     };
     let answered = match form {
-        Form::Once => {
+        // It waits for no device itself. A client that goes away drops this, and with it the load.
+        Ok(Form::OnceByServer) => {
+            let answer = daemon::dispatch_load(&daemon, &caller, &body).await;
+            Ok(answer.map(|body| response(StatusCode::OK, body)))
+        }
+        Ok(Form::HeldOpen) => Ok(hold_view(&daemon, &caller, &body)),
+        Ok(Form::Parts) => compare_files(daemon, caller, body).await,
+        Ok(Form::FramesOut) => send(daemon, caller, body).await,
+        // An unknown one is refused there.
+        Ok(Form::Once | Form::StreamIn) | Err(_) => {
             // Actions wait for devices through the calling thread's ring, which this runtime's threads do
             // not drive.
-            let act = move || daemon::dispatch(&daemon, &action, &body);
+            let act = move || daemon::dispatch_for(&daemon, &caller, &action, &body);
             tokio::task::spawn_blocking(act).await.map(|answer| Ok(response(StatusCode::OK, answer?)))
         }
-        // It waits for no device itself. A client that goes away drops this, and with it the load.
-        Form::OnceByServer => {
-            Ok(daemon::dispatch_load(&daemon, &body).await.map(|body| response(StatusCode::OK, body)))
-        }
-        Form::HeldOpen => Ok(hold_view(&daemon, &body)),
-        Form::Parts => compare_files(daemon, body).await,
-        Form::FramesOut => send(daemon, body).await,
-        Form::StreamIn => return receive_stream(daemon, Body::from(body)).await,
     };
     match answered {
         Ok(Ok(response)) => response,
@@ -291,7 +312,7 @@ fn response(status: StatusCode, body: Vec<u8>) -> Response {
 }
 
 /// An error as it travels.
-pub(crate) fn refusal(error: &ApiError) -> Response {
+fn refusal(error: &ApiError) -> Response {
     let status = StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response(status, serde_json::to_vec(error).unwrap_or_default())
 }

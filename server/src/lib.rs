@@ -1,10 +1,12 @@
 //! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts.
 
 pub mod api;
+pub mod audit;
 pub mod block;
 pub mod blockdev;
 mod bounded;
 pub mod cachefile;
+pub mod caller;
 mod commit_on_unmount;
 mod cpu_latency;
 pub mod daemon;
@@ -20,4 +22,5 @@ pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;
+mod users;
 pub mod vhost_user;

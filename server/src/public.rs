@@ -1,15 +1,17 @@
-//! The socket for any user: it answers what OpenZFS lets every user see of pools, and nothing else.
+//! The socket for any user: it answers what the role of a user allows, and nothing else.
 //!
 //! # What is answered
-//! Listings of pools, vdevs and datasets with their properties, status and transfer statistics, holds and
+//! A viewer, which is any user unless `--viewer` names groups, gets what OpenZFS lets every user see:
+//! listings of pools, vdevs and datasets with their properties, status and transfer statistics, holds and
 //! mounts. Not the names of damaged files, the space of users, the history, or anything of keys; OpenZFS
-//! keeps these from users too. No request changes anything or makes the daemon look at devices that belong to
-//! no pool. All other requests are refused in OpenZFS's words.
+//! keeps these from users too. Members of the groups of `--operator` get what operators may ask for. All
+//! other requests are refused in OpenZFS's words. Who may have what is decided where all requests are
+//! ([`crate::caller`], `daemon::admission`).
 //!
 //! # What a user cannot do
 //! Delay others. Connections are few for each user (`MAX_OF_USER`) and in all (`MAX_CONNECTIONS`), and none
-//! lasts longer than `DEADLINE`, so that the threads for requests cannot run out. Requests are small
-//! (`MAX_BODY_BYTES`).
+//! lasts longer than `DEADLINE`, but for what not every user may ask for, so that the threads for
+//! requests cannot run out. Requests are small (`MAX_BODY_BYTES`).
 
 use std::collections::HashMap;
 use std::io;
@@ -17,19 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
-use axum::response::Response;
-use axum::routing::post;
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use device::IgnorePoison;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::api::{ApiError, Role, Words};
+use crate::api::ApiError;
 use crate::bounded::Bounded;
-use crate::daemon::{self, Daemon};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
 use crate::http;
 use crate::socket::{self, SocketFile};
 
@@ -50,36 +50,6 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The socket of the machine's daemon, for users who have no daemon of their own.
 pub fn of_the_machine() -> PathBuf {
     Path::new("/run/cenote").join(FILE_NAME)
-}
-
-/// The request as it is answered to anyone: without what only some may see.
-fn permitted(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    match daemon::known(action) {
-        Ok(known) if known.declared.role == Role::Viewer => known.for_viewer(body),
-        Ok(known) => Err(denied(&attempted(known.declared.words, body))),
-        // Which actions there are is not told.
-        Err(_) => Err(denied(&attempted(None, body))),
-    }
-}
-
-/// The operation of a refused request, in OpenZFS's words.
-fn attempted(words: Option<Words>, body: &[u8]) -> String {
-    let Some(Words { what, field }) = words else {
-        return "only root, and the user who runs the daemon, may ask for that".into();
-    };
-    let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let named = request.get(field).map(|named| named.get(0).unwrap_or(named));
-    match named.and_then(serde_json::Value::as_str) {
-        Some(name) => format!("cannot {what} '{}'", name.escape_debug()),
-        None => {
-            let without = |what: &'static str, end: &str| what.strip_suffix(end).unwrap_or(what);
-            format!("cannot {}", [" pool", " for", " to"].into_iter().fold(what, without))
-        }
-    }
-}
-
-fn denied(what: &str) -> ApiError {
-    ApiError::refused(format!("{what}: permission denied"))
 }
 
 /// A listening socket for anyone, which removes its file when dropped.
@@ -153,18 +123,21 @@ impl Drop for Place {
 
 impl Listener for PublicSocket {
     type Io = Bounded<UnixStream, Place>;
-    type Addr = tokio::net::unix::SocketAddr;
+    type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, address)) => {
-                    let Ok(user) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
-                    let error = match self.users.admit(user) {
-                        Ok(place) => return (Bounded::new(stream, DEADLINE, place), address),
+                Ok((stream, _)) => {
+                    let Ok(caller) = Caller::of(&stream) else { continue };
+                    let error = match self.users.admit(caller.uid) {
+                        Ok(place) => {
+                            let lasting = caller.connection.clone();
+                            return (Bounded::new(stream, DEADLINE, place).unless(lasting), caller);
+                        }
                         Err(error) => error,
                     };
-                    tracing::debug!(user, %error, "a connection of a user is refused");
+                    tracing::debug!(user = caller.uid, %error, "a connection of a user is refused");
                     // Beyond these it is closed without a word.
                     if let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() {
                         tokio::spawn(async move {
@@ -182,7 +155,13 @@ impl Listener for PublicSocket {
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+        Ok(Caller::own())
+    }
+}
+
+impl Connected<IncomingStream<'_, PublicSocket>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, PublicSocket>) -> Self {
+        stream.remote_addr().clone()
     }
 }
 
@@ -205,7 +184,7 @@ async fn refuse(mut stream: UnixStream, error: &ApiError) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers what anyone may ask, until `stop` completes.
+/// Answers what users may ask, until `stop` completes.
 ///
 /// # Errors
 /// When the listener itself fails.
@@ -214,60 +193,14 @@ pub async fn serve(
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = axum::Router::new()
-        .route("/v1/{action}", post(act))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(daemon);
-    axum::serve(socket, router).with_graceful_shutdown(stop).await
-}
-
-async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
-    match permitted(&action, &body) {
-        Ok(body) => http::answer(daemon, action, body.into()).await,
-        Err(error) => http::refusal(&error),
-    }
+    let router = http::router(daemon, MAX_BODY_BYTES);
+    let service = router.into_make_service_with_connect_info::<Caller>();
+    axum::serve(socket, service).with_graceful_shutdown(stop).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{GetStatus, ListDatasets};
-
-    #[test]
-    fn only_listings_are_for_anyone_and_only_what_users_may_see() {
-        for action in
-            ["pool-destroy", "key-load", "key-list", "pool-view", "shutdown", "userspace", "no-such-action"]
-        {
-            let refused = permitted(action, b"{}").unwrap_err();
-            assert!(refused.message.ends_with("permission denied"), "{action}: {refused}");
-        }
-        let history = permitted("pool-history", br#"{"pools": ["tank"]}"#).unwrap_err();
-        assert_eq!(history.message, "cannot show history for pool 'tank': permission denied");
-        for (action, body, what) in [
-            ("pool-create", r#"{"name": "tank"}"#, "cannot create 'tank'"),
-            ("snapshot-create", r#"{"names": ["tank@a", "tank@b"]}"#, "cannot create snapshot 'tank@a'"),
-            ("pool-sync", r#"{"pools": []}"#, "cannot sync"),
-            ("pool-history", r#"{"pools": []}"#, "cannot show history"),
-            ("property-set", "no JSON", "cannot set property"),
-            ("mount", r#"{"dataset": null}"#, "cannot mount"),
-            ("dataset-rename", "{\"from\": \"a\\n\"}", "cannot rename 'a\\n'"),
-        ] {
-            let refused = permitted(action, body.as_bytes()).unwrap_err();
-            assert_eq!(refused.message, format!("{what}: permission denied"));
-        }
-        let status = permitted("pool-status", br#"{"pools": [], "files": true, "dedup": false}"#).unwrap();
-        assert!(!serde_json::from_slice::<GetStatus>(&status).unwrap().files);
-        let listing = |property: &str| {
-            let request = ListDatasets { properties: vec![property.into()], ..ListDatasets::default() };
-            permitted("dataset-list", &serde_json::to_vec(&request).unwrap())
-        };
-        for property in ["userused@root", "groupobjquota@1", "projectquota@5", "userobjused@x"] {
-            assert!(listing(property).is_err(), "{property}");
-        }
-        for property in ["used", "written@now", "org:user@used", "keystatus"] {
-            assert!(listing(property).is_ok(), "{property}");
-        }
-    }
 
     #[test]
     fn a_user_has_few_connections_and_leaves_room_for_others() {

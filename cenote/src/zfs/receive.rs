@@ -195,6 +195,7 @@ impl Arguments {
             origin,
             properties,
             excluded: self.excluded.clone(),
+            only_one: false,
             command: command_line::command(),
         })
     }

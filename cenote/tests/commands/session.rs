@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -153,6 +155,26 @@ impl Session {
 
     pub fn run(&self, arguments: &[&str]) -> Ended {
         self.run_with(arguments, b"")
+    }
+
+    /// Lets other users get to the socket for them.
+    pub fn open_to_others(&self) {
+        std::fs::set_permissions(self.directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Runs a command as another user, which root can, with this on its standard input.
+    pub fn run_as(&self, uid: u32, arguments: &[&str], input: &[u8]) -> (Vec<u8>, Ended) {
+        let mut command = self.command(arguments);
+        command.uid(uid).gid(uid).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut to = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // A command that does not read its input may be gone already.
+        let feeding = std::thread::spawn(move || drop(to.write_all(&input)));
+        let mut output = child.wait_with_output().unwrap();
+        feeding.join().unwrap();
+        let bytes = std::mem::take(&mut output.stdout);
+        (bytes, ended(output))
     }
 
     /// Runs a command whose output is bytes: those, and how it ended.

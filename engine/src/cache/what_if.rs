@@ -149,6 +149,23 @@ pub fn ratio_at(points: &[(u64, f64)], bytes: u64) -> f64 {
     ratio + (next_ratio - ratio) * (bytes - size) as f64 / (next_size - size).max(1) as f64
 }
 
+/// The same for a cache in memory with a cache device behind it. A block that is read from the device stays
+/// there, too. So of what the device holds the same share is in memory as of all that is read.
+pub fn ratio_with_device(
+    points: &[(u64, f64)],
+    memory_bytes: u64,
+    device_bytes: u64,
+    distinct_bytes: u64,
+) -> f64 {
+    if device_bytes >= distinct_bytes {
+        // It holds all that is read again.
+        return points.last().map_or(0.0, |(_, ratio)| *ratio);
+    }
+    let elsewhere = 1.0 - memory_bytes as f64 / distinct_bytes.max(1) as f64;
+    let added = (device_bytes as f64 * elsewhere.max(0.0)) as u64;
+    ratio_at(points, memory_bytes.saturating_add(added))
+}
+
 impl WhatIf {
     /// Notes a read of a block.
     #[inline]

@@ -26,6 +26,7 @@
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
 //! | `reshape` | volumes that get another block size |
 //! | `receive`, `received_properties` | datasets that are received from a stream |
+//! | `delegation` | who may do what |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
 //! | `errlog` | the persistent error log |
@@ -43,6 +44,7 @@ mod clones;
 mod contents;
 mod create;
 mod deadlist;
+mod delegation;
 mod destroy;
 mod destroy_snapshot;
 mod errlog;
@@ -70,6 +72,7 @@ pub use clone::{clone, rollback};
 pub(crate) use clones::{list_clones_of_directories, list_clones_of_snapshots};
 pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool};
 pub(crate) use create::{create_free, create_origin};
+pub use delegation::{Grant, allow, grant_to_creator, unallow};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
 pub(crate) use errlog::{has_error_log, sync_error_log, upgrade_error_log};

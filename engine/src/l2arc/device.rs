@@ -60,7 +60,7 @@ impl Latency {
         // Lost updates do not matter.
         let next = match reads {
             0 => ns,
-            ..FEW_READS => before - before / 16 + ns / 16,
+            1..FEW_READS => before - before / 16 + ns / 16,
             _ => before - before / 16 + ns.min(before.max(1000).saturating_mul(OUTLIER)) / 16,
         };
         self.average_ns.store(next, Ordering::Relaxed);

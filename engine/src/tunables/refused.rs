@@ -134,7 +134,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("zfs_vdev_direct_write_verify", "direct I/O of files ends in the kernel's FUSE"),
     ("zfs_dmu_offset_next_sync", OTHER_WAY),
     ("zfs_fallocate_reserve_percent", OTHER_WAY),
-    ("zfs_admin_snapshot", "'.zfs/snapshot' takes no mkdir, mv or rmdir"),
     ("zfs_expire_snapshot", OTHER_WAY),
     ("zfs_snapshot_no_setuid", OTHER_WAY),
     ("zfs_allow_redacted_dataset_mount", NOT_YET),

@@ -82,6 +82,8 @@ table! {
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", Bytes, 16 * MIB, 0, GIB, AtOnce;
     /// The number of streams that are followed in a file or a volume by each of its users.
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", Count, 8, 1, 64, ForNew;
+    /// `mkdir` in `.zfs/snapshot` takes a snapshot while this is not 0, for whom the command would take it.
+    ZFS_ADMIN_SNAPSHOT = "zfs_admin_snapshot", Switch, 0, 0, 1, AtOnce;
     /// The most bytes of the ARC; 0 leaves it at what `--arc-max` gave, or a quarter of the machine's memory.
     ZFS_ARC_MAX = "zfs_arc_max", Bytes, 0, LEAST_ARC_BYTES, ANY, AtOnce;
     /// How much more a block of metadata that comes back soon after its eviction counts than one of data, for

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// How the kernel gets at the volume of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +60,7 @@ impl Action for AttachVolume {
         "Makes a block device of the kernel",
     )
     .in_words("attach", "volume");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = AttachedVolume;
 }
 
@@ -76,6 +77,7 @@ pub struct DetachVolume {
 impl Action for DetachVolume {
     const DECLARED: Declaration =
         Declaration::changes("volume-detach", Part::Volumes, Role::Admin, Effects::VOLUMES, "Ends it");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -86,5 +88,6 @@ pub struct ListAttached {}
 impl Action for ListAttached {
     const DECLARED: Declaration =
         Declaration::reads("volume-attached", Part::Volumes, Role::Operator, "Lists these devices");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<AttachedVolume>;
 }

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Effects, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Effects, Need, Part, Role, needs};
 
 /// Creates a filesystem or a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +56,8 @@ impl Action for CreateDataset {
         "Creates a filesystem or volume",
     )
     .in_words("create", "name");
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`create`, `mount` above; its properties", needs::for_create);
     type Reply = Created;
 }
 
@@ -98,6 +100,15 @@ impl Action for DestroyDataset {
         "Destroys a filesystem, volume, snapshots or a bookmark",
     )
     .in_words("destroy", "name");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`destroy`, `mount`", |request| {
+        // Only root unmounts.
+        let request = Self { force: false, ..request };
+        let needs = match request.name.contains('#') {
+            true => vec![Need::on("destroy", needs::head_of(&request.name))],
+            false => vec![Need::Destroy(request.clone())],
+        };
+        Ok((request, needs))
+    });
     type Reply = Destroyed;
 }
 
@@ -130,6 +141,27 @@ impl Action for RenameDataset {
         "Renames a filesystem, volume or snapshot",
     )
     .in_words("rename", "from");
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`rename`, `mount`; `create`, `mount` above the new name", |request| {
+            let of = needs::head_of(&request.from);
+            let is_snapshot = of != request.from;
+            let mut needs = vec![Need::on("rename", &request.from), Need::on("mount", &request.from)];
+            match is_snapshot {
+                true => needs.extend([Need::on("create", of), Need::on("mount", of)]),
+                false => needs.extend(needs::to_create(&request.to)),
+            }
+            if request.recursive {
+                needs.extend([
+                    Need::below("rename", of),
+                    Need::below("mount", of),
+                    Need::below("create", of),
+                ]);
+            }
+            if !is_snapshot && !request.no_remount {
+                needs.push(Need::Unmounted(request.from.clone()));
+            }
+            Ok((Self { force: false, ..request }, needs))
+        });
     type Reply = Warnings;
 }
 
@@ -164,8 +196,18 @@ impl Action for TakeSnapshots {
         "Takes snapshots in one pool, in the same moment",
     )
     .in_words("create snapshot", "names");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`snapshot`", |request| {
+        needs::require_no_own(&request.properties)?;
+        let need = if request.recursive { Need::below } else { Need::on };
+        let needs = request.names.iter().map(|name| need("snapshot", needs::head_of(name))).collect();
+        Ok((request, needs))
+    });
     /// The snapshots that were taken.
     type Reply = Vec<String>;
+
+    fn for_operator(self) -> Result<Self, ApiError> {
+        needs::require_no_own(&self.properties).map(|()| self)
+    }
 }
 
 /// Takes a filesystem or volume back to a snapshot.
@@ -193,6 +235,13 @@ impl Action for Rollback {
         "Goes back to a snapshot",
     )
     .in_words("rollback to", "snapshot");
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`rollback`; `destroy`, `mount` on later snapshots", |request| {
+            let request = Self { force: false, ..request };
+            let needs =
+                vec![Need::on("rollback", needs::head_of(&request.snapshot)), Need::Later(request.clone())];
+            Ok((request, needs))
+        });
     type Reply = Warnings;
 }
 
@@ -223,6 +272,13 @@ impl Action for CloneSnapshot {
         "Makes a filesystem or volume out of a snapshot",
     )
     .in_words("create", "target");
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`clone`; `create`, `mount` above; its properties", |request| {
+            let mut needs = vec![Need::on("clone", &request.snapshot)];
+            needs.extend(needs::to_create(&request.target));
+            needs.extend(needs::for_new(&request.target, &request.properties)?);
+            Ok((Self { no_mount: true, ..request }, needs))
+        });
     type Reply = Created;
 }
 
@@ -245,6 +301,15 @@ impl Action for Promote {
         "Makes a clone the origin of its origin",
     )
     .in_words("promote", "dataset");
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`promote`, `mount`; `promote` on the origin", |request| {
+            let needs = vec![
+                Need::on("promote", &request.dataset),
+                Need::on("mount", &request.dataset),
+                Need::Origin("promote".to_owned(), request.dataset.clone()),
+            ];
+            Ok((request, needs))
+        });
     type Reply = ();
 }
 
@@ -273,6 +338,12 @@ impl Action for HoldSnapshots {
         "Holds snapshots, or releases them",
     )
     .in_words("hold or release snapshot", "snapshots");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`hold`, or `release`", |request| {
+        let permission = if request.release { "release" } else { "hold" };
+        let need = if request.recursive { Need::below } else { Need::on };
+        let needs = request.snapshots.iter().map(|name| need(permission, needs::head_of(name))).collect();
+        Ok((request, needs))
+    });
     type Reply = ();
 }
 
@@ -297,6 +368,10 @@ impl Action for CreateBookmark {
         "Bookmarks a snapshot, or copies a bookmark",
     )
     .in_words("create bookmark", "bookmark");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`bookmark`", |request| {
+        let needs = vec![Need::on("bookmark", needs::head_of(&request.bookmark))];
+        Ok((request, needs))
+    });
     type Reply = ();
 }
 
@@ -323,6 +398,14 @@ impl Action for SetProperties {
         "Sets properties",
     )
     .in_words("set property for", "datasets");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("those of the properties' names", |request| {
+        let mut needs = Vec::new();
+        for (property, _) in &request.properties {
+            needs.extend(needs::for_property(property, &request.datasets, false, !request.no_mount)?);
+        }
+        // Only root mounts.
+        Ok((Self { no_mount: true, ..request }, needs))
+    });
     type Reply = PropertiesSet;
 }
 
@@ -351,6 +434,10 @@ impl Action for InheritProperty {
         "Takes a property away",
     )
     .in_words("inherit property for", "datasets");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("that of the property's name", |request| {
+        let needs = needs::for_property(&request.property, &request.datasets, request.recursive, true)?;
+        Ok((request, needs))
+    });
     type Reply = PropertiesSet;
 }
 

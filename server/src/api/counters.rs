@@ -11,7 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Action, ApiError, Declaration, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Part, Role};
 
 /// Asks for counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,7 @@ impl Action for GetCounters {
         Role::Viewer,
         "Counters under OpenZFS's names, transaction groups and clients ([Counters](counters.md))",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Counters;
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
+use super::{Action, Declaration, Delegated, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -107,6 +107,7 @@ impl Action for CreatePool {
         "Creates a pool; what its devices held is lost",
     )
     .in_words("create", "name");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = OpenedPool;
 }
 
@@ -138,6 +139,7 @@ impl Action for AddVdevs {
     const DECLARED: Declaration =
         Declaration::changes("pool-add", Part::Devices, Role::Admin, Effects::VDEVS, "Adds vdevs")
             .in_words("add to", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The vdevs of the pool before the addition.
     type Reply = VdevNode;
 }
@@ -164,6 +166,7 @@ impl Action for DestroyPool {
         "Destroys a pool; an import with `destroyed` brings it back until its devices are used again",
     )
     .in_words("destroy", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Warnings;
 }
 
@@ -184,6 +187,7 @@ impl Action for SyncPools {
         "Commits what was written so far",
     )
     .in_words("sync", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The pools that were synced.
     type Reply = Listed<String>;
 }
@@ -206,6 +210,7 @@ impl Action for FreezePool {
         "For tests: commits nothing until the pool is exported",
     )
     .in_words("freeze", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -235,6 +240,7 @@ impl Action for SetPoolProperty {
         "Sets a property of a pool or of one of its vdevs",
     )
     .in_words("set property for", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -259,6 +265,7 @@ impl Action for ReguidPool {
         "Gives a pool another guid",
     )
     .in_words("reguid", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -285,6 +292,7 @@ impl Action for CheckpointPool {
         "Takes a checkpoint, or gives it up",
     )
     .in_words("checkpoint", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -324,6 +332,7 @@ impl Action for UpgradePools {
         "Takes pools to a version and enables features, or lists what could be",
     )
     .in_words("upgrade", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<UpgradedPool>;
 }
 
@@ -346,5 +355,6 @@ impl Action for ClearLabel {
         "Wipes the labels of a device that no pool uses",
     )
     .in_words("clear the label of", "device");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }

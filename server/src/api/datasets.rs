@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::edge::Edge;
-use super::{Action, ApiError, Declaration, Listed, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Listed, Part, Role};
 
 /// The source of a value, as in the SOURCE column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -144,6 +144,7 @@ impl Action for ListDatasets {
         Role::Viewer,
         "Lists datasets with properties: `zfs list` and `zfs get`",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<DatasetEntry>;
 
     /// Not the space of users.
@@ -188,5 +189,6 @@ pub struct Hold {
 impl Action for ListHolds {
     const DECLARED: Declaration =
         Declaration::reads("hold-list", Part::Datasets, Role::Viewer, "Lists holds");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<Hold>;
 }

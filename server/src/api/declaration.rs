@@ -5,7 +5,8 @@
 //! | name and form | the router of the socket, which knows no action by its name |
 //! | role | the socket for any user, and who else may ask |
 //! | effects | the daemon, which brings in line what depends on them after the action |
-//! | words | refusals |
+//! | words | refusals; the audit log, for what a request is about |
+//! | secrets | the audit log, which leaves out the texts of errors |
 //! | part, summary | the table of actions in the book |
 
 /// Who may ask for an action. Each role may do what those before it may.
@@ -162,6 +163,8 @@ pub struct Declaration {
     pub summary: &'static str,
     /// Its operation in OpenZFS's words.
     pub words: Option<Words>,
+    /// Whether its errors may repeat something that must not be written down, such as a key.
+    pub has_secrets: bool,
 }
 
 /// An operation, as OpenZFS's refusals name it: "cannot WHAT 'OBJECT': permission denied".
@@ -176,7 +179,16 @@ pub struct Words {
 impl Declaration {
     /// An action that changes nothing.
     pub const fn reads(name: &'static str, part: Part, role: Role, summary: &'static str) -> Self {
-        Self { name, part, role, effects: Effects::NONE, form: Form::Once, summary, words: None }
+        Self {
+            name,
+            part,
+            role,
+            effects: Effects::NONE,
+            form: Form::Once,
+            summary,
+            words: None,
+            has_secrets: false,
+        }
     }
 
     /// An action that changes something.
@@ -193,6 +205,11 @@ impl Declaration {
     /// The same, with its operation in OpenZFS's words.
     pub const fn in_words(self, what: &'static str, field: &'static str) -> Self {
         Self { words: Some(Words { what, field }), ..self }
+    }
+
+    /// The same, with something in its requests that must not be written down.
+    pub const fn with_secrets(self) -> Self {
+        Self { has_secrets: true, ..self }
     }
 
     /// The same, answered in another form than [`Form::Once`].

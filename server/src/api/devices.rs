@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, Part, Role, State};
+use super::{Action, Declaration, Delegated, Effects, Listed, Part, Role, State};
 
 /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +28,7 @@ impl Action for ClearErrors {
         "Forgets errors, takes failed devices back, lets a suspended pool go on",
     )
     .in_words("clear errors for", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -56,6 +57,7 @@ impl Action for OfflineDevices {
         "Takes devices offline",
     )
     .in_words("offline", "devices");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The devices that were taken offline.
     type Reply = Listed<String>;
 }
@@ -95,6 +97,7 @@ impl Action for OnlineDevices {
         "Takes devices back",
     )
     .in_words("online", "devices");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<OnlinedDevice>;
 }
 
@@ -129,6 +132,7 @@ impl Action for AttachDevice {
         "Attaches a device to another one, or replaces that one by it",
     )
     .in_words("attach to or replace", "device");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The guid of the new device.
     type Reply = u64;
 }
@@ -149,6 +153,7 @@ impl Action for DetachDevice {
     const DECLARED: Declaration =
         Declaration::changes("device-detach", Part::Devices, Role::Admin, Effects::VDEVS, "Detaches a copy")
             .in_words("detach", "device");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -173,6 +178,7 @@ impl Action for RemoveDevices {
         "Removes spares, cache and log devices",
     )
     .in_words("remove", "devices");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The devices that were removed.
     type Reply = Listed<String>;
 }
@@ -230,6 +236,7 @@ impl Action for SweepDevices {
         "Initializes or trims free space; answered when that has begun",
     )
     .in_words("trim or initialize", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// Guids of the devices that this is about.
     type Reply = Vec<u64>;
 }
@@ -282,6 +289,7 @@ impl Action for ReopenPools {
         "Looks again for devices that are missing",
     )
     .in_words("reopen", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The pools whose devices were looked for.
     type Reply = Listed<String>;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Form, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Form, Need, Part, Role, needs};
 
 /// Compares a snapshot of a filesystem with a later one, or with the filesystem as it is now.
 ///
@@ -28,6 +28,11 @@ impl Action for CompareFiles {
     )
     .in_words("compare the files of", "from")
     .answered(Form::Parts);
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`diff`", |request| {
+        let to = request.to.as_deref().unwrap_or(needs::head_of(&request.from));
+        let needs = vec![Need::on("diff", &request.from), Need::on("diff", to)];
+        Ok((request, needs))
+    });
     type Reply = DiffPart;
 }
 

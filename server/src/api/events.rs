@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, mirrored};
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// A value of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -112,6 +112,7 @@ impl Action for GetEvents {
         "The events after one; waits for the next one if asked to",
     )
     .in_words("show events", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = EventList;
 }
 
@@ -139,6 +140,7 @@ impl Action for ClearEvents {
         "Forgets all events",
     )
     .in_words("clear events", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// How many there were.
     type Reply = u64;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// What runs on which events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,8 +35,8 @@ pub struct ListHooks {}
 
 impl Action for ListHooks {
     const DECLARED: Declaration =
-        Declaration::reads("hook-list", Part::Events, Role::Operator, "Lists hooks")
-            .in_words("show hooks", "");
+        Declaration::reads("hook-list", Part::Events, Role::Admin, "Lists hooks").in_words("show hooks", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<Hook>;
 }
 
@@ -55,7 +55,9 @@ impl Action for AddHook {
         Effects::SETTINGS,
         "Adds or replaces a hook",
     )
-    .in_words("add a hook", "");
+    .in_words("add a hook", "")
+    .with_secrets();
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -70,6 +72,7 @@ impl Action for RemoveHook {
     const DECLARED: Declaration =
         Declaration::changes("hook-remove", Part::Events, Role::Admin, Effects::SETTINGS, "Removes a hook")
             .in_words("remove the hook", "name");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }
 
@@ -90,7 +93,9 @@ impl Action for TestHook {
         Effects::SETTINGS,
         "Runs a hook with an event that is made up",
     )
-    .in_words("test the hook", "name");
+    .in_words("test the hook", "name")
+    .with_secrets();
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = HookTested;
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, mirrored};
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 mirrored! {
     /// What a transfer does.
@@ -210,6 +210,7 @@ impl Action for InjectFault {
         "Makes a fault from now on",
     )
     .in_words("inject faults into", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The numbers of the handlers that were added.
     type Reply = Vec<u64>;
 }
@@ -296,6 +297,7 @@ impl Action for ListInjections {
     const DECLARED: Declaration =
         Declaration::reads("fault-list", Part::Events, Role::Operator, "Lists the faults that are made")
             .in_words("show injected faults", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<Injection>;
 }
 
@@ -335,6 +337,7 @@ impl Action for ClearInjections {
         "Stops making a fault, or all",
     )
     .in_words("clear injected faults", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// How many there were.
     type Reply = u64;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Listed, Part, Role, VdevNode};
+use super::{Action, Declaration, Delegated, Listed, Part, Role, VdevNode};
 
 /// Asks for the counters of open pools. They only grow: rates are differences of two answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +20,7 @@ impl Action for GetIoStats {
         Role::Viewer,
         "The counters of open pools; they only grow, so that rates are differences of two answers",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolIo>;
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Need, Part, Role};
 
 /// Loads the key of an encryption root, or only checks it.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,17 @@ impl Action for LoadKey {
         Effects::VOLUMES,
         "Loads a key, or checks it",
     )
-    .in_words("load key for", "dataset");
+    .in_words("load key for", "dataset")
+    .with_secrets();
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`load-key`, with the key in the request", |request| {
+            // Root's daemon would read a file, or an address, that a user names.
+            let mut needs = vec![Need::on("load-key", &request.dataset)];
+            if request.key.is_none() || request.location.is_some() {
+                needs.push(Need::Never);
+            }
+            Ok((request, needs))
+        });
     type Reply = KeyLoaded;
 }
 
@@ -64,6 +74,10 @@ impl Action for UnloadKey {
     const DECLARED: Declaration =
         Declaration::changes("key-unload", Part::Mounts, Role::Admin, Effects::VOLUMES, "Forgets a key")
             .in_words("unload key for", "dataset");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`load-key`", |request| {
+        let needs = vec![Need::on("load-key", &request.dataset)];
+        Ok((request, needs))
+    });
     type Reply = ();
 }
 
@@ -93,5 +107,6 @@ pub struct KeyEntry {
 impl Action for ListKeys {
     const DECLARED: Declaration =
         Declaration::reads("key-list", Part::Mounts, Role::Operator, "Lists encryption roots");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<KeyEntry>;
 }

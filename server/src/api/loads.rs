@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Form, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Form, Part, Role};
 
 /// Reads and writes a volume for a while, and reports the result. Only a daemon that was started for it does
 /// so. **What is in the volume is overwritten.** The load ends when its client goes away.
@@ -25,6 +25,7 @@ impl Action for RunLoad {
         "For the lab: load on a volume, by the process that has its pool open",
     )
     .answered(Form::OnceByServer);
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Loaded;
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Effects, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Effects, Part, Role};
 
 /// Mounts one filesystem, or all that are to be mounted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +71,19 @@ impl Action for Mount {
         "Mounts one filesystem, or all that are to be mounted",
     )
     .in_words("mount", "dataset");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = MountsChanged;
+
+    /// Only where the properties say, and as they say: a place of the caller's choice could be `/etc`.
+    fn for_operator(self) -> Result<Self, ApiError> {
+        let is_as_kept = self.at.is_none() && self.options.is_empty() && !self.overlay && !self.load_keys;
+        match is_as_kept && !self.legacy {
+            true => Ok(self),
+            false => Err(ApiError::refused(
+                "an operator mounts filesystems where and how their properties say: permission denied",
+            )),
+        }
+    }
 }
 
 /// Unmounts one filesystem, or all.
@@ -95,7 +107,16 @@ impl Action for Unmount {
         "Unmounts one filesystem, or all",
     )
     .in_words("unmount", "target");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = MountsChanged;
+
+    /// Keys stay.
+    fn for_operator(self) -> Result<Self, ApiError> {
+        match self.unload_keys {
+            false => Ok(self),
+            true => Err(ApiError::refused("cannot unload keys: permission denied")),
+        }
+    }
 }
 
 /// Lists what is mounted.
@@ -105,5 +126,6 @@ pub struct ListMounts {}
 impl Action for ListMounts {
     const DECLARED: Declaration =
         Declaration::reads("mount-list", Part::Mounts, Role::Viewer, "Lists mounted filesystems");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<Mounted>;
 }

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Action, ApiError, Declaration, Effects, Mounted, Part, Property, Role, ServedVolume, State, VdevNode,
+    Action, ApiError, Declaration, Delegated, Effects, Mounted, Part, Property, Role, ServedVolume, State,
+    VdevNode,
 };
 
 /// Imports one pool, or every pool that is found.
@@ -98,6 +99,7 @@ impl Action for ImportPool {
         "Imports one pool, or every pool that is found",
     )
     .in_words("import", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Imported;
 }
 
@@ -126,6 +128,7 @@ impl Action for ExportPool {
         "Closes pools: unmounts, ends exports, releases the devices",
     )
     .in_words("export", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// Names of the pools that were closed.
     type Reply = Vec<String>;
 }
@@ -186,6 +189,7 @@ impl Action for ListPools {
         Role::Viewer,
         "Lists open pools with their properties and, on request, vdevs",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolEntry>;
 }
 
@@ -224,5 +228,6 @@ impl Action for PoolHistory {
     const DECLARED: Declaration =
         Declaration::reads("pool-history", Part::Pools, Role::Operator, "The command history")
             .in_words("show history for pool", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<History>;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Effects, Form, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Effects, Form, Need, Part, Role, needs};
 
 /// Receives a stream. The body of the request is this as one line of JSON, and the stream behind it.
 ///
@@ -36,6 +36,8 @@ pub struct ReceiveStream {
     pub properties: Vec<(String, String)>,
     /// Properties that are not to be received (`-x`).
     pub excluded: Vec<String>,
+    /// Only a stream of one snapshot, without properties and names of datasets.
+    pub only_one: bool,
     /// For the history.
     pub command: Option<String>,
 }
@@ -63,6 +65,26 @@ impl Action for ReceiveStream {
     )
     .in_words("receive", "name")
     .answered(Form::StreamIn);
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`receive` (or `receive:append`), `create`, `mount`; its properties", |request| {
+            let name = needs::head_of(&request.name).to_owned();
+            // With other names, what is received where would be for the stream to say.
+            let mut needs = if request.appends == Appends::Below { Vec::new() } else { vec![Need::Never] };
+            let receive = Need::At("receive".to_owned(), name.clone());
+            needs.push(match request.force {
+                true => receive,
+                false => Need::Any(vec![receive, Need::At("receive:append".to_owned(), name.clone())]),
+            });
+            needs.extend(["create", "mount"].map(|permission| Need::At(permission.to_owned(), name.clone())));
+            needs.extend(needs::for_new(&name, &request.properties)?);
+            for property in &request.excluded {
+                needs.push(Need::New(needs::to_set(property)?, name.clone()));
+            }
+            if let Some(origin) = &request.origin {
+                needs.push(Need::on("clone", origin));
+            }
+            Ok((Self { no_mount: true, force_unmount: false, only_one: true, ..request }, needs))
+        });
     type Reply = ReceivePart;
 }
 
@@ -99,5 +121,9 @@ impl Action for AbortReceive {
         "Gives up what an interrupted receive left",
     )
     .in_words("abort receive into", "name");
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`destroy`, `mount`", |request| {
+        let needs = vec![Need::on("destroy", &request.name), Need::on("mount", &request.name)];
+        Ok((request, needs))
+    });
     type Reply = ();
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// Begins to give a volume blocks of another size, while clients use it; or pauses that, goes on with it, or
 /// gives it up.
@@ -45,6 +45,7 @@ impl Action for ReshapeVolume {
         Effects::DATASETS.and(Effects::VOLUMES),
         "Begins to give a volume another block size, or says what that takes; pauses, resumes or cancels it",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// What it takes, where it begins or would.
     type Reply = Option<ReshapePlan>;
 }
@@ -98,6 +99,7 @@ impl Action for ListReshapes {
         Role::Operator,
         "How volumes stand that get another block size",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<Reshaping>;
 }
 

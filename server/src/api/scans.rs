@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// Begins, pauses or ends a scrub or a resilver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +49,7 @@ impl Action for ScanPool {
         "Begins, pauses or ends a scrub or a resilver; answers whether blocks of a checkpoint are left out",
     )
     .in_words("scan", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// Whether the pool has a checkpoint, whose blocks are left out.
     type Reply = bool;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Listed, Part, Role};
 
 /// Asks for the schedules of pools, or of all.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +21,7 @@ impl Action for GetScrubSchedules {
         "When pools are scrubbed by themselves",
     )
     .in_words("show the schedule of", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<ScrubSchedule>;
 }
 
@@ -45,6 +46,7 @@ impl Action for SetScrubSchedule {
         "Sets that",
     )
     .in_words("schedule scrubs of", "pool");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ScrubSchedule;
 }
 

@@ -1,9 +1,10 @@
 //! Send streams: `zfs send`.
 
+use engine::send::Token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Form, Part, Role};
+use super::{Action, ApiError, Declaration, Delegated, Form, Need, Part, Role, needs};
 
 /// Sends a snapshot, or several.
 ///
@@ -58,6 +59,24 @@ impl Action for SendSnapshot {
     )
     .in_words("send", "snapshot")
     .answered(Form::FramesOut);
+    const DELEGATED: Delegated<Self> = Delegated::Needs("`send`, or `send:raw` for raw streams", |request| {
+        let name = match &request.token {
+            Some(token) => Token::parse(token)?.to_name,
+            None => request.snapshot.clone(),
+        };
+        let need = |permission: &str| {
+            let on = Need::on(permission, &name);
+            let of = needs::head_of(&name);
+            if request.replicate { vec![on, Need::below(permission, of)] } else { vec![on] }
+        };
+        let needs = match request.raw {
+            true => {
+                need("send").into_iter().zip(need("send:raw")).map(|(a, b)| Need::Any(vec![a, b])).collect()
+            }
+            false => need("send"),
+        };
+        Ok((request, needs))
+    });
     type Reply = SendPart;
 }
 

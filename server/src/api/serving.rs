@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Listed, Part, Role, WaitingRequest};
+use super::{Action, Declaration, Delegated, Effects, Listed, Part, Role, WaitingRequest};
 
 /// Asks who answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +34,7 @@ impl Action for Hello {
         Role::Viewer,
         "Says which daemon answers: version, process, open pools, NBD sockets",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = DaemonInfo;
 }
 
@@ -72,6 +73,7 @@ impl Action for ListShares {
         "Which protocols serve volumes, to whom, and where, and requests that take long",
     )
     .in_words("show the shares of", "names");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<VolumeShares>;
 }
 
@@ -122,6 +124,7 @@ impl Action for ListVolumes {
         Role::Operator,
         "Lists the volumes that are served, with their URIs",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<ServedVolume>;
 }
 
@@ -137,5 +140,6 @@ impl Action for Shutdown {
         Effects::POOLS,
         "Exports every pool and ends the daemon",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }

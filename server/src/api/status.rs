@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Action, ApiError, Declaration, Listed, Part, PoolHealth, Reason, Reshaping, Role, State, Sweeping,
-    VdevNode,
+    Action, ApiError, Declaration, Delegated, Listed, Part, PoolHealth, Reason, Reshaping, Role, State,
+    Sweeping, VdevNode,
 };
 
 /// Asks for the health of open pools.
@@ -27,6 +27,7 @@ pub struct GetStatus {
 impl Action for GetStatus {
     const DECLARED: Declaration =
         Declaration::reads("pool-status", Part::Pools, Role::Viewer, "The health of open pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolStatus>;
 
     /// Not the names of damaged files.
@@ -155,6 +156,7 @@ impl Action for DiscoverPools {
         "Looks for pools that could be imported",
     )
     .in_words("discover pools", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// Pools that are not open already.
     type Reply = Vec<ImportablePool>;
 }

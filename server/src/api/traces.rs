@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 /// Asks for what clients asked of a volume since the last such request. The first begins the recording; it
 /// ends by itself after ten seconds without a request.
@@ -24,6 +24,7 @@ impl Action for TakeTrace {
         Effects::SETTINGS,
         "What clients asked of a volume since the last such request",
     );
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Traced;
 }
 

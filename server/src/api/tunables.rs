@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::edge::{Edge, mirrored};
-use super::{Action, Declaration, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Role};
 
 mirrored! {
     /// What the number of a tunable counts.
@@ -56,6 +56,7 @@ impl Action for ListTunables {
     const DECLARED: Declaration =
         Declaration::reads("tunable-list", Part::Events, Role::Operator, "Lists tunables with their values")
             .in_words("show tunables", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<TunableValue>;
 }
 
@@ -118,6 +119,7 @@ impl Action for SetTunables {
         "Sets tunables, all or none of them",
     )
     .in_words("set tunables", "");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     /// The tunables as they are now.
     type Reply = Vec<TunableValue>;
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Part, Role};
+use super::{Action, Declaration, Delegated, Need, Part, Role};
 
 /// The kind of owner whose use is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +36,19 @@ impl Action for ListSpace {
         "What users, groups or projects use, and their quotas",
     )
     .in_words("get used/quota for", "dataset");
+    const DELEGATED: Delegated<Self> = Delegated::Needs(
+        "`userused`, `userquota`, `userobjused` and `userobjquota`, or those of groups",
+        |request| {
+            let of = match request.owner {
+                Owner::User => "user",
+                Owner::Group => "group",
+                Owner::Project => "project",
+            };
+            let kinds = ["used", "quota", "objused", "objquota"];
+            let needs = kinds.iter().map(|kind| Need::on(&format!("{of}{kind}"), &request.dataset)).collect();
+            Ok((request, needs))
+        },
+    );
     type Reply = Vec<SpaceOf>;
 }
 

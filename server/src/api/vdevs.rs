@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Listed, Part, Property, Role, VdevNode};
+use super::{Action, Declaration, Delegated, Listed, Part, Property, Role, VdevNode};
 
 /// Lists vdevs of an open pool with their properties.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -30,5 +30,6 @@ pub struct VdevEntry {
 impl Action for ListVdevs {
     const DECLARED: Declaration =
         Declaration::reads("vdev-list", Part::Devices, Role::Viewer, "Lists vdevs with their properties");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<VdevEntry>;
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Form, Part, Role};
+use super::{Action, Declaration, Delegated, Form, Part, Role};
 
 /// Asks where the devices of an open pool are, and at which uberblock they can be read.
 ///
@@ -43,5 +43,6 @@ impl Action for HoldView {
     )
     .in_words("open", "pool")
     .answered(Form::HeldOpen);
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = HeldView;
 }

@@ -1,10 +1,10 @@
 //! Requests about what a cache of another size would do.
 
-use engine::cache::what_if::ratio_at;
+use engine::cache::what_if::{ratio_at, ratio_with_device};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Listed, Part, Role};
+use super::{Action, Declaration, Delegated, Listed, Part, Role};
 
 /// Asks for the miss-ratio curves of the reads of pools.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,7 @@ impl Action for GetWhatIf {
         "Says what caches of other sizes would answer",
     )
     .in_words("show what caches would do for", "pools");
+    const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Listed<PoolWhatIf>;
 }
 
@@ -119,16 +120,9 @@ impl Points {
         ratio_at(&self.0, bytes)
     }
 
-    /// The same for a cache in memory with a cache device behind it. A block that is read from the device
-    /// stays there, too. So of what the device holds the same share is in memory as of all that is read.
+    /// The same for a cache in memory with a cache device behind it.
     pub fn hit_ratio_with_device(&self, memory_bytes: u64, device_bytes: u64, distinct_bytes: u64) -> f64 {
-        if device_bytes >= distinct_bytes {
-            // It holds all that is read again.
-            return self.0.last().map_or(0.0, |(_, ratio)| *ratio);
-        }
-        let elsewhere = 1.0 - memory_bytes as f64 / distinct_bytes.max(1) as f64;
-        let added = (device_bytes as f64 * elsewhere.max(0.0)) as u64;
-        self.hit_ratio(memory_bytes.saturating_add(added))
+        ratio_with_device(&self.0, memory_bytes, device_bytes, distinct_bytes)
     }
 }
 

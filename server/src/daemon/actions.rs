@@ -10,11 +10,14 @@ use futures_util::future::LocalBoxFuture;
 
 use super::Daemon;
 use crate::api::openapi::{self, Schemas, schemas_of};
-use crate::api::{self, Action, ApiError, Declaration};
+use crate::api::{self, Action, ApiError, Declaration, Delegated, Need};
 
 /// What answers an action whose form is [`api::Form::Once`]: it takes the JSON of the request and gives that
 /// of the reply.
 type Answer = for<'a> fn(&'a Arc<Daemon>, &'a [u8]) -> LocalBoxFuture<'a, Result<Vec<u8>, ApiError>>;
+
+/// A request as it is done for a caller with permissions, and what the caller needs for that.
+type Narrowed = (Vec<u8>, Vec<Need>);
 
 /// An action of the daemon.
 #[derive(Debug)]
@@ -27,6 +30,13 @@ pub struct Known {
     pub schemas: Schemas,
     /// The request as it is answered to any user.
     for_viewer: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
+    /// The request as it is answered to an operator.
+    for_operator: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
+    /// The request as it is done for a caller with permissions, and which these are; `None` where permissions
+    /// are no matter.
+    delegated: fn(&[u8]) -> Result<Option<Narrowed>, ApiError>,
+    /// The names of these permissions, for the book.
+    pub permissions: Option<&'static str>,
     /// None where the form is another one than once: these have functions of their own.
     answer: Option<Answer>,
 }
@@ -34,7 +44,19 @@ pub struct Known {
 impl Known {
     const fn of<A: Action>(answer: Option<Answer>) -> Self {
         let types = || [type_name::<A>(), type_name::<A::Reply>()];
-        Self { declared: A::DECLARED, types, schemas: schemas_of::<A>, for_viewer: for_viewer::<A>, answer }
+        Self {
+            declared: A::DECLARED,
+            types,
+            schemas: schemas_of::<A>,
+            for_viewer: for_viewer::<A>,
+            for_operator: for_operator::<A>,
+            delegated: delegated::<A>,
+            permissions: match A::DELEGATED {
+                Delegated::Never => None,
+                Delegated::Needs(names, _) => Some(names),
+            },
+            answer,
+        }
     }
 
     /// The request as it is answered to any user: without what only some may see.
@@ -43,6 +65,23 @@ impl Known {
     /// It asks for nothing else, or makes no sense.
     pub fn for_viewer(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
         (self.for_viewer)(body)
+    }
+
+    /// The request as it is answered to an operator: without what only admins may do.
+    ///
+    /// # Errors
+    /// As those of [`Self::for_viewer`].
+    pub fn for_operator(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        (self.for_operator)(body)
+    }
+
+    /// The request as it is done for a caller with permissions, and which these are; `None` where permissions
+    /// are no matter.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub(super) fn delegated(&self, body: &[u8]) -> Result<Option<Narrowed>, ApiError> {
+        (self.delegated)(body)
     }
 
     /// Answers a request.
@@ -74,8 +113,21 @@ pub fn known(name: &str) -> Result<&'static Known, ApiError> {
 }
 
 fn for_viewer<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let request: A = parsed(body)?;
-    serde_json::to_vec(&request.for_viewer()?).map_err(|error| ApiError::failed(error.to_string()))
+    encoded(&parsed::<A>(body)?.for_viewer()?)
+}
+
+fn for_operator<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    encoded(&parsed::<A>(body)?.for_operator()?)
+}
+
+fn delegated<A: Action>(body: &[u8]) -> Result<Option<Narrowed>, ApiError> {
+    let Delegated::Needs(_, needs) = A::DELEGATED else { return Ok(None) };
+    let (request, needs) = needs(parsed(body)?)?;
+    Ok(Some((encoded(&request)?, needs)))
+}
+
+fn encoded<A: Action>(request: &A) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(request).map_err(|error| ApiError::failed(error.to_string()))
 }
 
 fn parsed<A: Action>(body: &[u8]) -> Result<A, ApiError> {
@@ -119,9 +171,10 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 78] = [
+pub static ACTIONS: [Known; 82] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
+    now!(GetAudit: newest_audit),
     later!(DiscoverPools: discover),
     later!(ImportPool: import),
     later!(ExportPool: export),
@@ -181,6 +234,9 @@ pub static ACTIONS: [Known; 78] = [
     later!(InheritProperty: inherit_property),
     later!(ListSpace: list_space),
     later!(ListHolds: list_holds),
+    later!(AllowPermissions: allow),
+    later!(UnallowPermissions: unallow),
+    later!(ListPermissions: granted),
     later!(LoadKey: load_key),
     later!(UnloadKey: unload_key),
     later!(ListKeys: list_keys),
@@ -219,7 +275,9 @@ mod tests {
             text += "| action | request → reply | for | what it does |\n|---|---|---|---|\n";
             for known in ACTIONS.iter().filter(|known| known.declared.part == part) {
                 let Declaration { name, role, summary, .. } = known.declared;
-                text += &format!("| `{name}` | {} | {} | {summary} |\n", signature(known), role.name());
+                let permissions = known.permissions.map(|names| format!("; or {names}"));
+                let who = format!("{}{}", role.name(), permissions.unwrap_or_default());
+                text += &format!("| `{name}` | {} | {who} | {summary} |\n", signature(known));
             }
             text += "\n";
         }

@@ -11,8 +11,9 @@ use engine::pool::live::Lent;
 use engine::properties::{Environment, Prop, Style};
 use engine::zpl::diff::{Change, ChangeKind, Diff, Difference, PageLimits};
 
-use super::{BeforeRequests, Daemon, OpenPool, dataset_error, not_of_this_type, refusals};
+use super::{Daemon, OpenPool, dataset_error, not_of_this_type, refusals};
 use crate::api::{Action, ApiError, CompareFiles, DiffPart, FileChange, FileChangeKind, FilePath};
+use crate::caller::Caller;
 
 /// Bytes of paths after which a part is sent.
 const PART_BYTES: usize = 64 << 10;
@@ -135,18 +136,21 @@ impl Daemon {
     }
 }
 
-/// Begins the comparison that a request asks for: [`super::dispatch`] for the one action whose answer comes
-/// in parts.
+/// Begins the comparison that a request asks for: [`super::dispatch_for`] for the one action whose answer
+/// comes in parts.
 ///
 /// # Errors
-/// As those of [`super::dispatch`].
-pub fn dispatch_comparison(daemon: &Daemon, body: &[u8]) -> Result<FileComparison, ApiError> {
-    if let Some(BeforeRequests(act)) = &daemon.before_requests {
-        act();
-    }
-    let request: CompareFiles = serde_json::from_slice(body)
-        .map_err(|error| ApiError::invalid(format!("{}: {error}", CompareFiles::NAME)))?;
-    device::block_on(daemon.compare_files(&request))
+/// As those of [`super::dispatch_for`].
+pub fn dispatch_comparison(
+    daemon: &Daemon,
+    caller: &Caller,
+    body: &[u8],
+) -> Result<FileComparison, ApiError> {
+    daemon.prepare();
+    device::block_on(async {
+        let admitted = daemon.admit(caller, CompareFiles::NAME, body).await?;
+        daemon.compare_files(&admitted.request()?).await
+    })
 }
 
 /// A filesystem, or a snapshot of one.

@@ -46,6 +46,7 @@ impl Daemon {
         // Only the first server is known; there is one a process.
         let listening = tcp.as_ref().map(Listener::listening);
         let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: listening, has_tls });
+        let _ = self.own.set(Arc::downgrade(&self));
         let _ = self.shards.set(Arc::downgrade(&shards));
         if let Some(iscsi) = &iscsi {
             let _ = self.iscsi.set(iscsi.listening());

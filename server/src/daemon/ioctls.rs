@@ -8,6 +8,7 @@ use engine::pool::live::Syncing;
 use ondisk::nvlist::{NvValue, Nvlist};
 
 use super::host::host_name;
+use crate::caller::Caller;
 
 /// Kinds of datasets in the requests that make them.
 const FILESYSTEM: i32 = 2;
@@ -80,7 +81,7 @@ impl Ioctl {
 
     /// Adds it to the history.
     pub(super) async fn note(self, s: &Syncing) -> engine::Result<()> {
-        let user = rustix::process::geteuid().as_raw();
+        let user = Caller::current_uid();
         let record = history::ioctl(self.name, self.input, s.now(), user.into(), &host_name());
         history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await
     }

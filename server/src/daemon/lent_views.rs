@@ -19,7 +19,8 @@ use engine::vdev::{Kind, Vdev};
 
 use super::open_pool::Held;
 use super::{Daemon, OpenPool, lock};
-use crate::api::{self, ApiError};
+use crate::api::{self, Action, ApiError};
+use crate::caller::Caller;
 
 /// Most views of one pool that are lent at a time.
 const MAX_LENT: usize = 32;
@@ -72,6 +73,18 @@ impl OpenPool {
         added.map_err(|why| ApiError::busy(format!("cannot read '{}': {why}", self.name())))?;
         Ok((view, lent))
     }
+}
+
+/// Lends what a request asks for: [`super::dispatch_for`] for the one action whose connection stays open.
+///
+/// # Errors
+/// As those of [`super::dispatch_for`].
+pub fn dispatch_view(
+    daemon: &Daemon,
+    caller: &Caller,
+    body: &[u8],
+) -> Result<(api::HeldView, Arc<Lent>), ApiError> {
+    daemon.hold_view(&daemon.admit_by_role(caller, api::HoldView::NAME, body)?.request()?)
 }
 
 impl Daemon {

@@ -15,12 +15,13 @@ use engine::properties::table::TABLE;
 use engine::properties::{Mounted as MountedAs, Prop, PropertySet, Shown, Style, UserProperty, is_user};
 use ondisk::nearest::meant;
 
-use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
+use super::{Daemon, OpenPool, dataset_error, not_of_this_type};
 use crate::api::edge::Edge;
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
     Source,
 };
+use crate::users;
 
 const PARSABLE: Style = Style::PARSABLE;
 const HUMAN: Style = Style::HUMAN_UTC;

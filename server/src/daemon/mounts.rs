@@ -21,6 +21,7 @@
 mod changing;
 mod directories;
 mod mounting;
+mod snapshot_dir;
 mod unmounting;
 
 pub(super) use directories::{leads_nowhere_else, make_directories, remove_directories};

@@ -30,32 +30,35 @@ use ondisk::send::{Begin, HeaderType, Package, Record};
 use super::datasets::said;
 use replication::Following;
 
-use super::{BeforeRequests, Daemon, OpenPool, sync_tasks};
+use super::{Daemon, OpenPool, sync_tasks};
 use crate::api::{self, Action, ApiError, ReceivePart, ReceiveStream};
+use crate::caller::Caller;
 
 pub use input::{StreamInput, StreamSource, stream as stream_of_client};
 
 /// Whom to tell what goes on.
 type Tell<'a> = &'a mut (dyn FnMut(ReceivePart) -> bool + Send);
 
-/// Receives the stream that a request brings: [`super::dispatch`] for the one action whose request does not
-/// end before its answer begins. Blocks the thread. The last part that is told says how it ended.
+/// Receives the stream that a request brings: [`super::dispatch_for`] for the one action whose request does
+/// not end before its answer begins. Blocks the thread. The last part that is told says how it ended.
 pub fn dispatch_receive(
     daemon: &Arc<Daemon>,
+    caller: &Caller,
     request: &[u8],
     mut input: StreamInput,
     mut tell: impl FnMut(ReceivePart) -> bool + Send,
 ) {
-    if let Some(BeforeRequests(act)) = &daemon.before_requests {
-        act();
-    }
-    let request: Result<ReceiveStream, _> = serde_json::from_slice(request)
-        .map_err(|error| ApiError::invalid(format!("{}: {error}", ReceiveStream::NAME)));
-    let done = device::block_on(async {
-        let done = daemon.receive(&request?, &mut input, &mut tell).await;
+    daemon.prepare();
+    let done = device::block_on(caller.clone().scope(async {
+        let admitted = daemon.admit(caller, ReceiveStream::NAME, request).await?;
+        let done = match admitted.request() {
+            Ok(request) => daemon.receive(&request, &mut input, &mut tell).await,
+            Err(error) => Err(error),
+        };
         daemon.settle_devices().await;
+        admitted.end(&done);
         done
-    });
+    }));
     tell(match done {
         Ok(()) => ReceivePart::Complete,
         Err(error) => ReceivePart::Failed(error),
@@ -145,6 +148,12 @@ impl Receive<'_> {
         self.top = name_of(&begin)?.split('@').next().unwrap_or_default().to_owned();
         if begin.header == HeaderType::Plain {
             return self.receive_one(&begin, &payload, records).await;
+        }
+        if self.request.only_one {
+            return Err(ApiError::refused(
+                "cannot receive: permission denied: only root may receive several snapshots in one stream, \
+                 or a stream with properties",
+            ));
         }
         if !payload.is_empty() {
             let package = Package::parse(&payload)

@@ -12,8 +12,9 @@ use engine::pool::live::Lent;
 use engine::send::{Flags, Order, Piece, Plan, Stream, Token, Warning};
 use ondisk::nvlist::{NvValue, Nvlist};
 
-use super::{BeforeRequests, Daemon, OpenPool, dataset_error};
+use super::{Daemon, OpenPool, dataset_error};
 use crate::api::{Action, ApiError, FrameKind, SendPart, SendSnapshot};
+use crate::caller::Caller;
 
 /// Pieces of a stream that are as large go into frames of their own, without a copy.
 const LARGE_BYTES: usize = 64 << 10;
@@ -69,17 +70,16 @@ impl Daemon {
     }
 }
 
-/// Begins what a request asks for: [`super::dispatch`] for an action whose answer is a stream.
+/// Begins what a request asks for: [`super::dispatch_for`] for an action whose answer is a stream.
 ///
 /// # Errors
-/// As those of [`super::dispatch`].
-pub fn dispatch_send(daemon: &Daemon, body: &[u8]) -> Result<Sending, ApiError> {
-    if let Some(BeforeRequests(act)) = &daemon.before_requests {
-        act();
-    }
-    let request: SendSnapshot = serde_json::from_slice(body)
-        .map_err(|error| ApiError::invalid(format!("{}: {error}", SendSnapshot::NAME)))?;
-    device::block_on(daemon.send(&request))
+/// As those of [`super::dispatch_for`].
+pub fn dispatch_send(daemon: &Daemon, caller: &Caller, body: &[u8]) -> Result<Sending, ApiError> {
+    daemon.prepare();
+    device::block_on(async {
+        let admitted = daemon.admit(caller, SendSnapshot::NAME, body).await?;
+        daemon.send(&admitted.request()?).await
+    })
 }
 
 fn order(request: &SendSnapshot, flags: Flags) -> Order {

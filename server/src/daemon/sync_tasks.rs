@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::edit::{self, Grant, NewContents, NewDataset, NewSnapshot};
 use engine::dsl::history;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
@@ -12,6 +12,7 @@ use ondisk::features::Feature;
 
 use super::host::host_name;
 use super::ioctls::Ioctl;
+use crate::caller::Caller;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
 pub(super) async fn change<T, F>(
@@ -23,19 +24,27 @@ where
     T: Send + 'static,
     F: Future<Output = engine::Result<T>> + Send + 'static,
 {
+    let caller = Caller::current();
     live.change(move |syncing| async move {
-        let done = task(syncing.clone()).await?;
-        if let Some(command) = command {
-            record(&syncing, &command).await?;
+        let work = async {
+            let done = task(syncing.clone()).await?;
+            if let Some(command) = command {
+                record(&syncing, &command).await?;
+            }
+            Ok(done)
+        };
+        // It runs on another thread than the request.
+        match caller {
+            Some(caller) => caller.scope(work).await,
+            None => work.await,
         }
-        Ok(done)
     })
     .await
 }
 
 /// Writes a command into the pool's history.
 async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
-    let user = rustix::process::geteuid().as_raw();
+    let user = Caller::current_uid();
     let record = history::command(command, s.now(), user.into(), &host_name());
     s.append_history(&record).await
 }
@@ -105,12 +114,14 @@ pub(super) async fn check_create(
 /// Creates a filesystem or volume.
 pub(super) async fn create(s: &Syncing, new: &New) -> engine::Result<()> {
     edit::create(s, &new.dataset()).await?;
+    grant_to_creator(s, &new.name).await?;
     Ioctl::create(new.volume.is_some(), &new.properties).note(s).await
 }
 
 /// Makes a dataset out of a snapshot.
 pub(super) async fn clone(s: &Syncing, snapshot: &str, new: &New) -> engine::Result<()> {
     edit::clone(s, snapshot, &new.name, &new.properties).await?;
+    grant_to_creator(s, &new.name).await?;
     Ioctl::clone_of(snapshot, &new.properties).note(s).await
 }
 
@@ -157,6 +168,21 @@ pub(super) async fn hold(s: &Syncing, names: &[String], tag: &str) -> engine::Re
 pub(super) async fn release(s: &Syncing, names: &[String], tag: &str) -> engine::Result<()> {
     edit::release(s, names, tag).await?;
     Ioctl::release(names, tag).note(s).await
+}
+
+/// Gives whoever asked for a new dataset what its creator gets.
+pub(super) async fn grant_to_creator(s: &Syncing, name: &str) -> engine::Result<()> {
+    edit::grant_to_creator(s, name, Caller::current_uid()).await
+}
+
+/// Grants permissions.
+pub(super) async fn allow(s: &Syncing, name: &str, grants: &[Grant]) -> engine::Result<()> {
+    edit::allow(s, name, grants).await
+}
+
+/// Takes permissions away.
+pub(super) async fn unallow(s: &Syncing, name: &str, grants: &[Grant]) -> engine::Result<()> {
+    edit::unallow(s, name, grants).await
 }
 
 /// Makes a bookmark of a snapshot or of another bookmark.

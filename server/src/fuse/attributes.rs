@@ -42,7 +42,7 @@ pub fn attributes(number: INodeNo, stat: &Stat) -> Attributes {
 }
 
 /// A directory that exists only here, with the times of `like`.
-pub fn synthetic_directory(number: INodeNo, links: u32, like: &Stat) -> Attributes {
+pub fn synthetic_directory(number: INodeNo, links: u32, like: &Stat, mode: u32) -> Attributes {
     Attributes {
         size: u64::from(links),
         atime: like.mtime,
@@ -51,7 +51,7 @@ pub fn synthetic_directory(number: INodeNo, links: u32, like: &Stat) -> Attribut
         btime: like.crtime,
         links,
         block_size: 512,
-        ..Attributes::unknown(number, libc::S_IFDIR | 0o555)
+        ..Attributes::unknown(number, libc::S_IFDIR | mode)
     }
 }
 

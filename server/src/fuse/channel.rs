@@ -32,11 +32,13 @@ use super::idle::Idle;
 use super::readers::{PATIENCE, Reader, Readers};
 use super::receive_buffer::{ReceiveBuffer, is_large_write};
 use super::seek_hole::Seek;
-use super::wire::{ANSWER_HEADER_BYTES, Room, answer_header};
+use super::wire::{ANSWER_HEADER_BYTES, Caller, Room, answer_header};
 use crate::descriptors::Share;
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+/// Room for the answer to what makes a name, in bytes; more than that takes.
+const ENTRY_ROOM_BYTES: usize = 256;
 
 /// One more descriptor of a connection.
 fn another(device: &Device) -> io::Result<File> {
@@ -171,6 +173,10 @@ impl Channel {
                     drop(inside);
                     self.seek(&device, request.unique, seek);
                 }
+                Outcome::WhenTaken(name, by) => {
+                    drop(inside);
+                    self.take_snapshot(&device, request.unique, name, by);
+                }
                 Outcome::Nothing => {}
                 Outcome::End => {
                     drop(inside);
@@ -193,6 +199,20 @@ impl Channel {
         };
         if self.mounted.waiters.elsewhere(Box::new(work)).is_err() {
             reply_offset(device, unique, self.mounted.look_for_in_data(&seek));
+        }
+    }
+
+    /// Answers when a snapshot was taken.
+    fn take_snapshot(&self, device: &Device, unique: u64, name: Vec<u8>, by: Caller) {
+        let (answering, mounted) = (Arc::clone(device), self.mounted.clone());
+        let work = move || {
+            let mut outgoing = [0; ANSWER_HEADER_BYTES + ENTRY_ROOM_BYTES];
+            let room = &mut outgoing[ANSWER_HEADER_BYTES..];
+            let taken = unless_it_panics(|| mounted.take_snapshot(&name, by, room));
+            reply(&answering, unique, taken.unwrap_or(Err(Errno::EIO)), &mut outgoing);
+        };
+        if self.mounted.waiters.elsewhere(Box::new(work)).is_err() {
+            reply(device, unique, Err(Errno::EAGAIN), &mut [0; ANSWER_HEADER_BYTES]);
         }
     }
 

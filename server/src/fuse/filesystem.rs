@@ -16,7 +16,7 @@ use super::lookup::Told;
 use super::node::{Node, Tree};
 use super::seek_hole::{Seek, SeekResult, WHAT, told};
 use super::served::Served;
-use super::wire::{Entry, Figures, Operation, Request, Room};
+use super::wire::{Caller, Entry, Figures, Operation, Request, Room};
 use crate::cpu_latency;
 
 /// The outcome of a request.
@@ -29,6 +29,9 @@ pub enum Outcome {
     /// An answer when the kernel wrote back pages: by [`Mounted::look_for_with_pages`], not on a thread that
     /// reads requests.
     WhenWrittenBack(Seek),
+    /// An answer when a snapshot of this name was taken: by [`Mounted::take_snapshot`], not on a thread that
+    /// others wait for.
+    WhenTaken(Vec<u8>, Caller),
     /// No request waits for an answer.
     Nothing,
     /// An answer, and then no more requests.
@@ -50,9 +53,22 @@ impl Mounted {
     /// Does what is asked, and writes the answer into `room`. The request is inside until what comes
     /// with the answer is dropped.
     pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Entered<'_>>) {
+        if let Operation::MakeDirectory { name, .. } = request.operation
+            && Node::from_number(request.node) == Node::SnapshotDir
+        {
+            // Not inside: it may wait for what waits until nothing is.
+            return (self.when_taken(name, request.by), None);
+        }
         let entered = self.freezable.enter();
         let outcome = unless_it_panics(|| self.answered(request, room, entered.as_ref()));
         (outcome.unwrap_or(Outcome::Answer(Err(Errno::EIO))), entered)
+    }
+
+    fn when_taken(&self, name: &[u8], by: Caller) -> Outcome {
+        match self.only_for.is_some_and(|owner| owner != by.uid) {
+            true => Outcome::Answer(Err(Errno::EACCES)),
+            false => Outcome::WhenTaken(name.to_vec(), by),
+        }
     }
 
     fn answered(&self, request: &Request<'_>, room: &mut [u8], entered: Option<&Entered<'_>>) -> Outcome {

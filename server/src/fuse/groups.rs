@@ -13,7 +13,7 @@ impl Caller {
 }
 
 /// The further groups of a process; none, if it is gone.
-fn others(pid: u32) -> impl Iterator<Item = u32> {
+pub(super) fn others(pid: u32) -> impl Iterator<Item = u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
     let groups: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();

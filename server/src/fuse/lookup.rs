@@ -119,11 +119,13 @@ impl Served {
         let root = self.trees.head();
         let like = device::block_on(root.stat(root.root()))?;
         Ok(match node {
-            Node::ZfsDir => synthetic_directory(INodeNo(ZFS_DIR), 3, &like),
+            Node::ZfsDir => synthetic_directory(INodeNo(ZFS_DIR), 3, &like, 0o555),
             _ => {
                 let snapshots = self.trees.snapshot_names()?.len();
                 let links = u32::try_from(snapshots).unwrap_or(u32::MAX).saturating_add(2);
-                let directory = synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like);
+                // Who may take snapshots is not for the kernel to say.
+                let mode = if self.takes_snapshots() { 0o777 } else { 0o555 };
+                let directory = synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like, mode);
                 // Where there never were snapshots that is the beginning of time.
                 let seconds = i64::try_from(self.trees.snapshots_changed()?.unwrap_or(0)).unwrap_or(0);
                 let changed = Time { seconds, nanoseconds: 0 };

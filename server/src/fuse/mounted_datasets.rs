@@ -251,6 +251,11 @@ impl MountedDatasets {
         &self.source.dataset().name
     }
 
+    /// The object of the mounted dataset.
+    pub fn object(&self) -> ObjectId {
+        self.source.dataset().object
+    }
+
     /// The mounted filesystem, for reading.
     pub fn head(&self) -> &Arc<Zpl> {
         &self.head

@@ -336,6 +336,12 @@ impl Crew {
             Outcome::WhenWrittenBack(seek) => {
                 self.mounted.look_for_in_data(&seek).and_then(|found| Room::new(room).offset(found))
             }
+            Outcome::WhenTaken(name, by) => {
+                self.change(place, |staff| staff.waiting += 1);
+                let answer = self.mounted.take_snapshot(&name, by, room);
+                queue.staff().waiting -= 1;
+                answer
+            }
             // The last request; the kernel itself ends the connection.
             Outcome::End => Ok(0),
             // Such requests come through the device, but each entry is to be given back.

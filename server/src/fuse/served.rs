@@ -34,6 +34,7 @@ use super::mounted_datasets::MountedDatasets;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
 use super::rollback::Difference;
+use super::snapshot_dir::SnapshotTaker;
 use super::wire::{Operation, Request};
 
 /// Mount options that affect all requests.
@@ -88,6 +89,8 @@ pub struct Served {
     brief: Mutex<HashMap<INodeNo, Instant>>,
     /// Tells the kernel what it does not know; absent until the session began.
     notifier: OnceLock<Notifier>,
+    /// Takes snapshots for processes; absent where nothing does.
+    taker: OnceLock<SnapshotTaker>,
 }
 
 impl Served {
@@ -108,6 +111,7 @@ impl Served {
             kept_times: MmapTimes::default(),
             brief: Mutex::default(),
             notifier: OnceLock::new(),
+            taker: OnceLock::new(),
         }
     }
 
@@ -129,6 +133,9 @@ impl Served {
         after.next_handle.store(before.next_handle(), Ordering::Release);
         if let Some(notifier) = before.notifier.get() {
             after.set_notifier(notifier.clone());
+        }
+        if let Some(taker) = before.snapshot_taker() {
+            after.take_snapshots_by(taker.clone());
         }
         let opened = before.files().clone();
         for (handle, file) in opened {
@@ -236,6 +243,17 @@ impl Served {
     /// The mounted filesystem, where it may change.
     pub fn live(&self) -> Option<&Arc<LiveZpl>> {
         self.trees.live()
+    }
+
+    /// Has snapshots taken that processes ask for.
+    pub fn take_snapshots_by(&self, taker: SnapshotTaker) {
+        // There is one daemon.
+        let _ = self.taker.set(taker);
+    }
+
+    /// What takes them.
+    pub(super) fn snapshot_taker(&self) -> Option<&SnapshotTaker> {
+        self.taker.get()
     }
 
     /// The session began.

@@ -7,6 +7,7 @@ mod attached;
 mod boards;
 mod counters;
 mod datasets;
+mod delegation;
 mod diff;
 mod filesystems;
 #[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]

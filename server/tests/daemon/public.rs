@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use server::api::{AllowPermissions, Grantees};
 use server::public::{self, PublicSocket};
 use server::socket;
 use tokio::sync::oneshot;
@@ -14,12 +15,15 @@ use tokio::sync::oneshot;
 use crate::harness::Running;
 use crate::volumes::new_volume;
 
+/// A user who is not root.
+const ANOTHER: libc::uid_t = 12345;
+
 /// Does `work` as another user, which root can. Credentials are a thread's own.
 fn as_another<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let as_user = move || {
             // SAFETY: numbers are all that this needs.
-            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12345, 12345, 12345) }, 0);
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, ANOTHER, ANOTHER, ANOTHER) }, 0);
             work()
         };
         scope.spawn(as_user).join().unwrap()
@@ -42,7 +46,7 @@ fn ask(path: &Path, action: &str, body: &str) -> (u16, serde_json::Value) {
 }
 
 #[test]
-fn another_user_sees_pools_and_changes_nothing() {
+fn another_user_sees_pools_and_changes_only_what_was_allowed() {
     // SAFETY: geteuid has no preconditions and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return;
@@ -63,6 +67,16 @@ fn another_user_sees_pools_and_changes_nothing() {
         });
     });
     is_ready.recv().unwrap();
+    let of_volume = r#"{"names": ["tank/vol@theirs"]}"#;
+    as_another(|| assert_eq!(ask(&path, "snapshot-create", of_volume).0, 422));
+    let allow = AllowPermissions {
+        dataset: "tank/vol".into(),
+        to: Grantees::Users(vec![ANOTHER.to_string()]),
+        permissions: vec!["snapshot".into()],
+        ..AllowPermissions::default()
+    };
+    running.daemon.ask(&allow).unwrap();
+    as_another(|| assert_eq!(ask(&path, "snapshot-create", of_volume).0, 200));
     let nbd = running.place.path().join("nbd.sock");
     as_another(|| {
         assert!(UnixStream::connect(&nbd).is_err(), "volumes are not for anyone");
@@ -73,7 +87,7 @@ fn another_user_sees_pools_and_changes_nothing() {
             "dataset-list",
             r#"{"names": [], "depth": null, "kinds": [], "properties": ["used"]}"#,
         );
-        assert_eq!((status, datasets["entries"].as_array().map(Vec::len)), (200, Some(2)), "{datasets}");
+        assert_eq!((status, datasets["entries"].as_array().map(Vec::len)), (200, Some(3)), "{datasets}");
         assert_eq!(ask(&path, "pool-status", r#"{"pools": [], "files": true, "dedup": false}"#).0, 200);
         for (action, body) in [
             ("pool-destroy", r#"{"pool": "tank", "force": true, "command": null}"#),

@@ -18,8 +18,8 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, deadlist, destroy_snapshot,
-    errlog, events, features, find_any_head, livelist, objects, properties, snapshot,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, deadlist, delegation,
+    destroy_snapshot, errlog, events, features, find_any_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Lineage, SyncTask};
@@ -212,12 +212,7 @@ async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
             objects::free_object(s, zap).await?;
         }
     }
-    if !dir.deleg_zap.is_none() {
-        for (_, set) in objects::entries(s, dir.deleg_zap).await? {
-            objects::free_object(s, ObjectId(set)).await?;
-        }
-        objects::free_object(s, dir.deleg_zap).await?;
-    }
+    delegation::free(s, &dir).await?;
     objects::take(s, children, &objects::name(&name)).await?;
     objects::free_zapified(s, id).await
 }

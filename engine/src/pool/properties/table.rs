@@ -141,7 +141,7 @@ properties! { PoolProp POOL_TABLE "pool"
 /// each with the reason; as [`IDLE`](crate::properties::table::IDLE).
 pub const POOL_IDLE: &[(PoolProp, &str)] = &[
     (PoolProp::Bootfs, "it names what a machine starts from"),
-    (PoolProp::Delegation, "it says who may administer, and Cenote only keeps it"),
+    (PoolProp::Delegation, "it says whether delegated permissions count"),
     (PoolProp::Autoreplace, "Cenote replaces no device unasked yet, and only keeps it"),
     (PoolProp::Failmode, "it says what happens when devices fail"),
     (PoolProp::Listsnapshots, "it says what a list shows"),

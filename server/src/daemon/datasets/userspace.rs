@@ -13,8 +13,9 @@ use engine::properties::{Prop, UserProperty, typed};
 use engine::zpl::LiveZpl;
 use ondisk::accounting::{AccountingObject, Counted};
 
-use super::super::{Daemon, OpenPool, dataset_error, users};
+use super::super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, Owner, SpaceOf};
+use crate::users;
 
 /// A quota that is to be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

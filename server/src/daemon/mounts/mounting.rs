@@ -240,6 +240,7 @@ impl OpenPool {
         };
         match mounted {
             Ok(fuse) => {
+                fuse.take_snapshots_by(daemon.snapshot_taker(self.name()));
                 let (fuse, words) = (Arc::new(fuse), words.to_vec());
                 let (dataset, by_system) = (name.clone(), plan.by_system);
                 let mount = Mount { dataset, fuse, made, words, by_system, is_left_behind: false };

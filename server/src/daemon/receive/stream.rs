@@ -259,6 +259,15 @@ impl Receive<'_> {
         }
         let begun = Receiver::begin(live, (begin, payload, records.order()), &plan.target).await;
         let receiver = begun.map_err(|error| refusal(plan.doing, &plan.to, error))?;
+        if receiver.is_new() {
+            let name = plan.to.dataset.clone();
+            let granted = sync_tasks::change(live, None, move |s| async move {
+                sync_tasks::grant_to_creator(&s, &name).await
+            });
+            if let Err(error) = granted.await {
+                self.warn(format!("'{}' does not have what its creator gets: {error}", plan.to.dataset));
+            }
+        }
         match self.set_properties(plan, begin, live).await {
             Ok(changes) => Ok((receiver, changes)),
             Err(error) => {

@@ -10,7 +10,7 @@ use ondisk::accounting::AccountingObject;
 const MAX_ENTRY_BYTES: usize = 64 << 10;
 
 /// Name of a user or group. Projects have numbers only.
-pub(super) fn name_of(owner: AccountingObject, id: u64) -> Option<String> {
+pub(crate) fn name_of(owner: AccountingObject, id: u64) -> Option<String> {
     match owner {
         AccountingObject::User => name(id),
         AccountingObject::Group => group_name(id),
@@ -18,7 +18,7 @@ pub(super) fn name_of(owner: AccountingObject, id: u64) -> Option<String> {
     }
 }
 
-fn group_name(gid: u64) -> Option<String> {
+pub(crate) fn group_name(gid: u64) -> Option<String> {
     let gid = libc::gid_t::try_from(gid).ok()?;
     let mut buffer = vec![0; MAX_ENTRY_BYTES];
     // SAFETY: an all-zero `group` is a valid one with null pointers.
@@ -35,7 +35,7 @@ fn group_name(gid: u64) -> Option<String> {
 }
 
 /// Name of a user.
-pub(super) fn name(uid: u64) -> Option<String> {
+pub(crate) fn name(uid: u64) -> Option<String> {
     let uid = libc::uid_t::try_from(uid).ok()?;
     let mut buffer = vec![0; MAX_ENTRY_BYTES];
     // SAFETY: an all-zero `passwd` is a valid one with null pointers.
@@ -52,7 +52,7 @@ pub(super) fn name(uid: u64) -> Option<String> {
 }
 
 /// Number of a user, group or project, given as a number or by its name. Projects have numbers only.
-pub(super) fn id(owner: AccountingObject, who: &str) -> Option<u64> {
+pub(crate) fn id(owner: AccountingObject, who: &str) -> Option<u64> {
     if let Ok(number) = who.parse() {
         return Some(number);
     }
@@ -76,7 +76,7 @@ fn uid(name: &str) -> Option<u64> {
     (code == 0 && !found.is_null()).then_some(entry.pw_uid.into())
 }
 
-fn gid(name: &str) -> Option<u64> {
+pub(crate) fn gid(name: &str) -> Option<u64> {
     let name = CString::new(name).ok()?;
     let mut buffer = vec![0; MAX_ENTRY_BYTES];
     // SAFETY: an all-zero `group` is a valid one with null pointers.

@@ -1,0 +1,237 @@
+//! Who asks: the process at the other end of a Unix socket, and the role that it has.
+//!
+//! The kernel keeps the credentials that a process had when it connected: user, group, process, and the
+//! further groups (`SO_PEERCRED`, `SO_PEERGROUPS`). A process cannot choose them. The number of the process
+//! is for people only: it may belong to another process by the time it is read.
+//!
+//! | role | who has it |
+//! |---|---|
+//! | admin | root, and the user who runs the daemon |
+//! | operator | members of a group of `cenote serve --operator` |
+//! | viewer | members of a group of `--viewer`; all users where no such group is named |
+//!
+//! A user without a role is refused everything. [`Caller::scope`] makes the caller known to all that a
+//! request does, which writes it into the history of pools, and lets creators have what `zfs allow -c` says.
+
+#![allow(unsafe_code, reason = "the groups at the other end of a socket")]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::net::UnixStream;
+
+use crate::api::Role;
+use crate::users;
+
+/// More groups than any kernel lets a process have (`NGROUPS_MAX` of Linux).
+const MAX_GROUPS: usize = 1 << 16;
+/// Groups for which there is room at first.
+const FIRST_GROUPS: usize = 64;
+
+tokio::task_local! {
+    static CALLER: Caller;
+}
+
+/// The process at the other end of a connection, as it was when it connected.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// The further groups; none where the kernel does not say.
+    pub groups: Vec<u32>,
+    /// Its number, where there is one.
+    pub pid: Option<i32>,
+    /// Its connection.
+    pub connection: Connection,
+}
+
+/// How long a connection of a caller may last. Clones are about the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Connection(Arc<AtomicBool>);
+
+impl Connection {
+    /// It may last: the caller was admitted to something that takes long.
+    pub fn may_last(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it may.
+    pub fn lasts(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Caller {
+    /// The process at the other end of a connection.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        // Kernels that do not tell give less than there is, which allows less.
+        let groups = peer_groups(stream).unwrap_or_default();
+        Ok(Self {
+            uid: peer.uid(),
+            gid: peer.gid(),
+            groups,
+            pid: peer.pid(),
+            connection: Connection::default(),
+        })
+    }
+
+    /// This process.
+    pub fn own() -> Self {
+        let own = std::process::id();
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: Vec::new(),
+            pid: i32::try_from(own).ok(),
+            connection: Connection::default(),
+        }
+    }
+
+    /// Whether it is of a group.
+    pub fn is_of_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// The name of its user, if it has one.
+    pub fn user(&self) -> Option<String> {
+        users::name(self.uid.into())
+    }
+
+    /// Does what this caller asked for.
+    pub async fn scope<F: Future>(self, work: F) -> F::Output {
+        CALLER.scope(self, work).await
+    }
+
+    /// The caller of the request that is being answered.
+    pub fn current() -> Option<Self> {
+        CALLER.try_with(Self::clone).ok()
+    }
+
+    /// The user on whose behalf something is done: of the request that is being answered, else the own.
+    pub fn current_uid() -> u32 {
+        let of_request = CALLER.try_with(|caller| caller.uid).ok();
+        of_request.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+}
+
+/// The further groups of the process at the other end.
+fn peer_groups(stream: &UnixStream) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; FIRST_GROUPS];
+    loop {
+        let room = groups.len() * size_of::<libc::gid_t>();
+        let mut bytes = libc::socklen_t::try_from(room).map_err(io::Error::other)?;
+        // SAFETY: the buffer has so many bytes and may hold any bytes; the length says what was written.
+        let code = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = usize::try_from(bytes).map_err(io::Error::other)? / size_of::<libc::gid_t>();
+        if code == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        // The kernel says how much room it needs.
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > MAX_GROUPS {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+}
+
+/// Which groups have which role.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roles {
+    operators: Vec<u32>,
+    viewers: Vec<u32>,
+}
+
+impl Roles {
+    /// The roles of groups, by name or number.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn of_groups(operators: &[String], viewers: &[String]) -> Result<Self, String> {
+        let gid = |option: &str, group: &String| {
+            let named = || u32::try_from(users::gid(group)?).ok();
+            let number = group.parse().ok().or_else(named);
+            number.ok_or_else(|| format!("--{option} {group}: there is no such group"))
+        };
+        let all = |option: &str, groups: &[String]| -> Result<Vec<u32>, String> {
+            groups.iter().map(|group| gid(option, group)).collect()
+        };
+        Ok(Self { operators: all("operator", operators)?, viewers: all("viewer", viewers)? })
+    }
+
+    /// Whether any group has a role.
+    pub fn are_given(&self) -> bool {
+        !self.operators.is_empty() || !self.viewers.is_empty()
+    }
+
+    /// The role of a caller; none for a user who may ask for nothing.
+    pub fn of(&self, caller: &Caller) -> Option<Role> {
+        let is_in = |groups: &[u32]| groups.iter().any(|group| caller.is_of_group(*group));
+        if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
+            return Some(Role::Admin);
+        }
+        if is_in(&self.operators) {
+            return Some(Role::Operator);
+        }
+        (self.viewers.is_empty() || is_in(&self.viewers)).then_some(Role::Viewer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+        Caller { uid, gid, groups: groups.to_vec(), pid: None, connection: Connection::default() }
+    }
+
+    #[test]
+    fn roles_come_from_groups_and_the_user_of_the_daemon_has_all() {
+        let none = Roles::default();
+        assert_eq!(none.of(&caller(0, 0, &[])), Some(Role::Admin));
+        assert_eq!(none.of(&Caller::own()), Some(Role::Admin));
+        assert_eq!(none.of(&caller(70_000, 70_000, &[1])), Some(Role::Viewer));
+        let some = Roles::of_groups(&["70001".into()], &["70002".into(), "root".into()]).unwrap();
+        assert_eq!(some.of(&caller(70_000, 70_001, &[])), Some(Role::Operator));
+        assert_eq!(some.of(&caller(70_000, 1, &[9, 70_001])), Some(Role::Operator));
+        assert_eq!(some.of(&caller(70_000, 1, &[70_002])), Some(Role::Viewer));
+        assert_eq!(some.of(&caller(70_000, 0, &[])), Some(Role::Viewer));
+        assert_eq!(some.of(&caller(70_000, 1, &[2])), None);
+        let error = Roles::of_groups(&[], &["no-such-group".into()]).unwrap_err();
+        assert_eq!(error, "--viewer no-such-group: there is no such group");
+    }
+
+    #[test]
+    fn the_kernel_says_who_is_at_the_other_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (here, _there) = UnixStream::pair().unwrap();
+            let caller = Caller::of(&here).unwrap();
+            assert_eq!((caller.uid, caller.gid), (Caller::own().uid, Caller::own().gid));
+            assert_eq!(caller.pid, Caller::own().pid);
+            let own: Vec<u32> =
+                rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+            assert_eq!(caller.groups, own);
+            let other = Caller { uid: 12, ..caller };
+            assert_eq!(other.scope(async { Caller::current_uid() }).await, 12);
+            assert_eq!(Caller::current_uid(), Caller::own().uid);
+        });
+    }
+}

@@ -42,7 +42,7 @@ ASKED = ('plain', 'tunable')
 FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
-    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
+    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
     'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.
@@ -74,7 +74,6 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzpool split\b', 'feature', 'split'),
     (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
-    (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
     (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
     (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
@@ -91,6 +90,9 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     # The last one, as its cases are asked.
     (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
 ]]
+
+# Reasons that scripts of a group name, but not of what they do on Linux: only filesystems are delegated there, and nothing is shared.
+NOT_ON_LINUX = {'delegate': {'device nodes of volumes', 'zfs share'}}
 
 # What is looked for in the functions that a script calls, too.
 BY_LIBRARY = {'redaction', 'split', 'device nodes of volumes'}
@@ -196,9 +198,9 @@ def classify(case):
     setup = script(case.group, 'setup')
     for text in [source] + ([code(setup)] if setup else []):
         for words, kind, reason in WORDS:
-            if words.search(text):
+            if reason not in NOT_ON_LINUX.get(base, ()) and words.search(text):
                 return kind, reason
-    by_library = [words for words in WORDS if words[2] in BY_LIBRARY]
+    by_library = [words for words in WORDS if words[2] in BY_LIBRARY and words[2] not in NOT_ON_LINUX.get(base, ())]
     if base not in REMOVES_NO_DATA:
         by_library.append((REMOVAL, 'feature', 'removal of data vdevs'))
     for words, kind, reason in by_library:

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::medium::Medium;
-use crate::target::output;
+use crate::subprocess::output;
 
 /// Facts about a machine that a reader needs to judge figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,17 +1,16 @@
 //! A workload that runs in the process that has the pool open, on the volume's own object: without NBD, a
 //! socket and fio (`through = "process"`).
 //!
-//! A few fields describe here what fio would do, for [`crate::target::Programs::load`]. The answer has the
+//! A few fields describe here what fio would do, for [`crate::programs::Programs::load`]. The answer has the
 //! form of fio's JSON and is parsed as such. Any option of a workload that is not among these fields is
 //! refused by name before a run: both ways to a volume must do the same.
 
-mod sizes;
-
 use crate::error::{Error, Result};
-use crate::experiment::{Work, Workload};
 use crate::size::Size;
+use crate::workload::sizes::{self, increment};
+use crate::workload::{Work, Workload};
 
-pub use sizes::Share;
+pub use crate::workload::sizes::Share;
 
 /// A load on a volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -169,24 +168,6 @@ impl Load {
         words.extend((self.ramp_seconds > 0.0).then(|| format!("ramp={}s", self.ramp_seconds)));
         words.extend([format!("seconds={}", self.seconds), format!("seed={}", self.seed)]);
         words
-    }
-}
-
-/// The smallest size of an operation of a workload.
-pub(crate) fn smallest(workload: &Workload) -> Size {
-    let sizes = workload.options.get("bssplit").and_then(|text| sizes::parse(text).ok());
-    let sizes = sizes.iter().flatten().flatten().map(|share| share.size);
-    sizes.min().unwrap_or(workload.bs)
-}
-
-/// fio's `offset_increment`: bytes, or a percentage of the volume, whatever of that is worked on.
-pub(crate) fn increment(text: &str, volume: Size) -> Option<Size> {
-    match text.strip_suffix('%') {
-        None => text.parse().ok(),
-        Some(percent) => {
-            let percent = percent.parse::<u8>().ok().filter(|percent| *percent <= 100)?;
-            Some(Size((u128::from(volume.0) * u128::from(percent) / 100) as u64))
-        }
     }
 }
 

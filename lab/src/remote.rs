@@ -19,10 +19,9 @@ use rustix::process::Signal;
 
 use crate::environment::{Environment, Guest};
 use crate::error::{Error, Result};
-use crate::experiment::{ENGINES, Layer};
-use crate::fio::{end, has_ended};
+use crate::layer::{ENGINES, Layer};
 use crate::size::Size;
-use crate::subprocess::SubprocessOutput;
+use crate::subprocess::{SubprocessOutput, end, has_ended};
 
 /// How long an answer may take.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);

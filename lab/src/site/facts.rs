@@ -1,7 +1,8 @@
 //! What holds for a kind of target, whatever its fields say: a row of a table.
 
 use super::DatasetKind;
-use crate::experiment::{Metric, NBD, PROCESS, Place};
+use crate::metric::Metric;
+use crate::setting::{NBD, PROCESS, Place};
 
 /// What holds for a kind, whatever its fields say.
 #[derive(Debug, Clone, Copy)]

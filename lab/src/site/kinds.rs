@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(target.has(Place::Dataset), target.server().is_some(), "{name}");
             assert!(!has_datasets || facts.dataset.is_some(), "{name}");
             assert_eq!(target.has(Place::Layer), !target.layers().is_empty(), "{name}");
-            assert!(target.has(Place::Job) && !target.accesses(&experiment).is_empty(), "{name}");
+            assert!(target.has(Place::Job) && !target.accesses(experiment.design()).is_empty(), "{name}");
             // A limit is measured, or it is said why not.
             assert_eq!(facts.no_limit.is_none(), is_pooled, "{name}");
             assert!(target.has_no(Metric::Iops).is_none(), "{name}");
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(target.dataset(settings).unwrap().map(|made| made.kind), facts.dataset, "{name}");
             assert_eq!(target.measured(settings), target.named().first().copied(), "{name}");
             assert_eq!(target.fault_of_settings(settings), None, "{name}");
-            assert!(target.described(&experiment).contains("512M"), "{name}");
+            assert!(target.described(experiment.design()).contains("512M"), "{name}");
             assert!(target.environment("/".as_ref()).is_ok_and(|it| it != Environment::default()), "{name}");
             match facts.cold {
                 Cold::Imported => assert!(is_pooled, "{name}"),
@@ -131,7 +131,7 @@ mod tests {
             if let Some(Server::Own { serves_guests, .. }) = target.server() {
                 assert_eq!(serves_guests, target.has(Place::Guest), "{name}");
             }
-            for (named, access) in target.named().iter().zip(target.accesses(&experiment)) {
+            for (named, access) in target.named().iter().zip(target.accesses(experiment.design())) {
                 let is_export = matches!(named, Named::Uri(_) | Named::Volume(_));
                 assert_eq!(is_export, access != Access::File, "{name}");
             }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
-use lab::experiment::{Experiment, Place, Settings, format, presets};
+use lab::experiment::{Experiment, SettingOwner, Settings, format, presets};
 use lab::programs::{KernelPrograms, Programs};
 use lab::progress::Ended;
 use lab::recipes::{self, RECIPES};
@@ -240,7 +240,7 @@ impl Lab {
                     experiment.make_absolute()?;
                 }
                 if let Some(accel) = accel {
-                    if !experiment.target.has(Place::Guest) {
+                    if !experiment.target.has(SettingOwner::Guest) {
                         bail!("--accel: only for targets of kind guest");
                     }
                     experiment.settings.insert("accel".to_owned(), accel);

@@ -319,10 +319,11 @@ pub(crate) fn remove(directory: &Path) -> Result<()> {
 /// Removes those files that the lab made in a directory of its own whose names, without those of directories,
 /// begin with `prefix`.
 pub(crate) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
-    let is_meant = |made: &&Created| {
-        matches!(made, Created::File(name)
-            if Path::new(name).file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix)))
+    let begins = |name: &str| {
+        let name = Path::new(name).file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(prefix))
     };
+    let is_meant = |made: &&Created| matches!(made, Created::File(name) if begins(name));
     listed(directory)?.iter().filter(is_meant).try_for_each(|made| made.remove(directory))
 }
 

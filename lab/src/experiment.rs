@@ -7,13 +7,16 @@
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
-//! mode = "each"                 # one change at a time; full: all combinations; search: the best of them, within `budget` runs; improve: keep what proves itself
+//! mode = "each"                 # one change at a time; full: all combinations; search: the best of them,
+//!                               # within `budget` runs; improve: keep what proves itself
 //!
 //! [goal]
-//! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
+//! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space,
+//!                               # cpu, memory, amplification, read_amplification
 //! workload = "4K random write"  # by default the first one
-//! at_least = 20000              # the value of success, or at_most; with the metric's unit: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
-//! also = ["space"]              # further metrics: the report shows the variants that no other beats in all of them
+//! at_least = 20000              # the value of success, or at_most; with the metric's unit: "500 MiB/s",
+//!                               # "5ms" (a number without is bytes, or nanoseconds); may be left out
+//! also = ["space"]              # further metrics: the report shows the variants that no other beats
 //!
 //! [target]
 //! kind = "volume"               # volume, filesystem, path, nbd, host …: see below
@@ -56,12 +59,12 @@
 //! [`crate::site`] lists the kinds of targets, with their fields.
 //!
 //! # Settings
-//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's
-//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`, `ashift`,
-//! `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with
-//! `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of
-//! the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is
-//! every option of fio with `fio.` before its name (`fio.thinktime`).
+//! A setting is known by its name. [`SettingOwner::of`] says what has it: the job (`iodepth`, `bs` …: fio's
+//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`,
+//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its
+//! properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is
+//! a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once
+//! one, and so is every option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has
 //! the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
@@ -116,9 +119,9 @@ use crate::search::MOST_SEARCHED;
 pub use crate::metric::Metric;
 pub(crate) use crate::setting::meaning;
 pub use crate::setting::{
-    FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
+    FIO, Factor, NBD, POOL, PROCESS, SETTINGS, SettingOwner, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
 };
-pub use crate::site::{Pools, Target};
+pub use crate::site::{ExperimentTarget, Pools};
 pub use crate::workload::{CacheState, Work, Workload};
 pub(crate) use crate::workload::{does_write, faults_of_options};
 pub(crate) use adapted::QUICK_ROUNDS;
@@ -179,7 +182,7 @@ pub struct Experiment {
     #[serde(default)]
     pub goal: Goal,
     /// The target.
-    pub target: Target,
+    pub target: ExperimentTarget,
     /// The bound.
     #[serde(default, rename = "bound", skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
@@ -364,7 +367,7 @@ impl Experiment {
     /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or
     /// its server can have, and the baseline's twin.
     pub(crate) fn most_in_a_pool(&self) -> usize {
-        let shared = self.factors.iter().filter(|factor| !Place::of(&factor.name).needs_a_pool());
+        let shared = self.factors.iter().filter(|factor| !SettingOwner::of(&factor.name).needs_a_pool());
         let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));
         let combinations = combinations.saturating_add(self.variants.len());
         combinations.min(MOST_SEARCHED.max(self.variant_count())).saturating_add(1)
@@ -719,7 +722,7 @@ mod tests {
     #[test]
     fn options_of_fio_can_be_factors_but_those_that_the_lab_decides() {
         let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
-        assert_eq!(Place::of("fio.thinktime"), Place::Job);
+        assert_eq!(SettingOwner::of("fio.thinktime"), SettingOwner::Job);
         Experiment::parse(&with("fio.thinktime")).unwrap();
         let error = Experiment::parse(&with("fio.filename")).unwrap_err().to_string();
         assert!(error.contains("fio.filename"), "{error}");

@@ -38,7 +38,7 @@ use crate::size::Size;
 pub use disk::Wire;
 pub(crate) use disk::{Attached, make_image};
 pub(crate) use host_filesystem::{HostFilesystem, PROGRAMS};
-pub(crate) use machine::{Accelerator, MEMORY, Machine, Purpose};
+pub(crate) use machine::{Accelerator, MEMORY, Purpose, VirtualMachine};
 pub(crate) use patience::Boots;
 
 /// What a guest's disk is.

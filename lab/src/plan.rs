@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Claim, Experiment, Mode};
-use crate::setting::{GUEST, Knob, NBD, PROCESS, Place, Settings, THROUGH};
+use crate::setting::{GUEST, Knob, NBD, PROCESS, SettingOwner, Settings, THROUGH};
 
 /// The variant that all others are compared with.
 pub const BASELINE: &str = "baseline";
@@ -204,7 +204,7 @@ impl Variant {
 /// the pool open, and over NBD.
 pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
     experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
-    if experiment.target.has(Place::Guest) {
+    if experiment.target.has(SettingOwner::Guest) {
         return None;
     }
     let over = |way: &str| {
@@ -218,7 +218,7 @@ pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
 /// The layers of guests: the variant that has a layer, and the variant, or the raw device, that has what lies
 /// below. Where that was not measured it is the next below that was.
 pub(crate) fn layers_of_guests(experiment: &Experiment) -> Vec<[String; 2]> {
-    if !experiment.target.has(Place::Guest) {
+    if !experiment.target.has(SettingOwner::Guest) {
         return Vec::new();
     }
     let plan = Plan::new(experiment, None, 0);

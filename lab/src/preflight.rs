@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    self, Experiment, POOL, Place, SETTINGS, Settings, TUNABLE, Work, Workload, faults_of_options,
+    self, Experiment, POOL, SETTINGS, SettingOwner, Settings, TUNABLE, Work, Workload, faults_of_options,
 };
 use crate::fio::{self, Endpoint};
 use crate::plan::{Plan, Variant, VariantKind};
@@ -113,7 +113,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
 /// A factor whose two values are the same in two spellings.
 pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let meaning = |name: &str, value: &str| {
-        let of_property = (Place::of(name) == Place::Dataset).then(|| known.meaning(name, value)).flatten();
+        let of_property =
+            (SettingOwner::of(name) == SettingOwner::Dataset).then(|| known.meaning(name, value)).flatten();
         of_property.unwrap_or_else(|| experiment::meaning(name, value))
     };
     let of_factors = experiment.factors.iter().filter_map(|factor| {
@@ -146,8 +147,8 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
     let mut told = BTreeSet::new();
     let mut all = Vec::new();
     for (name, value) in experiment.design().all_settings() {
-        let fault = match Place::of(name) {
-            Place::Dataset => known.fault(of_volume, name, value).and_then(|why| {
+        let fault = match SettingOwner::of(name) {
+            SettingOwner::Dataset => known.fault(of_volume, name, value).and_then(|why| {
                 let is_host = experiment.target.below().is_some();
                 if properties.contains(&name.as_str()) {
                     // What values a host's properties may have, only the host knows.
@@ -163,11 +164,11 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
                     format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
                 })
             }),
-            Place::Tunable => {
+            SettingOwner::Tunable => {
                 let fault = name.strip_prefix(TUNABLE).and_then(|name| known.tunable_fault(name, value));
                 fault.map(|why| format!("{name}={value}: {why}"))
             }
-            Place::Pool => {
+            SettingOwner::Pool => {
                 let property = name.strip_prefix(POOL);
                 let property = property.or(name.starts_with("feature@").then_some(name));
                 property.and_then(|property| {
@@ -191,8 +192,8 @@ pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String>
     if matches!(experiment.target.server(), None | Some(Server::Kernel)) {
         return Vec::new();
     }
-    let why = |name: &str| match (Place::of(name), name.strip_prefix(POOL)) {
-        (Place::Dataset, _) => known.idle(name).or_else(|| of_layouts(experiment, name)),
+    let why = |name: &str| match (SettingOwner::of(name), name.strip_prefix(POOL)) {
+        (SettingOwner::Dataset, _) => known.idle(name).or_else(|| of_layouts(experiment, name)),
         (_, Some(property)) => known.pool_idle(property),
         _ => None,
     };
@@ -259,17 +260,17 @@ fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
 /// fio's errors about the arguments of the experiment.
 fn of_fio(experiment: &Experiment) -> Vec<String> {
     let base = experiment.design().baseline();
-    let mut jobs: Vec<(String, Settings)> = vec![(String::new(), Place::Job.pick(&base))];
+    let mut jobs: Vec<(String, Settings)> = vec![(String::new(), SettingOwner::Job.pick(&base))];
     let of_factors = experiment.factors.iter().flat_map(|factor| {
         factor.values.iter().map(|value| Settings::from([(factor.name.clone(), value.clone())]))
     });
     for changes in of_factors.chain(experiment.variants.iter().cloned()) {
-        let changed = Place::Job.pick(&changes);
+        let changed = SettingOwner::Job.pick(&changes);
         if changed.is_empty() {
             continue;
         }
         let words: Vec<String> = changed.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut settings = Place::Job.pick(&base);
+        let mut settings = SettingOwner::Job.pick(&base);
         settings.extend(changed);
         jobs.push((format!(", {}", words.join(" ")), settings));
     }

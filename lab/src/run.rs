@@ -8,12 +8,13 @@
 //!
 //! # Runs that fail
 //! One run that fails (a guest that does not boot, a fio that ends with an error) must not take the others
-//! along. It is tried again, with all of its variant's made anew, `TRIES` times in all (`tries`); then its place in
-//! the round is left out ([`Stage::LeftOut`]), and the report says so ([`crate::analysis::LeftOut`]). A
-//! variant with a workload that is left out `GIVEN_UP` times in a row is not tried any more by this
-//! process. Where the experiment itself is at fault it ends with the error: before any run succeeded, and
-//! when `IN_A_ROW` different ones (all, where there are fewer) were left out one after the other. A search
-//! has no gaps: it ends with the error of a run that fails each time, and can be continued.
+//! along. It is tried again, with all of its variant's made anew, `TRIES` times in all (`tries`); then its
+//! place in the round is left out ([`Stage::LeftOut`]), and the report says so
+//! ([`crate::analysis::LeftOut`]). A variant with a workload that is left out `GIVEN_UP` times in a row is
+//! not tried any more by this process. Where the experiment itself is at fault it ends with the error: before
+//! any run succeeded, and when `IN_A_ROW` different ones (all, where there are fewer) were left out one after
+//! the other. A search has no gaps: it ends with the error of a run that fails each time, and can be
+//! continued.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -159,7 +159,7 @@ impl Tunable {
 
 /// The part that a setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingOwner {
     /// The load: an option of fio.
     Job,
     /// The process that serves: it must be another.
@@ -236,7 +236,7 @@ pub const PROCESS: &str = "process";
 /// In a guest, whose disk it is.
 pub const GUEST: &str = "guest";
 
-impl Place {
+impl SettingOwner {
     /// Of the setting `name`.
     pub fn of(name: &str) -> Self {
         match name {
@@ -283,11 +283,16 @@ mod tests {
     #[test]
     fn settings_that_are_no_properties_are_listed() {
         for tunable in TUNABLES {
-            assert!(Place::of(tunable.name) == Place::Server && SETTINGS.contains(&tunable.name));
+            assert!(
+                SettingOwner::of(tunable.name) == SettingOwner::Server && SETTINGS.contains(&tunable.name)
+            );
             assert!(check(tunable.name, "").unwrap_err().to_string().contains(tunable.values));
         }
-        assert!(SETTINGS.iter().all(|name| Place::of(name) != Place::Dataset));
-        assert_eq!(Place::of("tunable.zfs_txg_timeout"), Place::Tunable);
-        assert_eq!((Place::of("pool.autotrim"), Place::of("atime")), (Place::Pool, Place::Dataset));
+        assert!(SETTINGS.iter().all(|name| SettingOwner::of(name) != SettingOwner::Dataset));
+        assert_eq!(SettingOwner::of("tunable.zfs_txg_timeout"), SettingOwner::Tunable);
+        assert_eq!(
+            (SettingOwner::of("pool.autotrim"), SettingOwner::of("atime")),
+            (SettingOwner::Pool, SettingOwner::Dataset)
+        );
     }
 }

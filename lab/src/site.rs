@@ -80,12 +80,12 @@ use crate::layer::Layer;
 use crate::metric::Metric;
 use crate::programs::Programs;
 use crate::reference::TableOf;
-use crate::setting::{Place, Settings};
+use crate::setting::{SettingOwner, Settings};
 use crate::size::Size;
 use crate::workload::Workload;
 
 pub use facts::{Cold, Facts, Quick, Turns};
-pub use kinds::{KINDS, Target};
+pub use kinds::{ExperimentTarget, KINDS};
 pub use pools::Pools;
 
 /// A target as the rest of the lab sees it.
@@ -127,7 +127,7 @@ pub trait Site: Debug {
     /// The program that makes datasets and serves them.
     fn server(&self) -> Option<Server<'_>> {
         let link = self.pools()?.link.as_deref();
-        Some(Server::Own { link, serves_guests: self.facts().has(Place::Guest) })
+        Some(Server::Own { link, serves_guests: self.facts().has(SettingOwner::Guest) })
     }
 
     /// What the user named that is measured itself.
@@ -238,7 +238,7 @@ impl dyn Site {
     }
 
     /// Whether variants can differ in a setting of `place`.
-    pub fn has(&self, place: Place) -> bool {
+    pub fn has(&self, place: SettingOwner) -> bool {
         self.facts().has(place)
     }
 
@@ -429,8 +429,8 @@ pub type Fields<'a> = Vec<(&'static str, &'a str)>;
 /// The settings that decide which pool a variant is in with a workload: what only a pool has, or who
 /// serves it. Where pools are made of disks, those that differ in it take turns.
 fn pool_of(settings: &Settings, workload: &Workload) -> Settings {
-    let mut own = Place::Server.pick(settings);
-    own.extend(Place::Pool.pick(settings));
+    let mut own = SettingOwner::Server.pick(settings);
+    own.extend(SettingOwner::Pool.pick(settings));
     if workload.missing > 0 {
         own.insert("missing".into(), workload.missing.to_string());
     }

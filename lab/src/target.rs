@@ -92,7 +92,7 @@ use std::path::{Path, PathBuf};
 
 use crate::created_files;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Place, Rates, Settings, TUNABLE, Workload};
+use crate::experiment::{Experiment, Rates, SettingOwner, Settings, TUNABLE, Workload};
 use crate::fio::{self, Endpoint};
 use crate::progress::Progress;
 use crate::store::Prepared;
@@ -218,8 +218,10 @@ impl<'a> Bench<'a> {
     fn tune(&self, lodging: &Placement) -> Result<()> {
         let Some(home) = self.homes.get(lodging) else { return Ok(()) };
         let all = self.experiment.design().all_settings().into_iter();
-        let names: BTreeSet<&String> =
-            all.map(|(name, _)| name).filter(|name| Place::of(name) == Place::Tunable).collect();
+        let names: BTreeSet<&String> = all
+            .map(|(name, _)| name)
+            .filter(|name| SettingOwner::of(name) == SettingOwner::Tunable)
+            .collect();
         let value = |name: &String| {
             let tunable = name.strip_prefix(TUNABLE).unwrap_or(name);
             (tunable.to_owned(), lodging.settings.get(name).cloned())
@@ -243,7 +245,7 @@ impl<'a> Bench<'a> {
             return error;
         }
         let lost = self.pools.all().find_map(|(settings, pool)| {
-            let programs = self.servers.programs(&Place::Server.pick(settings)).ok()?;
+            let programs = self.servers.programs(&SettingOwner::Server.pick(settings)).ok()?;
             Some(Error::Lost { pool: pool.clone(), why: programs.lost(pool)? })
         });
         lost.unwrap_or(error)
@@ -262,7 +264,7 @@ impl<'a> Bench<'a> {
         }
         for (settings, pool) in self.pools.all() {
             let destroy = ["destroy".to_owned(), "-f".to_owned(), pool.clone()];
-            let server = Place::Server.pick(settings);
+            let server = SettingOwner::Server.pick(settings);
             let destroyed = self.servers.programs(&server).and_then(|programs| programs.zpool(&destroy));
             first = first.and(destroyed.map(|_| ()));
         }

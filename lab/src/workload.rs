@@ -15,7 +15,7 @@ pub use sort::Sort;
 
 use crate::error::{Error, Result};
 use crate::metric::Metric;
-use crate::setting::{FIO, Place, Settings};
+use crate::setting::{FIO, SettingOwner, Settings};
 use crate::size::Size;
 use crate::trace::Trace;
 
@@ -319,7 +319,7 @@ impl Workload {
     /// It with those of `settings` that are of the job.
     pub(crate) fn with(&self, settings: &Settings) -> Result<Self> {
         let mut job = self.clone();
-        for (name, value) in &Place::Job.pick(settings) {
+        for (name, value) in &SettingOwner::Job.pick(settings) {
             let wrong = |what: String| Error::Experiment(format!("{name}={value}: {what}"));
             match name.as_str() {
                 "rw" => job.rw.clone_from(value),

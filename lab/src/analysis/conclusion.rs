@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
 use super::{Contrast, Finding, Findings, LeftOut, NOISY, Subject, bounds};
-use crate::experiment::{Experiment, Metric, Place, risk};
+use crate::experiment::{Experiment, Metric, SettingOwner, risk};
 use crate::metric::written;
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
@@ -272,7 +272,7 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let equals: Vec<&str> = best.equals().collect();
     // Layers are not a choice: they are there together.
-    let is_choice = !experiment.target.has(Place::Layer);
+    let is_choice = !experiment.target.has(SettingOwner::Layer);
     let (has, name) = (if equals.is_empty() && is_choice { "the best" } else { "better" }, &best.variant);
     let base = base_words(experiment);
     let ratio = finding.compared.map(|compared| compared.comparison.ratio);

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::metric::Metric;
 use crate::plan::Plan;
-use crate::setting::{Factor, Place, Settings, THROUGH};
+use crate::setting::{Factor, SettingOwner, Settings, THROUGH};
 use crate::site::host::Host;
-use crate::site::{Quick, Target};
+use crate::site::{ExperimentTarget, Quick};
 use crate::size::Size;
 use crate::workload::Work;
 
@@ -61,9 +61,9 @@ impl Experiment {
     /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out,
     /// because only the host decides them.
     pub fn move_to_host(&mut self, dataset: String) -> Settings {
-        let target = Target::Host(Host { dataset, size: self.target.size() });
+        let target = ExperimentTarget::Host(Host { dataset, size: self.target.size() });
         let mut left_out: Settings =
-            self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
+            self.settings.extract_if(.., |name, _| !target.has(SettingOwner::of(name))).collect();
         self.target = target;
         left_out.extend(self.leave_out_ways());
         left_out.extend(self.leave_out_metrics());
@@ -89,7 +89,7 @@ impl Experiment {
 
     /// Compares no ways to a volume where the target has but one. Gives back what was to be compared.
     pub(super) fn leave_out_ways(&mut self) -> Option<(String, String)> {
-        let has_ways = self.target.has(Place::Way);
+        let has_ways = self.target.has(SettingOwner::Way);
         let left_out = self.factors.extract_if(.., |factor| !has_ways && factor.name == THROUGH).next();
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
@@ -170,6 +170,6 @@ impl Experiment {
         let of_factors = self.factors.iter().map(|factor| &factor.name);
         of_factors
             .chain(self.variants.iter().flat_map(Settings::keys))
-            .any(|name| Place::of(name).needs_a_pool())
+            .any(|name| SettingOwner::of(name).needs_a_pool())
     }
 }

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::load::Load;
 use crate::metric::Metric;
 use crate::plan::{Plan, VariantKind};
-use crate::setting::{self, FIO, PROCESS, Place, SETTINGS, Settings, THROUGH};
+use crate::setting::{self, FIO, PROCESS, SETTINGS, SettingOwner, Settings, THROUGH};
 use crate::workload::{CacheState, Workload, decided};
 
 /// Most runs that a plan may have.
@@ -102,7 +102,7 @@ impl Experiment {
         if self.boot_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
             faults.push("boot_seconds: at least 1, and at most 1000000".into());
         }
-        if self.boot_seconds.is_some() && !self.target.has(Place::Guest) {
+        if self.boot_seconds.is_some() && !self.target.has(SettingOwner::Guest) {
             faults.push("boot_seconds: only targets of kind guest boot anything".into());
         }
         if !(0.001..1.0).contains(&self.precision) {
@@ -206,8 +206,8 @@ impl Experiment {
         let of_factors = self.factors.iter().map(|factor| &factor.name);
         let all = of_factors.chain(self.settings.keys()).chain(of_variants);
         for name in all {
-            if !self.target.has(Place::of(name)) {
-                let names = SETTINGS.into_iter().filter(|other| self.target.has(Place::of(other)));
+            if !self.target.has(SettingOwner::of(name)) {
+                let names = SETTINGS.into_iter().filter(|other| self.target.has(SettingOwner::of(other)));
                 faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
             }
             if DECIDED.contains(&name.as_str()) {
@@ -305,7 +305,7 @@ impl Experiment {
         let mut faults = Vec::new();
         for (name, value) in self.design().all_settings() {
             faults.extend(fault(setting::check(name, value)));
-            if Place::of(name) == Place::Job {
+            if SettingOwner::of(name) == SettingOwner::Job {
                 let settings = Settings::from([(name.clone(), value.clone())]);
                 let of_workload = |workload: &Workload| {
                     let own = workload.faults(&self.target);

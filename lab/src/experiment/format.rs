@@ -3,7 +3,7 @@
 //! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing or
 //! superfluous, that every example parses, and that the stated defaults are the parser's.
 
-use crate::setting::{KNOBS, Place, SETTINGS};
+use crate::setting::{KNOBS, SETTINGS, SettingOwner};
 use crate::site::KINDS;
 
 pub(crate) use crate::reference::key;
@@ -366,8 +366,8 @@ pub fn tables() -> Vec<TableOf> {
 
 /// All settings, and what each applies to.
 fn settings() -> String {
-    let of = |place: Place| {
-        let names: Vec<&str> = SETTINGS.into_iter().filter(|name| Place::of(name) == place).collect();
+    let of = |place: SettingOwner| {
+        let names: Vec<&str> = SETTINGS.into_iter().filter(|name| SettingOwner::of(name) == place).collect();
         names.join(", ")
     };
     format!(
@@ -382,10 +382,10 @@ fn settings() -> String {
          of a stack: layer\n  \
          of the volume or filesystem: each of its properties (recordsize, compression …), and user \
          properties\n",
-        of(Place::Job),
-        of(Place::Server),
-        of(Place::Pool),
-        of(Place::Way),
+        of(SettingOwner::Job),
+        of(SettingOwner::Server),
+        of(SettingOwner::Pool),
+        of(SettingOwner::Way),
         of_guests()
     )
 }

@@ -1,12 +1,13 @@
 //! What counts, and by which figure.
 //!
-//! Its values are written as [`Metric`] has them. Reports show the goal in words beside the figure, so that a reader notices a misunderstood value.
+//! Its values are written as [`Metric`] has them. Reports show the goal in words beside the figure, so that a
+//! reader notices a misunderstood value.
 
 use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::metric::Metric;
-use crate::site::Target;
+use crate::site::ExperimentTarget;
 use crate::size::Size;
 use crate::workload::Workload;
 
@@ -81,7 +82,7 @@ impl From<Goal> for Written {
 
 impl Goal {
     /// Its faults for a target with such a workload.
-    pub(super) fn faults(&self, target: &Target, workload: Option<&Workload>) -> Vec<String> {
+    pub(super) fn faults(&self, target: &ExperimentTarget, workload: Option<&Workload>) -> Vec<String> {
         let mut faults = Vec::new();
         let title = self.metric.title();
         let more = self.metric.more_is_better();

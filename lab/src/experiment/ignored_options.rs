@@ -20,7 +20,7 @@
 //! Source: fio 3.33 against an NBD server that records its requests: with each of [`OF_FILES`] the requests
 //! were the same, and none had the flag for stable writes.
 
-use super::{Experiment, FIO, Place, Work, Workload, does_write};
+use super::{Experiment, FIO, SettingOwner, Work, Workload, does_write};
 use crate::error::{Error, Result};
 use crate::site::Access;
 
@@ -100,7 +100,7 @@ fn is_mixed(workload: &Workload) -> bool {
 
 /// The option of fio that a setting of the job is.
 fn option(setting: &str) -> Option<&str> {
-    let is_of_job = Place::of(setting) == Place::Job;
+    let is_of_job = SettingOwner::of(setting) == SettingOwner::Job;
     let name = if setting == "sync_job" { "sync" } else { setting.strip_prefix(FIO).unwrap_or(setting) };
     is_of_job.then_some(name)
 }

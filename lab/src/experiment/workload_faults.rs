@@ -1,6 +1,6 @@
 //! What is wrong with a workload for a target.
 
-use crate::site::Target;
+use crate::site::ExperimentTarget;
 use crate::size::Size;
 use crate::workload::{Work, Workload, faults_of_options};
 
@@ -30,7 +30,7 @@ fn is_of_fio(rw: &str) -> bool {
 
 impl Workload {
     /// All that is wrong with it, each in a sentence.
-    pub(crate) fn faults(&self, target: &Target) -> Vec<String> {
+    pub(crate) fn faults(&self, target: &ExperimentTarget) -> Vec<String> {
         let mut faults: Vec<String> = Vec::new();
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
             faults.push("seconds from 0.1 to 86400".into());
@@ -127,8 +127,8 @@ mod tests {
     use crate::setting::Settings;
     use crate::site::path::AtPath;
 
-    fn at_path() -> Target {
-        Target::Path(AtPath { path: "/x".into(), size: Size(1 << 30), overwrite: true })
+    fn at_path() -> ExperimentTarget {
+        ExperimentTarget::Path(AtPath { path: "/x".into(), size: Size(1 << 30), overwrite: true })
     }
 
     #[test]

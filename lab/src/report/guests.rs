@@ -7,7 +7,7 @@
 use super::grid::apart;
 use super::section::{Section, plan_of};
 use crate::analysis::{Findings, Verdict};
-use crate::experiment::{Experiment, Place, Workload};
+use crate::experiment::{Experiment, SettingOwner, Workload};
 use crate::metric::written;
 use crate::plan::{self, BASELINE, DEVICE, VariantKind};
 use crate::stats;
@@ -64,7 +64,7 @@ const QUESTIONS: [(&str, &str, &str); 13] = [
 
 /// All sections about guests, where there are some.
 pub(super) fn sections(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    if !experiment.target.has(Place::Guest) {
+    if !experiment.target.has(SettingOwner::Guest) {
         return Vec::new();
     }
     let all = [answers(experiment, findings), layers(experiment, findings), scores(experiment, findings)];

@@ -3,7 +3,7 @@
 use super::section::{Section, plan_of};
 use super::{choices, figures, metrics, subject};
 use crate::analysis::{Findings, LeftOut, timeline};
-use crate::environment::{Environment, Guest};
+use crate::environment::{Environment, RemoteMachine};
 use crate::experiment::{CacheState, Experiment, Metric, Workload, ignored_options};
 use crate::metric::written;
 use crate::plan::{BASELINE, Plan};
@@ -187,7 +187,7 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
 
 /// The machines of remote layers, and what they lack.
 fn guests(host: &Environment) -> Vec<String> {
-    let of = |(name, guest): (&String, &Guest)| {
+    let of = |(name, guest): (&String, &RemoteMachine)| {
         let cores = if guest.cores == 0 { String::new() } else { format!("{} of ", cores(guest.cores)) };
         let is_told = |text: &str| {
             if text.is_empty() { "an unnamed system".to_owned() } else { text.to_owned() }

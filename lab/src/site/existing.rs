@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::metric::Metric;
 use crate::programs::Programs;
 use crate::reference::{OVERWRITE, SIZE, TableOf, key};
-use crate::setting::{Place, Settings};
+use crate::setting::{SettingOwner, Settings};
 use crate::size::Size;
 use crate::workload::Workload;
 
@@ -48,7 +48,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Dataset],
+    owners: &[SettingOwner::Dataset],
     dataset: Some(DatasetKind::Volume),
     unreported: &[(
         &[Metric::Space, Metric::Cpu, Metric::Memory, Metric::Amplification, Metric::ReadAmplification],
@@ -108,7 +108,7 @@ impl Site for Existing {
         }
         let mut names: Vec<&String> = design.all_settings().into_iter().map(|(name, _)| name).collect();
         names.dedup();
-        let of_volume = names.into_iter().filter(|name| Place::of(name) == Place::Dataset);
+        let of_volume = names.into_iter().filter(|name| SettingOwner::of(name) == SettingOwner::Dataset);
         let refused = of_volume.filter(|name| !LIVE.contains(&name.as_str()));
         faults.extend(refused.map(|name| {
             format!("'{name}': of a volume that holds data the lab sets only {}", LIVE.join(", "))

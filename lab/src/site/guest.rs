@@ -11,7 +11,7 @@ use crate::error::{Result, fault};
 use crate::guest::{self, Disk, Spec};
 use crate::machine::Machine;
 use crate::reference::TableOf;
-use crate::setting::{GUEST, NBD, ON_EXT4, PROCESS, Place, Settings};
+use crate::setting::{GUEST, NBD, ON_EXT4, PROCESS, SettingOwner, Settings};
 use crate::size::Size;
 use crate::subprocess::is_program;
 use crate::workload::{CacheState, Work, Workload};
@@ -35,7 +35,14 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way, Place::Guest],
+    owners: &[
+        SettingOwner::Server,
+        SettingOwner::Tunable,
+        SettingOwner::Pool,
+        SettingOwner::Dataset,
+        SettingOwner::Way,
+        SettingOwner::Guest,
+    ],
     ways: &[GUEST, NBD, PROCESS],
     // Unless the setting `disk` says otherwise.
     dataset: Some(DatasetKind::Volume),

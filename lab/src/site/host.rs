@@ -12,7 +12,7 @@ use crate::design::Design;
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::reference::{SIZE, TableOf, key};
-use crate::setting::Place;
+use crate::setting::SettingOwner;
 use crate::size::Size;
 
 /// A dataset of a pool that this host's OpenZFS has imported.
@@ -39,7 +39,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Dataset],
+    owners: &[SettingOwner::Dataset],
     dataset: Some(DatasetKind::Volume),
     unreported: &[(
         OF_SERVER,

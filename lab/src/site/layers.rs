@@ -13,7 +13,7 @@ use crate::export::Export;
 use crate::layer::Layer;
 use crate::reference::{OVERWRITE, SIZE, TableOf, key};
 use crate::remote;
-use crate::setting::{Place, Settings};
+use crate::setting::{SettingOwner, Settings};
 use crate::size::Size;
 
 /// The layers of a stack: the factor `layer` has them.
@@ -81,7 +81,7 @@ const TABLES: [TableOf; 2] = [
 ];
 
 const FACTS: Facts = Facts {
-    places: &[Place::Layer],
+    owners: &[SettingOwner::Layer],
     no_limit: Some(
         "the lowest layer limits those above it, except that these may be faster by what they keep in memory",
     ),

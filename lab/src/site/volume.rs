@@ -6,7 +6,7 @@ use super::pools::{POOL_KEYS, of_pools};
 use super::{ANY_URI, Access, DatasetKind, Facts, Kind, Pools, Site, Words};
 use crate::design::Design;
 use crate::reference::TableOf;
-use crate::setting::{PROCESS, Place, THROUGH};
+use crate::setting::{PROCESS, SettingOwner, THROUGH};
 
 /// A volume for each variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,7 +25,13 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way],
+    owners: &[
+        SettingOwner::Server,
+        SettingOwner::Tunable,
+        SettingOwner::Pool,
+        SettingOwner::Dataset,
+        SettingOwner::Way,
+    ],
     dataset: Some(DatasetKind::Volume),
     copied_by: Some("nbdcopy"),
     ..Facts::POOLED

@@ -9,7 +9,7 @@ use super::{in_use, placement};
 use crate::created_files;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Settings};
-use crate::export::{Export, NBDINFO, READ_CAPACITY, Told};
+use crate::export::{Export, ExportFacts, NBDINFO, READ_CAPACITY};
 use crate::fio;
 use crate::layout::Layout;
 use crate::remote;
@@ -95,7 +95,7 @@ fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
 fn fault_of_told(
     uri: &str,
     asked_by: Option<&str>,
-    told: std::result::Result<Option<Told>, String>,
+    told: std::result::Result<Option<ExportFacts>, String>,
     size: Size,
     overwrites: bool,
 ) -> Option<String> {
@@ -146,7 +146,7 @@ mod tests {
         let uri = "iscsi://h/t/1";
         let fault =
             |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
-        let of = |size| Ok(Some(Told { size: Size(size), is_read_only: false }));
+        let of = |size| Ok(Some(ExportFacts { size: Size(size), is_read_only: false }));
         assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
         let too_small = fault(of(32 << 20), true).unwrap();
         assert!(too_small.contains("has 32M, fewer than its size of 64M"), "{too_small}");

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bench;
 use crate::error::{Error, Result};
-use crate::experiment::{Place, Settings, meaning};
+use crate::experiment::{SettingOwner, Settings, meaning};
 use crate::fio::Endpoint;
 use crate::programs::Programs;
 use crate::progress::{Part, Progress};
@@ -178,7 +178,7 @@ impl Bench<'_> {
         };
         self.changed = Some(volume.to_owned());
         let all = self.experiment.design().all_settings().into_iter().map(|(name, _)| name.as_str());
-        let varied: Vec<&str> = all.filter(|name| Place::of(name) == Place::Dataset).collect();
+        let varied: Vec<&str> = all.filter(|name| SettingOwner::of(name) == SettingOwner::Dataset).collect();
         for was in former.properties.iter().filter(|it| varied.contains(&it.name.as_str())) {
             let is = now.iter().find(|it| it.name == was.name);
             let means = |value: &str| meaning(&was.name, value);

@@ -9,7 +9,7 @@ use super::{Bench, Placement};
 use crate::error::{Error, Result};
 use crate::fio::{self, Endpoint};
 use crate::guest::{
-    Accelerator, Attached, Boots, Disk, HostFilesystem, Machine, Purpose, Spec, Wire, make_image,
+    Accelerator, Attached, Boots, Disk, HostFilesystem, Purpose, Spec, VirtualMachine, Wire, make_image,
 };
 use crate::progress::Progress;
 use crate::size::Size;
@@ -21,7 +21,7 @@ const KVM: &str = "/dev/kvm";
 
 /// The guest of a variant. The machine ends before the filesystem that its disk is on.
 struct Guest {
-    machine: Machine,
+    machine: VirtualMachine,
     _filesystem: Option<HostFilesystem>,
 }
 
@@ -63,8 +63,8 @@ impl Guests {
         fio::limit(seconds, bytes).saturating_add(beyond)
     }
 
-    /// What carries out the guests' instructions: KVM where a guest boots with it, which is tried once; with a
-    /// note that says which it is.
+    /// What carries out the guests' instructions: KVM where a guest boots with it, which is tried once; with
+    /// a note that says which it is.
     fn accelerator(
         &mut self,
         spec: &Spec,
@@ -88,7 +88,7 @@ impl Guests {
                     stops
                 };
                 let kvm = Accelerator::Kvm;
-                match Machine::start(spec, attached, kvm, Purpose::Probe, &folder, size, &stops) {
+                match VirtualMachine::start(spec, attached, kvm, Purpose::Probe, &folder, size, &stops) {
                     Ok(_) => (Accelerator::Kvm, "a guest booted with it"),
                     Err(_) if stopped.load(Ordering::Relaxed) => return Err(Error::Stopped),
                     Err(_) => (Accelerator::Tcg, "a guest does not boot with /dev/kvm here"),
@@ -155,7 +155,7 @@ impl Bench<'_> {
         let folder = folder.join(format!("guest-{number}"));
         let purpose = Purpose::Measured(&mut self.guests.boots);
         let stops = || progress.stops();
-        let machine = Machine::start(spec, &attached, accelerator, purpose, &folder, size, &stops)?;
+        let machine = VirtualMachine::start(spec, &attached, accelerator, purpose, &folder, size, &stops)?;
         let (by, path) = (machine.by()?, machine.at.clone());
         self.guests.running.insert(lodging.clone(), Guest { machine, _filesystem: filesystem });
         Ok(Endpoint::Elsewhere { by, path, engine: "io_uring".to_owned() })

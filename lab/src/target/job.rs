@@ -8,7 +8,7 @@ use super::{Bench, Placement};
 use crate::copy;
 use crate::created_files;
 use crate::error::{Error, Result};
-use crate::experiment::{PROCESS, Place, THROUGH, Work, Workload};
+use crate::experiment::{PROCESS, SettingOwner, THROUGH, Work, Workload};
 use crate::fio::{self, Endpoint};
 use crate::load::Load;
 use crate::progress::{Part, Progress};
@@ -159,7 +159,7 @@ impl Bench<'_> {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
             }
             Job::Load { volume, load } => {
-                let server = Place::Server.pick(&lodging.settings);
+                let server = SettingOwner::Server.pick(&lodging.settings);
                 fio::outcome(&self.servers.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
             }
         }

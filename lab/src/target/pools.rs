@@ -9,7 +9,7 @@ use super::folders::{MODELLED, RAW};
 use super::{Bench, Home, OWNER, Placement, in_use, make_file, placement};
 use crate::created_files;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Workload};
+use crate::experiment::{Experiment, POOL, Pools, SettingOwner, Settings, Workload};
 use crate::fio::Endpoint;
 use crate::guest::Spec;
 use crate::layout::{Layout, Vdev};
@@ -63,7 +63,7 @@ impl Bench<'_> {
         let home = self.make(lodging)?;
         self.homes.insert(lodging.clone(), home.clone());
         let Home { server, pool, endpoint, .. } = &home;
-        let is_in_guest = self.experiment.target.has(Place::Guest);
+        let is_in_guest = self.experiment.target.has(SettingOwner::Guest);
         let spec = if is_in_guest { Spec::of(&lodging.settings)? } else { None };
         let endpoint = match spec {
             Some(spec) => self.start_guest(lodging, endpoint.clone(), &spec, progress)?,
@@ -102,13 +102,13 @@ impl Bench<'_> {
 
     /// Makes a volume or filesystem, with its pool and server where there is none for it.
     fn make(&mut self, lodging: &Placement) -> Result<Home> {
-        let server = Place::Server.pick(&lodging.settings);
+        let server = SettingOwner::Server.pick(&lodging.settings);
         self.servers.start(&server)?;
         let (pool, parent) = self.parent(lodging, &server)?;
         let name = format!("lab-{}-{}", std::process::id(), self.homes.number());
         let dataset = format!("{parent}/{name}");
         let mut arguments: Vec<String> = vec!["create".into()];
-        for (name, value) in Place::Dataset.pick(&lodging.settings) {
+        for (name, value) in SettingOwner::Dataset.pick(&lodging.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         if self.experiment.target.below().is_some() {
@@ -149,7 +149,7 @@ impl Bench<'_> {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             return Ok((pool, dataset.to_owned()));
         }
-        let settings = Place::Pool.pick(&lodging.settings);
+        let settings = SettingOwner::Pool.pick(&lodging.settings);
         let mut key = server.clone();
         key.extend(settings.clone());
         if let Some(pool) = self.pools.with(&key) {

@@ -159,7 +159,13 @@ pub fn run(
     let seconds = (times.iter().sum::<Duration>() + began.elapsed()).as_secs_f64().max(1e-9);
     let series = in_steps(&times, written, seconds);
     let figures = figures(&mut times, written, seconds);
-    let json = json!({ "copied from": source, "files": files.len(), "bytes": written, "seconds": seconds, "figures": figures });
+    let json = json!({
+        "copied from": source,
+        "files": files.len(),
+        "bytes": written,
+        "seconds": seconds,
+        "figures": figures,
+    });
     Ok(Outcome { figures, json: json.to_string(), series: Some(series) })
 }
 

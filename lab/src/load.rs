@@ -189,7 +189,8 @@ mod tests {
         let text = "rw = \"randrw\"\nbs = \"8K\"\niodepth = 16\ncompressible = 40\nseconds = \
             2.5\nramp_seconds = 1\n\
                     options = \
-                    { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", numjobs = \"4\" }";
+                    { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", \
+                    numjobs = \"4\" }";
         let expected = Load {
             is_random: true,
             read_percent: 70,

@@ -18,14 +18,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
-use lab::experiment::{Experiment, Place, Settings, format, presets};
-use lab::guest::ON_EXT4;
+use lab::experiment::{Experiment, SettingOwner, Settings, format, presets};
+use lab::programs::{KernelPrograms, Programs};
+use lab::progress::Ended;
 use lab::recipes::{self, RECIPES};
-use lab::run::Ended;
 use lab::scenario::SCENARIOS;
+use lab::setting::ON_EXT4;
 use lab::site::Server;
 use lab::store::{Left, Store};
-use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
+use lab::target::{Bench, Launch, modelled_devices};
 use serde_json::json;
 
 use crate::output::{self, Exit, print};
@@ -239,7 +240,7 @@ impl Lab {
                     experiment.make_absolute()?;
                 }
                 if let Some(accel) = accel {
-                    if !experiment.target.has(Place::Guest) {
+                    if !experiment.target.has(SettingOwner::Guest) {
                         bail!("--accel: only for targets of kind guest");
                     }
                     experiment.settings.insert("accel".to_owned(), accel);

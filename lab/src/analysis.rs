@@ -18,6 +18,7 @@ mod conclusion;
 mod contrast;
 mod judge;
 mod left_out;
+pub mod pareto;
 #[cfg(test)]
 mod planted_effects;
 pub mod timeline;
@@ -29,10 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Metric, risk};
 use crate::fio::Latency;
-use crate::pareto::{self, Open};
+use crate::found::{self, SearchResult};
 use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
-use crate::run;
-use crate::search_run::{self, SearchResult};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
@@ -43,6 +42,7 @@ pub use contrast::{Contrast, Subject};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
 pub use left_out::LeftOut;
+use pareto::Open;
 pub use timeline::Timeline;
 
 /// Chance of a false alarm in a family of comparisons.
@@ -174,7 +174,7 @@ pub struct Written {
     /// The numbers of the runs that had them.
     #[serde(default)]
     pub runs: Vec<usize>,
-    /// Bytes of each of [`crate::target::Layers::NAMES`], where they were counted.
+    /// Bytes of each of [`crate::counters::Layers::NAMES`], where they were counted.
     pub layers: [Option<f64>; 7],
     /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were
     /// written in part, and of what describes blocks.
@@ -236,7 +236,7 @@ fn compare(values: &Values<'_>, variant: &str, baseline: &str, workload: &str) -
 pub fn is_precise(store: &Store) -> bool {
     let experiment = store.experiment();
     let values = values(store, experiment.goal.metric);
-    let plan = run::plan(store);
+    let plan = found::plan(store);
     let goal = experiment.workloads.iter().position(|workload| workload.name == experiment.goal_workload());
     let variants = plan.variants().iter().enumerate();
     let is_compared = |(at, variant): &(usize, &Variant)| {
@@ -253,7 +253,7 @@ pub fn is_precise(store: &Store) -> bool {
 
 /// The findings of the runs so far.
 pub fn findings(store: &Store) -> Findings {
-    let (experiment, plan) = (store.experiment(), run::plan(store));
+    let (experiment, plan) = (store.experiment(), found::plan(store));
     let (findings, noise) = compared(store, &plan);
     let (by_workload, goal) = (best::each(store, &plan, &findings), experiment.goal_workload());
     let runs_of_round = plan.round_length();
@@ -272,7 +272,7 @@ pub fn findings(store: &Store) -> Findings {
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().iter().filter(|run| !matches!(run.stage, Stage::Torn | Stage::LeftOut)).count(),
-        search_result: search_run::found(store),
+        search_result: found::found(store),
         front: Vec::new(),
         front_open: Vec::new(),
         risks: Vec::new(),
@@ -461,9 +461,9 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counters;
     use crate::fio::Figures;
     use crate::store::Run;
-    use crate::target::Counters;
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 %
     /// noise and a drift.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::medium::Medium;
-use crate::target::output;
+use crate::subprocess::output;
 
 /// Facts about a machine that a reader needs to judge figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,14 +42,14 @@ pub struct Environment {
     pub media: Vec<(PathBuf, Medium)>,
     /// The machines of remote layers, by the layers' names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub guests: BTreeMap<String, Guest>,
+    pub guests: BTreeMap<String, RemoteMachine>,
     /// Version of this program.
     pub version: String,
 }
 
 /// Another machine, on which a layer of a stack is: a guest, a container, another host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Guest {
+pub struct RemoteMachine {
     /// The command that runs a shell there.
     pub by: Vec<String>,
     /// The processor's name.
@@ -68,7 +68,7 @@ pub struct Guest {
     pub fio: String,
 }
 
-impl Guest {
+impl RemoteMachine {
     /// Instructions that `host` has and it has not; none if that is unknown.
     pub fn lacks<'a>(&self, host: &'a Environment) -> Vec<&'a str> {
         if self.cpu.is_empty() && self.cpu_flags.is_empty() {
@@ -207,8 +207,11 @@ mod tests {
     fn what_a_guest_lacks_of_its_host_is_known_where_it_tells_what_it_has() {
         let flags = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let host = Environment { cpu_flags: flags("aes avx2 bmi2"), ..Environment::default() };
-        let guest =
-            |cpu: &str, has: &str| Guest { cpu: cpu.into(), cpu_flags: flags(has), ..Guest::default() };
+        let guest = |cpu: &str, has: &str| RemoteMachine {
+            cpu: cpu.into(),
+            cpu_flags: flags(has),
+            ..RemoteMachine::default()
+        };
         assert_eq!(guest("QEMU Virtual CPU", "bmi2").lacks(&host), ["aes", "avx2"]);
         assert!(guest("x", "aes avx2 bmi2 gfni").lacks(&host).is_empty());
         assert!(guest("", "").lacks(&host).is_empty());

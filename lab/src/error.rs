@@ -98,6 +98,15 @@ impl Error {
     }
 }
 
+/// The fault, if there is one.
+pub(crate) fn fault<T>(result: Result<T>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,13 +7,16 @@
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
-//! mode = "each"                 # one change at a time; full: all combinations; search: the best of them, within `budget` runs; improve: keep what proves itself
+//! mode = "each"                 # one change at a time; full: all combinations; search: the best of them,
+//!                               # within `budget` runs; improve: keep what proves itself
 //!
 //! [goal]
-//! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
+//! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space,
+//!                               # cpu, memory, amplification, read_amplification
 //! workload = "4K random write"  # by default the first one
-//! at_least = 20000              # the value of success, or at_most; with the metric's unit: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
-//! also = ["space"]              # further metrics: the report shows the variants that no other beats in all of them
+//! at_least = 20000              # the value of success, or at_most; with the metric's unit: "500 MiB/s",
+//!                               # "5ms" (a number without is bytes, or nanoseconds); may be left out
+//! also = ["space"]              # further metrics: the report shows the variants that no other beats
 //!
 //! [target]
 //! kind = "volume"               # volume, filesystem, path, nbd, host …: see below
@@ -56,12 +59,12 @@
 //! [`crate::site`] lists the kinds of targets, with their fields.
 //!
 //! # Settings
-//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's
-//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`, `ashift`,
-//! `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with
-//! `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of
-//! the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is
-//! every option of fio with `fio.` before its name (`fio.thinktime`).
+//! A setting is known by its name. [`SettingOwner::of`] says what has it: the job (`iodepth`, `bs` …: fio's
+//! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`,
+//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its
+//! properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it
+//! is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at
+//! once one, and so is every option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has
 //! the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
@@ -72,13 +75,19 @@
 //! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added
 //! to: `preset = "database-8k"`. [`presets`] lists them.
 //!
+//! # Parts
+//! What a kind of target has to know lies below this module: settings ([`crate::setting`]), workloads
+//! ([`crate::workload`]), metrics ([`crate::metric`]), and what of them an experiment has
+//! ([`Experiment::design`]). So do targets ([`crate::site`]). What needs the plan ([`crate::plan`]), as the
+//! check does, lies above.
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | `goal` | what counts |
-//! | `setting` | what can differ |
 //! | `risk` | what a setting costs in safety |
-//! | `workload` | what is done |
 //! | `claim` | what is to be confirmed or refuted |
+//! | `check`, `claim_faults`, `workload_faults` | what is wrong with it |
+//! | `adapted` | other factors, another host, its quick form |
 //! | `changed` | what was changed since its runs were made |
 //! | `ignored_options` | options of fio that make no difference, and where |
 //! | `parse_error` | what is wrong with the text |
@@ -86,8 +95,11 @@
 //! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
 
+mod adapted;
 mod changed;
+mod check;
 mod claim;
+mod claim_faults;
 pub mod draft;
 pub mod format;
 mod goal;
@@ -95,56 +107,27 @@ pub(crate) mod ignored_options;
 mod parse_error;
 pub mod presets;
 pub(crate) mod risk;
-mod setting;
-mod workload;
+mod workload_faults;
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
+use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::load::Load;
-use crate::plan::{self, Plan, VariantKind};
 use crate::search::MOST_SEARCHED;
-use crate::site::Quick;
-use crate::site::host::Host;
-use crate::size::Size;
-use ondisk::nearest::meant;
 
-pub use crate::site::{ENGINES, Layer, Pools, Target};
+pub use crate::metric::Metric;
+pub(crate) use crate::setting::meaning;
+pub use crate::setting::{
+    FIO, Factor, NBD, POOL, PROCESS, SETTINGS, SettingOwner, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
+};
+pub use crate::site::{ExperimentTarget, Pools};
+pub use crate::workload::{CacheState, Work, Workload};
+pub(crate) use crate::workload::{does_write, faults_of_options};
+pub(crate) use adapted::QUICK_ROUNDS;
 pub(crate) use changed::changed;
 pub use claim::{Claim, Relation};
-pub use goal::{Bound, Goal, Metric, Rates};
-pub(crate) use setting::meaning;
-pub use setting::{
-    FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLE, TUNABLES, Tunable,
-};
-pub use workload::{CacheState, Work, Workload};
-pub(crate) use workload::{does_write, faults_of_options};
-
-impl Quick {
-    const USUAL: Self = Self { runs: 400, seconds: 120.0, within_seconds: QUICK_WITHIN_SECONDS };
-    /// Where variants have pools of their own, which are made and filled each.
-    const WITH_POOLS: Self = Self { runs: 165, ..Self::USUAL };
-    /// Most runs, and their total time, where devices are modelled: what is done between runs takes as long
-    /// as on such devices.
-    const MODELLED: (usize, f64) = (60, 90.0);
-}
-
-/// Rounds of a quick experiment, where there are not too many runs: two say little where much is compared.
-pub(crate) const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
-/// What a copy should move at most then: it goes on to its end.
-const QUICK_COPY: Size = Size(16 << 20);
-/// How long a quick form may take until its last round ends, on a machine of any speed; what is made and
-/// removed around it comes to that.
-const QUICK_WITHIN_SECONDS: f64 = 240.0;
-/// A run should be no shorter than that.
-const LEAST_SECONDS: f64 = 0.25;
-/// Most runs that a plan may have.
-const MOST_RUNS: usize = 20_000;
+pub use goal::{Bound, Goal, Rates};
 
 /// A question, a target and loads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,7 +182,7 @@ pub struct Experiment {
     #[serde(default)]
     pub goal: Goal,
     /// The target.
-    pub target: Target,
+    pub target: ExperimentTarget,
     /// The bound.
     #[serde(default, rename = "bound", skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
@@ -249,40 +232,7 @@ fn five_percent() -> f64 {
     0.05
 }
 
-/// The fault, if there is one.
-pub(crate) fn fault<T>(result: Result<T>) -> Option<String> {
-    match result {
-        Ok(_) => None,
-        Err(Error::Experiment(what)) => Some(what),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-/// Which layouts survive missing devices.
-const BEARING: &str = "they are missing in its first vdev: a mirror survives all but one, raidzN and draidN \
-    survive N, a single disk survives none";
-
-/// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is
-/// there.
-const DECIDED: [&str; 8] = [
-    "volsize",
-    "mountpoint",
-    "canmount",
-    "zoned",
-    "readonly",
-    "pool.altroot",
-    "pool.cachefile",
-    "pool.readonly",
-];
-
 impl Experiment {
-    /// Reads and checks one.
-    pub fn parse(text: &str) -> Result<Self> {
-        let experiment = Self::read(text)?;
-        experiment.check()?;
-        Ok(experiment)
-    }
-
     /// Reads one that may be changed before it is checked.
     pub fn read(text: &str) -> Result<Self> {
         let wrong = |error: toml::de::Error| Error::Experiment(parse_error::plain(&error));
@@ -358,472 +308,16 @@ impl Experiment {
         self.target.make_absolute()
     }
 
+    /// What it compares, and with which work.
+    pub fn design(&self) -> Design<'_> {
+        let Self { settings, factors, variants, workloads, .. } = self;
+        Design { settings, factors, variants, workloads, is_searched: self.is_searched() }
+    }
+
     /// The workload that the goal is about.
     pub fn goal_workload(&self) -> &str {
         let first = self.workloads.first().map_or("", |workload| &workload.name);
         self.goal.workload.as_deref().unwrap_or(first)
-    }
-
-    /// Asks of other factors, each `name=value,value…`, and where given of pools of another layout. What was
-    /// held fixed and is a factor now is held fixed no more.
-    pub fn vary(&mut self, factors: &[String], layout: Option<&str>) -> Result<()> {
-        if !factors.is_empty() {
-            self.factors.clear();
-            self.variants.clear();
-            self.claims.clear();
-        }
-        for text in factors {
-            let (name, values) = text.split_once('=').ok_or_else(|| {
-                Error::Experiment(format!("factor '{text}': write for example sync=standard,always"))
-            })?;
-            let values = values.split(',').map(|value| value.trim().to_owned()).collect();
-            self.settings.remove(name);
-            self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
-        }
-        self.compare_layers();
-        if let (Some(wanted), Some(pools)) = (layout, self.target.pools_mut()) {
-            wanted.parse::<Layout>()?;
-            wanted.clone_into(&mut pools.layout);
-            self.settings.remove("layout");
-        }
-        self.leave_out_claims();
-        self.check()
-    }
-
-    /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out,
-    /// because only the host decides them.
-    pub fn move_to_host(&mut self, dataset: String) -> Settings {
-        let target = Target::Host(Host { dataset, size: self.target.size() });
-        let mut left_out: Settings =
-            self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
-        self.target = target;
-        left_out.extend(self.leave_out_ways());
-        left_out.extend(self.leave_out_metrics());
-        self.leave_out_claims();
-        left_out
-    }
-
-    /// Drops metrics that the target does not report. Gives back what they were to be weighed by;
-    /// the goal itself stays, and is refused.
-    fn leave_out_metrics(&mut self) -> Option<(String, String)> {
-        let left_out = self.goal.also.extract_if(.., |metric| self.target.has_no(*metric).is_some());
-        let names: Vec<String> = left_out.map(Metric::name).collect();
-        (!names.is_empty()).then(|| ("goal.also".to_owned(), names.join(",")))
-    }
-
-    /// Drops claims about what is not measured any more.
-    fn leave_out_claims(&mut self) {
-        let plan = Plan::new(self, None, 0);
-        let mut claims = std::mem::take(&mut self.claims);
-        claims.retain(|claim| claim.faults(self, &plan).is_empty());
-        self.claims = claims;
-    }
-
-    /// Compares no ways to a volume where the target has but one. Gives back what was to be compared.
-    fn leave_out_ways(&mut self) -> Option<(String, String)> {
-        let has_ways = self.target.has(Place::Way);
-        let left_out = self.factors.extract_if(.., |factor| !has_ways && factor.name == THROUGH).next();
-        left_out.map(|factor| (factor.name, factor.values.join(",")))
-    }
-
-    /// Makes it short: of each factor the values of its quick form, the workloads that have one, five rounds
-    /// at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its
-    /// findings are less certain, and say so by their intervals.
-    pub fn quick(&mut self, seconds: f64) {
-        self.factors.iter_mut().for_each(Factor::be_quick);
-        let left_out = self.workloads.extract_if(.., |workload| !workload.quick);
-        self.left_out_workloads.extend(left_out.map(|workload| workload.name));
-        self.leave_out_claims();
-        let in_a_round = Plan::new(self, None, 0).round_length().max(1);
-        let of_pools = if self.has_own_pools() { Quick::WITH_POOLS } else { Quick::USUAL };
-        let mut quick = self.target.facts().quick.unwrap_or(of_pools);
-        if self.modelled().is_some() {
-            (quick.runs, quick.seconds) = Quick::MODELLED;
-        }
-        let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
-        self.rounds = self.rounds.min(most);
-        self.max_rounds = None;
-        self.within_seconds = Some(quick.within_seconds);
-        let runs = in_a_round * self.rounds;
-        let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
-        for workload in &mut self.workloads {
-            workload.seconds = workload.seconds.min(seconds);
-            workload.ramp_seconds = 0.0;
-            if workload.work() == Work::Copy {
-                workload.size = Some(workload.extent(self.target.size()).min(QUICK_COPY));
-            }
-        }
-    }
-
-    /// Leaves out a value of a factor; whether there was one to leave out.
-    pub fn leave_out(&mut self, name: &str, value: &str) -> bool {
-        let factor = self.factors.iter_mut().filter(|factor| factor.name == name);
-        let values = factor.flat_map(|factor| {
-            let place = factor.values.iter().position(|it| it == value);
-            place.map(|at| factor.values.remove(at))
-        });
-        values.count() > 0
-    }
-
-    /// The parts that its quick form left out: settings, each with the values that are not measured, and
-    /// workloads.
-    pub fn left_out(&self) -> Vec<String> {
-        let factors = self.factors.iter().filter(|factor| !factor.left_out.is_empty());
-        let factors = factors.map(|factor| format!("{}={}", factor.name, factor.left_out.join(",")));
-        let workloads = (!self.left_out_workloads.is_empty()).then(|| {
-            let count = self.left_out_workloads.len();
-            format!(
-                "{count} of {} workloads ({})",
-                count + self.workloads.len(),
-                self.left_out_workloads.join("; ")
-            )
-        });
-        let rounds = (self.left_out_rounds > 0).then(|| {
-            let (left_out, all) = (self.left_out_rounds, self.rounds + self.left_out_rounds);
-            let most = self.within_seconds.unwrap_or(QUICK_WITHIN_SECONDS);
-            format!(
-                "{left_out} of {all} rounds, which would have ended later than {most:.0} s after the \
-                 beginning on this machine (`--rounds N` runs this number)"
-            )
-        });
-        factors.chain(workloads).chain(rounds).collect()
-    }
-
-    /// Whether another round, which takes as long as the longest one did, would go beyond the time that a
-    /// quick form has. Two are run in any case, and as many as the user asked for later.
-    pub(crate) fn is_over(&self, rounds_done: usize, elapsed: Duration, longest_round: Duration) -> bool {
-        let most = self.within_seconds.filter(|_| rounds_done >= *QUICK_ROUNDS.start());
-        let most = most.filter(|_| self.more_rounds.is_none_or(|more| rounds_done >= more));
-        most.is_some_and(|most| (elapsed + longest_round).as_secs_f64() > most)
-    }
-
-    /// Says what is wrong with it, where something is: all of it.
-    pub fn check(&self) -> Result<()> {
-        let faults = self.faults();
-        match faults.len() {
-            0 => Ok(()),
-            1 => Err(Error::Experiment(faults.concat())),
-            _ => Err(Error::Experiment(format!(
-                "{} things are wrong:\n  {}",
-                faults.len(),
-                faults.join("\n  ")
-            ))),
-        }
-    }
-
-    /// All that is wrong with it by itself, each in a sentence.
-    pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        let is_name = |name: &str| {
-            !name.is_empty()
-                && name.len() <= 64
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-        };
-        if !is_name(&self.name) {
-            faults.push(format!(
-                "'{}' is not a name: letters, digits, '-', '_' and '.', at most 64",
-                self.name
-            ));
-        }
-        if self.rounds < 2 || self.max_rounds.is_some_and(|most| most < self.rounds) {
-            faults.push("rounds: at least 2, and max_rounds not fewer than rounds".into());
-        }
-        if self.within_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
-            faults.push("within_seconds: at least 1, and at most 1000000".into());
-        }
-        if self.boot_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
-            faults.push("boot_seconds: at least 1, and at most 1000000".into());
-        }
-        if self.boot_seconds.is_some() && !self.target.has(Place::Guest) {
-            faults.push("boot_seconds: only targets of kind guest boot anything".into());
-        }
-        if !(0.001..1.0).contains(&self.precision) {
-            faults.push(format!("precision {} is not between 0.001 and 1", self.precision));
-        }
-        if self.target.size().0 < 1 << 20 {
-            faults.push(format!("target: size {} is less than 1M", self.target.size()));
-        }
-        faults.extend(self.target.faults(self));
-        if self.workloads.is_empty() {
-            faults.push("there is no [[workload]]".into());
-        }
-        let mut names = BTreeSet::new();
-        for workload in &self.workloads {
-            let name = &workload.name;
-            if name.is_empty() || !names.insert(name) {
-                faults.push(format!("workload '{name}': names must differ and not be empty"));
-            }
-            faults.extend(workload.faults(&self.target));
-        }
-        let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
-        if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
-            faults.push(format!(
-                "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this \
-                 target: measure it in a directory, where the lab has a file of its own, or leave it out",
-                workload.name
-            ));
-        }
-        if !names.iter().any(|name| *name == self.goal_workload()) {
-            faults.push(format!("goal: there is no workload '{}'", self.goal_workload()));
-        }
-        if self.workloads.iter().any(|workload| !workload.quick && workload.name == self.goal_workload()) {
-            faults.push(format!(
-                "workload '{}': the goal is about it, so the quick form cannot leave it out",
-                self.goal_workload()
-            ));
-        }
-        let goal = self.workloads.iter().find(|workload| workload.name == self.goal_workload());
-        faults.extend(self.goal.faults(&self.target, goal));
-        let is_counted =
-            matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
-        if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
-            faults.push(format!(
-                "goal: {} cannot be reported for '{}', because it would count {beside} too",
-                self.goal.metric.title(),
-                self.goal_workload()
-            ));
-        }
-        let mut factors = BTreeSet::new();
-        for factor in &self.factors {
-            let name = &factor.name;
-            if !factors.insert(name) {
-                faults.push(format!("factor '{name}' appears twice"));
-            }
-            faults.extend(fault(factor.check()));
-            if self.settings.contains_key(name) {
-                faults.push(format!("'{name}' is both a factor and a fixed setting"));
-            }
-        }
-        if let Some(bound) = self.bounds.iter().find(|bound| bound.bytes_per_second().is_none()) {
-            faults.push(format!(
-                "[[bound]] '{}': rate '{}' is not a link (1gbe, 10gbe) or bytes a second (117M)",
-                bound.name, bound.rate
-            ));
-        }
-        if !self.variants.is_empty() && self.mode != Mode::Each {
-            faults.push("[[variant]]: only mode = \"each\" has them".into());
-        }
-        if self.variants.iter().any(Settings::is_empty) {
-            faults.push("[[variant]]: one of them changes nothing".into());
-        }
-        let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
-        let is_layer = |value: &&String| self.target.layers().iter().any(|layer| layer.name == **value);
-        if let Some(value) = of_layer.flat_map(|factor| &factor.values).find(|value| !is_layer(value)) {
-            faults.push(format!("factor 'layer': the target has no layer '{value}'"));
-        }
-        let of_variants = self.variants.iter().flat_map(Settings::keys);
-        let of_factors = self.factors.iter().map(|factor| &factor.name);
-        let all = of_factors.chain(self.settings.keys()).chain(of_variants);
-        for name in all {
-            if !self.target.has(Place::of(name)) {
-                let names = SETTINGS.into_iter().filter(|other| self.target.has(Place::of(other)));
-                faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
-            }
-            if DECIDED.contains(&name.as_str()) {
-                faults.push(format!(
-                    "'{name}': the lab decides that, because its volumes and filesystems have a size and a \
-                     mountpoint, and are written"
-                ));
-            }
-            if let Some(decided) = name.strip_prefix(FIO).and_then(workload::decided) {
-                faults.push(format!("'{name}': {decided}"));
-            }
-        }
-        faults.extend(self.faults_of_values());
-        faults.extend(self.fault_of_disks());
-        faults.extend(fault(self.check_ways()));
-        faults.extend(fault(ignored_options::check(self)));
-        let first = plan::baseline(self);
-        let means_nothing = self.target.fault_of_settings(&first).is_some();
-        let unborne = self.workloads.iter().find(|workload| !self.bears(&first, workload));
-        if let Some(workload) = unborne.filter(|_| !means_nothing) {
-            faults.push(format!(
-                "workload '{}': the baseline's layout does not survive so many missing devices: {BEARING}",
-                workload.name
-            ));
-        }
-        if self.budget.is_some() && self.mode != Mode::Search {
-            faults.push("budget: only mode = \"search\" has one".into());
-        }
-        if self.budget == Some(0) {
-            faults.push("budget: a search takes one run at least".into());
-        }
-        if self.is_searched() && self.factors.is_empty() {
-            faults.push("there is no [[factor]] to search among".into());
-        }
-        let runs = self.variant_count().saturating_mul(self.workloads.len());
-        let runs = runs.saturating_mul(self.least_rounds());
-        let runs = runs.saturating_add(self.search_runs());
-        if runs > MOST_RUNS {
-            faults.push(format!(
-                "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
-            ));
-        }
-        if faults.is_empty() {
-            faults.extend(self.fault_of_missing());
-            let plan = Plan::new(self, None, 0);
-            faults.extend(self.claims.iter().flat_map(|claim| claim.faults(self, &plan)));
-        }
-        let mut told = BTreeSet::new();
-        faults.retain(|what: &String| told.insert(what.clone()));
-        faults
-    }
-
-    /// The values that would never be run, because no possible layout survives so many missing devices. Where
-    /// everything else is right.
-    fn fault_of_missing(&self) -> Option<String> {
-        let bears =
-            |settings: &Settings| self.workloads.iter().any(|workload| self.bears(settings, workload));
-        let told = |settings: &Settings| {
-            let layout = settings.get("layout").or(self.target.pools().map(|pools| &pools.layout));
-            format!(
-                "missing={}: layout '{}' does not survive so many missing devices: {BEARING}",
-                settings.get("missing").map_or("0", String::as_str),
-                layout.map_or("", String::as_str)
-            )
-        };
-        let missing = self.values_of("missing");
-        let base = plan::baseline(self);
-        match self.mode {
-            _ if missing.is_empty() => None,
-            // Any combination may be asked for.
-            Mode::Search | Mode::Improve => {
-                let layouts = self.values_of("layout").into_iter().map(Some);
-                let layouts = layouts.chain([base.get("layout")]);
-                let all = layouts.flat_map(|layout| missing.iter().map(move |count| (layout, *count)));
-                all.map(|(layout, count)| {
-                    let layout = layout.map(|layout| ("layout".to_owned(), layout.clone()));
-                    let both = layout.into_iter().chain([("missing".to_owned(), count.clone())]);
-                    Settings::from_iter(both)
-                })
-                .find(|settings| !bears(settings))
-                .map(|settings| told(&settings))
-            }
-            Mode::Each | Mode::Full => {
-                let plan = Plan::new(self, None, 0);
-                let changes = || plan.variants().iter().filter(|it| it.kind == VariantKind::Change);
-                let has_runs = |value: &String| {
-                    changes().any(|it| it.settings.get("missing") == Some(value) && bears(&it.settings))
-                };
-                let in_vain = changes().filter(|it| !bears(&it.settings)).find(|it| {
-                    let value = it.settings.get("missing");
-                    self.mode == Mode::Each || value.is_some_and(|value| !has_runs(value))
-                });
-                in_vain.map(|variant| told(&variant.settings))
-            }
-        }
-    }
-
-    /// Which values could not be used when their turn comes, which may be hours later.
-    fn faults_of_values(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        for (name, value) in self.all_settings() {
-            faults.extend(fault(setting::check(name, value)));
-            if Place::of(name) == Place::Job {
-                let settings = Settings::from([(name.clone(), value.clone())]);
-                let of_workload = |workload: &Workload| {
-                    let own = workload.faults(&self.target);
-                    let with = match workload.with(&settings) {
-                        Ok(job) => job.faults(&self.target),
-                        Err(error) => fault::<()>(Err(error)).into_iter().collect(),
-                    };
-                    // What is wrong with it anyway is told anyway.
-                    let what = with.into_iter().find(|what| !own.contains(what))?;
-                    let named = format!("{name}={value}: ");
-                    Some(if what.starts_with(&named) { what } else { named + &what })
-                };
-                faults.extend(self.workloads.iter().find_map(of_workload));
-            }
-        }
-        let Some(pools) = self.target.pools() else { return faults };
-        faults.extend(fault(setting::check("layout", &pools.layout)));
-        faults.extend(pools.devices.iter().find_map(|model| fault(setting::check("devices", model))));
-        if let Some(link) = pools.link.as_ref().filter(|link| Model::link(link).is_none()) {
-            faults.push(format!("target: there is no model of a link '{link}'"));
-        }
-        faults
-    }
-
-    /// The faults of the disks that pools are to be made of.
-    fn fault_of_disks(&self) -> Option<String> {
-        let pools = self.target.pools().filter(|pools| !pools.disks.is_empty())?;
-        let models = pools.devices.iter().chain(self.values_of("devices"));
-        let logs = self.values_of("log").into_iter().chain(self.values_of("l2arc"));
-        let logs = logs.filter(|log| *log != "none" && *log != "file");
-        if let Some(model) = models.chain(logs).next() {
-            return Some(format!(
-                "disks: disks cannot play another medium: leave out '{model}', or the \
-                disks"
-            ));
-        }
-        if pools.device_size.is_some() {
-            return Some("device_size: it is only for files, not for disks".to_owned());
-        }
-        let names: BTreeSet<_> = pools.disks.iter().collect();
-        if names.len() != pools.disks.len() {
-            return Some("disks: one is named twice".to_owned());
-        }
-        // Each pool is made of the first of them, so that all are on the same.
-        let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
-        let layouts = layouts.filter_map(|layout| layout.parse::<Layout>().ok());
-        let largest = layouts.max_by_key(Layout::devices)?;
-        (largest.devices() > pools.disks.len() as u64).then(|| {
-            let (count, needed) = (pools.disks.len(), largest.devices());
-            format!(
-                "disks: a pool of {largest} has {needed} devices, and {count} disks are named: name \
-                more, or leave out that layout"
-            )
-        })
-    }
-
-    /// The settings that decide which pool a variant is in with a workload: what only a pool has, or who
-    /// serves it. Where pools are made of disks, those that differ in it take turns.
-    pub(crate) fn pool_of(&self, settings: &Settings, workload: &Workload) -> Settings {
-        let mut own = Place::Server.pick(settings);
-        own.extend(Place::Pool.pick(settings));
-        if workload.missing > 0 {
-            own.insert("missing".into(), workload.missing.to_string());
-        }
-        own
-    }
-
-    /// All settings with all their values: of factors, held fixed, and of variants.
-    pub(crate) fn all_settings(&self) -> Vec<(&String, &String)> {
-        let of_factors =
-            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
-        of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()).collect()
-    }
-
-    /// Says what is wrong with the ways to volumes, and with what workloads ask for on them.
-    fn check_ways(&self) -> Result<()> {
-        let of_factors = |name: &str| {
-            let its = self.factors.iter().filter(|factor| factor.name == name);
-            its.flat_map(|factor| &factor.values).collect::<Vec<_>>()
-        };
-        let of_others = self.variants.iter().chain([&self.settings]);
-        let ways = self.values_of(THROUGH);
-        let known = self.target.facts().ways;
-        if let Some(way) = ways.iter().find(|way| !known.contains(&way.as_str())) {
-            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {}", known.join(" or "))));
-        }
-        if !of_factors(THROUGH).is_empty() && matches!(self.mode, Mode::Search | Mode::Improve) {
-            let what = "decides where something is measured and is nothing to search for: mode = \"each\" or \
-                 \"full\"";
-            return Err(Error::Experiment(format!("factor '{THROUGH}' {what}")));
-        }
-        if !ways.iter().any(|way| *way == PROCESS) {
-            return Ok(());
-        }
-        // Whether a setting of the job can be done does not depend on others.
-        let of_factors = self.factors.iter().flat_map(|factor| {
-            factor.values.iter().map(|value| Settings::from([(factor.name.clone(), value.clone())]))
-        });
-        let jobs: Vec<Settings> = of_others.cloned().chain(of_factors).collect();
-        for workload in &self.workloads {
-            let volume = self.target.size();
-            jobs.iter().try_for_each(|settings| Load::of(&workload.with(settings)?, volume, 0).map(drop))?;
-        }
-        Ok(())
     }
 
     /// Whether a variant with these settings has a pool with as many devices missing as a workload wants.
@@ -839,50 +333,28 @@ impl Experiment {
         layout.map_or(true, |layout| layout.vdevs().first().is_some_and(|vdev| vdev.tolerance() >= missing))
     }
 
-    /// The values of a setting that are compared, or the one that is held fixed.
-    pub(crate) fn compared(&self, name: &str) -> Option<Vec<&str>> {
-        match self.factors.iter().find(|factor| factor.name == name) {
-            Some(factor) => Some(factor.values.iter().map(String::as_str).collect()),
-            None => self.settings.get(name).map(|value| vec![value.as_str()]),
-        }
-    }
-
-    /// All values that a setting has in it.
-    pub(crate) fn values_of(&self, name: &str) -> Vec<&String> {
-        let of_factors =
-            self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
-        let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));
-        of_factors.chain(self.settings.get(name)).chain(of_variants).collect()
-    }
-
-    /// Whether a workload writes to what is measured, so that it can be written before as well.
-    pub(crate) fn overwrites(&self) -> bool {
-        let others = self.values_of("rw");
-        let is_always_other =
-            self.settings.contains_key("rw") || self.factors.iter().any(|factor| factor.name == "rw");
-        self.workloads.iter().any(|it| {
-            let with = |rw: &&String| Workload { rw: (*rw).clone(), ..it.clone() }.writes();
-            (!is_always_other && it.writes()) || others.iter().any(with)
-        })
-    }
-
     /// Whether pools have more than one device, which are files that lie on the same medium and play no
     /// other.
     pub(crate) fn shares_a_medium(&self) -> bool {
         let Some(pools) = self.target.pools() else { return false };
-        if pools.devices.is_some() || !pools.disks.is_empty() || !self.values_of("devices").is_empty() {
+        if pools.devices.is_some()
+            || !pools.disks.is_empty()
+            || !self.design().values_of("devices").is_empty()
+        {
             return false;
         }
-        let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
+        let layouts = self.design().values_of("layout").into_iter().chain([&pools.layout]);
         let has_many = |layout: &String| layout.parse().is_ok_and(|layout: Layout| layout.devices() > 1);
         layouts.into_iter().any(has_many)
-            || ["log", "l2arc"].iter().any(|name| self.values_of(name).iter().any(|value| *value == "file"))
+            || ["log", "l2arc"]
+                .iter()
+                .any(|name| self.design().values_of(name).iter().any(|value| *value == "file"))
     }
 
     /// Its modelled parts, in words; nothing if all of it is real.
     pub fn modelled(&self) -> Option<String> {
         let Pools { devices, link, .. } = self.target.pools()?;
-        let values = |name: &str| self.values_of(name).into_iter().cloned();
+        let values = |name: &str| self.design().values_of(name).into_iter().cloned();
         let mut models: Vec<String> = values("devices").collect();
         models.extend(devices.clone().filter(|_| models.is_empty()));
         let beside = values("log").chain(values("l2arc"));
@@ -892,18 +364,10 @@ impl Experiment {
         (!models.is_empty()).then(|| models.join(", "))
     }
 
-    /// Whether variants differ in what only a pool or its server can have.
-    fn has_own_pools(&self) -> bool {
-        let of_factors = self.factors.iter().map(|factor| &factor.name);
-        of_factors
-            .chain(self.variants.iter().flat_map(Settings::keys))
-            .any(|name| Place::of(name).needs_a_pool())
-    }
-
     /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or
     /// its server can have, and the baseline's twin.
     pub(crate) fn most_in_a_pool(&self) -> usize {
-        let shared = self.factors.iter().filter(|factor| !Place::of(&factor.name).needs_a_pool());
+        let shared = self.factors.iter().filter(|factor| !SettingOwner::of(&factor.name).needs_a_pool());
         let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));
         let combinations = combinations.saturating_add(self.variants.len());
         combinations.min(MOST_SEARCHED.max(self.variant_count())).saturating_add(1)
@@ -949,7 +413,10 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::plan::Plan;
 
     const SMALL: &str = r#"
         name = "small"
@@ -1170,9 +637,12 @@ mod tests {
     #[test]
     fn who_writes_and_whose_devices_share_a_medium_is_known() {
         let experiment = |from: &str, to: &str| Experiment::parse(&SMALL.replace(from, to)).unwrap();
-        assert!(experiment("", "").overwrites() && !experiment("randwrite", "randread").overwrites());
+        assert!(
+            experiment("", "").design().overwrites()
+                && !experiment("randwrite", "randread").design().overwrites()
+        );
         let of_factor = "[[factor]]\nname = \"rw\"\nvalues = [\"randread\", \"randrw\"]\n[[workload]]";
-        assert!(experiment("[[workload]]", of_factor).overwrites());
+        assert!(experiment("[[workload]]", of_factor).design().overwrites());
         let shares =
             |to: &str| experiment("kind = \"volume\"", &format!("kind = \"volume\"\n{to}")).shares_a_medium();
         assert!(
@@ -1252,7 +722,7 @@ mod tests {
     #[test]
     fn options_of_fio_can_be_factors_but_those_that_the_lab_decides() {
         let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
-        assert_eq!(Place::of("fio.thinktime"), Place::Job);
+        assert_eq!(SettingOwner::of("fio.thinktime"), SettingOwner::Job);
         Experiment::parse(&with("fio.thinktime")).unwrap();
         let error = Experiment::parse(&with("fio.filename")).unwrap_err().to_string();
         assert!(error.contains("fio.filename"), "{error}");

@@ -17,20 +17,20 @@ mod latency;
 mod steps;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output as Ended, Stdio};
+use std::process::{Command, Output as Ended, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::remote;
 use crate::series::{self, Series};
-use crate::subprocess::SubprocessOutput;
+use crate::subprocess::{SubprocessOutput, end, has_ended};
 
 pub use latency::Latency;
 
@@ -156,22 +156,6 @@ pub fn run_by(
     stops: &mut dyn FnMut() -> bool,
 ) -> Result<Outcome> {
     run_with(by, arguments, Some(limit).filter(|_| !by.is_empty()), stops)
-}
-
-/// Whether fio has ended; it stays there, and its number with it, until it is waited for.
-pub(crate) fn has_ended(child: &Child) -> io::Result<bool> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process has no number"))?;
-    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Ok(waitid(WaitId::Pid(pid), how)?.is_some())
-}
-
-/// Sends a signal to fio, and to the processes that it started: they are a group of their own.
-pub(crate) fn end(child: &Child, signal: Signal) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended just now.
-        let _ = rustix::process::kill_process_group(group, signal);
-    }
 }
 
 /// Runs fio, here where `by` has no words.

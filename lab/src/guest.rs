@@ -20,7 +20,7 @@
 //! | `patience` | how long guests are waited for |
 //! | [`shell`] | scripts that the guest carries out |
 //!
-//! The settings ([`KNOBS`]) and what they mean together (`Spec`) are here. Sources: QEMU 10's manual
+//! What the settings of guests ([`KNOBS`]) mean together (`Spec`) is here. Sources: QEMU 10's manual
 //! (`qemu-system-x86_64(1)`, `qemu-img(1)`), lvm(8), cryptsetup(8).
 
 mod disk;
@@ -32,57 +32,14 @@ mod patience;
 pub mod shell;
 
 use crate::error::{Error, Result};
-use crate::experiment::{NBD, PROCESS, Settings, THROUGH};
+use crate::setting::{GUEST, KNOBS, Knob, NBD, ON_EXT4, PROCESS, Settings, THROUGH};
 use crate::size::Size;
 
 pub use disk::Wire;
 pub(crate) use disk::{Attached, make_image};
 pub(crate) use host_filesystem::{HostFilesystem, PROGRAMS};
-pub(crate) use machine::{Accelerator, MEMORY, Machine, Purpose};
+pub(crate) use machine::{Accelerator, MEMORY, Purpose, VirtualMachine};
 pub(crate) use patience::Boots;
-
-/// The setting that says that a volume is measured in a guest.
-pub const GUEST: &str = "guest";
-
-/// The disk that needs root: an image on a filesystem of the host, which lies on a volume.
-pub const ON_EXT4: &str = "qcow2-on-ext4";
-
-/// A setting of a guest.
-#[derive(Debug, Clone, Copy)]
-pub struct Knob {
-    /// Its name.
-    pub name: &'static str,
-    /// Its values, the default first.
-    pub values: &'static [&'static str],
-}
-
-const fn knob(name: &'static str, values: &'static [&'static str]) -> Knob {
-    Knob { name, values }
-}
-
-/// All of them.
-pub const KNOBS: [Knob; 9] = [
-    knob("disk", &["vhost-user", "nbd", "iscsi", "raw", "qcow2", "qcow2-sparse", ON_EXT4]),
-    knob("cache", &["none", "writethrough", "writeback", "directsync"]),
-    knob("bus", &["virtio-blk", "virtio-scsi", "ahci", "ide"]),
-    knob("iothread", &["off", "on"]),
-    knob("aio", &["threads", "native", "io_uring"]),
-    knob("lvm", &["off", "on"]),
-    knob("luks", &["off", "on", "without-aes"]),
-    knob("guest_fs", &["none", "ext2", "ext3", "ext4", "xfs"]),
-    knob("accel", &["auto", "tcg", "kvm"]),
-];
-
-impl Knob {
-    /// That of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        KNOBS.into_iter().find(|knob| knob.name == name)
-    }
-
-    fn of(self, settings: &Settings) -> &str {
-        settings.get(self.name).map_or(self.values[0], String::as_str)
-    }
-}
 
 /// What a guest's disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

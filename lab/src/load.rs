@@ -1,17 +1,16 @@
 //! A workload that runs in the process that has the pool open, on the volume's own object: without NBD, a
 //! socket and fio (`through = "process"`).
 //!
-//! A few fields describe here what fio would do, for [`crate::target::Programs::load`]. The answer has the
+//! A few fields describe here what fio would do, for [`crate::programs::Programs::load`]. The answer has the
 //! form of fio's JSON and is parsed as such. Any option of a workload that is not among these fields is
 //! refused by name before a run: both ways to a volume must do the same.
 
-mod sizes;
-
 use crate::error::{Error, Result};
-use crate::experiment::{Work, Workload};
 use crate::size::Size;
+use crate::workload::sizes::{self, increment};
+use crate::workload::{Work, Workload};
 
-pub use sizes::Share;
+pub use crate::workload::sizes::Share;
 
 /// A load on a volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,24 +171,6 @@ impl Load {
     }
 }
 
-/// The smallest size of an operation of a workload.
-pub(crate) fn smallest(workload: &Workload) -> Size {
-    let sizes = workload.options.get("bssplit").and_then(|text| sizes::parse(text).ok());
-    let sizes = sizes.iter().flatten().flatten().map(|share| share.size);
-    sizes.min().unwrap_or(workload.bs)
-}
-
-/// fio's `offset_increment`: bytes, or a percentage of the volume, whatever of that is worked on.
-pub(crate) fn increment(text: &str, volume: Size) -> Option<Size> {
-    match text.strip_suffix('%') {
-        None => text.parse().ok(),
-        Some(percent) => {
-            let percent = percent.parse::<u8>().ok().filter(|percent| *percent <= 100)?;
-            Some(Size((u128::from(volume.0) * u128::from(percent) / 100) as u64))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +189,8 @@ mod tests {
         let text = "rw = \"randrw\"\nbs = \"8K\"\niodepth = 16\ncompressible = 40\nseconds = \
             2.5\nramp_seconds = 1\n\
                     options = \
-                    { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", numjobs = \"4\" }";
+                    { rwmixread = \"70\", fdatasync = \"32\", random_distribution = \"zipf:1.1\", \
+                    numjobs = \"4\" }";
         let expected = Load {
             is_random: true,
             read_percent: 70,

@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Mode, NBD, PROCESS, Place, Settings, THROUGH};
-use crate::guest::{GUEST, Knob};
+use crate::experiment::{Claim, Experiment, Mode};
+use crate::setting::{GUEST, Knob, NBD, PROCESS, SettingOwner, Settings, THROUGH};
 
 /// The variant that all others are compared with.
 pub const BASELINE: &str = "baseline";
@@ -70,7 +70,7 @@ impl Plan {
     /// The plan of an experiment, in which a search may have found these settings. The same seed gives the
     /// same order.
     pub fn new(experiment: &Experiment, found: Option<&Settings>, seed: u64) -> Self {
-        let base = baseline(experiment);
+        let base = experiment.design().baseline();
         let twin = Variant { name: TWIN.into(), kind: VariantKind::Twin, settings: base.clone() };
         let mut variants = vec![Variant::of(experiment, base.clone()), twin];
         let changes = match experiment.mode {
@@ -100,7 +100,7 @@ impl Plan {
         let pairs: Vec<(usize, usize)> = all.filter(is_possible).collect();
         let turn = |(variant, workload): &(usize, usize)| {
             let (settings, workload) = (&variants[*variant].settings, &experiment.workloads[*workload]);
-            experiment.target.turn(experiment, settings, workload)
+            experiment.target.turn(settings, workload)
         };
         let turns: Option<Vec<Settings>> = pairs.iter().map(turn).collect();
         let turns = turns.map(|all| {
@@ -145,6 +145,18 @@ impl Plan {
         variants.map(move |(at, variant)| (variant, of(at))).filter(|(_, workloads)| !workloads.is_empty())
     }
 
+    /// The names of both variants of a claim, where the plan has them.
+    pub fn claimed(&self, experiment: &Experiment, claim: &Claim) -> Option<[&str; 2]> {
+        let name = |changes: &Settings| {
+            let mut settings = experiment.design().baseline();
+            settings.extend(changes.clone());
+            let is_it = |kind| matches!(kind, VariantKind::Baseline | VariantKind::Change);
+            let found = self.variants.iter().find(|it| is_it(it.kind) && it.settings == settings)?;
+            Some(found.name.as_str())
+        };
+        Some([name(&claim.of)?, name(&claim.than)?])
+    }
+
     /// How many turns a round has, as of pools on the same disks; none where runs follow in any order.
     pub fn turns(&self) -> usize {
         self.turns.iter().flatten().max().map_or(0, |most| most + 1)
@@ -174,7 +186,7 @@ impl Plan {
 impl Variant {
     /// The one with these settings: the baseline where they are its.
     pub fn of(experiment: &Experiment, settings: Settings) -> Self {
-        let base = baseline(experiment);
+        let base = experiment.design().baseline();
         if settings == base {
             return Self { name: BASELINE.into(), kind: VariantKind::Baseline, settings };
         }
@@ -188,20 +200,15 @@ impl Variant {
     }
 }
 
-/// Settings of the baseline: what is held fixed, and the first value of each factor.
-pub(crate) fn baseline(experiment: &Experiment) -> Settings {
-    with_values(experiment, &vec![0; experiment.factors.len()])
-}
-
 /// Where volumes are reached in more than one way: the names of the baseline as the process has it that has
 /// the pool open, and over NBD.
 pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
     experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
-    if experiment.target.has(Place::Guest) {
+    if experiment.target.has(SettingOwner::Guest) {
         return None;
     }
     let over = |way: &str| {
-        let mut settings = baseline(experiment);
+        let mut settings = experiment.design().baseline();
         settings.insert(THROUGH.to_owned(), way.to_owned());
         Variant::of(experiment, settings).name
     };
@@ -211,7 +218,7 @@ pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
 /// The layers of guests: the variant that has a layer, and the variant, or the raw device, that has what lies
 /// below. Where that was not measured it is the next below that was.
 pub(crate) fn layers_of_guests(experiment: &Experiment) -> Vec<[String; 2]> {
-    if !experiment.target.has(Place::Guest) {
+    if !experiment.target.has(SettingOwner::Guest) {
         return Vec::new();
     }
     let plan = Plan::new(experiment, None, 0);
@@ -279,16 +286,6 @@ fn below(settings: &mut Settings) -> bool {
         (None, Some(_)) => return false,
     };
     true
-}
-
-/// Settings with the given value of each factor, by index.
-pub fn with_values(experiment: &Experiment, values: &[usize]) -> Settings {
-    let mut settings = experiment.settings.clone();
-    let chosen = experiment.factors.iter().zip(values);
-    let chosen =
-        chosen.filter_map(|(factor, at)| Some((factor.name.clone(), factor.values.get(*at)?.clone())));
-    settings.extend(chosen);
-    settings
 }
 
 fn combinations(experiment: &Experiment, base: &Settings) -> Vec<Settings> {
@@ -441,12 +438,12 @@ mod tests {
     #[test]
     fn what_a_search_found_is_compared_with_the_baseline() {
         let experiment = experiment("search");
-        let found = with_values(&experiment, &[2, 1]);
+        let found = experiment.design().with_values(&[2, 1]);
         let names = |found: Option<&Settings>| -> Vec<String> {
             Plan::new(&experiment, found, 1).variants().iter().map(|variant| variant.name.clone()).collect()
         };
         assert_eq!(names(Some(&found)), [BASELINE, TWIN, "volblocksize=64K compression=lz4", DEVICE]);
-        assert_eq!(names(Some(&with_values(&experiment, &[0, 0]))), [BASELINE, TWIN, DEVICE]);
+        assert_eq!(names(Some(&experiment.design().with_values(&[0, 0]))), [BASELINE, TWIN, DEVICE]);
     }
 
     #[test]

@@ -16,13 +16,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    self, Experiment, POOL, Place, SETTINGS, Settings, TUNABLE, Work, Workload, faults_of_options,
+    self, Experiment, POOL, SETTINGS, SettingOwner, Settings, TUNABLE, Work, Workload, faults_of_options,
 };
 use crate::fio::{self, Endpoint};
-use crate::plan::{self, Plan, Variant, VariantKind};
+use crate::plan::{Plan, Variant, VariantKind};
 use crate::site::{Access, DatasetKind, Named, Server};
 use crate::size::Size;
 use crate::store;
+use crate::subprocess::is_program;
 use crate::target;
 use crate::trace::Trace;
 use ondisk::nearest::meant;
@@ -101,23 +102,19 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
         let missing = programs.iter().filter(|it| !is_program(it));
         all.extend(missing.map(|it| format!("{what} need {it}, which is not on the PATH")));
     }
-    all.extend(experiment.target.faults_here(experiment));
+    let variants = Plan::new(experiment, None, 0).variants().len();
+    all.extend(experiment.target.faults_here(experiment.design(), variants));
     all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));
     all.extend(store::require_free(directory).err().map(|error| error.to_string()));
     all.extend(room(experiment, directory));
     all
 }
 
-/// Whether a program is on the PATH.
-pub(crate) fn is_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
-}
-
 /// A factor whose two values are the same in two spellings.
 pub fn alike(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String> {
     let meaning = |name: &str, value: &str| {
-        let of_property = (Place::of(name) == Place::Dataset).then(|| known.meaning(name, value)).flatten();
+        let of_property =
+            (SettingOwner::of(name) == SettingOwner::Dataset).then(|| known.meaning(name, value)).flatten();
         of_property.unwrap_or_else(|| experiment::meaning(name, value))
     };
     let of_factors = experiment.factors.iter().filter_map(|factor| {
@@ -149,9 +146,9 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
     let properties = known.properties(of_volume);
     let mut told = BTreeSet::new();
     let mut all = Vec::new();
-    for (name, value) in experiment.all_settings() {
-        let fault = match Place::of(name) {
-            Place::Dataset => known.fault(of_volume, name, value).and_then(|why| {
+    for (name, value) in experiment.design().all_settings() {
+        let fault = match SettingOwner::of(name) {
+            SettingOwner::Dataset => known.fault(of_volume, name, value).and_then(|why| {
                 let is_host = experiment.target.below().is_some();
                 if properties.contains(&name.as_str()) {
                     // What values a host's properties may have, only the host knows.
@@ -167,11 +164,11 @@ pub fn names(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String
                     format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
                 })
             }),
-            Place::Tunable => {
+            SettingOwner::Tunable => {
                 let fault = name.strip_prefix(TUNABLE).and_then(|name| known.tunable_fault(name, value));
                 fault.map(|why| format!("{name}={value}: {why}"))
             }
-            Place::Pool => {
+            SettingOwner::Pool => {
                 let property = name.strip_prefix(POOL);
                 let property = property.or(name.starts_with("feature@").then_some(name));
                 property.and_then(|property| {
@@ -195,8 +192,8 @@ pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String>
     if matches!(experiment.target.server(), None | Some(Server::Kernel)) {
         return Vec::new();
     }
-    let why = |name: &str| match (Place::of(name), name.strip_prefix(POOL)) {
-        (Place::Dataset, _) => known.idle(name).or_else(|| of_layouts(experiment, name)),
+    let why = |name: &str| match (SettingOwner::of(name), name.strip_prefix(POOL)) {
+        (SettingOwner::Dataset, _) => known.idle(name).or_else(|| of_layouts(experiment, name)),
         (_, Some(property)) => known.pool_idle(property),
         _ => None,
     };
@@ -215,8 +212,9 @@ pub fn idle(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<String>
 
 /// Why a property makes no difference in any pool of a [`crate::layout::Layout`].
 fn of_layouts(experiment: &Experiment, name: &str) -> Option<&'static str> {
-    let has_l2arc =
-        || experiment.all_settings().iter().any(|(name, value)| *name == "l2arc" && *value != "none");
+    let has_l2arc = || {
+        experiment.design().all_settings().iter().any(|(name, value)| *name == "l2arc" && *value != "none")
+    };
     match name {
         "special_small_blocks" => Some("pools of the lab have no special devices"),
         "secondarycache" if !has_l2arc() => Some("the pool has no cache device (l2arc)"),
@@ -232,7 +230,8 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
         Access::File => Some(Endpoint::Path("/cenote-lab".into())),
         Access::Process => None,
     };
-    let mut all: Vec<Endpoint> = experiment.target.accesses(experiment).into_iter().filter_map(of).collect();
+    let mut all: Vec<Endpoint> =
+        experiment.target.accesses(experiment.design()).into_iter().filter_map(of).collect();
     all.dedup();
     all
 }
@@ -260,18 +259,18 @@ fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
 
 /// fio's errors about the arguments of the experiment.
 fn of_fio(experiment: &Experiment) -> Vec<String> {
-    let base = plan::baseline(experiment);
-    let mut jobs: Vec<(String, Settings)> = vec![(String::new(), Place::Job.pick(&base))];
+    let base = experiment.design().baseline();
+    let mut jobs: Vec<(String, Settings)> = vec![(String::new(), SettingOwner::Job.pick(&base))];
     let of_factors = experiment.factors.iter().flat_map(|factor| {
         factor.values.iter().map(|value| Settings::from([(factor.name.clone(), value.clone())]))
     });
     for changes in of_factors.chain(experiment.variants.iter().cloned()) {
-        let changed = Place::Job.pick(&changes);
+        let changed = SettingOwner::Job.pick(&changes);
         if changed.is_empty() {
             continue;
         }
         let words: Vec<String> = changed.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut settings = Place::Job.pick(&base);
+        let mut settings = SettingOwner::Job.pick(&base);
         settings.extend(changed);
         jobs.push((format!(", {}", words.join(" ")), settings));
     }
@@ -367,7 +366,7 @@ pub fn told(experiment: &Experiment) -> String {
     let size = experiment.target.size();
     let paths = experiment.target.paths();
     if !paths.is_empty() {
-        let overwrites = experiment.overwrites();
+        let overwrites = experiment.design().overwrites();
         for path in paths {
             let what = match (path.exists(), overwrites) {
                 (false, true) => "made and filled, as it is not there, and written",
@@ -380,15 +379,15 @@ pub fn told(experiment: &Experiment) -> String {
         }
     }
     for uri in experiment.target.uris() {
-        let what = if experiment.overwrites() { "written" } else { "only read" };
+        let what = if experiment.design().overwrites() { "written" } else { "only read" };
         text.push_str(&format!("{size} of {uri}: {what}\n"));
     }
     for layer in experiment.target.elsewhere() {
-        let what = if experiment.overwrites() { "written" } else { "only read" };
+        let what = if experiment.design().overwrites() { "written" } else { "only read" };
         text.push_str(&format!("{size} of {}: {what}\n", layer.title()));
     }
     if let Some(Named::Volume(volume)) = experiment.target.named().first() {
-        let what = if experiment.overwrites() { "written" } else { "only read" };
+        let what = if experiment.design().overwrites() { "written" } else { "only read" };
         text.push_str(&format!("{size} of {volume}: {what}, and its properties are set back afterwards\n"));
     }
     for disk in experiment.target.disks() {
@@ -611,8 +610,8 @@ mod tests {
     fn exports_are_looked_at_before_and_written_only_with_consent() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        crate::target::export::tests::serve(&at("serves"), 64 << 20, false);
-        crate::target::export::tests::serve(&at("reads"), 1 << 20, true);
+        crate::export::tests::serve(&at("serves"), 64 << 20, false);
+        crate::export::tests::serve(&at("reads"), 1 << 20, true);
         let of = |uri: &str, rw: &str, may| {
             let text = format!(
                 "name = \"x\"\n[target]\nkind = \"nbd\"\nuri = \"{uri}\"\nsize = \"64M\"\n[[workload]]\nname \

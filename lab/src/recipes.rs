@@ -54,8 +54,8 @@ pub const RECIPES: [Recipe; 14] = [
     },
     Recipe {
         name: "l2arc-slog",
-        about: "a NAS of seven modelled disks with a cache device, a log device, and the tunables that people \
-            try then",
+        about: "a NAS of seven modelled disks with a cache device, a log device, and the tunables that \
+            people try then",
         text: include_str!("../recipes/l2arc-slog.toml"),
     },
     Recipe {

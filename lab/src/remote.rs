@@ -17,12 +17,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::environment::{Environment, Guest};
+use crate::environment::{Environment, RemoteMachine};
 use crate::error::{Error, Result};
-use crate::experiment::{ENGINES, Layer};
-use crate::fio::{end, has_ended};
+use crate::layer::{ENGINES, Layer};
 use crate::size::Size;
-use crate::subprocess::SubprocessOutput;
+use crate::subprocess::{SubprocessOutput, end, has_ended};
 
 /// How long an answer may take.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);
@@ -245,7 +244,7 @@ pub(crate) fn drop_caches(by: &[String]) -> std::result::Result<(), String> {
 }
 
 /// The machines that layers are on which have `by`, by the layers' names.
-pub(crate) fn guests(layers: &[Layer]) -> Result<BTreeMap<String, Guest>> {
+pub(crate) fn guests(layers: &[Layer]) -> Result<BTreeMap<String, RemoteMachine>> {
     let layers = layers.iter().filter_map(|layer| Some((layer, layer.by.as_deref()?)));
     let of = |(layer, by): (&Layer, &[String])| {
         let answer = ask(by, &format!("{SAY}{TELL_MACHINE}"), ANSWER_LIMIT);
@@ -253,7 +252,7 @@ pub(crate) fn guests(layers: &[Layer]) -> Result<BTreeMap<String, Guest>> {
             answer.map_err(|why| Error::Experiment(format!("target {}: by: {why}", layer.title())))?;
         let facts = facts(&answer);
         let machine = Environment::of_files(&|path| facts.get(path).cloned());
-        let guest = Guest {
+        let guest = RemoteMachine {
             by: by.to_vec(),
             cpu: machine.cpu,
             cores: facts.get("cores").and_then(|cores| cores.parse().ok()).unwrap_or(0),

@@ -8,6 +8,7 @@ mod guests;
 mod html;
 mod markdown;
 mod plot;
+mod section;
 mod subject;
 mod workloads;
 
@@ -15,14 +16,16 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use choices::Section;
+use section::Section;
 
 use crate::analysis::{self, Findings};
+use crate::counters::Layers;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric};
 use crate::store::{Run, Stage, Store};
-use crate::target::Layers;
+
+pub use crate::metric::written;
 
 /// Writes the report in all its forms; where they are, the HTML first.
 pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
@@ -85,7 +88,6 @@ struct Caution<'a> {
 pub(crate) use html::STYLE;
 pub use markdown::{brief, markdown};
 pub(crate) use plot::{Bar, bars, escaped};
-pub(crate) use workloads::elsewhere;
 
 /// Every run, a line each, with its number, and what of the experiment is modelled and what is missing.
 pub fn csv(store: &Store, findings: &Findings) -> String {
@@ -162,32 +164,6 @@ struct OfRun<'a> {
     fio: serde_json::Value,
 }
 
-/// A figure in the unit that people read it in.
-pub fn written(metric: Metric, value: f64) -> String {
-    let digits = |value: f64| match value.abs() {
-        100.0.. => 0,
-        10.0..100.0 => 1,
-        _ => 2,
-    };
-    let scaled = |value: f64, unit: &str| format!("{value:.*} {unit}", digits(value));
-    match metric {
-        Metric::Iops if value >= 10_000.0 => format!("{:.1}k", value / 1000.0),
-        Metric::Iops => format!("{value:.0}"),
-        Metric::Throughput => scaled(value / 1048576.0, "MiB/s"),
-        Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999 => {
-            let (unit_ns, unit) = match value {
-                1e9.. => (1e9, "s"),
-                1e6.. => (1e6, "ms"),
-                _ => (1e3, "us"),
-            };
-            scaled(value / unit_ns, unit)
-        }
-        Metric::Memory => scaled(value / 1048576.0, "MiB"),
-        Metric::Cpu => scaled(value, "s/GB"),
-        Metric::Amplification | Metric::ReadAmplification | Metric::Space => format!("{value:.2}"),
-    }
-}
-
 /// Which metrics of a workload have useful values, the goal's first.
 fn metrics(store: &Store, findings: &Findings) -> Vec<Metric> {
     let goal = store.experiment().goal.metric;
@@ -201,10 +177,10 @@ fn metrics(store: &Store, findings: &Findings) -> Vec<Metric> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counters;
     use crate::experiment::Experiment;
     use crate::fio::Figures;
     use crate::machine::Busy;
-    use crate::target::Counters;
 
     /// Two rounds of an experiment on a target.
     fn store(target: &str) -> Store {
@@ -364,7 +340,7 @@ mod tests {
         assert!(top(&forms[0], &unfinished) && top(&forms[1], &on_page), "{forms:?}");
         assert!(forms[..2].iter().all(|form| !form.contains("keep that")), "{forms:?}");
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
-        let plan = crate::run::plan(&store);
+        let plan = crate::found::plan(&store);
         let first = store.runs()[0].clone();
         for round in 0..5 {
             for step in plan.round(round) {
@@ -385,7 +361,7 @@ mod tests {
         let mut store = store("");
         let first = store.runs()[0].clone();
         let two = Experiment { rounds: 2, ..store.experiment().clone() };
-        let plan = crate::run::plan(&store);
+        let plan = crate::found::plan(&store);
         let mut runs = Vec::new();
         for round in 0..2 {
             for step in plan.round(round) {

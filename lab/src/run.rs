@@ -8,97 +8,44 @@
 //!
 //! # Runs that fail
 //! One run that fails (a guest that does not boot, a fio that ends with an error) must not take the others
-//! along. It is tried again, with all of its variant's made anew, `TRIES` times in all; then its place in
-//! the round is left out ([`Stage::LeftOut`]), and the report says so ([`crate::analysis::LeftOut`]). A
-//! variant with a workload that is left out `GIVEN_UP` times in a row is not tried any more by this
-//! process. Where the experiment itself is at fault it ends with the error: before any run succeeded, and
-//! when `IN_A_ROW` different ones (all, where there are fewer) were left out one after the other. A search
-//! has no gaps: it ends with the error of a run that fails each time, and can be continued.
+//! along. It is tried again, with all of its variant's made anew, `TRIES` times in all (`tries`); then its
+//! place in the round is left out ([`Stage::LeftOut`]), and the report says so
+//! ([`crate::analysis::LeftOut`]). A variant with a workload that is left out `GIVEN_UP` times in a row is
+//! not tried any more by this process. Where the experiment itself is at fault it ends with the error: before
+//! any run succeeded, and when `IN_A_ROW` different ones (all, where there are fewer) were left out one after
+//! the other. A search has no gaps: it ends with the error of a run that fails each time, and can be
+//! continued.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `tries` | one run, tried again where it fails |
+//! | `search` | the runs of a search, before the rounds |
+//! | `time_left` | how long the rest takes |
 
-mod time_left;
+mod search;
+pub(crate) mod time_left;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
-use crate::fio::Figures;
-use crate::machine::{Busy, Machine};
-use crate::plan::{Plan, Step, Variant, VariantKind};
-use crate::search_run;
-use crate::size::Size;
+use crate::found;
+use crate::plan::{Plan, Step, Variant};
+use crate::progress::{Ended, Progress};
 use crate::store::{Run, Stage, Store};
-use crate::target::{Bench, Counters, Placement};
+use crate::target::Bench;
 use crate::trace::Trace;
 
-pub(crate) use time_left::TimeLeft;
+use time_left::TimeLeft;
+use tries::{TRIES, now, tried};
 
-/// How often a run is tried until it is left out.
-const TRIES: usize = 3;
 /// After how many runs that were left out one after the other a variant with a workload is given up.
 const GIVEN_UP: usize = 2;
 /// How many different runs that are left out one after the other end the experiment.
 const IN_A_ROW: usize = 4;
-
-/// Something that is made ready before a run, or copied by one.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part<'a> {
-    /// The workload and the variant.
-    pub what: &'a str,
-    /// Bytes that are done.
-    pub done: Size,
-    /// Bytes in all.
-    pub total: Size,
-    /// How long that took.
-    pub elapsed: Duration,
-}
-
-impl Part<'_> {
-    /// Bytes in a second; nothing before there are any.
-    pub fn rate(&self) -> Option<f64> {
-        let rate = self.done.0 as f64 / self.elapsed.as_secs_f64();
-        (rate.is_finite() && rate > 0.0).then_some(rate)
-    }
-
-    /// How long the rest takes, if it goes on like that.
-    pub fn left(&self) -> Option<Duration> {
-        let rest = self.total.0.saturating_sub(self.done.0) as f64;
-        Duration::try_from_secs_f64(rest / self.rate()?).ok()
-    }
-}
-
-/// Receives progress.
-pub trait Progress {
-    /// A run begins: how many are done, how many there are at least, how long these take with this one as far
-    /// as that is known, and what it is.
-    fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str);
-    /// A run ended.
-    fn ended(&self, run: &Run);
-    /// A run failed: which one it was, why, and whether it is tried again.
-    fn failed(&self, _what: &str, _error: &Error, _is_tried_again: bool) {}
-    /// A part goes on.
-    fn goes_on(&self, _: Part<'_>) {}
-    /// Whether the user stopped it: at once. A run under way is not kept then, and is repeated when the
-    /// experiment continues.
-    fn stops(&self) -> bool;
-}
-
-/// How it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// All rounds are done.
-    Complete,
-    /// The user stopped it; it can be continued.
-    Stopped,
-}
-
-/// The plan of the experiment whose results are in `store`, with what a search found, once it has ended.
-pub fn plan(store: &Store) -> Plan {
-    let found = search_run::found(store);
-    let experiment = store.experiment();
-    Plan::new(experiment, found.as_ref().map(|found| &found.settings), experiment.seed())
-}
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
@@ -114,7 +61,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
         bench.hold_passes(&workload, passes);
     }
     let mut pace = TimeLeft::default();
-    if search_run::carry_out(store, bench, progress, &mut pace)? == Ended::Stopped {
+    if search::carry_out(store, bench, progress, &mut pace)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
     let measure =
@@ -135,7 +82,7 @@ pub(crate) fn rounds(
     mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
 ) -> Result<Ended> {
     let experiment = store.experiment().clone();
-    let plan = plan(store);
+    let plan = found::plan(store);
     tear(store, &plan)?;
     let least = experiment.least_rounds();
     let most = experiment.max_rounds.unwrap_or(least).max(least);
@@ -265,11 +212,6 @@ fn is_of_rounds(run: &Run) -> bool {
     matches!(run.stage, Stage::Rounds | Stage::LeftOut)
 }
 
-/// Seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// Variants are compared within rounds. So one that was interrupted is done again as a whole: its two parts
 /// may have had very different machines.
 fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
@@ -315,136 +257,11 @@ fn hold_passes(store: &mut Store) -> Result<Vec<(String, usize)>> {
     Ok(held)
 }
 
-/// Does one run, again where it fails; what it found, and all that fio said.
-///
-/// # Errors
-/// The error of the last try, or one that each try would have.
-pub(crate) fn tried(
-    bench: &mut Bench<'_>,
-    progress: &dyn Progress,
-    stage: Stage,
-    round: usize,
-    variant: &Variant,
-    workload: &Workload,
-) -> Result<(Run, String)> {
-    let what = format!("round {}, {}, {}", round + 1, variant.name, workload.name);
-    let bench = std::cell::RefCell::new(bench);
-    let failed = |error: &Error, is_tried_again: bool| {
-        progress.failed(&what, error, is_tried_again);
-        if let Ok(workload) = workload.with(&variant.settings) {
-            bench.borrow_mut().renew(&Placement::of(variant, &workload));
-        }
-    };
-    let measure = || one(&mut bench.borrow_mut(), progress, stage, round, variant, workload);
-    let ((mut run, said), before) = up_to(TRIES, measure, failed)?;
-    run.notes.extend(before.map(|(tries, error)| {
-        format!("A run succeeded at try {tries} ({what}); before that it failed: {error}.")
-    }));
-    Ok((run, said))
-}
-
-/// What the first try gives that does not fail, and where it was not the first, which one it was and why the
-/// one before failed. `failed` gets each failure, and whether another try follows.
-fn up_to<T>(
-    tries: usize,
-    mut measure: impl FnMut() -> Result<T>,
-    mut failed: impl FnMut(&Error, bool),
-) -> Result<(T, Option<(usize, Error)>)> {
-    let (mut before, mut this) = (None, 1);
-    loop {
-        match measure() {
-            Ok(done) => return Ok((done, before.map(|error| (this, error)))),
-            Err(error) if error.is_of_a_run() => {
-                failed(&error, this < tries);
-                if this >= tries {
-                    return Err(error);
-                }
-                (before, this) = (Some(error), this + 1);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Does one run; what it found, and all that fio said.
-fn one(
-    bench: &mut Bench<'_>,
-    progress: &dyn Progress,
-    stage: Stage,
-    round: usize,
-    variant: &Variant,
-    workload: &Workload,
-) -> Result<(Run, String)> {
-    measured(bench, progress, stage, round, variant, workload).map_err(|error| match error {
-        Error::Silent { by, limit, .. } => {
-            let run = format!("round {}, {}, {}: ", round + 1, variant.name, workload.name);
-            let lodging = workload.with(&variant.settings).map(|workload| Placement::of(variant, &workload));
-            let seen = lodging.ok().and_then(|lodging| bench.seen(&lodging));
-            Error::Silent { by, limit, run, seen }
-        }
-        error => bench.explained(error),
-    })
-}
-
-fn measured(
-    bench: &mut Bench<'_>,
-    progress: &dyn Progress,
-    stage: Stage,
-    round: usize,
-    variant: &Variant,
-    workload: &Workload,
-) -> Result<(Run, String)> {
-    let workload = workload.with(&variant.settings)?;
-    let lodging = Placement::of(variant, &workload);
-    bench.ready(&lodging, &workload, progress)?;
-    let prepared = bench.prepared();
-    let job = bench.job(&lodging, &workload, round, progress)?;
-    let machine = Machine::default();
-    let load = machine.load().unwrap_or_default();
-    let ticks = machine.ticks();
-    let before = bench.counters(&lodging)?;
-    let began = now();
-    let mut outcome = bench.run(&lodging, &job, progress)?;
-    if matches!(workload.work(), Work::Stat | Work::Delete) {
-        // fio counts the size of each file, of which nothing was transferred.
-        outcome.figures = Figures { throughput: 0.0, read_bytes: 0, ..outcome.figures };
-    }
-    bench.settle(&lodging)?;
-    let after = bench.counters(&lodging)?;
-    let ticks = ticks.zip(machine.ticks());
-    let is_of_more = workload.counted_beside().is_some() || bench.did_more();
-    let served = before.zip(after).map(|(before, after)| Counters { is_of_more, ..after.since(&before) });
-    let served_seconds = match variant.kind {
-        VariantKind::Device => Some(0.0),
-        _ => served.map(|served| served.cpu_seconds),
-    };
-    let busy = ticks.map(|(before, after)| Busy::since(before, after, load, served_seconds));
-    let mut notes = bench.notes();
-    notes.extend(busy.iter().flat_map(Busy::cautions));
-    let run = Run {
-        stage,
-        round,
-        variant: variant.name.clone(),
-        workload: workload.name.clone(),
-        began,
-        command: job.words(),
-        figures: outcome.figures,
-        served,
-        space: bench.space(&lodging)?,
-        sector: bench.sector(&lodging)?,
-        series: outcome.series,
-        passes: bench.passes(&workload.name).filter(|_| workload.work() == Work::Replay),
-        prepared,
-        busy,
-        notes,
-    };
-    Ok((run, outcome.json))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Experiment;
+    use crate::fio::Figures;
     use crate::plan::TWIN;
 
     struct Silent;
@@ -491,27 +308,6 @@ mod tests {
 
     fn broken() -> Error {
         Error::Failed { command: "fio".into(), output: "broken".into() }
-    }
-
-    #[test]
-    fn a_run_is_tried_until_it_succeeds_but_not_for_ever() {
-        let tried = |succeeds_at: usize, error: fn() -> Error| {
-            let (mut tries, mut told) = (0, Vec::new());
-            let done = up_to(
-                3,
-                || {
-                    tries += 1;
-                    if tries == succeeds_at { Ok(tries) } else { Err(error()) }
-                },
-                |_, is_tried_again| told.push(is_tried_again),
-            );
-            (done.map(|(done, before)| (done, before.map(|(this, _)| this))).ok(), tries, told)
-        };
-        assert_eq!(tried(1, broken), (Some((1, None)), 1, vec![]));
-        assert_eq!(tried(3, broken), (Some((3, Some(3))), 3, vec![true, true]));
-        assert_eq!(tried(4, broken), (None, 3, vec![true, true, false]));
-        // What each try would have is not tried again.
-        assert_eq!(tried(2, || Error::Stopped), (None, 1, vec![]));
     }
 
     /// Carries rounds out, of which those runs fail whose round and variant are these.

@@ -5,6 +5,9 @@
 //! sees it: it answers what is measured there, what can be varied and reported, what the lab may write, and
 //! what is left to be removed. The lab asks these questions and never looks at the kind.
 //!
+//! A site lies below experiments and benches: of an experiment it knows the [`Design`]; what is made by its
+//! answers, [`crate::target`] makes.
+//!
 //! # Kinds
 //! | kind | what it is | fields |
 //! |---|---|---|
@@ -28,7 +31,6 @@
 //! | what reaches it? | [`Site::accesses`] | [`crate::preflight`], [`crate::experiment`] |
 //! | what of an experiment can it not do? | [`Site::faults`], [`Site::faults_here`], [`Site::faults_of_server`], [`Site::fault_of_settings`] | [`crate::preflight`], [`crate::plan`], [`crate::target`] |
 //! | which runs follow each other in a round? | [`Site::turn`] | [`crate::plan`] |
-//! | where does a variant run? | [`Site::endpoint`], [`Site::enter`] | [`crate::target::Bench`] |
 //! | what was measured? | [`Site::described`], [`Site::environment`] | [`crate::report`] |
 //!
 //! Answers that follow from others are methods of `dyn Site` itself: no kind repeats them.
@@ -70,18 +72,20 @@ pub(crate) mod volume;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
+use crate::design::Design;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiment::format::TableOf;
-use crate::experiment::{Experiment, Metric, Place, Settings, Workload};
 use crate::fio::Endpoint;
-use crate::run::Progress;
+use crate::layer::Layer;
+use crate::metric::Metric;
+use crate::programs::Programs;
+use crate::reference::TableOf;
+use crate::setting::{SettingOwner, Settings};
 use crate::size::Size;
-use crate::target::{Bench, Placement, Programs};
+use crate::workload::Workload;
 
 pub use facts::{Cold, Facts, Quick, Turns};
-pub use kinds::{KINDS, Target};
-pub use layers::{ENGINES, Layer};
+pub use kinds::{ExperimentTarget, KINDS};
 pub use pools::Pools;
 
 /// A target as the rest of the lab sees it.
@@ -93,7 +97,7 @@ pub trait Site: Debug {
     fn used(&self) -> Used;
 
     /// What was measured, in a sentence of the report.
-    fn described(&self, experiment: &Experiment) -> String;
+    fn described(&self, design: Design<'_>) -> String;
 
     /// The pools that are made for it.
     fn pools(&self) -> Option<&Pools> {
@@ -123,7 +127,7 @@ pub trait Site: Debug {
     /// The program that makes datasets and serves them.
     fn server(&self) -> Option<Server<'_>> {
         let link = self.pools()?.link.as_deref();
-        Some(Server::Own { link, serves_guests: self.facts().has(Place::Guest) })
+        Some(Server::Own { link, serves_guests: self.facts().has(SettingOwner::Guest) })
     }
 
     /// What the user named that is measured itself.
@@ -151,8 +155,8 @@ pub trait Site: Debug {
     }
 
     /// How the variants of an experiment reach it.
-    fn accesses<'a>(&'a self, experiment: &'a Experiment) -> Vec<Access<'a>> {
-        let _ = experiment;
+    fn accesses<'a>(&'a self, design: Design<'a>) -> Vec<Access<'a>> {
+        let _ = design;
         match self.named().iter().map(Named::access).collect::<Vec<_>>() {
             none if none.is_empty() => vec![Access::File],
             all => all,
@@ -170,66 +174,35 @@ pub trait Site: Debug {
     }
 
     /// What is wrong with its fields, and what an experiment asks that it cannot do, on any machine.
-    fn faults(&self, experiment: &Experiment) -> Vec<String> {
-        let _ = experiment;
+    fn faults(&self, design: Design<'_>) -> Vec<String> {
+        let _ = design;
         Vec::new()
     }
 
-    /// What this machine does not have for it, beside its programs ([`Facts::programs`]).
-    fn faults_here(&self, experiment: &Experiment) -> Vec<String> {
-        let _ = experiment;
+    /// What this machine does not have for it and so many variants, beside its programs
+    /// ([`Facts::programs`]).
+    fn faults_here(&self, design: Design<'_>, variants: usize) -> Vec<String> {
+        let _ = (design, variants);
         Vec::new()
     }
 
     /// What a server that runs anyway refuses, which is asked before anything is changed.
-    fn faults_of_server(&self, experiment: &Experiment, programs: &dyn Programs) -> Vec<String> {
-        let _ = (experiment, programs);
+    fn faults_of_server(&self, design: Design<'_>, programs: &dyn Programs) -> Vec<String> {
+        let _ = (design, programs);
         Vec::new()
     }
 
     /// The settings whose runs follow each other in a round, because to change them takes long; nothing where
     /// runs follow in any order.
-    fn turn(&self, experiment: &Experiment, settings: &Settings, workload: &Workload) -> Option<Settings> {
+    fn turn(&self, settings: &Settings, workload: &Workload) -> Option<Settings> {
         let has_disks = self.pools().is_some_and(|pools| !pools.disks.is_empty());
-        has_disks.then(|| experiment.pool_of(settings, workload))
+        has_disks.then(|| pool_of(settings, workload))
     }
 
     /// Why these settings mean nothing together, where they do not: no variant has them.
     fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
         let _ = settings;
         None
-    }
-
-    /// Where a workload of a variant is measured: what there is none of is made, and filled.
-    ///
-    /// # Errors
-    /// It cannot be made or written, or is not the lab's to write.
-    fn endpoint(
-        &self,
-        bench: &mut Bench<'_>,
-        placement: &Placement,
-        workload: &Workload,
-        progress: &dyn Progress,
-    ) -> Result<Endpoint> {
-        match self.measured(placement.settings()) {
-            Some(named) => bench.at_named(named, placement, progress),
-            None => bench.in_dataset(placement, workload, progress),
-        }
-    }
-
-    /// From where fio reaches a dataset that was just made and is at `endpoint`.
-    ///
-    /// # Errors
-    /// That place cannot be made.
-    fn enter(
-        &self,
-        bench: &mut Bench<'_>,
-        placement: &Placement,
-        endpoint: Endpoint,
-        progress: &dyn Progress,
-    ) -> Result<Endpoint> {
-        let _ = (bench, placement, progress);
-        Ok(endpoint)
     }
 
     /// What it is on, with the media that lie below, for an experiment in `directory`.
@@ -265,7 +238,7 @@ impl dyn Site {
     }
 
     /// Whether variants can differ in a setting of `place`.
-    pub fn has(&self, place: Place) -> bool {
+    pub fn has(&self, place: SettingOwner) -> bool {
         self.facts().has(place)
     }
 
@@ -390,6 +363,15 @@ pub enum Named<'a> {
 }
 
 impl<'a> Named<'a> {
+    /// A layer, as what is measured.
+    fn of(layer: &'a Layer) -> Self {
+        match (layer.path(), layer.uri()) {
+            (Some(path), _) => Self::Path(path),
+            (None, Some(uri)) => Self::Uri(uri),
+            (None, None) => Self::Elsewhere(layer),
+        }
+    }
+
     fn path(&self) -> Option<&'a Path> {
         if let Self::Path(path) = self { Some(path) } else { None }
     }
@@ -443,6 +425,17 @@ pub struct Words {
 
 /// Fields of a target's table, with their values.
 pub type Fields<'a> = Vec<(&'static str, &'a str)>;
+
+/// The settings that decide which pool a variant is in with a workload: what only a pool has, or who
+/// serves it. Where pools are made of disks, those that differ in it take turns.
+fn pool_of(settings: &Settings, workload: &Workload) -> Settings {
+    let mut own = SettingOwner::Server.pick(settings);
+    own.extend(SettingOwner::Pool.pick(settings));
+    if workload.missing > 0 {
+        own.insert("missing".into(), workload.missing.to_string());
+    }
+    own
+}
 
 /// For fields that are left out where they are false.
 fn is_not(it: &bool) -> bool {

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counters;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{self, Experiment, Metric, Rates};
@@ -35,7 +36,6 @@ use crate::fio::Figures;
 use crate::input_file;
 use crate::machine::Busy;
 use crate::series::Series;
-use crate::target::Counters;
 
 const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const FIO: TableDefinition<'_, u64, &str> = TableDefinition::new("fio");

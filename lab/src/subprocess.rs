@@ -1,5 +1,5 @@
-//! The output of a program that the lab started: read as it arrives, up to a limit, and only while the
-//! program runs.
+//! Programs that the lab starts: their output, read as it arrives, up to a limit, and only while the program
+//! runs; how they are ended.
 //!
 //! Each of the two outputs has a thread that reads it to its end. That end may come long after the program's
 //! own end, or never: a process that the program started may keep the output open, as the connection that
@@ -7,13 +7,17 @@
 //! for these threads. It takes the output that is there within [`REST_LIMIT`] after the program has ended. A
 //! thread whose output stays open stays too, and keeps no more than the limit.
 
-use std::io::Read;
-use std::process::Child;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+
+use crate::error::{Error, Result};
 
 /// How long what an ended program said may take to arrive.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -85,10 +89,48 @@ fn read(from: Option<Box<dyn Read + Send>>, most: usize) -> Arc<Mutex<Output>> {
     output
 }
 
+/// Whether a program is on the PATH.
+pub(crate) fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+}
+
+/// Runs a program to its end; what it printed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    // Ctrl-C is for the lab, which ends in order.
+    let output = command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .output()
+        .map_err(|error| Error::Missing { program, error })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Failed { command: words.join(" "), output: said })
+}
+
+/// Whether a program has ended; it stays there, and its number with it, until it is waited for.
+pub(crate) fn has_ended(child: &Child) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a process has no number"))?;
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(pid), how)?.is_some())
+}
+
+/// Sends a signal to a program that was started in a group of its own, and to the processes that it started.
+pub(crate) fn end(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
-
     use super::*;
 
     fn heard(script: &str, most: usize) -> (SubprocessOutput, bool) {

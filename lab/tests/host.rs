@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings};
-use lab::run::{Ended, Progress};
+use lab::programs::{KernelPrograms, Programs};
+use lab::progress::{Ended, Progress};
 use lab::store::{Run, Store};
-use lab::target::{Bench, KernelPrograms, Placement, Programs};
+use lab::target::{Bench, Placement};
 
 /// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does
 /// volumes.

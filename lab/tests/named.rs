@@ -7,7 +7,7 @@ use std::path::Path;
 
 use lab::environment::Environment;
 use lab::experiment::Experiment;
-use lab::run::Progress;
+use lab::progress::Progress;
 use lab::store::{Run, Store};
 use lab::target::{Bench, Placement};
 

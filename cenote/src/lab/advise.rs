@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lab::advice::{Advised, Commands, Observations};
-use lab::target::output;
+use lab::subprocess::output;
 
 use super::reads::cache_reads;
 use crate::output::print;

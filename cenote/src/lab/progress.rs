@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use device::IgnorePoison;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use lab::experiment::Metric;
+use lab::progress::{Part, Progress};
 use lab::report::written;
-use lab::run::{Part, Progress};
 use lab::store::{Run, Stage};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

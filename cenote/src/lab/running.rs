@@ -5,9 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lab::counters::Counters;
 use lab::fio::Endpoint;
+use lab::programs::Programs;
 use lab::size::Size;
-use lab::target::{Counters, Programs, output};
+use lab::subprocess::output;
 use server::api::{ListReshapes, ListVolumes, ReshapeAction, ReshapeState, ReshapeVolume, Reshaping};
 
 use crate::client;

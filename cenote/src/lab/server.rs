@@ -21,13 +21,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use lab::counters::{Counters, Layers};
 use lab::experiment::Settings;
 use lab::fio::Endpoint;
 use lab::guest::Wire;
 use lab::load::{Load, Share};
+use lab::programs::Programs;
 use lab::series::{self, Series};
 use lab::size::Size;
-use lab::target::{Counters, Layers, Programs, output};
+use lab::subprocess::output;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::FdFlags;
 use rustix::process::Signal;

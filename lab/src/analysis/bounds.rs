@@ -13,9 +13,9 @@ use device::simulated::Model;
 
 use super::Findings;
 use crate::experiment::{Experiment, Metric, PROCESS, Settings, THROUGH, Workload};
+use crate::metric::written;
 use crate::models::speed::{self, Placed, Speed, Stable};
 use crate::plan::{Plan, Variant, VariantKind};
-use crate::report::written;
 use crate::size::Size;
 
 /// Something that all bytes must pass.
@@ -185,12 +185,12 @@ pub(super) fn nearest(experiment: &Experiment, settings: &Settings, value: f64) 
 mod tests {
     use super::*;
     use crate::experiment::Rates;
-    use crate::{plan, recipes};
+    use crate::recipes;
 
     #[test]
     fn a_link_bounds_what_disks_could_do() {
         let nas = recipes::find("nas-1gbe").unwrap().experiment();
-        let base = plan::baseline(&nas);
+        let base = nas.design().baseline();
         let bounds = of(&nas, &base);
         assert_eq!(bounds.len(), 2);
         assert_eq!(bounds[0].rates, [117e6, 117e6]);
@@ -203,7 +203,7 @@ mod tests {
         in_process.insert(THROUGH.into(), PROCESS.into());
         assert_eq!(of(&nas, &in_process), bounds[1..], "no link is on its way");
         let mut real = recipes::find("volblocksize").unwrap().experiment();
-        let base = plan::baseline(&real);
+        let base = real.design().baseline();
         assert!(of(&real, &base).is_empty() && nearest(&real, &base, 1.0).is_none());
         for rate in ["10gbe", "1.25G"] {
             let network = crate::experiment::Bound { name: "the network".into(), rate: rate.into() };
@@ -228,7 +228,7 @@ mod tests {
         let mut experiment =
             Experiment::parse(&text("rw = \"randrw\"\noptions = { rwmixread = \"75\" }")).unwrap();
         assert_eq!(share_of_reads(&experiment.workloads[0]), Some(0.75));
-        let base = plan::baseline(&experiment);
+        let base = experiment.design().baseline();
         assert!(nearest(&experiment, &base, 1.0).is_none(), "nothing was measured");
         experiment.measured = Some(Rates { read: 1e8, write: 1e8, mixed: 1e8 });
         experiment.check().unwrap();

@@ -74,7 +74,7 @@ pub(super) fn all<'v>(
     let mut waiting = Vec::new();
     for claim in &experiment.claims {
         // The quick form has not all variants and workloads.
-        let Some([variant, than]) = claim.variants(experiment, plan) else { continue };
+        let Some([variant, than]) = plan.claimed(experiment, claim) else { continue };
         let workload = claim.workload(experiment);
         if experiment.workloads.iter().all(|it| it.name != workload) {
             continue;

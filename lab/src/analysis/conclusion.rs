@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
 use super::{Contrast, Finding, Findings, LeftOut, NOISY, Subject, bounds};
-use crate::experiment::{Experiment, Metric, Place, risk};
+use crate::experiment::{Experiment, Metric, SettingOwner, risk};
+use crate::metric::written;
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
-use crate::report::elsewhere;
 use crate::stats::{self, times};
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
@@ -124,7 +124,7 @@ fn outcome(experiment: &Experiment, finding: &Finding) -> Option<Outcome> {
 /// The goal in words, and what became of it.
 fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> String {
     let metric = experiment.goal.metric;
-    let written = |value: f64| crate::report::written(metric, value);
+    let written = |value: f64| written(metric, value);
     let bound = |word: &str, value: Option<f64>| value.map(|value| format!("{word} {}", written(value)));
     let bounds = [bound("at least", experiment.goal.at_least), bound("at most", experiment.goal.at_most)];
     let bounds: Vec<String> = bounds.into_iter().flatten().collect();
@@ -150,7 +150,7 @@ fn is(finding: &Finding, verdict: Verdict) -> bool {
 /// The answer for an experiment without changes.
 fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     let metric = experiment.goal.metric;
-    let value = crate::report::written(metric, baseline.median.value);
+    let value = written(metric, baseline.median.value);
     format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
 }
 
@@ -263,7 +263,7 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
         Verdict::NoDifference => "the same as over NBD".to_owned(),
         Verdict::Undecided => "and whether it differs over NBD could not be decided".to_owned(),
     };
-    let value = crate::report::written(metric, pool.median.value);
+    let value = written(metric, pool.median.value);
     Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
 }
 
@@ -272,7 +272,7 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let equals: Vec<&str> = best.equals().collect();
     // Layers are not a choice: they are there together.
-    let is_choice = !experiment.target.has(Place::Layer);
+    let is_choice = !experiment.target.has(SettingOwner::Layer);
     let (has, name) = (if equals.is_empty() && is_choice { "the best" } else { "better" }, &best.variant);
     let base = base_words(experiment);
     let ratio = finding.compared.map(|compared| compared.comparison.ratio);
@@ -324,7 +324,7 @@ fn certain(
             let mut figures: Vec<&Finding> = std::iter::once(own).chain(others).collect();
             figures.sort_by(|one, other| one.median.value.total_cmp(&other.median.value));
             let figure = |it: &&Finding| {
-                let value = crate::report::written(metric, it.median.value);
+                let value = written(metric, it.median.value);
                 format!("{value} with {}", named(experiment, &it.variant))
             };
             let figures: Vec<String> = figures.iter().map(figure).collect();
@@ -488,6 +488,40 @@ pub fn base_words(experiment: &Experiment) -> String {
         .filter_map(|factor| Some(format!("{}={}", factor.name, factor.values.first()?)))
         .collect();
     if values.is_empty() { "the baseline".to_owned() } else { values.join(" ") }
+}
+
+/// Workloads that a sentence names.
+const MOST_NAMED: usize = 4;
+
+/// Where the goal's choice (the baseline, where there is none) loses with other workloads, in a sentence or
+/// two.
+fn elsewhere(experiment: &Experiment, findings: &Findings) -> Vec<String> {
+    let (metric, base) = (experiment.goal.metric, base_words(experiment));
+    let chosen = findings.best.as_ref().map_or(BASELINE, |best| &best.variant);
+    let others = || findings.by_workload.iter().filter(|it| it.workload != experiment.goal_workload());
+    let compared = |variant: &str, workload: &str| findings.find(variant, workload, metric)?.compared;
+    let loses = others().filter_map(|it| {
+        let compared = compared(chosen, &it.workload)?;
+        let ratio = compared.comparison.ratio.value;
+        (compared.verdict == Verdict::Worse).then(|| format!("\"{}\" ({ratio:.2} times)", it.workload))
+    });
+    let is_other = |best: &&Best| best.variant != chosen && best.equals().all(|equal| equal != chosen);
+    let others_best = others().filter_map(|it| {
+        let best = it.best.as_ref().filter(is_other)?;
+        let ratio = compared(&best.variant, &it.workload)?.comparison.ratio.value;
+        Some(format!("{} with \"{}\" ({ratio:.2} times that of {base})", best.variant, it.workload))
+    });
+    let listed = |all: Vec<String>| {
+        let (shown, more) = all.split_at(all.len().min(MOST_NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
+    };
+    let title = metric.title();
+    let loses = listed(loses.collect())
+        .map(|loses| format!("Elsewhere {chosen} has worse {title} than {base}: with {loses}."));
+    let others_best =
+        listed(others_best.collect()).map(|others| format!("Better for other workloads: {others}."));
+    loses.into_iter().chain(others_best).collect()
 }
 
 #[cfg(test)]

@@ -277,7 +277,7 @@ mod tests {
             let mut runs = store.runs().to_vec();
             for run in &mut runs {
                 run.figures.read_bytes = 100;
-                run.served = Some(crate::target::Counters { read_bytes: share, ..Default::default() });
+                run.served = Some(crate::counters::Counters { read_bytes: share, ..Default::default() });
             }
             let store = Store::of_runs(store.experiment().clone(), runs);
             report::markdown(&store, &findings(&store))

@@ -24,7 +24,8 @@ use super::*;
 use crate::error::Result;
 use crate::experiment::Workload;
 use crate::fio::Figures;
-use crate::run::{Ended, Progress};
+use crate::progress::{Ended, Progress};
+use crate::run;
 use crate::store::{Run, Stage};
 
 const DEVICE_BYTES: u64 = 1 << 40;
@@ -177,7 +178,7 @@ impl Setting {
             run::rounds(
                 &mut store,
                 &Silent,
-                &mut run::TimeLeft::default(),
+                &mut run::time_left::TimeLeft::default(),
                 std::time::Instant::now(),
                 &mut measure
             )

@@ -2,8 +2,8 @@
 //! know.
 
 use super::is_precise;
+use crate::found;
 use crate::plan::Plan;
-use crate::search_run;
 use crate::store::{Stage, Store};
 
 /// Fewer rounds than this decide hardly anything.
@@ -14,7 +14,7 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
     let experiment = store.experiment();
     let goes_on =
         format!("The findings below are those of these runs and may change; `{}` goes on.", resume(store));
-    if experiment.is_searched() && search_run::found(store).is_none() {
+    if experiment.is_searched() && found::found(store).is_none() {
         let most = experiment.search_runs();
         let runs = store.runs().iter().filter(|run| run.stage == Stage::Search).count();
         return Some(format!(

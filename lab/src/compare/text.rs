@@ -3,7 +3,7 @@
 use super::{Compared, Series};
 use crate::analysis::Verdict;
 use crate::experiment::Metric;
-use crate::report::written;
+use crate::metric::written;
 use crate::stats::times;
 use crate::table;
 

@@ -14,7 +14,7 @@
 
 use toml::{Table, Value};
 
-use super::{Experiment, Metric, Mode, Place, Settings, Target, presets};
+use super::{Experiment, ExperimentTarget, Metric, Mode, SettingOwner, Settings, presets};
 use crate::error::{Error, Result};
 use crate::site::{DatasetKind, KINDS};
 use crate::size::Size;
@@ -171,7 +171,8 @@ impl Draft {
             let size = inner(&mut table, "target")?.get("size").cloned();
             new.insert("size".into(), size.unwrap_or_else(|| DEFAULT_SIZE.into()));
             table.insert("target".into(), new.clone().into());
-            let new: Target = new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+            let new: ExperimentTarget =
+                new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
             let settings = inner(&mut table, "settings")?;
             // Blocks of the same size, by the name that they have there.
             let kinds = [DatasetKind::Volume, DatasetKind::Filesystem];
@@ -183,7 +184,7 @@ impl Draft {
                 }
             }
             let names: Vec<String> =
-                settings.keys().filter(|name| !new.has(Place::of(name))).cloned().collect();
+                settings.keys().filter(|name| !new.has(SettingOwner::of(name))).cloned().collect();
             for name in names {
                 let value = settings.remove(&name);
                 let value = value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -3,61 +3,12 @@
 //! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing or
 //! superfluous, that every example parses, and that the stated defaults are the parser's.
 
-use serde::Serialize;
-
-use super::{Place, SETTINGS};
-use crate::guest::KNOBS;
+use crate::setting::{KNOBS, SETTINGS, SettingOwner};
 use crate::site::KINDS;
 
-/// A table of the file.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct TableOf {
-    /// How it begins in the file; empty for what stands before all tables.
-    pub head: &'static str,
-    /// Its text.
-    pub about: &'static str,
-    /// Its keys.
-    pub keys: &'static [Key],
-}
+pub(crate) use crate::reference::key;
+pub use crate::reference::{Key, TableOf};
 
-/// A key of a table.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// Its value.
-    pub takes: &'static str,
-    /// What it is where left out, as the file has it; none where it is required, or where leaving it out
-    /// says something by itself.
-    pub default: Option<&'static str>,
-    /// An example, as the file has it.
-    pub example: &'static str,
-    /// Its text.
-    pub about: &'static str,
-}
-
-/// A key.
-pub(crate) const fn key(
-    name: &'static str,
-    takes: &'static str,
-    default: Option<&'static str>,
-    example: &'static str,
-    about: &'static str,
-) -> Key {
-    Key { name, takes, default, example, about }
-}
-
-/// That of a target's size.
-pub(crate) const SIZE: Key = key("size", "a size", None, "\"512M\"", "Bytes of it that are used; required");
-/// That of consent to overwrite.
-pub(crate) const OVERWRITE: Key = key(
-    "overwrite",
-    "true or false",
-    Some("false"),
-    "true",
-    "Whether workloads may overwrite the contents of a file, device or export; one that is in use is never \
-     written",
-);
 /// The tables before those of targets.
 const BEFORE_TARGETS: [TableOf; 2] = [
     TableOf {
@@ -415,8 +366,8 @@ pub fn tables() -> Vec<TableOf> {
 
 /// All settings, and what each applies to.
 fn settings() -> String {
-    let of = |place: Place| {
-        let names: Vec<&str> = SETTINGS.into_iter().filter(|name| Place::of(name) == place).collect();
+    let of = |place: SettingOwner| {
+        let names: Vec<&str> = SETTINGS.into_iter().filter(|name| SettingOwner::of(name) == place).collect();
         names.join(", ")
     };
     format!(
@@ -431,10 +382,10 @@ fn settings() -> String {
          of a stack: layer\n  \
          of the volume or filesystem: each of its properties (recordsize, compression …), and user \
          properties\n",
-        of(Place::Job),
-        of(Place::Server),
-        of(Place::Pool),
-        of(Place::Way),
+        of(SettingOwner::Job),
+        of(SettingOwner::Server),
+        of(SettingOwner::Pool),
+        of(SettingOwner::Way),
         of_guests()
     )
 }

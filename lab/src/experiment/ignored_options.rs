@@ -20,7 +20,7 @@
 //! Source: fio 3.33 against an NBD server that records its requests: with each of [`OF_FILES`] the requests
 //! were the same, and none had the flag for stable writes.
 
-use super::{Experiment, FIO, Place, Work, Workload, does_write};
+use super::{Experiment, FIO, SettingOwner, Work, Workload, does_write};
 use crate::error::{Error, Result};
 use crate::site::Access;
 
@@ -100,17 +100,17 @@ fn is_mixed(workload: &Workload) -> bool {
 
 /// The option of fio that a setting of the job is.
 fn option(setting: &str) -> Option<&str> {
-    let is_of_job = Place::of(setting) == Place::Job;
+    let is_of_job = SettingOwner::of(setting) == SettingOwner::Job;
     let name = if setting == "sync_job" { "sync" } else { setting.strip_prefix(FIO).unwrap_or(setting) };
     is_of_job.then_some(name)
 }
 
 /// Why an option is not looked at, each with the workload; and whether it is looked at anywhere.
 fn places<'a>(experiment: &'a Experiment, name: &str) -> (Vec<(&'a Workload, &'static str)>, bool) {
-    let ways = experiment.target.accesses(experiment);
+    let ways = experiment.target.accesses(experiment.design());
     let mut unseen = Vec::new();
     // Where the kind of work is varied itself, it depends on that.
-    let mut is_seen = BY_KIND.contains(&name) && !experiment.values_of("rw").is_empty();
+    let mut is_seen = BY_KIND.contains(&name) && !experiment.design().values_of("rw").is_empty();
     if is_seen {
         return (unseen, is_seen);
     }
@@ -152,8 +152,11 @@ pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
             told.extend(whys.map(|why| ("iodepth".to_owned(), &workload.name, why)));
         }
         for name in workload.options.keys() {
-            let whys =
-                experiment.target.accesses(experiment).into_iter().filter_map(|way| why(workload, way, name));
+            let whys = experiment
+                .target
+                .accesses(experiment.design())
+                .into_iter()
+                .filter_map(|way| why(workload, way, name));
             told.extend(whys.take(1).map(|why| (name.clone(), &workload.name, why)));
         }
     }

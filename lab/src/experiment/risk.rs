@@ -6,8 +6,8 @@
 //!
 //! Source of the facts: OpenZFS's zfsprops(7), zpoolconcepts(7).
 
-use super::{Factor, Settings};
 use crate::layout::{Layout, Vdev};
+use crate::setting::{Factor, Settings};
 
 /// Settings, their values, and what is lost with them when something fails.
 const KNOWN: [(&str, &str, &str); 7] = [

@@ -9,8 +9,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::experiment::{Work, Workload, does_write};
 use crate::size::Size;
+use crate::workload::{Work, Workload, does_write};
 
 /// Where fio works.
 #[derive(Debug, Clone, PartialEq, Eq)]

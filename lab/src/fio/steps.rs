@@ -11,9 +11,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::created_files;
 use crate::error::{Error, Result};
 use crate::series::{Course, Series};
-use crate::target::created_files;
 
 /// The prefix of the files' names.
 const NAME: &str = "steps";

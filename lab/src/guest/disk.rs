@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{Disk, Format, Spec};
 use crate::error::Result;
 use crate::size::Size;
-use crate::target::output;
+use crate::subprocess::output;
 
 /// A protocol by which a volume is a guest's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

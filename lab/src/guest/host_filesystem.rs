@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use super::machine::goes_with_this_process;
 use crate::error::{Error, Result};
-use crate::target::export::Export;
-use crate::target::output;
+use crate::export::Export;
+use crate::subprocess::output;
 
 /// The programs that it needs where the kernel makes no block device of a volume.
 pub(crate) const PROGRAMS: [&str; 5] = ["qemu-storage-daemon", "losetup", "mkfs.ext4", "mount", "umount"];
@@ -212,8 +212,8 @@ impl Drop for BlockDevice {
 mod tests {
     use super::super::{Format, make_image};
     use super::*;
-    use crate::preflight::is_program;
     use crate::size::Size;
+    use crate::subprocess::is_program;
 
     /// Needs root, loop devices, FUSE and QEMU's programs; `CENOTE_SKIP=fuse` leaves it out.
     #[test]

@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::error::{Error, Result};
-use crate::fio;
-use crate::subprocess::SubprocessOutput;
+use crate::subprocess::{self, SubprocessOutput};
 
 /// Most bytes of its output that are kept.
 const MOST_SAID: usize = 1 << 20;
@@ -60,7 +59,7 @@ pub(super) fn ready(stops: &dyn Fn() -> bool) -> Result<[PathBuf; 2]> {
             break status;
         }
         if stops() {
-            fio::end(&child, Signal::TERM);
+            subprocess::end(&child, Signal::TERM);
             let _ = child.wait();
             return Err(Error::Stopped);
         }

@@ -56,14 +56,14 @@ pub(crate) enum Purpose<'a> {
 
 /// A guest that runs.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct VirtualMachine {
     child: Child,
     folder: PathBuf,
     /// What is measured in it.
     pub at: PathBuf,
 }
 
-impl Machine {
+impl VirtualMachine {
     /// Boots a guest with this disk, and prepares it. `folder` is new, has a short path, and is the guest's
     /// until it ends.
     ///
@@ -225,7 +225,7 @@ pub(super) fn goes_with_this_process(command: &mut Command) {
     unsafe { command.pre_exec(orphan) };
 }
 
-impl Drop for Machine {
+impl Drop for VirtualMachine {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::experiment::Metric;
+use crate::metric::{self, Metric};
 
 /// A way, and what it takes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,7 +70,7 @@ impl FromStr for ClientLatency {
 
 impl fmt::Display for ClientLatency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, crate::report::written(Metric::Latency, self.ns as f64))
+        write!(f, "{} ({})", self.name, metric::written(Metric::Latency, self.ns as f64))
     }
 }
 

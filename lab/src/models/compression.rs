@@ -169,12 +169,12 @@ pub struct Compression {
     /// Bytes of all files, without holes.
     pub whole: u64,
     /// Each algorithm.
-    pub algorithms: Vec<Told>,
+    pub algorithms: Vec<AlgorithmResult>,
 }
 
 /// The results of one algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct AlgorithmResult {
     /// As the property `compression` has it.
     pub name: String,
     /// How many times less space data take; where nothing is left to store, none.
@@ -250,7 +250,7 @@ fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<(Vec<Vec<u8
     Ok((blocks, whole))
 }
 
-fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> Told {
+fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> AlgorithmResult {
     let longest = blocks.iter().map(Vec::len).max().unwrap_or(0);
     let mut packed: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
     let mut plain = vec![0; longest];
@@ -279,7 +279,7 @@ fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> To
         .collect();
     let all: u64 = sizes.iter().map(|(before, _)| before).sum();
     let rate = |bytes: f64, time: Duration| bytes / time.as_secs_f64().max(1e-9);
-    Told {
+    AlgorithmResult {
         name: name.to_owned(),
         ratio: ratio(&sizes),
         compresses: (algorithm.kind != CompressType::Off).then(|| rate(all as f64, packing)),

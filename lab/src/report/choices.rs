@@ -1,34 +1,19 @@
 //! Sections of a report: the result of a search, gains and costs of each choice, safety, the distance to the
 //! raw device, and written bytes from client to device. Both kinds of report show these rows of words.
 
-use serde::Serialize;
-
 use super::figures::named;
+use super::grid::apart;
+use super::section::{Section, plan_of};
 use super::subject::block_of;
-use super::{grid, guests, workloads, written};
+use super::{grid, guests, workloads};
+use crate::analysis::pareto;
 use crate::analysis::{Contrast, Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Work, Workload};
 use crate::layout::Layout;
+use crate::metric::written;
 use crate::models::space::cost;
-use crate::pareto;
-use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
+use crate::plan::{self, BASELINE, DEVICE, TWIN, Variant, VariantKind};
 use crate::stats;
-
-/// A heading, a sentence, and a table with its head.
-#[derive(Debug, Serialize)]
-pub struct Section {
-    pub title: &'static str,
-    pub text: String,
-    pub rows: Vec<Vec<String>>,
-    /// How good each cell is, without the head and the first column; empty where that is not shown.
-    pub shades: Vec<Vec<f64>>,
-}
-
-impl Section {
-    pub(super) fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
-        Self { title, text, rows, shades: Vec::new() }
-    }
-}
 
 /// The sections about the whole experiment, before its workloads.
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
@@ -242,18 +227,6 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
     Some(Section::new(title, text, rows))
 }
 
-/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and
-/// a word of it.
-pub(super) fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
-    let compared = findings.layer(upper, lower, workload)?.compared;
-    let ratio = compared.comparison.ratio;
-    let words = ratio.inverse().ratio_words();
-    Some(match grid::mark(compared.verdict) {
-        Some(mark) => (0.0, format!("{words} {mark}")),
-        None => (ratio.value.ln().abs(), words),
-    })
-}
-
 /// The meaning of marks behind ratios.
 const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
 
@@ -347,11 +320,6 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         beats it, except reads from a cache in front of it."
         .to_owned();
     (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
-}
-
-/// The variants, with what a search found.
-pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
-    Plan::new(experiment, findings.search_result.as_ref().map(|search_result| &search_result.settings), 0)
 }
 
 /// The space of blocks by the formula of the model, compared with the measurement. Only of data that do not
@@ -532,7 +500,7 @@ pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) 
     (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
 }
 
-/// Which of [`crate::target::Layers::NAMES`] has each device of a mirror.
+/// Which of [`crate::counters::Layers::NAMES`] has each device of a mirror.
 const MIRRORED: usize = 3;
 
 /// The way of each byte that a workload wrote.

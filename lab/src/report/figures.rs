@@ -1,10 +1,11 @@
 //! The figures of a workload as tables, for the HTML page and Markdown: an overview, each metric with
 //! intervals and p-values, and the spread of latencies.
 
-use super::choices::Section;
-use super::{metrics, written};
+use super::metrics;
+use super::section::Section;
 use crate::analysis::{Finding, Findings, base_words, noise_share, noise_words};
 use crate::experiment::{Experiment, Metric, Workload};
+use crate::metric::written;
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::stats;
 use crate::store::Store;

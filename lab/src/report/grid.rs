@@ -10,10 +10,10 @@
 //! Figures that were not shown to differ are marked and not shaded, so that a reader does not take noise for
 //! a gap.
 
-use super::choices::Section;
-use super::written;
+use super::section::Section;
 use crate::analysis::{Finding, Findings, Verdict};
 use crate::experiment::{Experiment, Metric, Mode};
+use crate::metric::written;
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 
 /// Workloads from which on those that nothing is compared with are worth a table.
@@ -221,6 +221,18 @@ fn by_workload(experiment: &Experiment, findings: &Findings) -> Option<Section> 
         metric.title()
     );
     of_cells("All at one look", text, head.collect(), rows.collect())
+}
+
+/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and
+/// a word of it.
+pub(super) fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
+    let compared = findings.layer(upper, lower, workload)?.compared;
+    let ratio = compared.comparison.ratio;
+    let words = ratio.inverse().ratio_words();
+    Some(match mark(compared.verdict) {
+        Some(mark) => (0.0, format!("{words} {mark}")),
+        None => (ratio.value.ln().abs(), words),
+    })
 }
 
 #[cfg(test)]

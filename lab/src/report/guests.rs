@@ -4,10 +4,11 @@
 //! The scores weigh reads of 4K and reads in order alike, and writes likewise: each figure counts as its
 //! ratio to the baseline's, and a score is the mean of these. So a score of 1 is the baseline's.
 
-use super::choices::{Section, apart, plan_of};
-use super::written;
+use super::grid::apart;
+use super::section::{Section, plan_of};
 use crate::analysis::{Findings, Verdict};
-use crate::experiment::{Experiment, Place, Workload};
+use crate::experiment::{Experiment, SettingOwner, Workload};
+use crate::metric::written;
 use crate::plan::{self, BASELINE, DEVICE, VariantKind};
 use crate::stats;
 
@@ -63,7 +64,7 @@ const QUESTIONS: [(&str, &str, &str); 13] = [
 
 /// All sections about guests, where there are some.
 pub(super) fn sections(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    if !experiment.target.has(Place::Guest) {
+    if !experiment.target.has(SettingOwner::Guest) {
         return Vec::new();
     }
     let all = [answers(experiment, findings), layers(experiment, findings), scores(experiment, findings)];
@@ -99,7 +100,7 @@ fn to_baseline(
 
 /// The questions that the variants answer, and the answers.
 fn answers(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    let base = plan::baseline(experiment);
+    let base = experiment.design().baseline();
     let plan = plan_of(experiment, findings);
     let mut rows = Vec::new();
     for variant in plan.variants().iter().filter(|it| it.kind == VariantKind::Change) {

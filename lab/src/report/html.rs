@@ -1,13 +1,15 @@
 //! The report as one self-contained page.
 
 use super::charts::{Course, Percentiles, courses, percentiles};
-use super::choices::{self, Section};
+use super::choices;
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
-use super::{figures, metrics, written};
+use super::section::{Section, plan_of};
+use super::{figures, metrics};
+use crate::analysis::pareto;
 use crate::analysis::{Finding, Findings, LeftOut, Timeline, Verdict, base_words, bounds, timeline};
 use crate::experiment::{Experiment, Metric, Workload};
-use crate::pareto;
+use crate::metric::written;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
 use crate::table;
@@ -49,7 +51,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             page.push_str(&weighed(experiment, findings));
         }
     }
-    let plan = choices::plan_of(experiment, findings);
+    let plan = plan_of(experiment, findings);
     for workload in &experiment.workloads {
         page.push_str(&of_workload(store, findings, &plan, workload));
     }

@@ -1,10 +1,11 @@
 //! The report as Markdown; the terminal shows it as well, without the tables that it has no room for.
 
-use super::choices::Section;
-use super::{choices, figures, metrics, subject, written};
+use super::section::{Section, plan_of};
+use super::{choices, figures, metrics, subject};
 use crate::analysis::{Findings, LeftOut, timeline};
-use crate::environment::{Environment, Guest};
+use crate::environment::{Environment, RemoteMachine};
 use crate::experiment::{CacheState, Experiment, Metric, Workload, ignored_options};
+use crate::metric::written;
 use crate::plan::{BASELINE, Plan};
 use crate::preflight::left_out_words;
 use crate::site::Cold;
@@ -186,7 +187,7 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
 
 /// The machines of remote layers, and what they lack.
 fn guests(host: &Environment) -> Vec<String> {
-    let of = |(name, guest): (&String, &Guest)| {
+    let of = |(name, guest): (&String, &RemoteMachine)| {
         let cores = if guest.cores == 0 { String::new() } else { format!("{} of ", cores(guest.cores)) };
         let is_told = |text: &str| {
             if text.is_empty() { "an unnamed system".to_owned() } else { text.to_owned() }
@@ -286,7 +287,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     if !left_out.is_empty() {
         facts.push(format!("This is the experiment's quick form, which leaves out {}.", left_out.join(", ")));
     }
-    let plan = choices::plan_of(experiment, findings);
+    let plan = plan_of(experiment, findings);
     let left_out = plan.left_out(experiment);
     facts.extend(left_out.map(|(variant, workloads)| left_out_words(experiment, variant, &workloads)));
     facts.extend(latencies(experiment, findings));
@@ -306,7 +307,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     }
     let is_named = !experiment.target.named().is_empty();
     if is_named
-        && !experiment.overwrites()
+        && !experiment.design().overwrites()
         && store.runs().iter().all(|run| run.prepared.is_none_or(|it| it.count == 0))
     {
         facts.push(

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::choices::plan_of;
+use super::section::plan_of;
 use crate::analysis::Findings;
 use crate::experiment::{Experiment, Settings};
 use crate::medium::Medium;
@@ -31,7 +31,7 @@ const DEFAULTS: [(&str, &str); 5] = [
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let experiment = store.experiment();
     let sectors = sectors(store);
-    let mut facts = vec![experiment.target.described(experiment)];
+    let mut facts = vec![experiment.target.described(experiment.design())];
     facts.extend(defaults(experiment));
     facts.extend(of_sectors(&sectors));
     let media = &store.environment().media;
@@ -45,7 +45,7 @@ fn defaults(experiment: &Experiment) -> Option<String> {
     experiment.target.pools()?;
     let block = experiment.target.facts().dataset.map(DatasetKind::block);
     let all = block.into_iter().chain(DEFAULTS);
-    let left = all.filter(|(name, _)| experiment.compared(name).is_none());
+    let left = all.filter(|(name, _)| experiment.design().compared(name).is_none());
     let left: Vec<String> = left.map(|(name, value)| format!("{name}={value}")).collect();
     (!left.is_empty()).then(|| {
         format!(
@@ -166,7 +166,7 @@ mod tests {
     fn it_is_said_what_was_measured_and_what_held_for_what_is_not_named() {
         let experiment = Experiment::parse(EXPERIMENT).unwrap();
         assert_eq!(
-            experiment.target.described(&experiment),
+            experiment.target.described(experiment.design()),
             "Measured was a volume of 64M in a pool of mirror 2 + mirror 2, on files."
         );
         assert_eq!(

@@ -9,12 +9,15 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{DatasetKind, Facts, Kind, Named, Server, Site, Turns, Used, Words, is_not};
+use crate::design::Design;
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiment::format::{OVERWRITE, SIZE, TableOf, key};
-use crate::experiment::{Experiment, Metric, Place, Settings, Workload};
+use crate::metric::Metric;
+use crate::programs::Programs;
+use crate::reference::{OVERWRITE, SIZE, TableOf, key};
+use crate::setting::{SettingOwner, Settings};
 use crate::size::Size;
-use crate::target::Programs;
+use crate::workload::Workload;
 
 /// A volume that holds data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,7 +48,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Dataset],
+    owners: &[SettingOwner::Dataset],
     dataset: Some(DatasetKind::Volume),
     unreported: &[(
         &[Metric::Space, Metric::Cpu, Metric::Memory, Metric::Amplification, Metric::ReadAmplification],
@@ -87,7 +90,7 @@ impl Site for Existing {
     }
 
     /// A round has the runs of each block size in one stretch.
-    fn turn(&self, _: &Experiment, settings: &Settings, _: &Workload) -> Option<Settings> {
+    fn turn(&self, settings: &Settings, _: &Workload) -> Option<Settings> {
         Some(
             settings
                 .get_key_value(BLOCK)
@@ -97,29 +100,29 @@ impl Site for Existing {
         )
     }
 
-    fn faults(&self, experiment: &Experiment) -> Vec<String> {
+    fn faults(&self, design: Design<'_>) -> Vec<String> {
         let mut faults = Vec::new();
         let parts: Vec<&str> = self.volume.split('/').collect();
         if parts.len() < 2 || parts.contains(&"") || self.volume.contains('@') {
             faults.push(format!("target: '{}' is no volume: POOL/VOLUME", self.volume));
         }
-        let mut names: Vec<&String> = experiment.all_settings().into_iter().map(|(name, _)| name).collect();
+        let mut names: Vec<&String> = design.all_settings().into_iter().map(|(name, _)| name).collect();
         names.dedup();
-        let of_volume = names.into_iter().filter(|name| Place::of(name) == Place::Dataset);
+        let of_volume = names.into_iter().filter(|name| SettingOwner::of(name) == SettingOwner::Dataset);
         let refused = of_volume.filter(|name| !LIVE.contains(&name.as_str()));
         faults.extend(refused.map(|name| {
             format!("'{name}': of a volume that holds data the lab sets only {}", LIVE.join(", "))
         }));
-        let compared = experiment.factors.iter().map(|factor| &factor.name);
-        let compared = compared.chain(experiment.variants.iter().flat_map(Settings::keys));
-        let in_vain = compared.filter(|name| OF_WRITES.contains(&name.as_str()) && !experiment.overwrites());
+        let compared = design.factors.iter().map(|factor| &factor.name);
+        let compared = compared.chain(design.variants.iter().flat_map(Settings::keys));
+        let in_vain = compared.filter(|name| OF_WRITES.contains(&name.as_str()) && !design.overwrites());
         faults.extend(in_vain.map(|name| {
             format!(
                 "'{name}': its values would make no difference: no workload writes, and blocks stay as they \
                  were written"
             )
         }));
-        if experiment.is_searched() && !experiment.values_of(BLOCK).is_empty() {
+        if design.is_searched && !design.values_of(BLOCK).is_empty() {
             faults.push(format!(
                 "'{BLOCK}': a search would rewrite the volume for every step: mode = \"each\" or \"full\""
             ));
@@ -127,9 +130,9 @@ impl Site for Existing {
         faults
     }
 
-    fn faults_of_server(&self, experiment: &Experiment, programs: &dyn Programs) -> Vec<String> {
+    fn faults_of_server(&self, design: Design<'_>, programs: &dyn Programs) -> Vec<String> {
         let told = |what: &str| format!("target {}: {what}", self.volume);
-        match faults_of_volume(self, experiment, programs) {
+        match faults_of_volume(self, design, programs) {
             Ok(faults) => faults.iter().map(|what| told(what)).collect(),
             Err(error) => vec![told(&error.to_string())],
         }
@@ -139,7 +142,7 @@ impl Site for Existing {
         Ok(Environment::of_this_machine())
     }
 
-    fn described(&self, _: &Experiment) -> String {
+    fn described(&self, _: Design<'_>) -> String {
         format!("Measured was {} of the volume {}, which held data.", self.size, self.volume)
     }
 }
@@ -152,11 +155,7 @@ pub(crate) fn hanging(programs: &dyn Programs, volume: &str) -> Result<Option<St
 }
 
 /// Why the volume cannot be measured, or not be rewritten.
-fn faults_of_volume(
-    site: &Existing,
-    experiment: &Experiment,
-    programs: &dyn Programs,
-) -> Result<Vec<String>> {
+fn faults_of_volume(site: &Existing, design: Design<'_>, programs: &dyn Programs) -> Result<Vec<String>> {
     let volume = site.volume.as_str();
     let get =
         |property: &str| programs.zfs(&["get", "-Hp", "-o", "value", property, volume].map(str::to_owned));
@@ -172,7 +171,7 @@ fn faults_of_volume(
     if has < site.size {
         faults.push(format!("it has {has}, fewer than its size of {}: make `size` smaller", site.size));
     }
-    let blocks = experiment.values_of(BLOCK).into_iter().filter_map(|value| value.parse::<Size>().ok());
+    let blocks = design.values_of(BLOCK).into_iter().filter_map(|value| value.parse::<Size>().ok());
     let others: Vec<Size> = blocks.filter(|size| size.0.to_string() != block).collect();
     if others.is_empty() {
         return Ok(faults);
@@ -198,6 +197,7 @@ fn faults_of_volume(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
     use crate::plan::Plan;
 
     fn faults(rest: &str) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! What holds for a kind of target, whatever its fields say: a row of a table.
 
 use super::DatasetKind;
-use crate::experiment::{Metric, NBD, PROCESS, Place};
+use crate::metric::Metric;
+use crate::setting::{NBD, PROCESS, SettingOwner};
 
 /// What holds for a kind, whatever its fields say.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
     /// What may have a setting by which variants differ, beside the job.
-    pub places: &'static [Place],
+    pub owners: &'static [SettingOwner],
     /// The values of the setting `through`.
     pub ways: &'static [&'static str],
     /// What is made for variants.
@@ -47,7 +48,7 @@ pub(crate) const OF_SERVER: &[Metric] =
 impl Facts {
     /// Of datasets in pools that the lab makes.
     pub const POOLED: Self = Self {
-        places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset],
+        owners: &[SettingOwner::Server, SettingOwner::Tunable, SettingOwner::Pool, SettingOwner::Dataset],
         ways: &[NBD, PROCESS],
         dataset: None,
         unreported: &[],
@@ -67,7 +68,7 @@ impl Facts {
 
     /// Of what the user named.
     pub const NAMED: Self = Self {
-        places: &[],
+        owners: &[],
         unreported: &[
             (&[Metric::Space], "space on devices is only reported of volumes and filesystems"),
             (
@@ -80,8 +81,8 @@ impl Facts {
     };
 
     /// Whether variants can differ in a setting of `place`.
-    pub fn has(&self, place: Place) -> bool {
-        place == Place::Job || self.places.contains(&place)
+    pub fn has(&self, place: SettingOwner) -> bool {
+        place == SettingOwner::Job || self.owners.contains(&place)
     }
 }
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pools::{POOL_KEYS, of_pools};
 use super::{DatasetKind, Facts, Kind, Pools, Site, Words};
-use crate::experiment::Experiment;
-use crate::experiment::format::TableOf;
+use crate::design::Design;
+use crate::reference::TableOf;
 
 /// A filesystem for each variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,8 +31,8 @@ impl Site for Filesystem {
 
     of_pools!();
 
-    fn described(&self, experiment: &Experiment) -> String {
+    fn described(&self, design: Design<'_>) -> String {
         let Pools { size, .. } = &self.0;
-        format!("The target was files of {size} on a filesystem {}.", self.0.described(experiment))
+        format!("The target was files of {size} on a filesystem {}.", self.0.described(design))
     }
 }

@@ -6,17 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::pools::{POOL_KEYS, of_pools};
 use super::{Dataset, DatasetKind, Facts, Kind, Pools, Quick, Site, Words};
-use crate::error::Result;
-use crate::experiment::format::TableOf;
-use crate::experiment::{CacheState, Experiment, NBD, PROCESS, Place, Settings, Work, Workload, fault};
-use crate::fio::Endpoint;
-use crate::guest::{self, Disk, GUEST, ON_EXT4, Spec};
+use crate::design::Design;
+use crate::error::{Result, fault};
+use crate::guest::{self, Disk, Spec};
 use crate::machine::Machine;
-use crate::plan::{self, Plan};
-use crate::preflight::is_program;
-use crate::run::Progress;
+use crate::reference::TableOf;
+use crate::setting::{GUEST, NBD, ON_EXT4, PROCESS, SettingOwner, Settings};
 use crate::size::Size;
-use crate::target::{Bench, Placement};
+use crate::subprocess::is_program;
+use crate::workload::{CacheState, Work, Workload};
 
 /// A guest for each variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +35,14 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way, Place::Guest],
+    owners: &[
+        SettingOwner::Server,
+        SettingOwner::Tunable,
+        SettingOwner::Pool,
+        SettingOwner::Dataset,
+        SettingOwner::Way,
+        SettingOwner::Guest,
+    ],
     ways: &[GUEST, NBD, PROCESS],
     // Unless the setting `disk` says otherwise.
     dataset: Some(DatasetKind::Volume),
@@ -62,7 +67,7 @@ impl Site for Guests {
         Ok(Some(Dataset { kind, size }))
     }
 
-    fn faults(&self, experiment: &Experiment) -> Vec<String> {
+    fn faults(&self, design: Design<'_>) -> Vec<String> {
         let of_workload = |workload: &Workload| {
             let what = match workload.work() {
                 Work::Transfers if workload.cache == CacheState::Cold => {
@@ -73,50 +78,34 @@ impl Site for Guests {
             };
             Some(format!("workload '{}': {what}", workload.name))
         };
-        let baseline = self.fault_of_settings(&plan::baseline(experiment));
+        let baseline = self.fault_of_settings(&design.baseline());
         let baseline = baseline.map(|what| format!("the baseline: {what}"));
-        experiment.workloads.iter().filter_map(of_workload).chain(baseline).collect()
+        design.workloads.iter().filter_map(of_workload).chain(baseline).collect()
     }
 
-    fn faults_here(&self, experiment: &Experiment) -> Vec<String> {
-        [memory(experiment), host_filesystem(experiment), initiator(experiment)]
-            .into_iter()
-            .flatten()
-            .collect()
+    fn faults_here(&self, design: Design<'_>, variants: usize) -> Vec<String> {
+        [memory(variants), host_filesystem(design), initiator(design)].into_iter().flatten().collect()
     }
 
     fn fault_of_settings(&self, settings: &Settings) -> Option<String> {
         fault(Spec::of(settings))
     }
 
-    fn enter(
-        &self,
-        bench: &mut Bench<'_>,
-        placement: &Placement,
-        endpoint: Endpoint,
-        progress: &dyn Progress,
-    ) -> Result<Endpoint> {
-        match Spec::of(placement.settings())? {
-            Some(spec) => bench.start_guest(placement, endpoint, &spec, progress),
-            None => Ok(endpoint),
-        }
-    }
-
-    fn described(&self, experiment: &Experiment) -> String {
+    fn described(&self, design: Design<'_>) -> String {
         format!(
             "The target was {} of a guest's disk, which is a volume or an image on a filesystem {}.",
             self.0.size,
-            self.0.described(experiment)
+            self.0.described(design)
         )
     }
 }
 
-/// That the guests of all variants do not fit into memory beside each other, where that is so.
-fn memory(experiment: &Experiment) -> Option<String> {
+/// That the guests of so many variants do not fit into memory beside each other, where that is so.
+fn memory(variants: usize) -> Option<String> {
     let available = Machine::default().read("proc/meminfo")?;
     let available = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let available = available.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
-    let guests = Plan::new(experiment, None, 0).variants().len() as u64;
+    let guests = variants as u64;
     let needed = guests.saturating_mul(guest::MEMORY.0);
     (needed > available).then(|| {
         format!(
@@ -130,15 +119,15 @@ fn memory(experiment: &Experiment) -> Option<String> {
 }
 
 /// Whether a variant has a disk of this sort.
-fn has_disk(experiment: &Experiment, disk: &str) -> bool {
-    experiment.all_settings().into_iter().any(|(name, value)| name == "disk" && value == disk)
+fn has_disk(design: Design<'_>, disk: &str) -> bool {
+    design.all_settings().into_iter().any(|(name, value)| name == "disk" && value == disk)
 }
 
 /// That QEMU has no initiator, where a variant needs it: distributions have it in a package of its own.
-fn initiator(experiment: &Experiment) -> Option<String> {
+fn initiator(design: Design<'_>) -> Option<String> {
     // Nothing listens there. QEMU says so at once, or that it knows no such disks.
     const NOWHERE: &str = "iscsi://127.0.0.1:1/iqn.2026-11.org.cenote:none/0";
-    if !has_disk(experiment, "iscsi") {
+    if !has_disk(design, "iscsi") {
         return None;
     }
     let looked = Command::new("qemu-img").args(["info", NOWHERE]).stdin(Stdio::null()).output().ok()?;
@@ -151,8 +140,8 @@ fn initiator(experiment: &Experiment) -> Option<String> {
 }
 
 /// What a filesystem of this machine on a volume lacks here, where a variant has one.
-fn host_filesystem(experiment: &Experiment) -> Option<String> {
-    if !has_disk(experiment, ON_EXT4) {
+fn host_filesystem(design: Design<'_>) -> Option<String> {
+    if !has_disk(design, ON_EXT4) {
         return None;
     }
     if !rustix::process::geteuid().is_root() {

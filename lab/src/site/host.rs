@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::OF_SERVER;
 use super::{Cold, DatasetKind, Facts, Kind, Server, Site, Used, Words};
+use crate::design::Design;
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::experiment::format::{SIZE, TableOf, key};
-use crate::experiment::{Experiment, Place};
+use crate::reference::{SIZE, TableOf, key};
+use crate::setting::SettingOwner;
 use crate::size::Size;
 
 /// A dataset of a pool that this host's OpenZFS has imported.
@@ -38,7 +39,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Dataset],
+    owners: &[SettingOwner::Dataset],
     dataset: Some(DatasetKind::Volume),
     unreported: &[(
         OF_SERVER,
@@ -77,7 +78,7 @@ impl Site for Host {
         Ok(Environment::of_this_machine().with_openzfs())
     }
 
-    fn described(&self, _: &Experiment) -> String {
+    fn described(&self, _: Design<'_>) -> String {
         format!("The target was a volume of {} below {}, in a pool that existed.", self.size, self.dataset)
     }
 }

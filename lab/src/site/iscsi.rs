@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Facts, Kind, Named, Site, Used, Words, is_not, nbd};
-use crate::experiment::Experiment;
-use crate::experiment::format::{OVERWRITE, SIZE, TableOf, key};
+use crate::design::Design;
+use crate::export::Export;
+use crate::reference::{OVERWRITE, SIZE, TableOf, key};
 use crate::size::Size;
-use crate::target::export::Export;
 
 /// A disk behind iSCSI.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Site for Iscsi {
         vec![Named::Uri(&self.uri)]
     }
 
-    fn faults(&self, _: &Experiment) -> Vec<String> {
+    fn faults(&self, _: Design<'_>) -> Vec<String> {
         let fault = match Export::parse(&self.uri) {
             Err(what) => Some(format!("target: {what}")),
             Ok(export) if !export.is_iscsi() => {
@@ -69,7 +69,7 @@ impl Site for Iscsi {
         fault.into_iter().collect()
     }
 
-    fn described(&self, _: &Experiment) -> String {
+    fn described(&self, _: Design<'_>) -> String {
         format!("Measured was {} of {}.", self.size, self.uri)
     }
 }

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, Site};
 
-/// Makes of each kind a variant of [`Target`] with its fields, and of all of them [`KINDS`].
+/// Makes of each kind a variant of [`ExperimentTarget`] with its fields, and of all of them [`KINDS`].
 macro_rules! kinds {
     ($($(#[$about:meta])* $name:ident: $module:ident::$fields:ident,)*) => {
         /// The target of an experiment, as its file has it: a kind with its fields. It is used as its
         /// [`Site`].
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "snake_case")]
-        pub enum Target {
+        pub enum ExperimentTarget {
             $($(#[$about])* $name(super::$module::$fields),)*
         }
 
         /// All kinds, in the order of the reference.
         pub const KINDS: &[Kind] = &[$(super::$module::KIND),*];
 
-        impl Target {
+        impl ExperimentTarget {
             fn site(&self) -> &(dyn Site + 'static) {
                 match self {
                     $(Self::$name(site) => site,)*
@@ -57,7 +57,7 @@ kinds! {
     Existing: existing::Existing,
 }
 
-impl Deref for Target {
+impl Deref for ExperimentTarget {
     type Target = dyn Site;
 
     fn deref(&self) -> &Self::Target {
@@ -65,7 +65,7 @@ impl Deref for Target {
     }
 }
 
-impl DerefMut for Target {
+impl DerefMut for ExperimentTarget {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.site_mut()
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::experiment::draft;
-    use crate::experiment::{Experiment, Metric, Place};
+    use crate::experiment::{Experiment, Metric, SettingOwner};
     use crate::plan::Plan;
     use crate::site::{Access, Cold, Named, Server};
 
@@ -106,11 +106,14 @@ mod tests {
             assert_ne!(has_datasets, !target.named().is_empty(), "{name}");
             assert_eq!(target.is_as_found(), !has_datasets, "{name}");
             // A dataset has properties, and a program that sets them.
-            assert_eq!(target.has(Place::Dataset), facts.dataset.is_some(), "{name}");
-            assert_eq!(target.has(Place::Dataset), target.server().is_some(), "{name}");
+            assert_eq!(target.has(SettingOwner::Dataset), facts.dataset.is_some(), "{name}");
+            assert_eq!(target.has(SettingOwner::Dataset), target.server().is_some(), "{name}");
             assert!(!has_datasets || facts.dataset.is_some(), "{name}");
-            assert_eq!(target.has(Place::Layer), !target.layers().is_empty(), "{name}");
-            assert!(target.has(Place::Job) && !target.accesses(&experiment).is_empty(), "{name}");
+            assert_eq!(target.has(SettingOwner::Layer), !target.layers().is_empty(), "{name}");
+            assert!(
+                target.has(SettingOwner::Job) && !target.accesses(experiment.design()).is_empty(),
+                "{name}"
+            );
             // A limit is measured, or it is said why not.
             assert_eq!(facts.no_limit.is_none(), is_pooled, "{name}");
             assert!(target.has_no(Metric::Iops).is_none(), "{name}");
@@ -121,7 +124,7 @@ mod tests {
             assert_eq!(target.dataset(settings).unwrap().map(|made| made.kind), facts.dataset, "{name}");
             assert_eq!(target.measured(settings), target.named().first().copied(), "{name}");
             assert_eq!(target.fault_of_settings(settings), None, "{name}");
-            assert!(target.described(&experiment).contains("512M"), "{name}");
+            assert!(target.described(experiment.design()).contains("512M"), "{name}");
             assert!(target.environment("/".as_ref()).is_ok_and(|it| it != Environment::default()), "{name}");
             match facts.cold {
                 Cold::Imported => assert!(is_pooled, "{name}"),
@@ -129,9 +132,9 @@ mod tests {
                 Cold::Kept(why) => assert!(!why.is_empty(), "{name}"),
             }
             if let Some(Server::Own { serves_guests, .. }) = target.server() {
-                assert_eq!(serves_guests, target.has(Place::Guest), "{name}");
+                assert_eq!(serves_guests, target.has(SettingOwner::Guest), "{name}");
             }
-            for (named, access) in target.named().iter().zip(target.accesses(&experiment)) {
+            for (named, access) in target.named().iter().zip(target.accesses(experiment.design())) {
                 let is_export = matches!(named, Named::Uri(_) | Named::Volume(_));
                 assert_eq!(is_export, access != Access::File, "{name}");
             }

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Facts, Kind, Named, Site, Used, Words, is_not};
-use crate::experiment::Experiment;
-use crate::experiment::format::{OVERWRITE, SIZE, TableOf, key};
+use crate::design::Design;
+use crate::export::Export;
+use crate::reference::{OVERWRITE, SIZE, TableOf, key};
 use crate::size::Size;
-use crate::target::export::Export;
 
 /// An NBD export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl Site for Nbd {
         vec![Named::Uri(&self.uri)]
     }
 
-    fn faults(&self, _: &Experiment) -> Vec<String> {
+    fn faults(&self, _: Design<'_>) -> Vec<String> {
         let fault = match Export::parse(&self.uri) {
             Err(what) => Some(format!("target: {what}")),
             Ok(export) if export.is_iscsi() => {
@@ -76,7 +76,7 @@ impl Site for Nbd {
         fault.into_iter().collect()
     }
 
-    fn described(&self, _: &Experiment) -> String {
+    fn described(&self, _: Design<'_>) -> String {
         format!("Measured was {} of {}.", self.size, self.uri)
     }
 }

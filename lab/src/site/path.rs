@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Facts, Kind, Named, Site, Used, Words, is_not, make_absolute};
+use crate::design::Design;
 use crate::error::{Error, Result};
-use crate::experiment::Experiment;
-use crate::experiment::format::{OVERWRITE, SIZE, TableOf, key};
 use crate::machine::Machine;
-use crate::preflight::is_program;
+use crate::reference::{OVERWRITE, SIZE, TableOf, key};
 use crate::size::Size;
+use crate::subprocess::is_program;
 
 /// A file, directory or block device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl Site for AtPath {
         self.path.is_dir()
     }
 
-    fn described(&self, _: &Experiment) -> String {
+    fn described(&self, _: Design<'_>) -> String {
         format!("Measured was {} of {}.", self.size, self.path.display())
     }
 }

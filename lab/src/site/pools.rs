@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{Used, is_not};
-use crate::experiment::Experiment;
-use crate::experiment::format::{Key, OVERWRITE, SIZE, key};
+use crate::design::Design;
+use crate::reference::{Key, OVERWRITE, SIZE, key};
 use crate::size::Size;
 
 /// Pools that the lab makes, on files in the experiment's directory.
@@ -106,11 +106,11 @@ impl Pools {
     }
 
     /// Them in words: on what something lies.
-    pub(super) fn described(&self, experiment: &Experiment) -> String {
+    pub(super) fn described(&self, design: Design<'_>) -> String {
         let one = |layout: &str| if layout == "1" { "one device".to_owned() } else { layout.to_owned() };
-        let layouts = experiment.compared("layout").unwrap_or_else(|| vec![&self.layout]);
+        let layouts = design.compared("layout").unwrap_or_else(|| vec![&self.layout]);
         let layouts: Vec<String> = layouts.into_iter().map(one).collect();
-        let devices = match (self.disks.len(), experiment.compared("devices"), &self.devices) {
+        let devices = match (self.disks.len(), design.compared("devices"), &self.devices) {
             (0, Some(models), _) => format!("files that play {}", models.join(" or ")),
             (0, None, Some(model)) => format!("files that play {model}"),
             (0, None, None) => "files".to_owned(),

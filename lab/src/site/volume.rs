@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::pools::{POOL_KEYS, of_pools};
 use super::{ANY_URI, Access, DatasetKind, Facts, Kind, Pools, Site, Words};
-use crate::experiment::format::TableOf;
-use crate::experiment::{Experiment, PROCESS, Place, THROUGH};
+use crate::design::Design;
+use crate::reference::TableOf;
+use crate::setting::{PROCESS, SettingOwner, THROUGH};
 
 /// A volume for each variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +25,13 @@ pub(super) const KIND: Kind = Kind {
 };
 
 const FACTS: Facts = Facts {
-    places: &[Place::Server, Place::Tunable, Place::Pool, Place::Dataset, Place::Way],
+    owners: &[
+        SettingOwner::Server,
+        SettingOwner::Tunable,
+        SettingOwner::Pool,
+        SettingOwner::Dataset,
+        SettingOwner::Way,
+    ],
     dataset: Some(DatasetKind::Volume),
     copied_by: Some("nbdcopy"),
     ..Facts::POOLED
@@ -37,14 +44,14 @@ impl Site for Volume {
 
     of_pools!();
 
-    fn accesses<'a>(&'a self, experiment: &'a Experiment) -> Vec<Access<'a>> {
-        let ways = experiment.values_of(THROUGH);
+    fn accesses<'a>(&'a self, design: Design<'a>) -> Vec<Access<'a>> {
+        let ways = design.values_of(THROUGH);
         let by_process = ways.iter().any(|way| *way == PROCESS).then_some(Access::Process);
         let by_export = ways.is_empty() || ways.iter().any(|way| *way != PROCESS);
         by_process.into_iter().chain(by_export.then_some(Access::Nbd(ANY_URI))).collect()
     }
 
-    fn described(&self, experiment: &Experiment) -> String {
-        format!("Measured was a volume of {} {}.", self.0.size, self.0.described(experiment))
+    fn described(&self, design: Design<'_>) -> String {
+        format!("Measured was a volume of {} {}.", self.0.size, self.0.described(design))
     }
 }

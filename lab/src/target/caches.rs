@@ -1,15 +1,14 @@
 //! The state of caches before a run.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
 
 use super::filling::whole;
-use super::{Bench, Home, Placement, in_use, modelled};
+use super::{Bench, Home, Placement, in_use};
 use crate::error::{Error, Result};
 use crate::experiment::{CacheState, Workload};
 use crate::fio::{self, Endpoint};
+use crate::progress::Progress;
 use crate::remote;
-use crate::run::Progress;
 use crate::site::Cold;
 use crate::size::Size;
 
@@ -27,7 +26,7 @@ impl Bench<'_> {
             CacheState::AsItIs => Ok(()),
             CacheState::Cold => self.make_cold(lodging, endpoint),
             CacheState::Warm => self.pass("read", workload, extent, endpoint, progress),
-            CacheState::Dirty if !self.experiment.target.is_as_found() || self.may_write(endpoint) => {
+            CacheState::Dirty if !self.experiment.target.is_as_found() || self.claims.may_write(endpoint) => {
                 self.pass("write", workload, extent, endpoint, progress)
             }
             CacheState::Dirty => Err(Error::Experiment(format!(
@@ -49,7 +48,7 @@ impl Bench<'_> {
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
         let arguments = fio::once(&workload, endpoint, extent, false);
-        let limit = self.limit(0.0, extent.0);
+        let limit = self.guests.limit(0.0, extent.0);
         fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)
     }
 
@@ -61,7 +60,7 @@ impl Bench<'_> {
             _ => self.drop_caches_of(endpoint),
         }
         if let Err(error) = fs::write("/proc/sys/vm/drop_caches", "3") {
-            self.notes.push(format!(
+            self.remarks.note(format!(
                 "The system's page cache could not be dropped as a whole ({error}), which only root may: \
                  data that go through it may have been cached where they are called cold."
             ));
@@ -71,12 +70,11 @@ impl Bench<'_> {
 
     /// Exports a pool and imports it, so that nothing of it is cached.
     fn import_again(&self, home: &Home) -> Result<()> {
-        let programs = self.programs(&home.server)?;
+        let programs = self.servers.programs(&home.server)?;
         programs.zpool(&["export".to_owned(), home.pool.clone()])?;
         let mut arguments = vec!["import".to_owned()];
-        let disks = self.disks.get(&home.pool).into_iter().flatten();
-        let disks = disks.flat_map(|disk| in_use::devices_of(disk));
-        for place in self.device_directories().into_iter().chain(disks) {
+        let disks = self.pools.disks_of(&home.pool).iter().flat_map(|disk| in_use::devices_of(disk));
+        for place in self.folders.of_devices().into_iter().chain(disks) {
             arguments.extend(["-d".to_owned(), place.display().to_string()]);
         }
         arguments.push(home.pool.clone());
@@ -87,13 +85,13 @@ impl Bench<'_> {
     /// remain.
     fn drop_caches_of(&mut self, endpoint: &Endpoint) {
         match endpoint {
-            Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
+            Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.remarks.note(format!(
                 "The server of {at} has caches that cannot be emptied from here: data called cold may have \
                  been cached there."
             )),
             Endpoint::Elsewhere { by, path, .. } => {
                 if let Err(why) = remote::drop_caches(by) {
-                    self.notes.push(format!(
+                    self.remarks.note(format!(
                         "The page cache where '{}' runs fio could not be dropped ({why}): data of {} called \
                          cold may have been cached there.",
                         by.join(" "),
@@ -102,7 +100,7 @@ impl Bench<'_> {
                 }
             }
             Endpoint::Path(_) | Endpoint::Directory(_) => {
-                self.notes.push(
+                self.remarks.note(
                     "For devices and files only the system's page cache is emptied; data called cold may be \
                      in caches of the devices themselves."
                         .into(),
@@ -114,11 +112,5 @@ impl Bench<'_> {
                 }
             }
         }
-    }
-
-    /// Where the pools' devices are.
-    fn device_directories(&self) -> Vec<PathBuf> {
-        let models = fs::read_dir(modelled(&self.devices)).into_iter().flatten().flatten();
-        std::iter::once(self.devices.clone()).chain(models.map(|entry| entry.path())).collect()
     }
 }

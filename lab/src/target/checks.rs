@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::export::{Export, NBDINFO, READ_CAPACITY, Told};
 use super::filling::made_by;
 use super::pools::{data_devices, device_size, require_disk};
-use super::{created_files, in_use, placement};
+use super::{in_use, placement};
+use crate::created_files;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Settings};
+use crate::export::{Export, ExportFacts, NBDINFO, READ_CAPACITY};
 use crate::fio;
 use crate::layout::Layout;
 use crate::remote;
@@ -39,7 +40,7 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
 /// all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where
 /// there are some, which has the consent that was noted ([`consent`]).
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
-    let (target, overwrites) = (&experiment.target, experiment.overwrites());
+    let (target, overwrites) = (&experiment.target, experiment.design().overwrites());
     let of = |path: &Path| -> Result<Option<String>> {
         require(path)?;
         if path.is_dir() {
@@ -94,7 +95,7 @@ fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
 fn fault_of_told(
     uri: &str,
     asked_by: Option<&str>,
-    told: std::result::Result<Option<Told>, String>,
+    told: std::result::Result<Option<ExportFacts>, String>,
     size: Size,
     overwrites: bool,
 ) -> Option<String> {
@@ -128,7 +129,7 @@ pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
     let is_there = |path: &&Path| path.exists() && !path.is_dir();
     let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
     let mut unexamined = Vec::new();
-    if experiment.overwrites() {
+    if experiment.design().overwrites() {
         paths.extend(target.paths().into_iter().filter(is_there));
         unexamined = target.unexamined();
     }
@@ -145,7 +146,7 @@ mod tests {
         let uri = "iscsi://h/t/1";
         let fault =
             |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
-        let of = |size| Ok(Some(Told { size: Size(size), is_read_only: false }));
+        let of = |size| Ok(Some(ExportFacts { size: Size(size), is_read_only: false }));
         assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
         let too_small = fault(of(32 << 20), true).unwrap();
         assert!(too_small.contains("has 32M, fewer than its size of 64M"), "{too_small}");

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bench, Programs, in_use};
+use super::Bench;
 use crate::error::{Error, Result};
-use crate::experiment::{Place, Settings, meaning};
+use crate::experiment::{SettingOwner, Settings, meaning};
 use crate::fio::Endpoint;
-use crate::run::{Part, Progress};
+use crate::programs::Programs;
+use crate::progress::{Part, Progress};
 use crate::site::Server;
 use crate::site::existing::{BLOCK, LIVE, hanging};
 use crate::size::Size;
@@ -152,8 +153,8 @@ impl Bench<'_> {
         if target.server() != Some(Server::Running) {
             return Ok(Vec::new());
         }
-        self.start(&Settings::new())?;
-        Ok(target.faults_of_server(self.experiment, self.programs(&Settings::new())?))
+        self.servers.start(&Settings::new())?;
+        Ok(target.faults_of_server(self.experiment.design(), self.servers.programs(&Settings::new())?))
     }
 
     /// The export of a volume that holds data, which is as these settings of a variant say.
@@ -163,70 +164,66 @@ impl Bench<'_> {
         settings: &Settings,
         progress: &dyn Progress,
     ) -> Result<Endpoint> {
-        self.start(&Settings::new())?;
-        if self.overwrites() {
-            let fault = in_use::fault_of_export(volume, self.may_overwrite, Some(&self.directory))?;
-            fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
-        }
-        let now = properties(self.programs(&Settings::new())?, volume)?;
-        let former = match Former::read(&self.directory)? {
+        self.servers.start(&Settings::new())?;
+        self.claims.require_consent(volume, &self.folders.results)?;
+        let now = properties(self.servers.programs(&Settings::new())?, volume)?;
+        let former = match Former::read(&self.folders.results)? {
             Some(former) => former,
             None => {
                 let properties = now.clone();
                 let former = Former { volume: volume.to_owned(), properties, rewritten: Vec::new() };
-                former.keep(&self.directory)?;
+                former.keep(&self.folders.results)?;
                 former
             }
         };
         self.changed = Some(volume.to_owned());
-        let all = self.experiment.all_settings().into_iter().map(|(name, _)| name.as_str());
-        let varied: Vec<&str> = all.filter(|name| Place::of(name) == Place::Dataset).collect();
+        let all = self.experiment.design().all_settings().into_iter().map(|(name, _)| name.as_str());
+        let varied: Vec<&str> = all.filter(|name| SettingOwner::of(name) == SettingOwner::Dataset).collect();
         for was in former.properties.iter().filter(|it| varied.contains(&it.name.as_str())) {
             let is = now.iter().find(|it| it.name == was.name);
             let means = |value: &str| meaning(&was.name, value);
             match settings.get(&was.name) {
                 Some(value) if is.is_some_and(|it| means(&it.value) == means(value)) => {}
                 Some(value) if was.name == BLOCK => {
-                    require_nothing_hangs(self.programs(&Settings::new())?, volume)?;
+                    require_nothing_hangs(self.servers.programs(&Settings::new())?, volume)?;
                     self.rewrite(volume, value, progress)?;
                 }
                 Some(value) => {
                     let set = words(["set", &format!("{}={value}", was.name), volume]);
-                    self.programs(&Settings::new())?.zfs(&set)?;
+                    self.servers.programs(&Settings::new())?.zfs(&set)?;
                 }
                 None if is == Some(was) => {}
                 None if was.name == BLOCK => self.rewrite(volume, &was.value, progress)?,
-                None => set_back(self.programs(&Settings::new())?, volume, was)?,
+                None => set_back(self.servers.programs(&Settings::new())?, volume, was)?,
             }
         }
-        self.programs(&Settings::new())?.volume(volume)
+        self.servers.programs(&Settings::new())?.volume(volume)
     }
 
     /// Gives a volume blocks of another size, and destroys what it was before.
     fn rewrite(&mut self, volume: &str, block: &str, progress: &dyn Progress) -> Result<()> {
         let size: Size = block.parse().map_err(Error::Experiment)?;
-        let path = self.directory.join(FORMER);
+        let path = self.folders.results.join(FORMER);
         let lost = || Error::Results { path, what: "it is gone".to_owned() };
-        let mut former = Former::read(&self.directory)?.ok_or_else(lost)?;
+        let mut former = Former::read(&self.folders.results)?.ok_or_else(lost)?;
         let began = Instant::now();
-        let programs = self.programs(&Settings::new())?;
+        let programs = self.servers.programs(&Settings::new())?;
         let guid = programs.zfs(&words(["get", "-Hp", "-o", "value", "guid", volume]))?;
         former.rewritten.push(guid.trim().to_owned());
-        former.keep(&self.directory)?;
+        former.keep(&self.folders.results)?;
         let what = format!("rewriting {volume} for {BLOCK}={size}");
         let mut goes_on = |done, total| {
             progress.goes_on(Part { what: &what, done, total, elapsed: began.elapsed() });
         };
         programs.reshape(volume, size, &mut goes_on, &|| progress.stops())?;
         self.destroy_rewritten(&mut former)?;
-        self.prepared.rewritten += 1;
-        self.prepared.rewrite_seconds += began.elapsed().as_secs_f64();
+        self.remarks.rewritten(began.elapsed().as_secs_f64());
         Ok(())
     }
 
     /// Destroys the volumes that the lab had rewritten. What cannot be destroyed is told once.
     fn destroy_rewritten(&self, former: &mut Former) -> Result<()> {
-        let programs = self.programs(&Settings::new())?;
+        let programs = self.servers.programs(&Settings::new())?;
         let (parent, _) = former.volume.rsplit_once('/').unwrap_or_default();
         // A copy may be complete before listings show that it has the name.
         programs.zpool(&words(["sync", parent.split('/').next().unwrap_or_default()]))?;
@@ -252,13 +249,13 @@ impl Bench<'_> {
                 _ => {}
             }
         }
-        former.keep(&self.directory)?;
+        former.keep(&self.folders.results)?;
         first
     }
 
     /// Whether something is to be set back about a volume that holds data.
     pub fn is_to_be_set_back(&self) -> bool {
-        self.directory.join(FORMER).exists()
+        self.folders.results.join(FORMER).exists()
     }
 
     /// Sets back what this experiment changed about a volume that holds data, also before it was killed.
@@ -267,29 +264,29 @@ impl Bench<'_> {
     /// That is not possible now; what was before stays noted.
     pub fn set_back(&mut self, progress: &dyn Progress) -> Result<()> {
         self.changed = None;
-        let Some(mut former) = Former::read(&self.directory)? else { return Ok(()) };
-        self.start(&Settings::new())?;
+        let Some(mut former) = Former::read(&self.folders.results)? else { return Ok(()) };
+        self.servers.start(&Settings::new())?;
         let volume = former.volume.clone();
         let mut kept = Ok(());
         if !former.rewritten.is_empty() {
-            self.programs(&Settings::new())?.cancel_reshape(&volume)?;
+            self.servers.programs(&Settings::new())?.cancel_reshape(&volume)?;
             kept = self.destroy_rewritten(&mut former);
         }
         for was in &former.properties {
-            let now = properties(self.programs(&Settings::new())?, &volume)?;
+            let now = properties(self.servers.programs(&Settings::new())?, &volume)?;
             match now.iter().find(|it| it.name == was.name) {
                 Some(is) if is == was => {}
                 Some(is) if was.name == BLOCK && is.value == was.value => {}
                 _ if was.name == BLOCK => {
                     kept = kept.and(self.rewrite(&volume, &was.value, &Unstoppable(progress)));
                 }
-                _ => set_back(self.programs(&Settings::new())?, &volume, was)?,
+                _ => set_back(self.servers.programs(&Settings::new())?, &volume, was)?,
             }
         }
-        let now = properties(self.programs(&Settings::new())?, &volume)?;
+        let now = properties(self.servers.programs(&Settings::new())?, &volume)?;
         let is_as_before = |was: &Property| now.iter().any(|is| is.name == was.name && is.value == was.value);
         if former.properties.iter().all(is_as_before) {
-            let path = self.directory.join(FORMER);
+            let path = self.folders.results.join(FORMER);
             fs::remove_file(&path).map_err(Error::file(&path))?;
         }
         // What is kept is told once.

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::created_files::{self, Created};
 use super::job::Stream;
 use super::{Bench, make_file};
+use crate::created_files::{self, Created};
 use crate::error::Result;
 use crate::experiment::{Work, Workload};
 use crate::fio::{self, Endpoint};
-use crate::run::{Part, Progress};
+use crate::progress::{Part, Progress};
 use crate::size::Size;
 
 /// How long a piece should take, and its bytes at least.
@@ -64,9 +64,7 @@ impl Bench<'_> {
             }
             Work::Transfers | Work::Replay => self.fill_all(endpoint, &what, like, progress)?,
         };
-        self.prepared.count += 1;
-        self.prepared.bytes += bytes;
-        self.prepared.seconds += began.elapsed().as_secs_f64();
+        self.remarks.filled(bytes, began.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -94,7 +92,7 @@ impl Bench<'_> {
             let is_last = done + bytes == total.0;
             let piece_began = Instant::now();
             let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
-            let limit = self.limit(0.0, bytes);
+            let limit = self.guests.limit(0.0, bytes);
             fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops())?;
             done += bytes;
             let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);

@@ -4,15 +4,17 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Placement, created_files};
-use crate::copy::{self, Sort};
+use super::{Bench, Placement};
+use crate::copy;
+use crate::created_files;
 use crate::error::{Error, Result};
-use crate::experiment::{PROCESS, Place, THROUGH, Work, Workload};
+use crate::experiment::{PROCESS, SettingOwner, THROUGH, Work, Workload};
 use crate::fio::{self, Endpoint};
 use crate::load::Load;
-use crate::run::{Part, Progress};
+use crate::progress::{Part, Progress};
 use crate::size::Size;
 use crate::trace::Trace;
+use crate::workload::Sort;
 
 /// A trace that is over sooner is replayed several times on end: fio counts milliseconds.
 const LEAST_REPLAY: Duration = Duration::from_millis(100);
@@ -130,7 +132,7 @@ impl Bench<'_> {
         progress: &dyn Progress,
     ) -> Result<Job> {
         let seed = self.experiment.seed_of_round(round);
-        let at = self.experiment.target.endpoint(self, lodging, workload, progress)?;
+        let at = self.endpoint(lodging, workload, progress)?;
         let way = lodging.settings.get(THROUGH);
         if let Some(home) = self.homes.get(lodging).filter(|_| way.is_some_and(|way| way == PROCESS)) {
             let load = Load::of(workload, self.experiment.target.size(), seed)?;
@@ -157,8 +159,8 @@ impl Bench<'_> {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
             }
             Job::Load { volume, load } => {
-                let server = Place::Server.pick(&lodging.settings);
-                fio::outcome(&self.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
+                let server = SettingOwner::Server.pick(&lodging.settings);
+                fio::outcome(&self.servers.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
             }
         }
     }
@@ -172,7 +174,7 @@ impl Bench<'_> {
         };
         let mut stops = || progress.stops();
         let steps = self.steps()?;
-        let held = self.passes.get(workload).copied();
+        let held = self.replays.passes(workload);
         let mut passes = held.unwrap_or(1);
         loop {
             fs::write(here, trace.for_fio(name, passes)).map_err(Error::file(here))?;
@@ -184,16 +186,16 @@ impl Bench<'_> {
             let more = (LEAST_REPLAY.as_secs_f64() * 1.5 / took.as_secs_f64().max(1e-3)).ceil() as usize;
             let more = passes.saturating_mul(more).min(trace.most_times());
             if held.is_some() || took >= LEAST_REPLAY || more <= passes {
-                self.passes.insert(workload.clone(), passes);
+                self.replays.hold(workload, passes);
                 if passes > 1 {
-                    self.notes.push(format!(
+                    self.remarks.note(format!(
                         "{} is too short to be measured: each run replays it several times in a row, and its \
                          figures are of all of these.",
                         path.display()
                     ));
                 }
                 if took < LEAST_REPLAY {
-                    self.notes.push(format!(
+                    self.remarks.note(format!(
                         "Some runs of '{workload}' took less than {} ms, and fio counts whole milliseconds: \
                          their figures are rough.",
                         LEAST_REPLAY.as_millis()
@@ -201,28 +203,29 @@ impl Bench<'_> {
                 }
                 return Ok(outcome);
             }
-            (passes, self.did_more) = (more, true);
+            passes = more;
+            self.replays.note_more();
         }
     }
 
     /// Has a workload replay its trace so often on end, as its runs did before.
     pub fn hold_passes(&mut self, workload: &str, passes: usize) {
-        self.passes.insert(workload.to_owned(), passes);
+        self.replays.hold(workload, passes);
     }
 
     /// How often a workload replays its trace on end; nothing before its first run.
     pub fn passes(&self, workload: &str) -> Option<usize> {
-        self.passes.get(workload).copied()
+        self.replays.passes(workload)
     }
 
     /// Where fio notes what happens within a run.
     fn steps(&self) -> Result<PathBuf> {
-        created_files::take_files(&self.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
+        created_files::take_files(&self.folders.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
     }
 
     /// Whether the last run did more than what it measured, so that counters have more too; asked once.
     pub fn did_more(&mut self) -> bool {
-        std::mem::take(&mut self.did_more)
+        self.replays.take_more()
     }
 
     fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
@@ -233,14 +236,14 @@ impl Bench<'_> {
                 .map_err(|what| Error::Results { path: path.clone(), what })?;
             let trims = trace.trims();
             if trims > 0 {
-                self.notes.push(format!(
+                self.remarks.note(format!(
                     "{trims} of the {} requests in {} are trims, which fio does not replay: they were left \
                      out.",
                     trace.events.len(),
                     path.display()
                 ));
             }
-            let here = created_files::take(&self.devices, REPLAYED)?;
+            let here = created_files::take(&self.folders.devices, REPLAYED)?;
             let mut arguments = fio::replay(workload, endpoint, &here, !trace.writes(), size);
             arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
@@ -249,8 +252,8 @@ impl Bench<'_> {
             return Ok(Job::Replay { arguments, seconds, trace, path, workload, here });
         }
         let by = endpoint.by().to_vec();
-        if !by.is_empty() && self.guests.is_empty() {
-            self.notes.push(format!(
+        if !by.is_empty() && self.guests.is_none() {
+            self.remarks.note(format!(
                 "Steps within a run are not reported for {}: fio writes them to files on the machine where \
                  '{}' runs it.",
                 endpoint.file(),
@@ -259,7 +262,7 @@ impl Bench<'_> {
         }
         let is_in_steps = workload.work() == Work::Transfers && by.is_empty() && !workload.once;
         let seconds = is_in_steps.then_some(workload.seconds);
-        let limit = self.limit(workload.seconds + workload.ramp_seconds, 0);
+        let limit = self.guests.limit(workload.seconds + workload.ramp_seconds, 0);
         Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by, limit })
     }
 }

@@ -1,19 +1,18 @@
 //! Files, devices and exports that the user named.
 
-use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::{Bench, Placement, created_files, in_use, make_file};
+use super::{Bench, Placement, in_use, make_file};
 use crate::error::{Error, Result};
 use crate::fio::{self, Endpoint};
-use crate::run::Progress;
+use crate::progress::Progress;
 use crate::site::Named;
 use crate::site::path::{require, require_device_length, require_length};
 
 impl Bench<'_> {
     /// Where fio reaches what is named; it is claimed, made and filled where it may be.
-    pub(crate) fn at_named(
+    pub(super) fn at_named(
         &mut self,
         named: Named<'_>,
         lodging: &Placement,
@@ -22,14 +21,14 @@ impl Bench<'_> {
         match named {
             Named::Volume(volume) => self.at_existing(volume, &lodging.settings, progress),
             Named::Path(path) => self.at_path(path, progress),
-            Named::Uri(uri) => self.filled(Endpoint::of_uri(uri), uri, progress),
+            Named::Uri(uri) => self.filled_once(Endpoint::of_uri(uri), uri, progress),
             Named::Elsewhere(layer) => {
                 let endpoint = Endpoint::Elsewhere {
                     by: layer.by.clone().unwrap_or_default(),
                     path: PathBuf::from(&layer.at),
                     engine: layer.engine().to_owned(),
                 };
-                self.filled(endpoint, &layer.title(), progress)
+                self.filled_once(endpoint, &layer.title(), progress)
             }
         }
     }
@@ -40,29 +39,25 @@ impl Bench<'_> {
         let name = path.display().to_string();
         if path.is_dir() {
             let own = path.join(fio::OWN_DIRECTORY);
-            if let Entry::Vacant(entry) = self.held.entry(own) {
-                let held = created_files::hold(entry.key())?;
-                entry.insert(held);
-            }
-            return self.filled(Endpoint::Directory(path.to_owned()), &name, progress);
+            self.claims.hold(own)?;
+            return self.filled_once(Endpoint::Directory(path.to_owned()), &name, progress);
         }
         let endpoint = Endpoint::Path(path.to_owned());
         let size = self.experiment.target.size();
         let is_there = path.exists();
-        if !self.overwrites() && is_there && !in_use::is_made(path) {
+        if !self.claims.overwrites() && is_there && !in_use::is_made(path) {
             // It belongs to the user, and is only read.
             require_length(path, self.experiment.target.size())?;
             return Ok(endpoint);
         }
-        if !self.claims.contains_key(path) {
-            let claim = in_use::claim(path, self.may_overwrite, &self.directory)?;
-            self.claims.insert(path.to_owned(), claim);
+        if !self.claims.has(path) {
+            self.claims.take(path, &self.folders.results)?;
         }
         require_device_length(path, size)?;
         if !is_there {
             make_file(path, 0)?;
             in_use::mark(path, false);
-            self.claims.insert(path.to_owned(), in_use::claim(path, self.may_overwrite, &self.directory)?);
+            self.claims.take(path, &self.folders.results)?;
         }
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
         let is_short = make_file(path, size.0)?;
@@ -80,30 +75,24 @@ impl Bench<'_> {
             if in_use::is_made(path) {
                 in_use::mark(path, true);
             }
-            self.filled.insert(name.clone());
+            self.filled.named.insert(name.clone());
         }
-        self.filled(endpoint, &name, progress)
+        self.filled_once(endpoint, &name, progress)
     }
 
     /// A named file or device is filled once, if it may be written: by workloads that write it anyway, or
     /// because it is a file of the lab's own.
-    fn filled(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
+    fn filled_once(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
         // What is elsewhere can be looked at no more than what an export holds.
         let is_export =
             matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_) | Endpoint::Elsewhere { .. });
-        if is_export && self.overwrites() {
-            let fault = in_use::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
-            fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
+        if is_export {
+            self.claims.require_consent(name, &self.folders.results)?;
         }
-        if self.may_write(&endpoint) && !self.filled.contains(name) {
+        if self.claims.may_write(&endpoint) && !self.filled.named.contains(name) {
             self.fill_first(&endpoint, name, progress)?;
-            self.filled.insert(name.to_owned());
+            self.filled.named.insert(name.to_owned());
         }
         Ok(endpoint)
-    }
-
-    /// Whether a named file or device may be written. All else belongs to the lab.
-    pub(super) fn may_write(&self, endpoint: &Endpoint) -> bool {
-        matches!(endpoint, Endpoint::Directory(_)) || self.overwrites()
     }
 }

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::copy::Sort;
 use crate::experiment::{Experiment, Settings, Work, Workload};
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
+use crate::workload::Sort;
 
 /// The kind of data that a workload leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,11 +83,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// All settings of the variant, with the devices that the workload wants missing.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     /// Of a workload that has the variant's settings.
     pub fn of(variant: &Variant, workload: &Workload) -> Self {
         let mut settings = variant.settings.clone();

@@ -1,20 +1,21 @@
 //! The pools of variants, and the volumes and filesystems in them.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::{
-    Bench, Home, MODELLED, OWNER, Placement, Programs, RAW, created_files, in_use, make_file, placement,
-};
+use super::folders::{MODELLED, RAW};
+use super::{Bench, Home, OWNER, Placement, in_use, make_file, placement};
+use crate::created_files;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Workload};
+use crate::experiment::{Experiment, POOL, Pools, SettingOwner, Settings, Workload};
 use crate::fio::Endpoint;
+use crate::guest::Spec;
 use crate::layout::{Layout, Vdev};
 use crate::models::speed;
-use crate::run::Progress;
+use crate::programs::Programs;
+use crate::progress::Progress;
 use crate::site::DatasetKind;
 use crate::size::Size;
 
@@ -29,9 +30,25 @@ const BUSY_TRIES: usize = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 impl Bench<'_> {
+    /// Where a workload of a variant is measured: what there is none of is made, and filled.
+    ///
+    /// # Errors
+    /// It cannot be made or written, or is not the lab's to write.
+    pub(super) fn endpoint(
+        &mut self,
+        lodging: &Placement,
+        workload: &Workload,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
+        match self.experiment.target.measured(&lodging.settings) {
+            Some(named) => self.at_named(named, lodging, progress),
+            None => self.in_dataset(lodging, workload, progress),
+        }
+    }
+
     /// Where a workload of a variant is measured that has a dataset, or is the raw device beside those: what
     /// there is none of is made, and filled as the workload's data are.
-    pub(crate) fn in_dataset(
+    fn in_dataset(
         &mut self,
         lodging: &Placement,
         workload: &Workload,
@@ -46,11 +63,16 @@ impl Bench<'_> {
         let home = self.make(lodging)?;
         self.homes.insert(lodging.clone(), home.clone());
         let Home { server, pool, endpoint, .. } = &home;
-        let endpoint = self.experiment.target.enter(self, lodging, endpoint.clone(), progress)?;
+        let is_in_guest = self.experiment.target.has(SettingOwner::Guest);
+        let spec = if is_in_guest { Spec::of(&lodging.settings)? } else { None };
+        let endpoint = match spec {
+            Some(spec) => self.start_guest(lodging, endpoint.clone(), &spec, progress)?,
+            None => endpoint.clone(),
+        };
         self.homes.insert(lodging.clone(), Home { endpoint: endpoint.clone(), ..home.clone() });
         self.fill(&endpoint, &lodging.variant, workload, progress)?;
-        if let Some(devices) = self.to_be_missed.remove(pool) {
-            let programs = self.programs(server)?;
+        if let Some(devices) = self.pools.take_missing(pool) {
+            let programs = self.servers.programs(server)?;
             programs.zpool(&["sync".to_owned(), pool.clone()])?;
             let offline = ["offline".to_owned(), pool.clone()].into_iter().chain(devices);
             programs.zpool(&offline.collect::<Vec<_>>())?;
@@ -63,36 +85,35 @@ impl Bench<'_> {
         let target = &self.experiment.target;
         let endpoint = match target.dataset_kind(&lodging.settings) {
             Some(DatasetKind::Filesystem) => {
-                Endpoint::Directory(created_files::take_directory(&self.devices, RAW)?)
+                Endpoint::Directory(created_files::take_directory(&self.folders.devices, RAW)?)
             }
             _ => {
-                let raw = created_files::take(&self.devices, RAW)?;
+                let raw = created_files::take(&self.folders.devices, RAW)?;
                 make_file(&raw, target.size().0)?;
                 Endpoint::Path(raw)
             }
         };
-        if !self.raw_is_filled {
+        if !self.filled.raw {
             self.fill_first(&endpoint, &lodging.variant, progress)?;
-            self.raw_is_filled = true;
+            self.filled.raw = true;
         }
         Ok(endpoint)
     }
 
     /// Makes a volume or filesystem, with its pool and server where there is none for it.
     fn make(&mut self, lodging: &Placement) -> Result<Home> {
-        let server = Place::Server.pick(&lodging.settings);
-        self.start(&server)?;
+        let server = SettingOwner::Server.pick(&lodging.settings);
+        self.servers.start(&server)?;
         let (pool, parent) = self.parent(lodging, &server)?;
-        self.numbered += 1;
-        let name = format!("lab-{}-{}", std::process::id(), self.numbered);
+        let name = format!("lab-{}-{}", std::process::id(), self.homes.number());
         let dataset = format!("{parent}/{name}");
         let mut arguments: Vec<String> = vec!["create".into()];
-        for (name, value) in Place::Dataset.pick(&lodging.settings) {
+        for (name, value) in SettingOwner::Dataset.pick(&lodging.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         if self.experiment.target.below().is_some() {
             // Programs that snapshot everything leave these out.
-            let owner = format!("{OWNER}={}", self.directory.display());
+            let owner = format!("{OWNER}={}", self.folders.results.display());
             arguments.extend([
                 "-o".to_owned(),
                 owner,
@@ -102,10 +123,10 @@ impl Bench<'_> {
         }
         let made = self.experiment.target.dataset(&lodging.settings)?;
         let made = made.ok_or_else(|| Error::Experiment("this target has no datasets".into()))?;
-        let programs = self.programs(&server)?;
+        let programs = self.servers.programs(&server)?;
         let endpoint = if made.kind == DatasetKind::Filesystem {
-            created_files::make(&self.mounts)?;
-            let at = created_files::expect_directory(&self.mounts, &name)?;
+            created_files::make(&self.folders.mounts)?;
+            let at = created_files::expect_directory(&self.folders.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
             if !created_files::is_mounted(&at).map_err(Error::file(&at))? {
@@ -128,19 +149,15 @@ impl Bench<'_> {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             return Ok((pool, dataset.to_owned()));
         }
-        let settings = Place::Pool.pick(&lodging.settings);
+        let settings = SettingOwner::Pool.pick(&lodging.settings);
         let mut key = server.clone();
         key.extend(settings.clone());
-        if let Some(pool) = self.pools.get(&key) {
+        if let Some(pool) = self.pools.with(&key) {
             return Ok((pool.clone(), pool.clone()));
         }
-        self.numbered += 1;
-        let pool = format!("lab{}", self.numbered);
+        let pool = format!("lab{}", self.homes.number());
         let missing = self.make_pool(&pool, server, &settings)?;
-        if !missing.is_empty() {
-            self.to_be_missed.insert(pool.clone(), missing);
-        }
-        self.pools.insert(key, pool.clone());
+        self.pools.insert(key, &pool, missing);
         Ok((pool.clone(), pool))
     }
 
@@ -154,14 +171,14 @@ impl Bench<'_> {
         } else {
             self.take_disks(pool, server, &layout, device_size)?;
         }
-        let mut disks = self.disks.get(pool).into_iter().flatten();
+        let mut disks = self.pools.disks_of(pool).iter();
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
                 Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
                 None => String::new(),
             };
-            let path = created_files::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
+            let path = created_files::take(&self.folders.devices, &format!("{directory}{pool}-{count}"))?;
             count += 1;
             let _ = fs::remove_file(&path);
             make_file(&path, device_size.0)?;
@@ -197,7 +214,7 @@ impl Bench<'_> {
                 Some(_) => arguments.extend([class.to_owned(), device(settings.get(setting))?]),
             }
         }
-        self.programs(server)?.zpool(&arguments)?;
+        self.servers.programs(server)?.zpool(&arguments)?;
         let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
         let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
         Ok(arguments.into_iter().skip(first).take(missing).collect())
@@ -206,13 +223,11 @@ impl Bench<'_> {
     /// Gives a pool the first of the disks, if no other program needs them; a pool of another variant that is
     /// on them is destroyed.
     fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
-        let before: BTreeSet<String> = self.disks.keys().cloned().collect();
+        let before = self.pools.on_disks();
         if !before.is_empty() {
-            let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
-            let of_these: Vec<Placement> = of_these.map(|(lodging, _)| lodging.clone()).collect();
-            of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+            self.homes.in_pools(&before).iter().try_for_each(|lodging| self.release_home(lodging))?;
             // Who served the last of them has ended with it.
-            self.start(server)?;
+            self.servers.start(server)?;
         }
         let mut own = Vec::new();
         for disk in self.experiment.target.disks() {
@@ -221,20 +236,20 @@ impl Bench<'_> {
             }
             require_disk(disk, least)?;
             // The pool holds it from then on.
-            in_use::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
+            in_use::claim_for_pool(disk, self.claims.may_overwrite, &self.folders.results)?;
             own.push(disk.clone());
         }
         if (own.len() as u64) < layout.devices() {
             return Err(Error::Experiment(format!("there are not enough disks for a pool of {layout}")));
         }
-        self.disks.insert(pool.to_owned(), own);
+        self.pools.give_disks(pool, own);
         Ok(())
     }
 
     /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool
     /// would wait for ever.
     fn require_room(&self, device_size: Size, devices: u64) -> Result<()> {
-        let at = &self.devices;
+        let at = &self.folders.devices;
         let stat = rustix::fs::statvfs(at).map_err(|error| Error::file(at)(error.into()))?;
         let free = Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20);
         let needed = Size(device_size.0.saturating_mul(devices));
@@ -250,9 +265,7 @@ impl Bench<'_> {
 
     /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
     pub fn release(&mut self, variant: &str) -> Result<()> {
-        let its = self.homes.keys().filter(|lodging| lodging.variant == variant);
-        let its: Vec<Placement> = its.cloned().collect();
-        its.iter().try_for_each(|lodging| self.release_home(lodging))
+        self.homes.of_variant(variant).iter().try_for_each(|lodging| self.release_home(lodging))
     }
 
     /// Has a variant made anew for its next run, because one failed: what that left may be why. Where not
@@ -266,19 +279,18 @@ impl Bench<'_> {
 
     pub(super) fn release_home(&mut self, lodging: &Placement) -> Result<()> {
         let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
-        self.guests.remove(lodging);
-        let programs = self.programs(&home.server)?;
+        self.guests.end(lodging);
+        let programs = self.servers.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
-        let is_used = self.homes.values().any(|other| other.pool == home.pool);
+        let is_used = self.homes.all().any(|other| other.pool == home.pool);
         if is_used || self.experiment.target.pools().is_none() {
             return Ok(());
         }
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
-        self.pools.retain(|_, pool| *pool != home.pool);
-        self.disks.remove(&home.pool);
-        created_files::remove_some(&self.devices, &format!("{}-", home.pool))?;
-        if self.homes.values().all(|other| other.server != home.server) {
-            self.servers.remove(&home.server);
+        self.pools.remove(&home.pool);
+        created_files::remove_some(&self.folders.devices, &format!("{}-", home.pool))?;
+        if self.homes.all().all(|other| other.server != home.server) {
+            self.servers.end(&home.server);
         }
         Ok(())
     }
@@ -290,14 +302,14 @@ impl Bench<'_> {
         let words =
             ["get", "-Hp", "-d", "1", "-t", "volume", "-s", "local", "-o", "name,value", OWNER, dataset];
         let server = Settings::new();
-        self.start(&server)?;
-        let programs = self.programs(&server)?;
+        self.servers.start(&server)?;
+        let programs = self.servers.programs(&server)?;
         let listed = programs.zfs(&words.map(str::to_owned))?;
         let volumes = listed.lines().filter_map(|line| line.split_once('\t'));
         let is_of_a_lab = |name: &str| name.rsplit('/').next().is_some_and(|name| name.starts_with("lab-"));
         let volumes = volumes.filter(|(name, _)| is_of_a_lab(name));
         let volumes = volumes.map(|(name, owner)| (name.to_owned(), PathBuf::from(owner)));
-        let (own, others): (Vec<_>, Vec<_>) = volumes.partition(|(_, owner)| *owner == self.directory);
+        let (own, others): (Vec<_>, Vec<_>) = volumes.partition(|(_, owner)| *owner == self.folders.results);
         own.iter().try_for_each(|(name, _)| destroy(programs, name))?;
         Ok(others)
     }

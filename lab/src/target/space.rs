@@ -1,6 +1,7 @@
 //! What variants take on devices, and the counters of their servers.
 
-use super::{Bench, Counters, Home, Placement};
+use super::{Bench, Home, Placement};
+use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::models::space;
@@ -9,7 +10,7 @@ impl Bench<'_> {
     /// The counters of its server.
     pub fn counters(&self, lodging: &Placement) -> Result<Option<Counters>> {
         match self.homes.get(lodging) {
-            Some(home) => self.programs(&home.server)?.counters(&home.pool),
+            Some(home) => self.servers.programs(&home.server)?.counters(&home.pool),
             None => Ok(None),
         }
     }
@@ -18,7 +19,7 @@ impl Bench<'_> {
     pub fn space(&self, lodging: &Placement) -> Result<Option<(u64, u64)>> {
         let Some(home) = self.homes.get(lodging) else { return Ok(None) };
         let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
-        let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
+        let text = self.servers.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
         let mut values = text.lines().map(|line| line.trim().parse().ok());
         let Some((used, logical)) = values.next().flatten().zip(values.next().flatten()) else {
             return Ok(None);
@@ -49,7 +50,7 @@ impl Bench<'_> {
     /// Of the largest sectors of a pool, as a power of two.
     fn ashift(&self, home: &Home) -> Result<u32> {
         let words = ["get", "-Hp", "-o", "value", "ashift", &home.pool, "all-vdevs"];
-        let told = self.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
+        let told = self.servers.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
         let ashifts = told.lines().filter_map(|line| line.trim().parse::<u32>().ok());
         let ashift = ashifts.filter(|ashift| (9..=16).contains(ashift)).max();
         ashift.ok_or_else(|| Error::Output {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
     use crate::experiment::{Experiment, Settings};
     use crate::fio::Endpoint;
-    use crate::target::Programs;
+    use crate::programs::Programs;
 
     /// Programs of pools of which each has metadata of its own size.
     struct Told;
@@ -101,7 +102,7 @@ mod tests {
         let experiment = Experiment::parse(text).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
-        bench.start(&Settings::new()).unwrap();
+        bench.servers.start(&Settings::new()).unwrap();
         let plan = crate::plan::Plan::new(&experiment, None, 1);
         let variants = plan.variants();
         let of = |index: usize| Placement::of(&variants[index], &experiment.workloads[0]);

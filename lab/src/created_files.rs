@@ -36,7 +36,7 @@ const TOLD: &str = "# cenote lab made this directory. It removes what is listed 
 
 /// Something that the lab makes in a directory of its own, by its name in that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Created {
+pub(crate) enum Created {
     /// A file.
     File(String),
     /// Files that fio makes, with numbers in the place of each `#`.
@@ -143,7 +143,7 @@ pub(crate) fn files(directory: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 /// Makes a directory of the lab's own, or takes one that it made before.
-pub(super) fn make(directory: &Path) -> Result<()> {
+pub(crate) fn make(directory: &Path) -> Result<()> {
     require_ours(directory)?;
     fs::create_dir_all(directory).map_err(Error::file(directory))?;
     if is_own(directory) {
@@ -171,7 +171,7 @@ fn require_ours(directory: &Path) -> Result<()> {
 
 /// Says, without making anything, why [`hold`] would be refused of a directory, or why this could not be made
 /// in it then.
-pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Created>) -> Result<()> {
+pub(crate) fn require(directory: &Path, made: impl IntoIterator<Item = Created>) -> Result<()> {
     require_ours(directory)?;
     if !is_own(directory) {
         return Ok(());
@@ -181,7 +181,7 @@ pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Created>)
 }
 
 /// Whether the lab made it.
-pub(super) fn is_own(directory: &Path) -> bool {
+pub(crate) fn is_own(directory: &Path) -> bool {
     let is_kind =
         |path: &Path, is: fn(&fs::Metadata) -> bool| fs::symlink_metadata(path).is_ok_and(|it| is(&it));
     is_kind(directory, fs::Metadata::is_dir) && is_kind(&directory.join(MARK), fs::Metadata::is_file)
@@ -189,7 +189,7 @@ pub(super) fn is_own(directory: &Path) -> bool {
 
 /// Makes a directory of the lab's own, and keeps other labs from working in it, or removing what is in it,
 /// until what this gives is dropped.
-pub(super) fn hold(directory: &Path) -> Result<File> {
+pub(crate) fn hold(directory: &Path) -> Result<File> {
     loop {
         make(directory)?;
         let held = lock(directory)?;
@@ -202,7 +202,7 @@ pub(super) fn hold(directory: &Path) -> Result<File> {
 }
 
 /// The same of one that is there.
-pub(super) fn lock(directory: &Path) -> Result<File> {
+pub(crate) fn lock(directory: &Path) -> Result<File> {
     let mark = directory.join(MARK);
     let held = File::open(&mark).map_err(Error::file(&mark))?;
     match flock(&held, FlockOperation::NonBlockingLockExclusive) {
@@ -256,13 +256,13 @@ fn make_above(directory: &Path, name: &str) -> Result<()> {
 
 /// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from
 /// then.
-pub(super) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
     expect(directory, Created::File(name.to_owned()), name)?;
     Ok(directory.join(name))
 }
 
 /// The same of files that fio makes, with numbers in the place of each `#`; the directory that they are in.
-pub(super) fn take_files(directory: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn take_files(directory: &Path, name: &str) -> Result<PathBuf> {
     expect(directory, Created::Files(name.to_owned()), name)?;
     let path = directory.join(name);
     Ok(path.parent().unwrap_or(directory).to_owned())
@@ -276,7 +276,7 @@ fn expect(directory: &Path, made: Created, name: &str) -> Result<()> {
 }
 
 /// The same for a directory, which is made. A directory of the user is used, and stays.
-pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
     make_above(directory, name)?;
     let path = directory.join(name);
     if path.is_dir() {
@@ -288,7 +288,7 @@ pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// Lists a directory that another program makes for the lab and leaves empty: a mount point.
-pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> {
     let made = Created::Directory(name.to_owned());
     if !listed(directory)?.contains(&made) {
         list(directory, &made)?;
@@ -298,7 +298,7 @@ pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> 
 
 /// Removes what the lab made in a directory of its own, if it made that; the directory too, unless something
 /// else is in it. Nothing of it, where something is mounted in it.
-pub(super) fn remove(directory: &Path) -> Result<()> {
+pub(crate) fn remove(directory: &Path) -> Result<()> {
     if !is_own(directory) {
         return Ok(());
     }
@@ -318,16 +318,17 @@ pub(super) fn remove(directory: &Path) -> Result<()> {
 
 /// Removes those files that the lab made in a directory of its own whose names, without those of directories,
 /// begin with `prefix`.
-pub(super) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
-    let is_meant = |made: &&Created| {
-        matches!(made, Created::File(name)
-            if Path::new(name).file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix)))
+pub(crate) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
+    let begins = |name: &str| {
+        let name = Path::new(name).file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(prefix))
     };
+    let is_meant = |made: &&Created| matches!(made, Created::File(name) if begins(name));
     listed(directory)?.iter().filter(is_meant).try_for_each(|made| made.remove(directory))
 }
 
 /// Removes the files that the lab had fio make, which `name` stands for.
-pub(super) fn remove_files(directory: &Path, name: &str) -> Result<()> {
+pub(crate) fn remove_files(directory: &Path, name: &str) -> Result<()> {
     Created::Files(name.to_owned()).remove(directory)
 }
 
@@ -335,7 +336,7 @@ pub(super) fn remove_files(directory: &Path, name: &str) -> Result<()> {
 const MOST_TOLD: usize = 8;
 
 /// What is in a directory that is not the lab's: some of the names, for a person.
-pub(super) fn theirs(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn theirs(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];
     while let Some(directory) = left.pop() {
@@ -373,7 +374,7 @@ fn require_no_mounts(directory: &Path) -> Result<()> {
 }
 
 /// Whether a filesystem, or a part of one, is mounted at this directory.
-pub(super) fn is_mounted(directory: &Path) -> io::Result<bool> {
+pub(crate) fn is_mounted(directory: &Path) -> io::Result<bool> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(CWD, directory, flags, StatxFlags::BASIC_STATS)?;
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

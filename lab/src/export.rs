@@ -78,7 +78,7 @@ enum Way {
 
 /// A server's description of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ExportFacts {
     pub size: Size,
     /// Whether it says that nothing is written; a disk behind iSCSI is not asked that.
     pub is_read_only: bool,
@@ -166,7 +166,7 @@ impl Export {
     }
 
     /// Asks its server; nothing if that is unknown.
-    pub fn look(&self) -> Result<Option<Told>, String> {
+    pub fn look(&self) -> Result<Option<ExportFacts>, String> {
         let failed = |error: io::Error| format!("no server answers: {error}");
         match &self.way {
             Way::Tcp(host, port) => {
@@ -220,20 +220,20 @@ fn capacity_of(uri: &str) -> Command {
 }
 
 /// The answer of such a command; nothing if its program is not installed.
-fn capacity(command: Command, limit: Duration) -> Result<Option<Told>, String> {
+fn capacity(command: Command, limit: Duration) -> Result<Option<ExportFacts>, String> {
     let size = |said: &str| said.trim().parse::<u64>().ok().filter(|size| *size > 0);
-    let told = |said: &str| size(said).map(|size| Told { size: Size(size), is_read_only: false });
+    let told = |said: &str| size(said).map(|size| ExportFacts { size: Size(size), is_read_only: false });
     asked_of(command, READ_CAPACITY, limit, told)
 }
 
 /// The same of what [`NBDINFO`] says as JSON.
-fn info(command: Command, limit: Duration) -> Result<Option<Told>, String> {
+fn info(command: Command, limit: Duration) -> Result<Option<ExportFacts>, String> {
     let told = |said: &str| {
         let said: serde_json::Value = serde_json::from_str(said).ok()?;
         let export = said.get("exports")?.get(0)?;
         let size = export.get("export-size")?.as_u64().filter(|size| *size > 0)?;
         let is_read_only = export.get("is_read_only").and_then(serde_json::Value::as_bool).unwrap_or(false);
-        Some(Told { size: Size(size), is_read_only })
+        Some(ExportFacts { size: Size(size), is_read_only })
     };
     asked_of(command, NBDINFO, limit, told)
 }
@@ -243,8 +243,8 @@ fn asked_of(
     mut command: Command,
     program: &str,
     limit: Duration,
-    told: impl Fn(&str) -> Option<Told>,
-) -> Result<Option<Told>, String> {
+    told: impl Fn(&str) -> Option<ExportFacts>,
+) -> Result<Option<ExportFacts>, String> {
     let failed = |error: io::Error| format!("{program}, which reports its size: {error}");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
@@ -301,11 +301,14 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// Asks an NBD server of an export.
-fn asked(stream: &mut (impl Read + Write), name: &str) -> Result<Option<Told>, String> {
+fn asked(stream: &mut (impl Read + Write), name: &str) -> Result<Option<ExportFacts>, String> {
     negotiated(stream, name).unwrap_or_else(|error| Err(format!("the server does not speak NBD: {error}")))
 }
 
-fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result<Option<Told>, String>> {
+fn negotiated(
+    stream: &mut (impl Read + Write),
+    name: &str,
+) -> io::Result<Result<Option<ExportFacts>, String>> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut hello = [0; 16];
     stream.read_exact(&mut hello)?;
@@ -346,7 +349,7 @@ fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result
                     (data.first_chunk(), data.get(2..10), data.get(10..12))
                 {
                     let size = size.try_into().map(u64::from_be_bytes).map_err(io::Error::other)?;
-                    told = Some(Told { size: Size(size), is_read_only: flags[1] & 2 != 0 });
+                    told = Some(ExportFacts { size: Size(size), is_read_only: flags[1] & 2 != 0 });
                 }
             }
             UNSUPPORTED => {
@@ -431,7 +434,7 @@ pub(crate) mod tests {
         for is_read_only in [false, true] {
             let socket = format!("socket {is_read_only}");
             serve(&directory.path().join(&socket), 3 << 20, is_read_only);
-            assert_eq!(look(&socket, "%76"), Ok(Some(Told { size: Size(3 << 20), is_read_only })));
+            assert_eq!(look(&socket, "%76"), Ok(Some(ExportFacts { size: Size(3 << 20), is_read_only })));
             assert!(look(&socket, "w").unwrap_err().contains("no such export"));
         }
         assert!(look("nowhere", "v").unwrap_err().contains("no server answers"));
@@ -446,7 +449,7 @@ pub(crate) mod tests {
             command.args(["-c", script]);
             capacity(command, Duration::from_secs(1))
         };
-        let told = Some(Told { size: Size(32 << 20), is_read_only: false });
+        let told = Some(ExportFacts { size: Size(32 << 20), is_read_only: false });
         assert_eq!(asked("echo 33554432"), Ok(told));
         for (script, said) in [
             ("echo 'Login Failed. No such target' >&2; exit 10", "Login Failed. No such target"),
@@ -474,7 +477,7 @@ pub(crate) mod tests {
             )
         };
         for is_read_only in [false, true] {
-            let told = Told { size: Size(32 << 20), is_read_only };
+            let told = ExportFacts { size: Size(32 << 20), is_read_only };
             assert_eq!(asked(&format!("echo '{}'", json(is_read_only))), Ok(Some(told)));
         }
         for (script, said) in [

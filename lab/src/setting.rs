@@ -1,14 +1,17 @@
 //! Settings: the differences between variants, and the part that each applies to.
 
+mod knobs;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::guest::{KNOBS, Knob};
 use crate::layout::Layout;
 use crate::models::speed;
 use crate::size::Size;
+
+pub use knobs::{KNOBS, Knob, ON_EXT4};
 
 /// Settings by their names.
 pub type Settings = BTreeMap<String, String>;
@@ -35,7 +38,7 @@ pub struct Factor {
 
 impl Factor {
     /// Says what is wrong with its values, where something is.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let name = &self.name;
         let wrong = |what: String| Err(Error::Experiment(format!("factor '{name}': {what}")));
         let values: BTreeSet<&String> = self.values.iter().collect();
@@ -74,7 +77,7 @@ impl Factor {
     }
 
     /// Keeps the values of its quick form.
-    pub(super) fn be_quick(&mut self) {
+    pub(crate) fn be_quick(&mut self) {
         if self.quick.is_empty() {
             return;
         }
@@ -96,7 +99,7 @@ pub(crate) fn meaning(name: &str, value: &str) -> String {
 
 /// Says what is wrong with a value of the setting `name`, where the lab itself has to understand it. What a
 /// property may be, its pool says when it is made.
-pub(super) fn check(name: &str, value: &str) -> Result<()> {
+pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     let wrong = |what: &str| Err(Error::Experiment(format!("{name}={value}: {what}")));
     let named = |error: Error| match error {
         Error::Experiment(what) => Error::Experiment(format!("{name}={value}: {what}")),
@@ -156,7 +159,7 @@ impl Tunable {
 
 /// The part that a setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingOwner {
     /// The load: an option of fio.
     Job,
     /// The process that serves: it must be another.
@@ -230,8 +233,10 @@ pub const THROUGH: &str = "through";
 pub const NBD: &str = "nbd";
 /// By the process that has the pool open.
 pub const PROCESS: &str = "process";
+/// In a guest, whose disk it is.
+pub const GUEST: &str = "guest";
 
-impl Place {
+impl SettingOwner {
     /// Of the setting `name`.
     pub fn of(name: &str) -> Self {
         match name {
@@ -278,11 +283,16 @@ mod tests {
     #[test]
     fn settings_that_are_no_properties_are_listed() {
         for tunable in TUNABLES {
-            assert!(Place::of(tunable.name) == Place::Server && SETTINGS.contains(&tunable.name));
+            assert!(
+                SettingOwner::of(tunable.name) == SettingOwner::Server && SETTINGS.contains(&tunable.name)
+            );
             assert!(check(tunable.name, "").unwrap_err().to_string().contains(tunable.values));
         }
-        assert!(SETTINGS.iter().all(|name| Place::of(name) != Place::Dataset));
-        assert_eq!(Place::of("tunable.zfs_txg_timeout"), Place::Tunable);
-        assert_eq!((Place::of("pool.autotrim"), Place::of("atime")), (Place::Pool, Place::Dataset));
+        assert!(SETTINGS.iter().all(|name| SettingOwner::of(name) != SettingOwner::Dataset));
+        assert_eq!(SettingOwner::of("tunable.zfs_txg_timeout"), SettingOwner::Tunable);
+        assert_eq!(
+            (SettingOwner::of("pool.autotrim"), SettingOwner::of("atime")),
+            (SettingOwner::Pool, SettingOwner::Dataset)
+        );
     }
 }

@@ -17,7 +17,7 @@ pub struct Share {
 }
 
 /// Sizes of reads, and of writes; or what is wrong with them.
-pub(super) fn parse(text: &str) -> Result<[Vec<Share>; 2], String> {
+pub(crate) fn parse(text: &str) -> Result<[Vec<Share>; 2], String> {
     let mut directions = text.split(',').map(direction);
     let reads = directions.next().unwrap_or_else(|| Err("there is no size".to_owned()))?;
     let writes = directions.next().unwrap_or_else(|| Ok(reads.clone()))?;
@@ -64,10 +64,21 @@ fn one(text: &str) -> Result<(Size, Option<u32>), String> {
 }
 
 /// As fio has it, in bytes.
-pub(super) fn words([reads, writes]: &[Vec<Share>; 2]) -> String {
+pub(crate) fn words([reads, writes]: &[Vec<Share>; 2]) -> String {
     let one = |share: &Share| format!("{}/{}", share.size.0, share.percent);
     let all = |shares: &[Share]| shares.iter().map(one).collect::<Vec<_>>().join(":");
     if reads == writes { all(reads) } else { format!("{},{}", all(reads), all(writes)) }
+}
+
+/// fio's `offset_increment`: bytes, or a percentage of the volume, whatever of that is worked on.
+pub(crate) fn increment(text: &str, volume: Size) -> Option<Size> {
+    match text.strip_suffix('%') {
+        None => text.parse().ok(),
+        Some(percent) => {
+            let percent = percent.parse::<u8>().ok().filter(|percent| *percent <= 100)?;
+            Some(Size((u128::from(volume.0) * u128::from(percent) / 100) as u64))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::load;
+use super::sizes;
 use crate::size::Size;
 use ondisk::nearest::meant;
 
@@ -205,7 +205,7 @@ fn key(name: &str) -> Option<&'static str> {
 
 /// Says that an option is one that a workload cannot have since the lab decides it, and what to write
 /// instead, where it is.
-pub(in crate::experiment) fn decided(name: &str) -> Option<String> {
+pub(crate) fn decided(name: &str) -> Option<String> {
     let instead = key(name).map_or_else(String::new, |key| format!(": write {key}"));
     OURS.contains(&name).then(|| format!("the lab decides fio's option '{name}'{instead}"))
 }
@@ -245,7 +245,7 @@ fn fault(name: &str, value: &str, target: Size) -> Option<String> {
 /// Whether fio and the lab take it for the same place in a target.
 fn is_place(value: &str, target: Size) -> bool {
     // fio knows no exponents, and would take what is before one.
-    !value.contains(['e', 'E']) && load::increment(value, target).is_some()
+    !value.contains(['e', 'E']) && sizes::increment(value, target).is_some()
 }
 
 /// Whether there are several sizes in each of the lists of a value: with one size fio would go past the end

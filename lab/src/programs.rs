@@ -1,103 +1,17 @@
 //! `zpool` and `zfs` as the lab uses them: this program's own, in a process of their own, or those of a host
 //! that runs OpenZFS.
 
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use serde::{Deserialize, Serialize};
-
+use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::experiment::{NBD, THROUGH};
 use crate::fio::Endpoint;
 use crate::guest::Wire;
 use crate::load::Load;
+use crate::setting::{NBD, THROUGH};
 use crate::size::Size;
-
-/// Counters that only grow.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Counters {
-    /// Bytes read from the pool's devices.
-    pub read_bytes: u64,
-    /// Bytes written to them.
-    pub written_bytes: u64,
-    /// CPU time of the serving process, in seconds.
-    pub cpu_seconds: f64,
-    /// The most memory it held since it was asked the last time, in bytes.
-    pub peak_memory_bytes: u64,
-    /// Written bytes layer by layer, if known.
-    #[serde(default)]
-    pub layers: Option<Layers>,
-    /// Whether they count more than what a run measured: then no figure is made of them but that of memory.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_of_more: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-/// The bytes that a client wrote, layer by layer: each is written because of the one before, or
-/// beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Layers {
-    /// Whole blocks of data, before compression.
-    pub logical: u64,
-    /// The same after compression.
-    pub compressed: u64,
-    /// The same with copies, parity and padding.
-    pub allocated: u64,
-    /// The same, once for each device of a mirror. Results from before it was counted do not have it, and
-    /// their metadata and logs count a mirror once.
-    #[serde(default)]
-    pub mirrored: Option<u64>,
-    /// Pointers, dnodes, space maps and all else that describes data, once for each device of a mirror.
-    pub metadata: u64,
-    /// Intent logs, once for each device of a mirror.
-    pub log: u64,
-    /// All that went to the devices.
-    pub device: u64,
-}
-
-impl Layers {
-    /// The layers' names, from the client to the devices.
-    pub const NAMES: [&'static str; 7] =
-        ["logical", "compressed", "allocated", "mirrored", "metadata", "intent log", "devices"];
-
-    /// Their bytes, in that order, where they were counted.
-    pub fn bytes(&self) -> [Option<u64>; 7] {
-        let [before, after] =
-            [[self.logical, self.compressed, self.allocated], [self.metadata, self.log, self.device]];
-        let ([logical, compressed, allocated], [metadata, log, device]) = (before.map(Some), after.map(Some));
-        [logical, compressed, allocated, self.mirrored, metadata, log, device]
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            logical: self.logical.saturating_sub(before.logical),
-            compressed: self.compressed.saturating_sub(before.compressed),
-            allocated: self.allocated.saturating_sub(before.allocated),
-            mirrored: self.mirrored.zip(before.mirrored).map(|(now, before)| now.saturating_sub(before)),
-            metadata: self.metadata.saturating_sub(before.metadata),
-            log: self.log.saturating_sub(before.log),
-            device: self.device.saturating_sub(before.device),
-        }
-    }
-}
-
-impl Counters {
-    /// The difference of the counters since `before`.
-    pub fn since(&self, before: &Self) -> Self {
-        Self {
-            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
-            written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
-            cpu_seconds: (self.cpu_seconds - before.cpu_seconds).max(0.0),
-            peak_memory_bytes: self.peak_memory_bytes,
-            layers: self.layers.zip(before.layers).map(|(now, before)| now.since(&before)),
-            is_of_more: self.is_of_more,
-        }
-    }
-}
+use crate::subprocess::output;
 
 /// `zpool` and `zfs` of some system, and what its volumes are reached by.
 pub trait Programs {
@@ -222,22 +136,4 @@ impl Programs for KernelPrograms {
     fn counters(&self, _: &str) -> Result<Option<Counters>> {
         Ok(None)
     }
-}
-
-/// Runs a program to its end; what it printed.
-pub fn output(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    // Ctrl-C is for the lab, which ends in order.
-    let output = command
-        .stdin(Stdio::null())
-        .process_group(0)
-        .output()
-        .map_err(|error| Error::Missing { program, error })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Failed { command: words.join(" "), output: said })
 }

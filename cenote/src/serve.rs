@@ -212,7 +212,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let importing = daemon.expect_imports();
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut sockets = sockets.and_metrics(arguments.metrics.clone()).await;
-        // Other users' directories are closed to others, unless somebody made them otherwise.
+        // Other users' directories are closed to others, unless they were made otherwise.
         if rustix::process::geteuid().is_root() || has_groups {
             sockets = sockets.and_for_anyone(&socket).await?;
         }

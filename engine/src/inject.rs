@@ -34,7 +34,6 @@ use std::time::Duration;
 
 use ::device::{Device, IgnorePoison, IoBuf};
 use ondisk::Guid;
-use serde::{Deserialize, Serialize};
 
 use crate::Bookmark;
 
@@ -48,8 +47,7 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 pub const ALWAYS: u32 = 1_000_000;
 
 /// What a transfer does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Bytes are read.
     Read,
@@ -66,8 +64,7 @@ pub enum Operation {
 }
 
 /// The part of a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelPart {
     /// The blank part.
     Pad1,
@@ -80,8 +77,7 @@ pub enum LabelPart {
 }
 
 /// What a transfer of a device ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceError {
     /// An I/O error.
     Io,
@@ -96,8 +92,7 @@ pub enum DeviceError {
 }
 
 /// What reading a block ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockError {
     /// An I/O error.
     Io,
@@ -108,8 +103,7 @@ pub enum BlockError {
 }
 
 /// When a bit of a block in memory flips.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flip {
     /// A block to be written, before its checksum is made: the wrong bytes have the right checksum.
     BeforeChecksum,
@@ -122,7 +116,7 @@ pub enum Flip {
 }
 
 /// Blocks of an object set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocks {
     /// The object set; 0 is the MOS.
     pub objset: u64,
@@ -146,8 +140,7 @@ impl Blocks {
 }
 
 /// What goes wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Transfers of a leaf.
     Device {

@@ -30,8 +30,6 @@ mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
 pub use file::{FileError, apply_file};
 pub use refused::refusal;
 pub use table::*;
@@ -40,8 +38,7 @@ pub use table::*;
 const NOT_GIVEN: u64 = u64::MAX;
 
 /// What the number of a tunable counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// 0 for off, other values for on.
     Switch,
@@ -62,8 +59,7 @@ pub enum Unit {
 }
 
 /// When a new value counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// At once.
     AtOnce,

@@ -74,7 +74,6 @@ use codec::raidz::Raidz;
 use device::Device;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
-use serde::{Deserialize, Serialize};
 
 use crate::events::Reporter;
 use crate::inject::Injections;
@@ -325,22 +324,19 @@ pub enum Class {
 }
 
 /// The states of OpenZFS, worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// An administrator took it offline.
     Offline,
     /// It was removed from the system.
     Removed,
     /// It cannot be opened.
-    #[serde(rename = "UNAVAIL")]
     CantOpen,
     /// It was declared unusable.
     Faulted,
     /// It works with less redundancy than it should have.
     Degraded,
     /// It works, with all its redundancy.
-    #[serde(rename = "ONLINE")]
     Healthy,
 }
 
@@ -358,8 +354,7 @@ impl fmt::Display for State {
 }
 
 /// More about a state (`vdev_aux_t`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Aux {
     /// No further information.
     #[default]

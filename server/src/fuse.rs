@@ -17,7 +17,7 @@
 //! | `freeze` | lets requests wait while the filesystem is replaced |
 //! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
-//! | `snapshot_dir` | `mkdir` in `.zfs/snapshot` |
+//! | `snapshot_dir`, `snapshot_taker` | `mkdir` in `.zfs/snapshot` |
 //! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `connection` | what all threads of a session share |
@@ -81,6 +81,7 @@ mod seek_hole;
 mod served;
 mod session;
 mod snapshot_dir;
+mod snapshot_taker;
 mod unused;
 mod wire;
 mod writeback;
@@ -94,7 +95,7 @@ pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, d
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use rollback::Difference;
-pub use snapshot_dir::SnapshotTaker;
+pub use snapshot_taker::SnapshotTaker;
 pub use unused::require_unused;
 
 pub use mounted_datasets::{LiveSource, SnapshotsClosed, Source};

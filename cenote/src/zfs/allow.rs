@@ -12,7 +12,7 @@ use super::{absent, change};
 use crate::command_line;
 use crate::output::{self, usage};
 
-/// What stands for everyone, whoever has this name.
+/// What stands for all users, also where a user has this name.
 const EVERYONE: &str = "everyone";
 /// The width of a heading.
 const HEADING: usize = 70;
@@ -50,7 +50,7 @@ impl Who {
             .contains(&true)
     }
 
-    /// Who is meant, taken from the front of the operands where they name somebody. The dataset is the last
+    /// Who is meant, taken from the front of the operands where they name users or groups. The dataset is the last
     /// of them.
     fn take(&self, operands: &mut Vec<String>) -> Result<Grantees> {
         let kinds = [self.user, self.group, self.everyone, self.create, self.set];

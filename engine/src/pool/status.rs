@@ -19,7 +19,6 @@ use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
 use ondisk::scan::{ErrorScrubPhys, Function, ScanPhys, ScanState};
 use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
 use ondisk::{ByteOrder, Guid, ObjectId, Reader};
-use serde::{Deserialize, Serialize};
 
 use super::discovery::FoundPool;
 use super::errlog;
@@ -47,7 +46,7 @@ const PREVIEW_CACHE_BYTES: u64 = 16 << 20;
 const SCAN_PAUSED: u64 = 1 << 1;
 
 /// The health of an open pool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct PoolHealth {
     /// State of the root vdev.
     pub state: State,
@@ -60,16 +59,12 @@ pub struct PoolHealth {
     /// The last scrub or resilver.
     pub scan: Option<Scan>,
     /// The last error scrub, if no scrub began since.
-    #[serde(default)]
     pub error_scrub: Option<Scan>,
     /// A resilver may begin in a moment.
-    #[serde(default)]
     pub looks_for_resilver: bool,
     /// A device is being detached, and not free for others yet.
-    #[serde(default)]
     pub gives_up_device: bool,
     /// Devices whose work is done are being detached.
-    #[serde(default)]
     pub detaches: bool,
     /// The last removal of a vdev.
     pub removal: Option<Removal>,
@@ -82,8 +77,7 @@ pub struct PoolHealth {
 }
 
 /// The most severe thing to say of a pool's health (`zpool_status_t`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// Nothing to say.
     Ok,
@@ -148,8 +142,7 @@ pub enum Reason {
 }
 
 /// What a vdev stands among.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum VdevClass {
     /// Data.
     #[default]
@@ -167,7 +160,7 @@ pub enum VdevClass {
 }
 
 /// One vdev and everything below it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct VdevNode {
     /// Name as `zpool status` prints it with `-P`: a leaf's path, or `mirror-0`. A leaf without a device
     /// shows its guid.
@@ -196,35 +189,25 @@ pub struct VdevNode {
     /// Why.
     pub aux: Aux,
     /// The other pool of this machine that uses a hot spare.
-    #[serde(default)]
     pub in_use_by: Option<String>,
     /// A leaf that works and does not hold what it missed ([`crate::vdev::dtl`]).
-    #[serde(default)]
     pub awaits_resilver: bool,
     /// A leaf that takes no discards, or was not open since the pool was imported.
-    #[serde(default)]
     pub cannot_trim: bool,
     /// Sector size of the top-level vdev, as a power of two; of leaves whose device states its own.
-    #[serde(default)]
     pub configured_ashift: u32,
     /// Size that the device of a leaf writes in one piece, as a power of two; 0 where that is not known, and
     /// for files.
-    #[serde(default)]
     pub physical_ashift: u32,
     /// No new blocks are put on its top-level vdev.
-    #[serde(default)]
     pub is_not_allocating: bool,
     /// A top-level vdev that is being removed.
-    #[serde(default)]
     pub is_being_removed: bool,
     /// Transfers of a leaf that took half a minute or more.
-    #[serde(default)]
     pub slow_ios: u64,
     /// Bytes that the scrub or resilver that is under way wrote to a leaf.
-    #[serde(default)]
     pub scan_processed: u64,
     /// A leaf whose resilver waits for another one.
-    #[serde(default)]
     pub resilver_deferred: bool,
     /// Failed reads.
     pub read_errors: u64,
@@ -233,12 +216,10 @@ pub struct VdevNode {
     /// Reads that gave wrong bytes.
     pub checksum_errors: u64,
     /// Bytes of a leaf that were rewritten because they were wrong.
-    #[serde(default)]
     pub self_healed: u64,
     /// Size of a leaf's device, in whole labels.
     pub device_bytes: Option<u64>,
     /// The smallest size of a device that could replace a leaf; of other vdevs what is in use of their size.
-    #[serde(default)]
     pub required_bytes: Option<u64>,
     /// Space of the root, of top-level vdevs and of cache devices, where it is known.
     pub space: Option<VdevSpace>,
@@ -267,7 +248,7 @@ impl VdevNode {
 }
 
 /// Space of a vdev, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VdevSpace {
     /// Size.
     pub size: u64,
@@ -276,7 +257,6 @@ pub struct VdevSpace {
     /// Free.
     pub free: u64,
     /// The size that data find, without parity: that of blocks of 128 KiB. 0 where that is not known.
-    #[serde(default)]
     pub deflated: u64,
     /// By how much the vdev could grow.
     pub expandable: u64,
@@ -287,8 +267,7 @@ pub struct VdevSpace {
 }
 
 /// Where a scan, a removal or an expansion stands (`dsl_scan_state_t`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Never ran.
     None,
@@ -312,8 +291,7 @@ impl Progress {
 }
 
 /// What a scan looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanKind {
     /// Nothing.
     None,
@@ -326,7 +304,7 @@ pub enum ScanKind {
 }
 
 /// The last scrub or resilver (`pool_scan_stat_t`). Times in seconds since 1970, sizes in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scan {
     /// What it was.
     pub kind: ScanKind,
@@ -349,27 +327,21 @@ pub struct Scan {
     /// When it was paused, if it is.
     pub paused_time: Option<u64>,
     /// How much was read so far.
-    #[serde(default)]
     pub issued: u64,
     /// When it began or the pool was opened, whatever was later; 0 in a pool that is open for reading.
-    #[serde(default)]
     pub pass_start: u64,
     /// For so many seconds since then it was paused.
-    #[serde(default)]
     pub pass_spent_paused: u64,
     /// How much was found since then.
-    #[serde(default)]
     pub pass_examined: u64,
     /// How much was read since then.
-    #[serde(default)]
     pub pass_issued: u64,
     /// Bytes a second that devices read lately; none where that is not known.
-    #[serde(default)]
     pub rate: Option<u64>,
 }
 
 /// The last removal of a top-level vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removal {
     /// Where it stands.
     pub state: Progress,
@@ -388,7 +360,7 @@ pub struct Removal {
 }
 
 /// The last expansion of a raidz vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expansion {
     /// Where it stands.
     pub state: Progress,
@@ -407,14 +379,13 @@ pub struct Expansion {
 }
 
 /// The pool's checkpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
     /// When it was made.
     pub start_time: u64,
     /// Bytes that only it refers to.
     pub space: u64,
     /// It is given up, and what it kept is being freed.
-    #[serde(default)]
     pub discarding: bool,
 }
 
@@ -507,13 +478,6 @@ async fn health_with(dsl: &Dsl, scan: Option<Scan>, error_scrub: Option<Scan>) -
 
 /// The word for a pool that waits for its devices.
 pub const SUSPENDED: &str = "SUSPENDED";
-
-impl PoolHealth {
-    /// Whether the pool waits for its devices.
-    pub fn is_suspended(&self) -> bool {
-        matches!(self.reason, Reason::IoFailureWait | Reason::IoFailureContinue)
-    }
-}
 
 /// The health of a pool that is suspended: as much as is known. What stands on devices may be out of reach.
 pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth {

@@ -10,15 +10,12 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::format::Style;
 use super::index;
 use super::table::{Kind, Prop, TABLE, Types, is_user};
 
 /// The source of a value, as in the SOURCE column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// `-`: computed.
     None,

@@ -128,7 +128,7 @@ pub struct GrantedBy {
     pub grants: Vec<Granted>,
 }
 
-/// Permissions that somebody has.
+/// Permissions that a user, a group or all have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Granted {
     /// Who.

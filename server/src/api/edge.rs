@@ -2,7 +2,7 @@
 //!
 //! The API's types are its own, so that a change of the engine does not change what travels without anyone's
 //! noticing. [`mirrored`] declares one that has the fields (or the variants) of a type of the engine, and how
-//! it is made from one. A field that the engine gets later does not compile until somebody decides whether it
+//! it is made from one. A field that the engine gets later does not compile until it is decided whether it
 //! travels.
 
 use std::path::PathBuf;

@@ -170,7 +170,7 @@ pub(super) async fn release(s: &Syncing, names: &[String], tag: &str) -> engine:
     Ioctl::release(names, tag).note(s).await
 }
 
-/// Gives whoever asked for a new dataset what its creator gets.
+/// Gives the user who asked for a new dataset what its creator gets.
 pub(super) async fn grant_to_creator(s: &Syncing, name: &str) -> engine::Result<()> {
     edit::grant_to_creator(s, name, Caller::current_uid()).await
 }

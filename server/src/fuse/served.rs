@@ -34,7 +34,7 @@ use super::mounted_datasets::MountedDatasets;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
 use super::rollback::Difference;
-use super::snapshot_dir::SnapshotTaker;
+use super::snapshot_taker::SnapshotTaker;
 use super::wire::{Operation, Request};
 
 /// Mount options that affect all requests.

@@ -8,13 +8,8 @@
 //! a thread that reads no requests, and not inside ([`super::freeze`]). Few are done at a time for each
 //! mount, so that threads are left for requests that others wait for.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use engine::tunables::ZFS_ADMIN_SNAPSHOT;
 use fuser::{Errno, INodeNo};
-use ondisk::ObjectId;
 
 use super::filesystem::Mounted;
 use super::groups;
@@ -23,46 +18,8 @@ use super::served::Served;
 use super::wire::{Caller, Room};
 use crate::caller;
 
-/// The most that are taken at a time through a mount.
-const MOST: usize = 4;
 /// The operation, for the log.
 const WHAT: &str = "take a snapshot of";
-
-type Take = dyn Fn(&caller::Caller, ObjectId, &str) -> Result<(), Errno> + Send + Sync;
-
-/// Takes snapshots on behalf of processes: of a dataset, with a short name.
-#[derive(Clone)]
-pub struct SnapshotTaker {
-    take: Arc<Take>,
-    under_way: Arc<AtomicUsize>,
-}
-
-impl fmt::Debug for SnapshotTaker {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SnapshotTaker").field("under_way", &self.under_way).finish_non_exhaustive()
-    }
-}
-
-impl SnapshotTaker {
-    /// Takes them by a function, which may wait.
-    pub fn new(
-        take: impl Fn(&caller::Caller, ObjectId, &str) -> Result<(), Errno> + Send + Sync + 'static,
-    ) -> Self {
-        Self { take: Arc::new(take), under_way: Arc::default() }
-    }
-
-    fn take(&self, caller: &caller::Caller, dataset: ObjectId, name: &str) -> Result<(), Errno> {
-        struct Place<'a>(&'a AtomicUsize);
-        impl Drop for Place<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _place = Place(&self.under_way);
-        if before >= MOST { Err(Errno::EBUSY) } else { (self.take)(caller, dataset, name) }
-    }
-}
 
 impl Served {
     /// Whether a process may try to take snapshots by `mkdir`.

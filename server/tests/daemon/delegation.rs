@@ -123,7 +123,7 @@ fn needs_all<A: Action<Reply: std::fmt::Debug>>(
         unallow(running, ALICE, dataset);
     }
     allow(running, ALICE, &permissions.join(","), dataset);
-    // What is allowed to one user is allowed to nobody else.
+    // What is allowed to one user is not allowed to another.
     is_denied(ask(running, &user(BOB, &[STAFF]), request));
     let reply = ask(running, &alice(), request).unwrap();
     unallow(running, ALICE, dataset);

@@ -18,6 +18,7 @@ mod dead_mounts;
 #[cfg(test)]
 mod documented;
 mod exported;
+mod feed;
 mod hooks;
 mod inject;
 mod lab;

@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 15] = [
+const COMMANDS: [(&str, &str, &str); 14] = [
     (
         "zpool",
         "ddtprune",
@@ -47,7 +47,6 @@ const COMMANDS: [(&str, &str, &str); 15] = [
         "unzone",
         "filesystems are not given to user namespaces; a container gets the mountpoint by a bind mount",
     ),
-    ("zfs", "wait", "'zpool wait -t free POOL' returns when destroyed datasets are freed"),
     (
         "zfs",
         "zone",

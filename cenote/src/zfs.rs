@@ -22,6 +22,7 @@ mod snapshot;
 mod sort;
 mod upgrade;
 mod userspace;
+mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -96,6 +97,8 @@ pub enum Zfs {
     Holds(holds::Arguments),
     /// List filesystems of older versions, or upgrade them
     Upgrade(upgrade::Arguments),
+    /// Wait until what goes on in a filesystem has ended
+    Wait(wait::Arguments),
     /// Show the version of this program
     Version(version::Arguments),
 }
@@ -132,6 +135,7 @@ impl Zfs {
             Self::Release(arguments) => arguments.run(true),
             Self::Holds(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
+            Self::Wait(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };
         done.map_err(output::report)

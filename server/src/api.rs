@@ -9,6 +9,7 @@
 //! which form it is answered, its line in the book. A new one takes a request type here with its [`Action`]
 //! implementation, a method of the daemon, and a line in `daemon::actions`.
 
+mod activity;
 mod attached;
 mod changes;
 mod counters;
@@ -19,6 +20,7 @@ mod devices;
 mod diff;
 pub(crate) mod edge;
 mod events;
+mod feed;
 mod health;
 mod hooks;
 mod inject;
@@ -42,6 +44,7 @@ mod vdevs;
 mod views;
 mod what_if;
 
+pub use activity::*;
 pub use attached::*;
 pub use changes::*;
 pub use counters::*;
@@ -51,6 +54,7 @@ pub use declaration::*;
 pub use devices::*;
 pub use diff::*;
 pub use events::*;
+pub use feed::*;
 pub use health::*;
 pub use hooks::*;
 pub use inject::*;

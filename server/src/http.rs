@@ -1,17 +1,17 @@
 //! The HTTP API on a Unix socket.
 //!
-//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. The socket's mode
-//! (0600) decides which processes may connect, and the peer's credentials are checked again: the daemon's
-//! own user and root. Bodies are bounded. A request that is dropped midway changes nothing that its action
-//! had not finished.
+//! One route, `POST /v1/{action}`: how an action is answered follows from its declaration. `GET /v1/events`
+//! is the action `follow` for browsers and `curl`. The socket's mode (0600) decides which processes may
+//! connect, and the peer's credentials are checked again: the daemon's own user and root. Bodies are bounded.
+//! A request that is dropped midway changes nothing that its action had not finished.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path as UrlPath, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path as UrlPath, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::serve::Listener;
@@ -21,8 +21,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, Form, HoldView, ReceivePart, ReceiveStream};
+use crate::api::{Action, ApiError, FollowChanges, Form, HoldView, ReceivePart, ReceiveStream};
 use crate::daemon::{self, Daemon, FileComparison, Sending};
+use crate::feed;
 use crate::socket::{self, SocketFile};
 
 /// Parts of an answer that wait for their client.
@@ -96,13 +97,13 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let ending = Arc::clone(&daemon);
     let router = axum::Router::new()
-        .route("/v1/{action}", post(act))
+        .route("/v1/{action}", post(act).get(follow))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(daemon);
-    // Connections that hold views would be waited for.
+    // Connections whose answers last would be waited for.
     let stop = async move {
         stop.await;
-        ending.end_views();
+        ending.end_lasting_answers();
     };
     axum::serve(socket, router).with_graceful_shutdown(stop).await
 }
@@ -257,6 +258,19 @@ async fn act(
     }
 }
 
+/// `GET /v1/events` follows the feed of changes. Nothing else is got in this way.
+async fn follow(
+    State(daemon): State<Arc<Daemon>>,
+    UrlPath(path): UrlPath<String>,
+    query: Query<feed::Query>,
+    headers: HeaderMap,
+) -> Response {
+    match feed::request(&path, &headers, query.0) {
+        Ok(body) => answer(daemon, FollowChanges::NAME.to_owned(), body).await,
+        Err(error) => refusal(&error),
+    }
+}
+
 /// Does what was asked, in the form that the action declares.
 pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> Response {
     let form = match daemon::known(&action) {
@@ -277,6 +291,7 @@ pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> 
         Form::HeldOpen => Ok(hold_view(&daemon, &body)),
         Form::Parts => compare_files(daemon, body).await,
         Form::FramesOut => send(daemon, body).await,
+        Form::ServerSentEvents => Ok(feed::answer(daemon, &body)),
         Form::StreamIn => return receive_stream(daemon, Body::from(body)).await,
     };
     match answered {

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::post;
 use axum::serve::Listener;
@@ -27,9 +28,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::api::{ApiError, Role, Words};
+use crate::api::{Action, ApiError, FollowChanges, Role, Words};
 use crate::bounded::Bounded;
 use crate::daemon::{self, Daemon};
+use crate::feed;
 use crate::http;
 use crate::socket::{self, SocketFile};
 
@@ -214,8 +216,14 @@ pub async fn serve(
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    let ending = Arc::clone(&daemon);
+    // Clients of the feed would be waited for.
+    let stop = async move {
+        stop.await;
+        ending.end_lasting_answers();
+    };
     let router = axum::Router::new()
-        .route("/v1/{action}", post(act))
+        .route("/v1/{action}", post(act).get(follow))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(daemon);
     axum::serve(socket, router).with_graceful_shutdown(stop).await
@@ -224,6 +232,19 @@ pub async fn serve(
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
     match permitted(&action, &body) {
         Ok(body) => http::answer(daemon, action, body.into()).await,
+        Err(error) => http::refusal(&error),
+    }
+}
+
+/// As [`http::serve`] answers it, without what only some may see.
+async fn follow(
+    State(daemon): State<Arc<Daemon>>,
+    UrlPath(path): UrlPath<String>,
+    query: Query<feed::Query>,
+    headers: HeaderMap,
+) -> Response {
+    match feed::request(&path, &headers, query.0) {
+        Ok(body) => act(State(daemon), UrlPath(FollowChanges::NAME.to_owned()), body).await,
         Err(error) => http::refusal(&error),
     }
 }

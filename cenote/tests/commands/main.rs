@@ -10,6 +10,7 @@ mod created;
 mod devices;
 mod diff;
 mod faults;
+mod feed;
 mod golden;
 mod import;
 mod keys;

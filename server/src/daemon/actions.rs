@@ -119,7 +119,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 78] = [
+pub static ACTIONS: [Known; 80] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     later!(DiscoverPools: discover),
@@ -180,6 +180,7 @@ pub static ACTIONS: [Known; 78] = [
     later!(SetProperties: set_properties),
     later!(InheritProperty: inherit_property),
     later!(ListSpace: list_space),
+    later!(GetActivity: activity),
     later!(ListHolds: list_holds),
     later!(LoadKey: load_key),
     later!(UnloadKey: unload_key),
@@ -196,6 +197,7 @@ pub static ACTIONS: [Known; 78] = [
     // These are answered in forms of their own, by the socket.
     Known::of::<api::RunLoad>(None),
     Known::of::<api::HoldView>(None),
+    Known::of::<api::FollowChanges>(None),
     Known::of::<api::CompareFiles>(None),
     Known::of::<api::SendSnapshot>(None),
     Known::of::<api::ReceiveStream>(None),
@@ -233,6 +235,7 @@ mod tests {
             Form::Once | Form::OnceByServer => format!("`{request}` → `{reply}`"),
             Form::HeldOpen => format!("`{request}` → `{reply}`, and the connection stays open"),
             Form::Parts => format!("`{request}` → a `{reply}` a line"),
+            Form::ServerSentEvents => format!("`{request}` → `{reply}`s, as server-sent events"),
             Form::FramesOut => format!("`{request}` → a stream in frames, and `{reply}`s"),
             Form::StreamIn => format!("`{request}` as a line, a stream behind it → a `{reply}` a line"),
         }

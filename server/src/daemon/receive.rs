@@ -53,7 +53,7 @@ pub fn dispatch_receive(
         .map_err(|error| ApiError::invalid(format!("{}: {error}", ReceiveStream::NAME)));
     let done = device::block_on(async {
         let done = daemon.receive(&request?, &mut input, &mut tell).await;
-        daemon.settle_devices().await;
+        daemon.catch_up().await;
         done
     });
     tell(match done {

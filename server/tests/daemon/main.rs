@@ -8,6 +8,7 @@ mod boards;
 mod counters;
 mod datasets;
 mod diff;
+mod feed;
 mod filesystems;
 #[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]
 #[path = "filesystems.rs"]
